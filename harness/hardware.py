@@ -1,0 +1,90 @@
+"""What is published about each chip: peaks, memories, names; nothing calibrated and nothing measured by us."""
+
+from dataclasses import dataclass
+
+from harness.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One accelerator as its program sees it.
+
+    Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the
+    whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
+    the others. `topology` is the smallest name that the TPU compiler accepts for it.
+    """
+
+    name: str
+    topology: str
+    device_kinds: tuple[str, ...]
+    cores: int
+    peak_bf16_flops_per_second: float
+    hbm_bytes_per_second: float
+    hbm_bytes: int
+    vmem_bytes: int
+    scoped_vmem_bytes: int
+    clock_hz: float
+    mxus_per_core: int
+    mxu_size: int
+    source: str
+
+    @property
+    def ridge_flops_per_byte(self) -> float:
+        """The operational intensity at which compute and memory take equally long."""
+        return self.peak_bf16_flops_per_second / self.hbm_bytes_per_second
+
+
+_MIB = 1 << 20
+_CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
+
+# Scoped VMEM: the compiler's default limit for one kernel, as its error message states it.
+CHIPS = (
+    Chip(
+        name="v4", topology="v4:2x2x1", device_kinds=("TPU v4",), cores=2,
+        peak_bf16_flops_per_second=275e12, hbm_bytes_per_second=1228e9, hbm_bytes=32_000_000_000,
+        vmem_bytes=16 * _MIB, scoped_vmem_bytes=16 * _MIB, clock_hz=1.05e9,
+        mxus_per_core=4, mxu_size=128, source=_CLOUD,
+    ),
+    Chip(
+        name="v5e", topology="v5e:2x2", device_kinds=("TPU v5 lite", "TPU v5e"), cores=1,
+        peak_bf16_flops_per_second=197e12, hbm_bytes_per_second=819e9, hbm_bytes=17_200_000_000,
+        vmem_bytes=128 * _MIB, scoped_vmem_bytes=16 * _MIB, clock_hz=1.5e9,
+        mxus_per_core=4, mxu_size=128, source=_CLOUD,
+    ),
+    Chip(
+        name="v5p", topology="v5p:2x2x1", device_kinds=("TPU v5p", "TPU v5"), cores=2,
+        peak_bf16_flops_per_second=459e12, hbm_bytes_per_second=2765e9, hbm_bytes=103_000_000_000,
+        vmem_bytes=64 * _MIB, scoped_vmem_bytes=16 * _MIB, clock_hz=1.75e9,
+        mxus_per_core=4, mxu_size=128, source=_CLOUD,
+    ),
+    Chip(
+        name="v6e", topology="v6e:2x2", device_kinds=("TPU v6 lite", "TPU v6e"), cores=1,
+        peak_bf16_flops_per_second=918e12, hbm_bytes_per_second=1640e9, hbm_bytes=34_400_000_000,
+        vmem_bytes=128 * _MIB, scoped_vmem_bytes=32 * _MIB, clock_hz=1.75e9,
+        mxus_per_core=2, mxu_size=256, source=_CLOUD,
+    ),
+    Chip(
+        name="v7x", topology="tpu7x:2x2x1", device_kinds=("TPU7x", "TPU v7x", "TPU v7"), cores=1,
+        peak_bf16_flops_per_second=1153.5e12, hbm_bytes_per_second=3690e9, hbm_bytes=103_000_000_000,
+        vmem_bytes=64 * _MIB, scoped_vmem_bytes=32 * _MIB, clock_hz=1.9e9,
+        mxus_per_core=2, mxu_size=256, source=_CLOUD,
+    ),
+)
+
+
+def chip(name: str) -> Chip:
+    """The chip called `name` (`v5e`, any case). Raises UsageError `unknown-chip` naming those that exist."""
+    for candidate in CHIPS:
+        if candidate.name == name.strip().lower():
+            return candidate
+    known = ", ".join(candidate.name for candidate in CHIPS)
+    raise UsageError("unknown-chip", f"unknown chip {name!r}: expected one of {known}")
+
+
+def chip_of_device(device_kind: str) -> Chip | None:
+    """The chip that a device reports as `device_kind` (`TPU v5 lite`, any case), or None if it is not in the table."""
+    kind = device_kind.strip().lower()
+    for candidate in CHIPS:
+        if kind in (known.lower() for known in candidate.device_kinds):
+            return candidate
+    return None

@@ -1,0 +1,39 @@
+"""SI values to text with their unit; the only place where a number gets one."""
+
+import math
+
+_TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def seconds(value: float, digits: int = 3) -> str:
+    """`0.00216` -> `2.160 ms`."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f} s"
+    for scale, unit in _TIME:
+        if abs(value) >= scale:
+            return f"{value / scale:.{digits}f} {unit}"
+    return f"{value / 1e-9:.{digits}f} ns"
+
+
+def milliseconds(value: float, digits: int = 2) -> str:
+    """`0.00216` -> `2.16ms`, the form of the RESULT line."""
+    return f"{value * 1e3:.{digits}f}ms"
+
+
+def decimal(value: float, unit: str, digits: int = 1) -> str:
+    """`64.3e12, "FLOP/s"` -> `64.3 TFLOP/s`; also bytes and bytes/s, in powers of 1000."""
+    for scale, prefix in _DECIMAL:
+        if abs(value) >= scale:
+            return f"{value / scale:.{digits}f} {prefix}{unit}"
+    return f"{value:.{digits}f} {unit}"
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """`0.326` -> `32.6%`."""
+    return f"{100 * fraction:.{digits}f}%"
+
+
+def kibibytes(value: float) -> str:
+    """Memory sizes on the chip, in powers of 1024: `524288` -> `512.0 KiB`."""
+    return f"{value / 1024:.1f} KiB" if value < 1 << 20 else f"{value / (1 << 20):.2f} MiB"

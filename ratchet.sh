@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Sets the environment up on first use, then hands every argument to the harness; no logic of its own.
+#
+#   ./ratchet.sh [--python 3.12|/path/to/python] ARGUMENTS...
+#
+# The environment is .venv beside this file, made from requirements.lock (exact versions and hashes)
+# by uv: the one on PATH, else one installed into .venv. It is made again when the lock changes or
+# another Python is asked for. Nothing is downloaded after that.
+set -euo pipefail
+
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
+venv=$here/.venv
+stamp=$venv/.ratchet-stamp
+
+say() { printf '%s\n' "$*" >&2; }
+
+supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
+
+wanted=
+if [[ ${1-} == --python ]]; then
+    [[ $# -ge 2 ]] || { say "ratchet: --python needs a version (3.12) or the path of an interpreter"; exit 2; }
+    wanted=$2
+    shift 2
+fi
+
+find_python() {
+    local candidate candidates=(python3 python3.13 python3.12 python3.11)
+    if [[ $wanted == */* ]]; then
+        candidates=("$wanted")
+    elif [[ -n $wanted ]]; then
+        candidates=("python$wanted" "$HOME"/.pyenv/versions/"$wanted".*/bin/python)
+    fi
+    for candidate in "${candidates[@]}"; do
+        if supported "$candidate"; then
+            "$candidate" -c 'import sys; print(sys.executable)'
+            return
+        fi
+    done
+    say "ratchet: expected Python 3.11 to 3.13, found none that runs as: ${candidates[*]}"
+    say "         install one, or name its path: ./ratchet.sh --python /path/to/python3.12 ..."
+    return 1
+}
+
+lock=$(cksum <"$here/requirements.lock")
+
+ready() {
+    [[ -f $stamp && -x $venv/bin/python ]] && [[ $(head -n 1 "$stamp") == "$lock" ]] &&
+        { [[ -z $wanted ]] || [[ $(tail -n 1 "$stamp") == "$wanted" ]]; }
+}
+
+set_up() {
+    local python uv
+    python=$(find_python) || exit 4
+    say "ratchet: setting up $venv with $("$python" -V)"
+    if [[ $(uname -sm) == "Linux x86_64" ]]; then
+        say "ratchet: downloads about 500 MB once (libtpu, the TPU compiler: 640 MB installed; 1.5 GB in all)"
+    else
+        say "ratchet: libtpu, the TPU compiler, exists for x86-64 Linux only: on $(uname -sm) nothing can be compiled or simulated"
+    fi
+    rm -rf "$venv"
+    "$python" -m venv "$venv" ||
+        { say "ratchet: $python cannot make virtual environments (on Debian: apt install python3-venv)"; exit 4; }
+    uv=$(command -v uv || true)
+    if [[ -z $uv ]]; then
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
+            { say "ratchet: could not install uv; is there a network? Install uv by hand and run again"; exit 4; }
+        uv=$venv/bin/uv
+    fi
+    "$uv" pip install --quiet --python "$venv/bin/python" --require-hashes --requirement "$here/requirements.lock" ||
+        { say "ratchet: could not install the packages of requirements.lock; see above. Run again to retry"; exit 4; }
+    # The project itself runs from this folder: one .pth file instead of a build.
+    printf '%s\n' "$here" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kernel_ratchet.pth"
+    printf '%s\n%s\n' "$lock" "$wanted" >"$stamp"
+    say "ratchet: ready"
+}
+
+if ! ready; then
+    exec 9>"$here/.venv.lock"
+    if command -v flock >/dev/null; then flock 9; fi
+    ready || set_up
+    exec 9>&-
+fi
+
+exec "$venv/bin/python" -m harness "$@"

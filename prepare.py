@@ -33,6 +33,8 @@ def problem():
 
 
 if __name__ == "__main__":
-    from harness.cli import judge_contest
-
+    try:
+        from harness.cli import judge_contest
+    except ModuleNotFoundError as missing:
+        raise SystemExit(f"{missing}: run prepare.py with the Python in .venv, or run ./ratchet.sh judge") from None
     raise SystemExit(judge_contest(__file__))

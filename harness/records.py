@@ -170,9 +170,12 @@ class Trace:
 class Check:
     """One correctness check: errors relative to what an honest computation in the problem's dtype costs.
 
-    `error` is the candidate's worst error against float64, `honest_error` that of the honest
+    `error` is the candidate's error against float64, `honest_error` that of the honest
     computation on the same inputs, `tolerance` the largest `error` that passes; all three in
-    units of the output. `elements` says how many were compared.
+    units of the output, and None where nothing could be compared (wrong structure, shape or
+    dtype, non-finite output). `criterion` says which error: of the worst element, or the root
+    mean square over all; the one nearer to its limit is recorded. `elements` says how many
+    were compared.
     """
 
     family: str
@@ -180,10 +183,11 @@ class Check:
     shape: tuple[int, ...]
     seed: int
     elements: int
-    error: float
-    honest_error: float
-    tolerance: float
+    error: float | None
+    honest_error: float | None
+    tolerance: float | None
     passed: bool
+    criterion: Literal["worst element", "root mean square"] = "worst element"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +254,8 @@ class Simulation:
     `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles`
     + `launch_cycles` = `cycles`. Spills and fills are vector registers saved to and restored
     from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
-    it reached control flow there is no latency.
+    it reached control flow there is no latency. `executed_steps` counts the grid steps that
+    really ran, all kernels together; None where the schedule does not tell.
     """
 
     chip: str
@@ -274,6 +279,7 @@ class Simulation:
     hbm_written_bytes: int
     dma_transfers: int
     unknown: tuple[str, ...]
+    executed_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,8 +388,21 @@ class Duel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A derived number that moved between champion (`before`) and candidate (`after`), in SI `unit` or plain."""
+
+    name: str
+    unit: Literal["", "s", "B", "cycles"]
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The decision and its reasons. `time_ratio` = candidate / champion, with the interval it was decided on."""
+    """The decision and its reasons. `time_ratio` = candidate / champion, with the interval it was decided on.
+
+    `changes` says what moved in the counters against the champion, the largest relative change first.
+    """
 
     outcome: Outcome
     reasons: tuple[str, ...]
@@ -391,6 +410,7 @@ class Verdict:
     time_ratio_low: float | None = None
     time_ratio_high: float | None = None
     failure: Failure | None = None
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,6 +476,15 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnitUse:
+    """How much of a functional unit a run used: issue slots of those offered; cycles busy of all, if known."""
+
+    name: str
+    slot_fraction: float
+    busy_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the evidence means, all of it derived. Times in seconds, rates per second, fractions of 1.
 
@@ -489,6 +518,8 @@ class Report:
     counters: tuple[CounterLine, ...]
     hints: tuple[Hint, ...]
     impossible: tuple[str, ...] = ()
+    units: tuple[UnitUse, ...] = ()
+    gap_size: Literal["small", "moderate", "large"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -497,6 +528,7 @@ class Row:
 
     `commit` is the branch commit of an accept, the log commit of anything else (empty: only
     its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
+    `key` is the whole key behind `key_digest`, so that a table can say what changed.
     """
 
     number: int
@@ -519,3 +551,20 @@ class Row:
     copies: int | None = None
     spills: int | None = None
     commit: str = ""
+    key: Key | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Where a person stands in a contest. `log_is_pushed` None: there is no remote to push to."""
+
+    contest: str
+    branch: str
+    champion: Row | None
+    next_number: int
+    key: Key
+    key_digest: str
+    kernel_state: str
+    dirty_judge_files: tuple[str, ...] = ()
+    log_is_pushed: bool | None = None
+    messages: tuple[str, ...] = ()

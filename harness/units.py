@@ -16,9 +16,9 @@ def seconds(value: float, digits: int = 3) -> str:
     return f"{value / 1e-9:.{digits}f} ns"
 
 
-def milliseconds(value: float, digits: int = 2) -> str:
-    """`0.00216` -> `2.16ms`, the form of the RESULT line."""
-    return f"{value * 1e3:.{digits}f}ms"
+def milliseconds(value: float, space: str = "") -> str:
+    """`0.00216` -> `2.16ms`, the form of the RESULT line; four decimals below 0.1 ms, where two say nothing."""
+    return f"{value * 1e3:.{2 if abs(value) >= 1e-4 or value == 0 else 4}f}{space}ms"
 
 
 def decimal(value: float, unit: str, digits: int = 1) -> str:
@@ -37,3 +37,14 @@ def percent(fraction: float, digits: int = 1) -> str:
 def kibibytes(value: float) -> str:
     """Memory sizes on the chip, in powers of 1024: `524288` -> `512.0 KiB`."""
     return f"{value / 1024:.1f} KiB" if value < 1 << 20 else f"{value / (1 << 20):.2f} MiB"
+
+
+def count(value: float) -> str:
+    """`1048576` -> `1,048,576`."""
+    return f"{value:,.0f}"
+
+
+def change(time_ratio: float, digits: int = 1) -> str:
+    """A ratio new/old as the change that it is: `0.508` -> `-49.2%`, `1.0` -> `0.0%`."""
+    text = f"{100 * (time_ratio - 1):+.{digits}f}"
+    return f"{text.lstrip('+-') if float(text) == 0 else text}%"

@@ -1,0 +1,5 @@
+"""`python -m harness ARGUMENTS`: what ratchet.sh runs."""
+
+from harness.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,133 @@
+"""Attempts and rows to JSON and back, strictly, with a schema number in every document.
+
+Schema history
+1   An attempt is `{"schema", "row", "attempt"}`; `row` is one line and comes before the attempt, so that a table
+    needs only the head of a file. A row alone is one line, `{"schema", ...its fields}`. JSON has no word for a
+    float that is not finite: it is written as `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
+"""
+
+import dataclasses
+import json
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.errors import RatchetError
+from harness.records import Attempt, Row
+
+SCHEMA = 1
+_Record = TypeVar("_Record")
+
+
+class RecordError(RatchetError):
+    """A document that cannot be used: `corrupt-record`, `foreign-record` or `newer-record`; readers name it and go on."""
+
+
+def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
+    """One attempt as indented UTF-8 JSON in the records' own order, with a newline at the end.
+
+    `row` is what the table shows of it; it is stored beside the attempt so that a table of
+    files needs neither the judge nor the whole file.
+    """
+    row_text = "null" if row is None else _text(_built(row))
+    body = _text(_built(attempt), indent=2).replace("\n", "\n  ")
+    return f'{{\n  "schema": {SCHEMA},\n  "row": {row_text},\n  "attempt": {body}\n}}\n'.encode()
+
+
+def decode_attempt(data: bytes, where: str) -> Attempt:
+    """The attempt in `data`. Raises RecordError that names `where` and what is wrong with the document."""
+    return _convert(_document(data, where, "attempt")["attempt"], Attempt, where)
+
+
+def decode_attempt_row(data: bytes, where: str) -> Row:
+    """The row stored beside the attempt in `data`. Raises RecordError; `corrupt-record` too where there is none."""
+    return _convert(_document(data, where, "attempt")["row"], Row, where)
+
+
+def decode_head_row(head: bytes, where: str) -> Row | None:
+    """The row from the first bytes of an attempt's file, or None if they are not laid out as `encode_attempt` does.
+
+    None is no verdict: the whole file then has to be decoded. Raises RecordError for a newer schema.
+    """
+    lines = head.split(b"\n", 3)
+    if len(lines) < 4 or not lines[1].strip().startswith(b'"schema":') or not lines[2].strip().startswith(b'"row": {'):
+        return None
+    document = _parsed(b"{" + lines[1] + lines[2].rstrip(b"\r,") + b"}", where)
+    _check_schema(document, where)
+    return _convert(document["row"], Row, where)
+
+
+def encode_row(row: Row) -> str:
+    """One row as one line of JSON, without a newline; its `commit` is left out, since a commit cannot name itself."""
+    return _text({"schema": SCHEMA, **_built(dataclasses.replace(row, commit=""))})
+
+
+def decode_row(line: str, where: str) -> Row:
+    """The row in `line`. Raises RecordError that names `where` and what is wrong."""
+    document = _parsed(line.encode("utf-8", "surrogatepass"), where)
+    _check_schema(document, where)
+    return _convert({name: value for name, value in document.items() if name != "schema"}, Row, where)
+
+
+def _document(data: bytes, where: str, part: str) -> dict[str, Any]:
+    document = _parsed(data, where)
+    _check_schema(document, where)
+    if part not in document:
+        raise RecordError("foreign-record", f"{where} is not an attempt: expected the field `{part}`")
+    return {"row": None, **document}
+
+
+def _parsed(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        document = json.loads(data.decode("utf-8", "surrogatepass"), object_hook=_float_read)
+    except UnicodeDecodeError as error:
+        raise RecordError("corrupt-record", f"{where} is not UTF-8 text (byte {error.start})") from error
+    except (ValueError, RecursionError) as error:
+        cut = ", it may be cut off" if not data.rstrip().endswith(b"}") else ""
+        raise RecordError("corrupt-record", f"{where} is not readable JSON{cut}: {error}") from error
+    if not isinstance(document, dict):
+        raise RecordError("foreign-record", f"{where} is not a record of the ratchet: expected an object")
+    return document
+
+
+def _check_schema(document: dict[str, Any], where: str) -> None:
+    schema = document.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise RecordError("foreign-record", f"{where} is not a record of the ratchet: it has no schema number")
+    if schema > SCHEMA:
+        raise RecordError(
+            "newer-record",
+            f"{where} was written by a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
+        )
+
+
+def _convert(built: Any, kind: type[_Record], where: str) -> _Record:
+    try:
+        return msgspec.convert(built, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise RecordError("corrupt-record", f"{where} does not fit schema {SCHEMA}: {error}") from error
+
+
+def _built(record: Any) -> Any:
+    return _float_written(msgspec.to_builtins(record))
+
+
+def _float_written(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if isinstance(value, dict):
+        return {name: _float_written(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_float_written(item) for item in value]
+    return value
+
+
+def _float_read(value: dict[str, Any]) -> Any:
+    return float(value["float"]) if value.keys() == {"float"} and isinstance(value["float"], str) else value
+
+
+def _text(built: Any, indent: int | None = None) -> str:
+    text = json.dumps(built, ensure_ascii=False, indent=indent, allow_nan=False)
+    # A message that is not UTF-8 reaches Python as lone surrogates, which only escapes can carry.
+    return json.dumps(built, indent=indent, allow_nan=False) if any("\ud800" <= sign <= "\udfff" for sign in text) else text

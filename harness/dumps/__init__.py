@@ -1,0 +1,1 @@
+"""Readers of what compilers and profilers leave behind: text or bytes in, records out, no device."""

@@ -1,0 +1,155 @@
+"""Instruction counts and custom calls of a compiled HLO module, read from its serialized HloModuleProto."""
+
+import base64
+import binascii
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory  # type: ignore[import-untyped]
+
+from harness.errors import RatchetError
+from harness.records import HloCounts
+
+TPU_CALL = "tpu_custom_call"
+
+# The part of XLA's public hlo.proto that is read here: message -> (field, number, type).
+# protobuf skips every other field. A type with a capital is one of these messages, repeated
+# unless it is the metadata of one instruction.
+_SCHEMA = {
+    "HloModuleProto": (("name", 1, "string"), ("computations", 3, "HloComputationProto")),
+    "HloComputationProto": (("name", 1, "string"), ("instructions", 2, "HloInstructionProto")),
+    "HloInstructionProto": (
+        ("name", 1, "string"),
+        ("opcode", 2, "string"),
+        ("metadata", 7, "OpMetadata"),
+        ("custom_call_target", 28, "string"),
+        ("backend_config", 43, "bytes"),
+    ),
+    "OpMetadata": (("op_name", 2, "string"),),
+}
+_SINGLE = "OpMetadata"
+
+# Opcodes behind each count. An asynchronous copy is its start; XLA writes matmuls as
+# convolutions too.
+_OPCODES = {
+    "copy": ("copy", "copy-start"),
+    "transpose": ("transpose",),
+    "fusion": ("fusion",),
+    "dot": ("dot", "convolution"),
+    "exponential": ("exponential", "exponential-minus-one"),
+    "reduce": ("reduce", "reduce-window"),
+    "custom_call": ("custom-call",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomCall:
+    """One custom-call instruction; `op_name` is where in the traced program it comes from."""
+
+    name: str
+    target: str
+    op_name: str
+    backend_config: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelBody:
+    """One Pallas kernel of the module: the Mosaic bytecode that `dumps.mosaic` reads.
+
+    `vmem_bytes` is the scoped VMEM the compiler gave it (memory space 1), None if not stated.
+    """
+
+    name: str
+    op_name: str
+    body: bytes
+    vmem_bytes: int | None
+
+
+def counts(module_proto: bytes, text: str) -> HloCounts:
+    """How often each kind of instruction stands in the module, the insides of fusions included; lines of `text`.
+
+    Raises RatchetError `bad-hlo` if `module_proto` is not an HloModuleProto.
+    """
+    opcodes = Counter(instruction.opcode for instruction in _instructions(module_proto))
+    named = {field: sum(opcodes[opcode] for opcode in alternatives) for field, alternatives in _OPCODES.items()}
+    return HloCounts(**named, instructions=opcodes.total(), text_lines=len(text.splitlines()))
+
+
+def custom_calls(module_proto: bytes) -> tuple[CustomCall, ...]:
+    """Every custom call of the module, host callbacks among them. Raises RatchetError `bad-hlo`."""
+    return tuple(
+        CustomCall(
+            name=instruction.name,
+            target=instruction.custom_call_target,
+            op_name=instruction.metadata.op_name,
+            backend_config=instruction.backend_config,
+        )
+        for instruction in _instructions(module_proto)
+        if instruction.opcode == "custom-call"
+    )
+
+
+def kernel_bodies(module_proto: bytes) -> tuple[KernelBody, ...]:
+    """Every Pallas TPU kernel of the module, in its order.
+
+    Raises RatchetError `bad-hlo`, also if a kernel's backend_config is not the JSON that is
+    expected there (custom_call_config.body in base64).
+    """
+    return tuple(_kernel_body(call) for call in custom_calls(module_proto) if call.target == TPU_CALL)
+
+
+def _kernel_body(call: CustomCall) -> KernelBody:
+    try:
+        config = json.loads(call.backend_config)
+        body = base64.b64decode(config["custom_call_config"]["body"], validate=True)
+        sizes = [
+            int(memory["size"])
+            for memory in config.get("used_scoped_memory_configs", ())
+            if int(memory["memory_space"]) == 1
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
+        raise RatchetError(
+            "bad-hlo",
+            f"custom call {call.name}: expected JSON with custom_call_config.body in base64 as its backend_config, "
+            f"got {call.backend_config[:80]!r} ({type(error).__name__}: {error})",
+        ) from error
+    return KernelBody(name=call.name, op_name=call.op_name, body=body, vmem_bytes=sum(sizes) if sizes else None)
+
+
+def _instructions(module_proto: bytes) -> Iterator[Any]:
+    module = _module_class()()
+    try:
+        module.ParseFromString(module_proto)
+    except message.DecodeError as error:
+        raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto: {error}") from error
+    if not module.computations or not all(computation.instructions for computation in module.computations):
+        raise RatchetError(
+            "bad-hlo", f"expected a serialized HloModuleProto, got {len(module_proto)} bytes without instructions"
+        )
+    for computation in module.computations:
+        yield from computation.instructions
+
+
+@cache
+def _module_class() -> Any:
+    """The message class of HloModuleProto, built from `_SCHEMA` in a pool of its own."""
+    fields = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="hlo_subset.proto", package="hlo_subset", syntax="proto3")
+    for name, content in _SCHEMA.items():
+        described = file.message_type.add(name=name)
+        for field, number, kind in content:
+            if kind in _SCHEMA:
+                label = fields.LABEL_OPTIONAL if kind == _SINGLE else fields.LABEL_REPEATED
+                described.field.add(
+                    name=field, number=number, label=label, type=fields.TYPE_MESSAGE, type_name=f".hlo_subset.{kind}"
+                )
+            else:
+                scalar = fields.TYPE_STRING if kind == "string" else fields.TYPE_BYTES
+                described.field.add(name=field, number=number, label=fields.LABEL_OPTIONAL, type=scalar)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("hlo_subset.HloModuleProto"))

@@ -1,0 +1,86 @@
+"""Operation counts inside Pallas TPU kernels, read from their Mosaic bytecode with jaxlib's MLIR bindings.
+
+This is the one tool that imports jaxlib, and of it the MLIR bindings only: nothing else can
+read the bytecode. No JAX, no device.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _tpu_ext
+from jaxlib.mlir.passmanager import PassManager
+
+from harness.errors import RatchetError
+from harness.records import MosaicCounts
+
+# Bytecode is stored in a frozen dialect, which this pass turns into the current ones.
+_DESERIALIZE = "builtin.module(mosaic-serde{serialize=false})"
+
+_DIALECTS = frozenset(("arith", "builtin", "cf", "func", "llvm", "math", "memref", "scf", "tpu", "ub", "vector"))
+
+_NAMES = {
+    "matmul": ("tpu.matmul", "tpu.conv", "vector.contract"),
+    "exp": ("math.exp", "math.exp2"),
+    "reduction": ("vector.multi_reduction", "vector.reduction", "tpu.all_reduce", "tpu.reduce", "tpu.reduce_index"),
+    "load": (
+        "vector.load", "vector.maskedload", "vector.transfer_read", "tpu.load", "tpu.vector_load",
+        "tpu.vector_load_idx", "tpu.strided_load", "tpu.shuffled_load",
+    ),
+    "store": (
+        "vector.store", "vector.maskedstore", "vector.transfer_write", "tpu.store", "tpu.vector_store",
+        "tpu.vector_store_idx", "tpu.strided_store", "tpu.shuffled_store",
+    ),
+    "dma": ("tpu.enqueue_dma", "tpu.enqueue_indirect_dma"),
+}  # fmt: skip
+
+
+def counts(bodies: Sequence[bytes]) -> MosaicCounts:
+    """Static counts over all bodies: each operation once, however often its loop runs.
+
+    Loads and stores are those of vectors; a store through a reference brings a load of the
+    old value in some JAX versions, which the compiler removes later. `dma` counts transfers
+    that are started. `not_understood` names the operations of no known dialect, once each.
+    Raises RatchetError `bad-mosaic` if a body does not parse.
+    """
+    names: Counter[str] = Counter()
+    for body in bodies:
+        with _parsed(body) as module:
+            # The module operation itself is the container, not content.
+            names.update(_names(module.operation))
+    named = {field: sum(names[name] for name in alternatives) for field, alternatives in _NAMES.items()}
+    unknown = tuple(sorted(name for name in names if name.partition(".")[0] not in _DIALECTS))
+    return MosaicCounts(**named, operations=names.total(), not_understood=unknown)
+
+
+def fingerprint_text(body: bytes) -> str:
+    """The kernel as text without source locations: equal texts are the same kernel, for one JAX version.
+
+    Raises RatchetError `bad-mosaic` if the body does not parse.
+    """
+    with _parsed(body) as module:
+        return str(module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True))
+
+
+@contextmanager
+def _parsed(body: bytes) -> Iterator[ir.Module]:
+    with ir.Context() as context, ir.Location.unknown():
+        _tpu_ext.register_dialect(context)
+        # The frozen dialect is known to the pass only.
+        context.allow_unregistered_dialects = True
+        try:
+            module = ir.Module.parse(body)
+            PassManager.parse(_DESERIALIZE).run(module.operation)
+        except ir.MLIRError as error:
+            first = str(error).strip().splitlines()[0]
+            raise RatchetError("bad-mosaic", f"expected Mosaic bytecode, got {len(body)} bytes: {first}") from error
+        yield module
+
+
+def _names(operation: ir.Operation) -> Iterator[str]:
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                yield inner.operation.name
+                yield from _names(inner.operation)

@@ -1,0 +1,67 @@
+"""The ledger as files: experiments/NNNN-slug.json, one for every attempt, in the working tree and in commits."""
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.codec import RecordError, decode_attempt_row, decode_head_row
+from harness.records import Row
+
+SLUG_LENGTH = 40
+# A row is about 1 KB; where the hypothesis makes it longer the whole file is read.
+_HEAD_BYTES = 8192
+_NAME = re.compile(r"(\d{4,})-[a-z0-9-]+\.json")
+
+
+def slug(hypothesis: str) -> str:
+    """The hypothesis as a part of a file name: ASCII, lower case, hyphens, at most 40 characters; never empty."""
+    plain = unicodedata.normalize("NFKD", hypothesis).encode("ascii", "ignore").decode().lower()
+    words = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+    return words[:SLUG_LENGTH].strip("-") or "attempt"
+
+
+def file_name(number: int, hypothesis: str) -> str:
+    """`0012-raise-bq-to-2048.json`."""
+    return f"{number:04d}-{slug(hypothesis)}.json"
+
+
+def number_of(name: str) -> int | None:
+    """The attempt that a file of this name holds, or None if it is not the name of an attempt's file."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names of attempts' files in `directory`, newest first; none if there is no such folder."""
+    try:
+        return newest_first(name for name in os.listdir(directory) if number_of(name) is not None)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def row_in(path: Path, where: str) -> Row:
+    """The row of an attempt's file, read from its head where that is enough.
+
+    Raises RecordError for what cannot be read or ends too early.
+    """
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - 16))
+            tail = stream.read().split()
+            row = decode_head_row(head, where)
+            # The closing braces of the attempt and of the document: a file cut off anywhere lacks them.
+            if row is None or tail[-2:] != [b"}", b"}"]:
+                stream.seek(0)
+                row = decode_attempt_row(stream.read(), where)
+            return row
+    except OSError as error:
+        raise RecordError("corrupt-record", f"{where} cannot be read: {error.strerror}") from error
+
+
+def newest_first(names: Iterable[str]) -> list[str]:
+    """`names` by number, highest first."""
+    return sorted(names, key=lambda name: (number_of(name) or 0, name), reverse=True)

@@ -1,0 +1,78 @@
+"""Files that are written wholly or not at all, and the operating system's refusals in words."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import RatchetError
+
+# A temporary file lies beside its target: a rename is atomic only within one file system.
+TEMPORARY_SUFFIX = ".ratchet-new"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Makes `path` hold `data`, through a synced temporary file and a rename: a reader sees the old bytes or the new.
+
+    Keeps the permissions that `path` has; a new file gets `mode` or the process's default.
+    Raises RatchetError `no-space`, `read-only` or `io`; `path` is then as it was.
+    """
+    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    with refusals_in_words(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                if path.exists():
+                    os.fchmod(stream.fileno(), path.stat().st_mode & 0o7777)
+                elif mode is not None:
+                    os.fchmod(stream.fileno(), mode)
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Removes `path` for good, if it is there. Raises RatchetError `read-only` or `io`."""
+    with refusals_in_words(f"removing {path}"):
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+
+
+def remove_temporary(path: Path) -> None:
+    """Removes what a killed `write_atomically(path, ...)` may have left beside it."""
+    with contextlib.suppress(OSError):
+        path.with_name(f".{path.name}{TEMPORARY_SUFFIX}").unlink(missing_ok=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in `directory` durable; without it a rename may be forgotten by a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def refusals_in_words(doing: str) -> Iterator[None]:
+    """Turns an OSError of its body into a RatchetError of kind `no-space`, `read-only` or `io`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in _NO_SPACE:
+            raise RatchetError("no-space", f"no space left while {doing} ({reason}); free some and run again") from error
+        if error.errno in _READ_ONLY:
+            raise RatchetError(
+                "read-only", f"{doing} is not allowed here ({reason}); make the repository writable for you"
+            ) from error
+        raise RatchetError("io", f"{doing} failed: {reason}") from error

@@ -1,0 +1,120 @@
+"""One git command: how it is run, in which environment, and what its refusals are called."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from git import Repo
+from git.exc import GitCommandNotFound
+
+from harness.errors import RatchetError
+
+# Whatever the user has configured, our output is parsed and our objects are UTF-8 and synced to disk.
+# `safecrlf=false`: mixed line endings in kernel.py are normalised, as `git add` would, not refused.
+_CONFIGURATION = (
+    "core.quotePath=false",
+    "core.safecrlf=false",
+    "core.fsync=committed,reference,index",
+    "i18n.commitEncoding=UTF-8",
+    "i18n.logOutputEncoding=UTF-8",
+    "log.showSignature=false",
+    "color.ui=false",
+)
+_OPTIONS = ("--no-optional-locks", "--literal-pathspecs", *(f"-c{setting}" for setting in _CONFIGURATION))
+
+# What git says on stderr (in the C locale), the kind it gets and what to do about it. First match wins.
+_REFUSALS = (
+    ("No space left on device", "no-space", "free some space and run again"),
+    ("Disk quota exceeded", "no-space", "free some space and run again"),
+    ("File too large", "no-space", "free some space and run again"),
+    ("Read-only file system", "read-only", "make the repository writable for you"),
+    ("dubious ownership", "unsafe-repository", "it belongs to someone else; if you trust it, run the command that git names"),
+    ("not a git repository", "not-a-repository", "run `git init` and commit, or use -C DIR"),
+    ("empty ident", "identity", ""),
+    ("tell me who you are", "identity", ""),
+    ("but expected", "ref-moved", "something else moved it at the same moment; run again"),
+    ("reference already exists", "ref-moved", "something else made it at the same moment; run again"),
+    ("index.lock", "index-locked", "another git command is running here, or one died: see what git says above"),
+    ("insufficient permission", "read-only", "make the repository writable for you"),
+    ("Permission denied", "read-only", "make the repository writable for you"),
+)
+
+
+def run(
+    repository: Repo,
+    *arguments: str,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    timeout_seconds: float | None = None,
+) -> bytes:
+    """The standard output of `git ARGUMENTS` at the top of the working tree. Raises RatchetError if it fails."""
+    status, output, complaint = attempted(
+        repository, *arguments, stdin=stdin, environment=environment, timeout_seconds=timeout_seconds
+    )
+    if status != 0:
+        raise refusal(arguments, status, complaint)
+    return output
+
+
+def attempted(
+    repository: Repo,
+    *arguments: str,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+    timeout_seconds: float | None = None,
+) -> tuple[int, bytes, str]:
+    """Exit status, standard output and standard error of `git ARGUMENTS`, for commands that answer by their status."""
+    try:
+        process = repository.git.execute(
+            ["git", *_OPTIONS, *arguments],
+            istream=subprocess.PIPE,
+            as_process=True,
+            env=dict(environment or {}),
+        )
+    except GitCommandNotFound as error:
+        raise RatchetError("no-git", "the command `git` was not found: install git") from error
+    try:
+        output, complaint = process.communicate(stdin, timeout=timeout_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return -signal.SIGKILL, b"", f"no answer within {timeout_seconds:g} s"
+    return process.returncode, output, complaint.decode("utf-8", "replace").strip()
+
+
+def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetError:
+    """The error for a git command that failed: git's own words, a stable kind, and what to do."""
+    command = "git " + next(word for word in arguments if not word.startswith("-"))
+    # A write past RLIMIT_FSIZE ends a process with this signal.
+    if status == -signal.SIGXFSZ:
+        return RatchetError("no-space", f"{command} could not write a file that large; raise the limit and run again")
+    if status < 0:
+        return RatchetError("git", f"{command} was ended by signal {-status}; run again. {complaint}".rstrip())
+    for words, kind, advice in _REFUSALS:
+        if words in complaint:
+            return RatchetError(kind, f"{command}: {complaint}" + (f"\n{advice}" if advice else ""))
+    return RatchetError("git", f"{command} failed with status {status}: {complaint}")
+
+
+def environment_here(git_directory: str, common_directory: str, working_tree: str) -> dict[str, str]:
+    """Overrides for those GIT_* variables that a hook leaves set: they point at the repository that was asked for.
+
+    Only variables that are set are overridden, so that everywhere else git finds the
+    repository itself and checks who owns it.
+    """
+    here = {
+        "GIT_DIR": git_directory,
+        "GIT_COMMON_DIR": common_directory,
+        "GIT_WORK_TREE": working_tree,
+        "GIT_INDEX_FILE": os.path.join(git_directory, "index"),
+        "GIT_OBJECT_DIRECTORY": os.path.join(common_directory, "objects"),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
+        "GIT_PREFIX": "",
+        "GIT_NAMESPACE": "",
+    }
+    overrides = {name: value for name, value in here.items() if name in os.environ}
+    if "GIT_DIR" in overrides:
+        # With GIT_DIR alone git would take the current folder for the top of the working tree.
+        overrides["GIT_WORK_TREE"] = working_tree
+    return overrides

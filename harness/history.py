@@ -1,0 +1,412 @@
+"""What log, branch and experiments/ say about a contest, taken together: rows, attempts, kernels, the champion."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from git import Repo
+
+from harness import diff, experiments, git, messages
+from harness.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
+from harness.errors import RatchetError
+from harness.records import Attempt, Row
+
+RECORD_NAME = "attempt.json"
+KERNEL_NAME = "kernel.py"
+_ROOT_NAME = "root"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a contest lies: its repository, its folder (`directory` from the top, empty for the top itself), its name."""
+
+    repository: Repo
+    root: Path
+    directory: str
+    name: str
+
+    @property
+    def log_ref(self) -> str:
+        """The ref of the append-only log, shared by all worktrees."""
+        return f"refs/ratchet/{self.name}/log"
+
+    @property
+    def kernel(self) -> str:
+        """kernel.py as git names it."""
+        return self.inside(KERNEL_NAME)
+
+    @property
+    def experiments(self) -> str:
+        """The folder experiments/ as git names it."""
+        return self.inside("experiments")
+
+    @property
+    def kernel_path(self) -> Path:
+        """kernel.py in the working tree."""
+        return self.root / self.kernel
+
+    @property
+    def experiments_directory(self) -> Path:
+        """The folder experiments/ in the working tree."""
+        return self.root / self.experiments
+
+    @property
+    def state_directory(self) -> Path:
+        """Where the journal lies: in the git directory of this working tree."""
+        return git.git_directory(self.repository) / "ratchet" / self.name
+
+    def inside(self, name: str) -> str:
+        """A path in the contest's folder as git names it."""
+        return f"{self.directory}/{name}" if self.directory else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A branch commit that accepted an attempt of this contest; `undoes` is the attempt it took back, if it is an undo."""
+
+    number: int
+    commit: str
+    kernel_digits: str
+    undoes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The champion: its attempt, the commit that accepted it (None: known from experiments/ only), its kernel's blob."""
+
+    attempt: Attempt
+    commit: str | None
+    blob: str | None
+
+
+def place_of(directory: Path) -> Place:
+    """The place of the contest in `directory`. Raises RatchetError where there is no usable repository."""
+    repository = git.open_repository(directory)
+    relative = git.relative_path(repository, directory)
+    relative = "" if relative == "." else relative
+    return Place(repository=repository, root=git.root(repository), directory=relative, name=contest_name(relative))
+
+
+def contest_name(directory: str) -> str:
+    """The contest's name, one component of a ref: `root` for the top folder, else its path with `+` for `/`.
+
+    Other characters than letters, digits, `_` and `-` are percent-encoded, and so is the first
+    letter of a folder that is really called `root`: different folders have different names.
+    """
+    if not directory:
+        return _ROOT_NAME
+    name = "".join(_encoded(sign) for sign in directory)
+    return f"%{ord('r'):02X}oot" if name == _ROOT_NAME else name
+
+
+def _encoded(sign: str) -> str:
+    if sign == "/":
+        return "+"
+    return sign if _PLAIN.fullmatch(sign) else "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogateescape"))
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """The newest `limit` attempts (None: all), newest last, and what was skipped and why.
+
+    The union of the log and of experiments/ in the working tree and at HEAD. `commit` is the
+    branch commit of an accept that some branch holds, else the log commit, else empty.
+    """
+    logged, skipped = log_rows(place, limit)
+    seen = {encode_row(row) for row in logged}
+    filed, complaints = file_rows(place, limit)
+    extra = [row for row in filed if encode_row(row) not in seen]
+    ordered = sorted([*logged, *extra], key=lambda row: row.number)
+    chosen = ordered if limit is None else ordered[max(0, len(ordered) - limit) :]
+    accepted = accepted_anywhere(place) if any(row.outcome == "accept" for row in chosen) else ()
+    commits = {(one.number, one.kernel_digits): one.commit for one in reversed(accepted)}
+    located = []
+    for row in chosen:
+        commit = commits.get((row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])) if row.outcome == "accept" else None
+        located.append(replace(row, commit=commit or row.commit))
+    doubled = [row.number for row, following in zip(located, located[1:], strict=False) if row.number == following.number]
+    notes = [
+        f"attempt {number} exists more than once: two clones went on numbering apart; both are shown" for number in doubled
+    ]
+    return tuple(located), (*skipped, *complaints, *notes)
+
+
+def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
+    """The rows in the log, newest first, each with its log commit, and what was skipped."""
+    found, skipped = [], []
+    for commit in log_commits(place, limit):
+        where = f"log commit {commit.id[:12]}"
+        try:
+            found.append(replace(messages.row_of(commit.message, where), commit=commit.id))
+        except RecordError as error:
+            skipped.append(f"skipped: {error}")
+    return found, skipped
+
+
+def log_commits(place: Place, limit: int | None = None, containing: str = "") -> tuple[git.Commit, ...]:
+    """The log's commits, newest first; none if there is no log here."""
+    tip = git.commit_of(place.repository, place.log_ref)
+    if tip is None:
+        return ()
+    return git.log(place.repository, (tip,), limit=limit, first_parent=True, containing=containing)
+
+
+def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
+    """The rows in experiments/, in the working tree or else at HEAD, newest first, and what was skipped."""
+    found: list[Row] = []
+    skipped: list[str] = []
+    committed = _committed_names(place)
+    names = _all_names(place, committed)
+    chunk = limit or len(names) or 1
+    for start in range(0, len(names), chunk):
+        for row in _rows_of(place, names[start : start + chunk], committed):
+            if isinstance(row, Row):
+                found.append(row)
+            else:
+                skipped.append(f"skipped: {row}")
+        if limit is not None and len(found) >= limit:
+            break
+    return found, skipped
+
+
+def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.Entry]) -> Iterable[Row | RecordError]:
+    """For each file its row or what is wrong with it; HEAD stands in for one that the working tree lacks or spoiled."""
+    failures: dict[str, RecordError] = {}
+    for name in names:
+        where = f"{place.experiments}/{name}"
+        path = place.experiments_directory / name
+        try:
+            if name in committed and not path.exists():
+                raise RecordError("missing-record", f"{where} is not in the working tree")
+            yield _numbered(experiments.row_in(path, where), name, where)
+        except RecordError as error:
+            failures[name] = error
+    standby = [name for name in failures if name in committed]
+    for name, data in zip(standby, git.read_blobs(place.repository, [committed[name].blob for name in standby]), strict=True):
+        where = f"{place.experiments}/{name} at HEAD"
+        try:
+            yield _numbered(decode_attempt_row(data or b"", where), name, where)
+        except RecordError as error:
+            failures[f"{name} at HEAD"] = error
+        if failures[name].kind == "missing-record":
+            del failures[name]
+    yield from failures.values()
+
+
+def _all_names(place: Place, committed: Iterable[str]) -> tuple[str, ...]:
+    return tuple(experiments.newest_first({*experiments.names_in(place.experiments_directory), *committed}))
+
+
+def _numbered(row: Row, name: str, where: str) -> Row:
+    if row.number != experiments.number_of(name):
+        raise RecordError("foreign-record", f"{where} holds attempt {row.number}: the name and the record disagree")
+    return row
+
+
+def _committed_names(place: Place) -> dict[str, git.Entry]:
+    head = git.commit_of(place.repository, "HEAD")
+    found = git.entries(place.repository, head, place.experiments) if head else {}
+    return {name: entry for name, entry in found.items() if experiments.number_of(name) is not None}
+
+
+def last_number(place: Place) -> int:
+    """The highest attempt number in use: in the log, or as a file that is ours even if it can no longer be read."""
+    logged, _ = log_rows(place, 1)
+    highest = logged[0].number if logged else 0
+    committed = _committed_names(place)
+    for name in _all_names(place, committed):
+        number = experiments.number_of(name) or 0
+        if number <= highest:
+            break
+        # A stranger's file of such a name must not make the numbers jump.
+        if any(isinstance(row, Row) or row.kind != "foreign-record" for row in _rows_of(place, (name,), committed)):
+            return number
+    return highest
+
+
+# --- the branch --------------------------------------------------------------------------------
+
+
+def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iterable[str] = ()) -> tuple[Accepted, ...]:
+    """The accepts of this contest in the history of `tips`, newest first, from the trailers of the commits."""
+    found = []
+    line = f"{messages.CONTEST}: {place.name}"
+    for commit in git.log(place.repository, tuple(tips), hidden=tuple(hidden), containing=line):
+        said = messages.trailers(commit.message)
+        number, undoes = said.get(messages.ATTEMPT, ""), said.get(messages.UNDOES, "")
+        if said.get(messages.CONTEST) == place.name and number.isascii() and number.isdigit():
+            found.append(
+                Accepted(
+                    number=int(number),
+                    commit=commit.id,
+                    kernel_digits=said.get(messages.KERNEL, ""),
+                    undoes=int(undoes) if undoes.isascii() and undoes.isdigit() else None,
+                )
+            )
+    return tuple(found)
+
+
+def accepted_anywhere(place: Place) -> tuple[Accepted, ...]:
+    """The accepts in HEAD's history, then those that only other branches hold."""
+    if git.commit_of(place.repository, "HEAD") is None:
+        return ()
+    return accepted_at_head(place) + accepted_at_head(place, ("--branches",), ("HEAD",))
+
+
+def standing(place: Place) -> Standing | None:
+    """The champion on this branch, or None before the first accept.
+
+    It is the newest accept in HEAD's history that no undo took back; where several lines of
+    history were merged, the one whose kernel.py HEAD has. Where the history does not say (a
+    shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
+    """
+    accepted = accepted_at_head(place)
+    undone = {one.undoes for one in accepted}
+    candidates = [one for one in accepted if one.undoes is None and one.number not in undone]
+    head_blob, *blobs = git.blob_ids(
+        place.repository, [f"{commit}:{place.kernel}" for commit in ("HEAD", *(one.commit for one in candidates))]
+    )
+    pairs = list(zip(candidates, blobs, strict=True))
+    for one, blob in [*(pair for pair in pairs if pair[1] == head_blob), *pairs[:1]]:
+        return Standing(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
+    return _standing_by_files(place, head_blob, {number for number in undone if number is not None})
+
+
+def _accepted_attempt(place: Place, one: Accepted) -> Attempt:
+    """The attempt as the accepting commit holds it, so that a number used twice does not matter."""
+    for name, entry in git.entries(place.repository, one.commit, place.experiments).items():
+        if experiments.number_of(name) == one.number:
+            where = f"{place.experiments}/{name} at {one.commit[:12]}"
+            try:
+                found = decode_attempt(git.read_blobs(place.repository, (entry.blob,))[0] or b"", where)
+            except RecordError:
+                continue
+            if found.kernel_sha256.startswith(one.kernel_digits):
+                return found
+    return attempt(place, one.number)
+
+
+def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) -> Standing | None:
+    if head_blob is None:
+        return None
+    found: list[Attempt] = []
+    committed = _committed_names(place)
+    for name, data in zip(
+        committed, git.read_blobs(place.repository, [entry.blob for entry in committed.values()]), strict=True
+    ):
+        try:
+            one = decode_attempt(data or b"", f"{place.experiments}/{name} at HEAD")
+        except RecordError:
+            continue
+        if one.verdict.outcome == "accept" and one.contest == place.name:
+            found.append(one)
+    undone |= {one.champion.attempt for one in found if one.kind == "undo" and one.champion is not None}
+    found = sorted((one for one in found if one.kind != "undo" and one.number not in undone), key=lambda one: -one.number)
+    head_sha256 = hashlib.sha256(git.in_working_tree_form(place.repository, head_blob, place.kernel)).hexdigest()
+    for one in found:
+        if one.kernel_sha256 == head_sha256:
+            return Standing(attempt=one, commit=None, blob=head_blob)
+    return Standing(attempt=found[0], commit=None, blob=None) if found else None
+
+
+# --- one attempt -------------------------------------------------------------------------------
+
+
+def log_commit_of(place: Place, number: int) -> str | None:
+    """The log commit of an attempt, or None."""
+    for commit in log_commits(place, containing=f'"number": {number},'):
+        try:
+            if messages.row_of(commit.message, commit.id).number == number:
+                return commit.id
+        except RecordError:
+            continue
+    return None
+
+
+def attempt(place: Place, number: int) -> Attempt:
+    """The record of one attempt: from the log, else from experiments/.
+
+    Raises RatchetError `unknown-attempt`, or RecordError if all there is of it cannot be read.
+    """
+    complaint: RecordError | None = None
+    for data, where in _records(place, number):
+        try:
+            found = decode_attempt(data, where)
+        except RecordError as error:
+            complaint = complaint or error
+            continue
+        if found.number == number:
+            return found
+    if complaint is not None:
+        raise complaint
+    last = last_number(place)
+    known = f"they go up to {last}" if last else "there are none yet"
+    raise RatchetError("unknown-attempt", f"there is no attempt {number} in contest {place.name}: {known}")
+
+
+def _records(place: Place, number: int) -> Iterable[tuple[bytes, str]]:
+    commit = log_commit_of(place, number)
+    if commit is not None:
+        data = git.file_at(place.repository, commit, RECORD_NAME)
+        if data is not None:
+            yield data, f"{RECORD_NAME} in log commit {commit[:12]}"
+    for name in experiments.names_in(place.experiments_directory):
+        if experiments.number_of(name) == number:
+            try:
+                yield (place.experiments_directory / name).read_bytes(), f"{place.experiments}/{name}"
+            except OSError:
+                continue
+    for name, entry in _committed_names(place).items():
+        if experiments.number_of(name) == number:
+            data = git.read_blobs(place.repository, (entry.blob,))[0]
+            yield data or b"", f"{place.experiments}/{name} at HEAD"
+
+
+def kernel(place: Place, number: int) -> bytes:
+    """The kernel.py of an attempt, as a checkout would write it.
+
+    From the log; else from the commit that accepted it; else its diff, applied to the kernel
+    it was compared with. Raises RatchetError `unknown-attempt` or `no-kernel`.
+    """
+    names = []
+    commit = log_commit_of(place, number)
+    if commit is not None:
+        names.append(f"{commit}:{KERNEL_NAME}")
+    names += [f"{one.commit}:{place.kernel}" for one in accepted_anywhere(place) if one.number == number]
+    for blob in git.blob_ids(place.repository, names):
+        if blob is not None:
+            return git.in_working_tree_form(place.repository, blob, place.kernel)
+    return _rebuilt_kernel(place, attempt(place, number))
+
+
+def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
+    old = b""
+    if one.champion is not None:
+        blob = git.blob_ids(place.repository, (f"{one.champion.commit}:{place.kernel}",))[0] if one.champion.commit else None
+        if blob is not None:
+            old = git.in_working_tree_form(place.repository, blob, place.kernel)
+        else:
+            old = kernel(place, one.champion.attempt)
+    explained = f"the kernel.py of attempt {one.number} is not in this clone and cannot be rebuilt from its diff"
+    remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
+    try:
+        new = diff.applied(old, one.diff)
+    except RatchetError as error:
+        raise RatchetError("no-kernel", f"{explained}: {error}; {remedy}") from error
+    if hashlib.sha256(new).hexdigest() != one.kernel_sha256:
+        raise RatchetError("no-kernel", f"{explained}: the result is not the kernel that was judged; {remedy}")
+    return new
+
+
+def evidence_files(place: Place, number: int) -> dict[str, bytes]:
+    """The small files recorded with an attempt, by name; none where the log does not have it."""
+    commit = log_commit_of(place, number)
+    found = git.entries_below(place.repository, commit) if commit else {}
+    names = [name for name in found if name not in (RECORD_NAME, KERNEL_NAME)]
+    blobs = git.read_blobs(place.repository, [found[name].blob for name in names])
+    return {name: data for name, data in zip(names, blobs, strict=True) if data is not None}

@@ -1,0 +1,76 @@
+"""The journal: one file that says what an attempt has begun, so that the next command can finish or undo it."""
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from harness import files
+from harness.errors import RatchetError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A decided attempt on its way into the ledger; every object it names is already stored.
+
+    `log_before` is where the log was (None: there was none), `restore_blob` the champion's
+    kernel.py that takes the candidate's place (None: kernel.py stays), `guarded` the paths
+    that an ordinary commit must not have touched since `judged_against`.
+    """
+
+    number: int
+    accept: bool
+    branch: str
+    judged_against: str
+    guarded: tuple[str, ...]
+    log_before: str | None
+    log_commit: str
+    file_name: str
+    kernel_mode: str
+    candidate_blob: str
+    candidate_sha256: str
+    restore_blob: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What was begun: the user's kernel.py before it, and the SHA-256 of everything the ratchet wrote over it."""
+
+    purpose: str
+    original: bytes | None = None
+    written_sha256: tuple[str, ...] = ()
+    recording: Recording | None = None
+    pid: int = field(default_factory=os.getpid)
+    begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    schema: Literal[1] = SCHEMA
+
+
+def read(path: Path) -> Journal | None:
+    """The journal at `path`, or None if nothing is unfinished. Raises RatchetError `bad-journal`, and leaves the file."""
+    try:
+        with files.refusals_in_words(f"reading {path}"):
+            data = path.read_bytes() if path.exists() else None
+        return None if data is None else msgspec.json.decode(data, type=Journal)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RatchetError(
+            "bad-journal",
+            f"{path} tells of an unfinished attempt but cannot be read ({error}); it may be from a newer version. "
+            "Update the ratchet, or move the file away: then nothing is finished or undone, and kernel.py stays as it is "
+            "(the file's field `original` is kernel.py before the attempt, in base64)",
+        ) from error
+
+
+def write(path: Path, journal: Journal) -> None:
+    """Makes `journal` the one at `path`, durably. Raises RatchetError `no-space` or `read-only`; the old one stays then."""
+    files.write_atomically(path, msgspec.json.encode(journal))
+
+
+def clear(path: Path) -> None:
+    """Nothing is unfinished any more."""
+    files.remove(path)
+    files.remove_temporary(path)

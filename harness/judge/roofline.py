@@ -1,0 +1,103 @@
+"""The published formulas: utilisation, score, regime, intensity, the two floors of the time and the gap above them."""
+
+import math
+from typing import Literal
+
+from harness.hardware import Chip
+from harness.records import Evidence, Work
+from harness.units import decimal, percent, seconds
+
+Regime = Literal["compute-bound", "memory-bound", "latency-bound"]
+GapSize = Literal["small", "moderate", "large"]
+TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
+
+# Below this share of both peaks neither binds and the time goes to latencies (the published
+# method says "both low, say both under 30 %").
+LOW_UTILISATION = 0.30
+
+# The published method calls a gap small under 10 % of the actual time and large over 30 %.
+SMALL_GAP, LARGE_GAP = 0.10, 0.30
+
+
+def latency_seconds(evidence: Evidence) -> float | None:
+    """The latency that is judged, or None where there is none that can be believed (unknown, zero, not finite)."""
+    known = evidence.latency.seconds if evidence.latency else None
+    return known if known is not None and math.isfinite(known) and known > 0 else None
+
+
+def utilisation(flops: int, latency_seconds: float, chip: Chip) -> float:
+    """Useful `flops` of one call over what the chip could do in that time, a fraction of 1."""
+    return flops / (latency_seconds * chip.peak_bf16_flops_per_second)
+
+
+def score(util: float, latency_seconds: float) -> float:
+    """The published score, `util_percent * 100 / latency_ms`: 64.8 % at 2.12 ms is 3057."""
+    return (100 * util) * 100 / (1e3 * latency_seconds)
+
+
+def regime(util: float, bandwidth_util: float, intensity: float, chip: Chip) -> Regime:
+    """What binds: nothing if both utilisations are low, else the side of the ridge point the intensity lies on."""
+    if util < LOW_UTILISATION and bandwidth_util < LOW_UTILISATION:
+        return "latency-bound"
+    return "compute-bound" if intensity >= chip.ridge_flops_per_byte else "memory-bound"
+
+
+def compute_only_seconds(work: Work, chip: Chip) -> float:
+    """The time of all useful FLOPs (matmul and vector, the published form) at the chip's bf16 peak."""
+    return work.flops / chip.peak_bf16_flops_per_second
+
+
+def memory_only_seconds(hbm_bytes: int, chip: Chip) -> float:
+    """The time of `hbm_bytes` at the chip's full HBM bandwidth."""
+    return hbm_bytes / chip.hbm_bytes_per_second
+
+
+def gap_size(gap_fraction: float) -> GapSize:
+    """The published word for a gap of that share of the actual time."""
+    if gap_fraction < SMALL_GAP:
+        return "small"
+    return "large" if gap_fraction > LARGE_GAP else "moderate"
+
+
+def traffic(evidence: Evidence, chip: Chip) -> tuple[int | None, TrafficSource]:
+    """HBM bytes of one call with re-reads, and where the number comes from.
+
+    Derived from the block index maps of the Pallas calls; where a kernel moves an operand by
+    hand, the simulator's DMA bytes stand in. Those are of one core: on a chip whose cores split
+    `parallel` grid dimensions (v4, v5p) each core moves its own share.
+    """
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    derived = [call.hbm_bytes for call in calls]
+    known = [count for count in derived if count is not None]
+    if calls and len(known) == len(derived):
+        return sum(known), "block index maps"
+    simulation = evidence.simulation
+    # Bytes of a run that stopped at something not understood are a part of the whole, not the whole.
+    if simulation is None or simulation.seconds is None:
+        return None, "unknown"
+    is_split = any("parallel" in call.dimension_semantics for call in calls)
+    cores = chip.cores if is_split else 1
+    return cores * (simulation.hbm_read_bytes + simulation.hbm_written_bytes), "simulated DMA"
+
+
+def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
+    """Sentences on what no chip of this kind could have done in that time; empty if it is possible.
+
+    Judged on the matmul FLOPs alone (softmax does not run on the MXU) and on the minimum traffic.
+    """
+    found = []
+    mxu_util = utilisation(work.matmul_flops, latency_seconds, chip)
+    if mxu_util > 1:
+        found.append(
+            f"{decimal(work.matmul_flops, 'FLOP')} of useful matmul work in {seconds(latency_seconds)} is "
+            f"{decimal(work.matmul_flops / latency_seconds, 'FLOP/s')}, {percent(mxu_util)} of the "
+            f"{decimal(chip.peak_bf16_flops_per_second, 'FLOP/s')} that a {chip.name} can do"
+        )
+    floor = memory_only_seconds(work.minimum_hbm_bytes, chip)
+    if latency_seconds < floor:
+        found.append(
+            f"the inputs and outputs alone are {decimal(work.minimum_hbm_bytes, 'B')}, which takes a {chip.name} "
+            f"{seconds(floor)} at {decimal(chip.hbm_bytes_per_second, 'B/s')}; the latency is "
+            f"{seconds(latency_seconds)}"
+        )
+    return tuple(found)

@@ -1,0 +1,248 @@
+"""The ledger in git: reading attempts, and recording one so that nothing is lost whatever happens."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from git import Repo
+
+from harness import files, git, history, journal, recording
+from harness import lock as locking
+from harness.errors import RatchetError
+from harness.journal import Journal
+from harness.records import Attempt, Row
+from harness.recording import Checkpoint, Recorded
+
+
+def _pass(name: str) -> None:
+    """The checkpoint of real runs: goes on."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The attempts of one contest. Reading needs nothing; everything that writes needs `with ledger.lock():`.
+
+    `checkpoint` is called with the name of every step just done while writing; tests stop there.
+    """
+
+    place: history.Place
+    checkpoint: Checkpoint = _pass
+    _is_locked: bool = field(default=False, init=False)
+
+    @classmethod
+    def open(cls, contest_directory: Path, checkpoint: Checkpoint = _pass) -> "Ledger":
+        """The ledger of the contest in a folder. Raises RatchetError where there is no usable repository."""
+        return cls(place=history.place_of(contest_directory), checkpoint=checkpoint)
+
+    # --- where it is ---
+
+    @property
+    def repository(self) -> Repo:
+        """The repository, for the questions of harness.git."""
+        return self.place.repository
+
+    @property
+    def root(self) -> Path:
+        """The top folder of the working tree."""
+        return self.place.root
+
+    @property
+    def directory(self) -> str:
+        """The contest's folder from the top, empty for the top itself."""
+        return self.place.directory
+
+    @property
+    def name(self) -> str:
+        """The contest's name, as refs and records have it."""
+        return self.place.name
+
+    @property
+    def log_ref(self) -> str:
+        """The ref of the append-only log."""
+        return self.place.log_ref
+
+    @property
+    def kernel_path(self) -> Path:
+        """kernel.py in the working tree."""
+        return self.place.kernel_path
+
+    @property
+    def experiments_directory(self) -> Path:
+        """The folder experiments/ in the working tree."""
+        return self.place.experiments_directory
+
+    # --- reading ---
+
+    def rows(self, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+        """The newest `limit` attempts, newest last, from log and experiments/, and what was skipped and why."""
+        return history.rows(self.place, limit)
+
+    def attempt(self, number: int) -> Attempt:
+        """The record of one attempt. Raises RatchetError `unknown-attempt` or one that says why it cannot be read."""
+        return history.attempt(self.place, number)
+
+    def kernel(self, number: int) -> bytes:
+        """The kernel.py of one attempt, as a checkout writes it. Raises RatchetError `unknown-attempt` or `no-kernel`."""
+        return history.kernel(self.place, number)
+
+    def evidence_files(self, number: int) -> dict[str, bytes]:
+        """The small files that were recorded with one attempt, by name; none where only experiments/ knows it."""
+        return history.evidence_files(self.place, number)
+
+    def champion(self) -> Attempt | None:
+        """The attempt whose kernel is the champion on this branch, or None before the first accept."""
+        standing = history.standing(self.place)
+        return standing.attempt if standing else None
+
+    def champion_kernel(self) -> bytes:
+        """The champion's kernel.py, as a checkout writes it. Raises RatchetError `no-champion`."""
+        standing = history.standing(self.place)
+        if standing is None:
+            raise RatchetError("no-champion", f"no attempt of contest {self.name} has been accepted on this branch yet")
+        if standing.blob is None:
+            return self.kernel(standing.attempt.number)
+        return git.in_working_tree_form(self.repository, standing.blob, self.place.kernel)
+
+    def champion_commit(self) -> str | None:
+        """The branch commit that made the champion, or None where the history does not say (shallow, squashed)."""
+        standing = history.standing(self.place)
+        return standing.commit if standing else None
+
+    def kernel_changed_since(self, champion: Attempt) -> bool:
+        """True if kernel.py at HEAD is not the kernel of `champion`, the champion: an ordinary commit changed it."""
+        standing = history.standing(self.place)
+        head = git.entry_at(self.repository, "HEAD", self.place.kernel)
+        if standing is None or standing.attempt.number != champion.number or head is None:
+            return True
+        return head.blob != standing.blob
+
+    def next_number(self) -> int:
+        """The number that the next attempt gets."""
+        return history.last_number(self.place) + 1
+
+    # --- writing ---
+
+    @contextmanager
+    def lock(self, purpose: str = "an attempt") -> Iterator[None]:
+        """Holds the repository for one attempt. Raises RatchetError `busy` at once if another process does."""
+        path = git.common_directory(self.repository) / "ratchet" / "lock"
+        with locking.held(path, f"{purpose}, contest {self.name}"):
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
+
+    def begin(self, original_kernel: bytes, purpose: str) -> None:
+        """Notes the user's kernel.py before an attempt, so that `recover` can put it back.
+
+        Raises RatchetError `unfinished` if the attempt before has not been recovered,
+        `not-a-file` if kernel.py is a symbolic link, which git would record instead of its content.
+        """
+        self._require_lock()
+        if self.kernel_path.is_symlink():
+            raise RatchetError("not-a-file", f"expected {self.kernel_path} to be a file, got a symbolic link: copy the file")
+        if self._journal() is not None:
+            raise RatchetError("unfinished", "an earlier attempt is neither finished nor undone; recover it first")
+        self._note(Journal(purpose=purpose, original=original_kernel))
+        self.checkpoint("begun")
+
+    def restore_kernel(self, kernel: bytes) -> None:
+        """Writes kernel.py, whole or not at all, its permissions kept; what was begun remembers that it did."""
+        begun = self._journal() if self._is_locked else None
+        if begun is not None:
+            self._note(recording.with_written(begun, kernel))
+            self.checkpoint("kernel-noted")
+        files.write_atomically(self.kernel_path, kernel)
+        self.checkpoint("kernel-written")
+
+    def abandon(self) -> None:
+        """Ends what was begun without a record: kernel.py is the user's again, the journal gone."""
+        self._require_lock()
+        begun = self._journal()
+        if begun is not None and begun.recording is None:
+            recording.undo(self.place, begun)
+
+    def record(
+        self,
+        attempt: Attempt,
+        row: Row,
+        kernel: bytes,
+        small_files: Mapping[str, bytes],
+        new_branch_commit: bool,
+        guarded: tuple[str, ...] = (),
+    ) -> Recorded:
+        """Puts one decided attempt into the ledger and returns its commits.
+
+        Effects: one commit on the log; with `new_branch_commit` one on the branch and the index
+        refreshed at its paths; without, kernel.py becomes the champion's again, if there is a
+        champion and the file still is what was judged. Always the attempt's file in experiments/.
+        `guarded` are further files (from the top) that must not have changed on the branch since
+        `attempt.judged_against`; kernel.py and prepare.py always are.
+
+        Raises RatchetError: `branch-moved` and `ref-moved` as `recording.finish` says; others
+        before the log moved leave everything as it was, later ones are finished by `recover`.
+        """
+        self._require_lock()
+        begun = self._journal() or Journal(purpose=f"attempt {attempt.number}")
+        standing = None if new_branch_commit else history.standing(self.place)
+        restore = standing.blob if standing else None
+        if standing is not None and restore is None:
+            restore = recording.stored_kernel(self.place, self.kernel(standing.attempt.number))
+        prepared = recording.prepare(
+            self.place, attempt, row, kernel, small_files, new_branch_commit, guarded, restore
+        )
+        self.checkpoint("objects-written")
+        decided = replace(begun, recording=prepared)
+        self._note(decided)
+        self.checkpoint("journal-written")
+        return recording.finish(self.place, decided, self.checkpoint)
+
+    def recover(self) -> tuple[str, ...]:
+        """Finishes or undoes what an earlier process began, and says in sentences what it did; () if there was nothing.
+
+        A decided attempt is finished; one that was still being judged is undone: kernel.py becomes
+        what it was, if it still is what the ratchet wrote.
+        """
+        self._require_lock()
+        files.remove_temporary(recording.journal_path(self.place))
+        files.remove_temporary(self.kernel_path)
+        begun = self._journal()
+        if begun is None:
+            return ()
+        if begun.recording is not None:
+            return self._finish(begun)
+        here = recording.sha256_of(self.kernel_path)
+        edited = bool(begun.written_sha256) and begun.original is not None and not recording.is_known(begun, here)
+        kept = recording.kept_original(self.place, begun) if edited else None
+        if recording.undo(self.place, begun):
+            return (f"{begun.purpose}, begun {begun.begun}, did not end: kernel.py is again what it was before",)
+        if kept is not None:
+            return (
+                f"{begun.purpose}, begun {begun.begun}, did not end, and kernel.py was edited since: it stays as it is; "
+                f"`git cat-file -p {kept}` prints what it was before",
+            )
+        return (f"{begun.purpose}, begun {begun.begun}, did not end: nothing was recorded, kernel.py is untouched",)
+
+    def _finish(self, begun: Journal) -> tuple[str, ...]:
+        assert begun.recording is not None
+        number = begun.recording.number
+        try:
+            done = recording.finish(self.place, begun, self.checkpoint)
+        except RatchetError as error:
+            if error.kind in ("branch-moved", "ref-moved") and self._journal() is None:
+                return (str(error),)
+            raise
+        where = f"on {begun.recording.branch}" if done.branch_commit else "in the log"
+        return (f"attempt {number}, begun {begun.begun}, was decided but not fully recorded: it is now, {where}", *done.messages)
+
+    def _journal(self) -> Journal | None:
+        return journal.read(recording.journal_path(self.place))
+
+    def _note(self, begun: Journal) -> None:
+        journal.write(recording.journal_path(self.place), begun)
+
+    def _require_lock(self) -> None:
+        if not self._is_locked:
+            raise RuntimeError("the ledger is written without its lock: use `with ledger.lock():`")

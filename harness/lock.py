@@ -1,0 +1,61 @@
+"""One attempt at a time per repository: a lock that the kernel frees when its holder dies.
+
+`flock` is a promise between processes of one machine. On a network file system it holds only
+where the server passes locks on (NFSv4 does as a rule, NFSv3 and some cluster file systems do
+not): two machines that work in one shared checkout at the same moment are not protected.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.files import refusals_in_words
+
+
+@contextlib.contextmanager
+def held(path: Path, purpose: str) -> Iterator[None]:
+    """Holds the lock at `path` for its body, and writes into it who holds it and for what.
+
+    Raises RatchetError `busy` at once, naming the holder, if another process has it; `read-only`
+    or `no-space` where the file cannot be made. The file stays, unlocked: removing it would let
+    two processes lock two files of one name.
+    """
+    with refusals_in_words(f"taking the lock {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RatchetError(
+                "busy", f"another ratchet is at work in this repository: {_holder(descriptor)}. Wait for it, then run again"
+            ) from error
+        with refusals_in_words(f"writing the lock {path}"):
+            _describe(descriptor, purpose)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _describe(descriptor: int, purpose: str) -> None:
+    text = json.dumps({"pid": os.getpid(), "purpose": purpose, "since": datetime.now(UTC).isoformat(timespec="seconds")})
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {holder['pid']} ({holder['purpose']}), since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        # It holds the lock but has not written its name yet, or is just letting go.
+        return "a process that has not said which"

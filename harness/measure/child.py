@@ -1,0 +1,316 @@
+"""Child processes with limits: started, asked, watched and ended, whatever they do."""
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from harness.measure.messages import Reply, Request
+from harness.measure.worker import HEADER
+from harness.records import Failure, Stage
+
+# What is kept of a child's output to be shown, and how much it may print before it is ended:
+# the tracebacks and logs of JAX are a few hundred KB at most.
+_KEPT_OUTPUT = 16 << 10
+_OUTPUT_LIMIT = 16 << 20
+# Replies are records of a few KB.
+_REPLY_LIMIT = 64 << 20
+# Between two looks at memory and clock. A child can touch about a GB in this time.
+_POLL_SECONDS = 0.2
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """One request to one child, and when it has to be answered."""
+
+    child: "Child"
+    label: str
+    stage: Stage
+    task: str
+    arguments: Any
+    reply_type: type
+    limit_seconds: float
+    started: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One process in a session of its own, the channel to it, and the end of what it printed."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    output: int
+    queue: deque[Job] = field(default_factory=deque)
+    received: bytearray = field(default_factory=bytearray)
+    printed: bytearray = field(default_factory=bytearray)
+    printed_bytes: int = 0
+    ended: bool = False
+
+    def last_output(self) -> str:
+        """The end of what it printed, whatever bytes those were."""
+        text = bytes(self.printed).decode("utf-8", errors="replace")
+        return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text).strip()
+
+
+class Children:
+    """All children of one judgement. Use as a context manager: whatever happens, none outlives it.
+
+    `memory_bytes` is how much resident memory a child and its descendants may hold together.
+    """
+
+    def __init__(
+        self, memory_bytes: int, progress: Callable[[str, str, float], None] = lambda stage, state, seconds: None
+    ) -> None:
+        self._memory_bytes = memory_bytes
+        self._progress = progress
+        self._selector = selectors.DefaultSelector()
+        self._children: list[Child] = []
+        self._finished: deque[tuple[Job, Any]] = deque()
+        self._looked = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children:
+            self._end(child)
+        self._selector.close()
+
+    def start(self, name: str, module: str, directory: Path, environment: Mapping[str, str]) -> Child:
+        """A child that imports `module` and waits for its tasks, with `directory` as its working directory."""
+        ours, theirs = socket.socketpair()
+        reading, writing = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "harness.measure.worker", module, str(theirs.fileno())],
+                cwd=directory,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            os.close(reading)
+            raise
+        finally:
+            theirs.close()
+            os.close(writing)
+        ours.setblocking(False)
+        os.set_blocking(reading, False)
+        child = Child(name, process, ours, reading)
+        self._children.append(child)
+        self._selector.register(ours, selectors.EVENT_READ, (child, self._hear))
+        self._selector.register(reading, selectors.EVENT_READ, (child, self._read_output))
+        return child
+
+    def ask(
+        self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float
+    ) -> Job:
+        """Puts a request in the child's queue. `limit` seconds count from when the child gets to it."""
+        job = Job(
+            child=child, label=label, stage=stage, task=task, arguments=arguments, reply_type=reply_type,
+            limit_seconds=limit,
+        )  # fmt: skip
+        child.queue.append(job)
+        if len(child.queue) == 1:
+            self._send(job)
+        return job
+
+    def wait(self) -> tuple[Job, Any]:
+        """The next job that is done, and its reply (of the job's reply type) or its Failure.
+
+        Raises RuntimeError when no child has anything to do.
+        """
+        while not self._finished:
+            if not any(child.queue for child in self._children):
+                raise RuntimeError("waiting for children that have nothing to do")
+            self._turn(_POLL_SECONDS)
+        return self._finished.popleft()
+
+    def done_meanwhile(self) -> list[tuple[Job, Any]]:
+        """The jobs that are done by now, without waiting."""
+        self._turn(0)
+        done = list(self._finished)
+        self._finished.clear()
+        return done
+
+    def _turn(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            child, react = key.data
+            if not child.ended:
+                react(child)
+        if time.monotonic() - self._looked >= _POLL_SECONDS:
+            self._look()
+
+    def _look(self) -> None:
+        """Ends the children that have run too long or hold too much."""
+        self._looked = time.monotonic()
+        resident = _resident_bytes({child.process.pid for child in self._children if not child.ended})
+        for child in self._children:
+            if child.ended:
+                continue
+            job = child.queue[0] if child.queue else None
+            held = resident.get(child.process.pid, 0)
+            if held > self._memory_bytes:
+                self._fail(
+                    child, "out-of-memory",
+                    f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {self._memory_bytes / 2**30:.1f} "
+                    "GiB it may have, and was ended",
+                )  # fmt: skip
+            elif job is not None and time.monotonic() - job.started > job.limit_seconds:
+                self._fail(
+                    child, "timeout",
+                    f"{job.label} took more than {job.limit_seconds:g} s and was ended; does the kernel loop forever, "
+                    "or is it that slow?",
+                )  # fmt: skip
+
+    def _send(self, job: Job) -> None:
+        job.started = time.monotonic()
+        self._progress(job.label, "start", 0.0)
+        if job.child.ended:
+            self._fail(job.child, "crash", f"the {job.child.name} process had already ended")
+            return
+        request = Request(task=job.task, stage=job.stage, arguments=msgspec.Raw(msgspec.json.encode(job.arguments)))
+        body = msgspec.json.encode(request)
+        # Requests are far smaller than the socket's buffer, so this does not block; a child that
+        # is gone is noticed when its answer does not come.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            job.child.channel.sendall(HEADER.pack(len(body)) + body)
+
+    def _hear(self, child: Child) -> None:
+        try:
+            chunk = child.channel.recv(1 << 20)
+        except ConnectionResetError:
+            chunk = b""
+        if not chunk:
+            self._died(child)
+            return
+        child.received += chunk
+        while len(child.received) >= HEADER.size:
+            (size,) = HEADER.unpack(child.received[: HEADER.size])
+            if size > _REPLY_LIMIT or not child.queue:
+                self._fail(child, "crash", f"the {child.name} process answered with junk and was ended")
+                return
+            if len(child.received) < HEADER.size + size:
+                return
+            body = bytes(child.received[HEADER.size : HEADER.size + size])
+            del child.received[: HEADER.size + size]
+            job = child.queue[0]
+            try:
+                reply = msgspec.json.decode(body, type=Reply)
+                if reply.failure is None and reply.value is None:
+                    raise msgspec.ValidationError("neither a value nor a failure")
+                value = reply.failure or msgspec.json.decode(reply.value or b"", type=job.reply_type)
+            except msgspec.DecodeError as error:
+                self._fail(child, "crash", f"the {child.name} process answered with junk ({error}) and was ended")
+                return
+            self._finish(job, value)
+
+    def _finish(self, job: Job, value: Any) -> None:
+        job.seconds = time.monotonic() - job.started
+        job.child.queue.popleft()
+        state = value.kind if isinstance(value, Failure) else "done"
+        self._progress(job.label, state, job.seconds)
+        self._finished.append((job, value))
+        if job.child.queue:
+            self._send(job.child.queue[0])
+
+    def _read_output(self, child: Child) -> None:
+        chunk = os.read(child.output, 1 << 16)
+        if not chunk:
+            self._selector.unregister(child.output)
+            os.close(child.output)
+            child.output = -1
+            return
+        child.printed_bytes += len(chunk)
+        child.printed = (child.printed + chunk)[-_KEPT_OUTPUT:]
+        if child.printed_bytes > _OUTPUT_LIMIT:
+            self._fail(
+                child, "output-flood",
+                f"the {child.name} process printed more than {_OUTPUT_LIMIT >> 20} MiB and was ended",
+            )  # fmt: skip
+
+    def _died(self, child: Child) -> None:
+        """The channel is closed: the process has ended, or has thrown its only way of answering away."""
+        try:
+            code = child.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._fail(child, "crash", f"the {child.name} process closed its result channel and was ended")
+            return
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
+            remark = "; perhaps by the system, for want of memory" if -code == signal.SIGKILL else ""
+            self._fail(child, "killed", f"the {child.name} process was killed by signal {-code} ({name}){remark}")
+        else:
+            self._fail(child, "crash", f"the {child.name} process ended with exit code {code} and without a result")
+
+    def _fail(self, child: Child, kind: str, message: str) -> None:
+        self._end(child)
+        if child.queue:
+            job = child.queue[0]
+            shown = child.last_output()
+            detail = f"its last output:\n{shown}" if shown else "it printed nothing"
+            child.queue = deque((job,))
+            self._finish(job, Failure(stage=job.stage, kind=kind, message=message, detail=detail))
+
+    def _end(self, child: Child) -> None:
+        """Kills the whole session of the child, reads what it still had to say, and lets go of it."""
+        if child.ended:
+            return
+        child.ended = True
+        leader = child.process.pid
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+        # Descendants that left the process group are still in the session.
+        for pid, _ in _members({leader}).get(leader, ()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        child.process.wait()
+        self._selector.unregister(child.channel)
+        child.channel.close()
+        if child.output >= 0:
+            with contextlib.suppress(BlockingIOError):
+                # A pipe holds 64 KiB; more than a few times that comes from a process that got away.
+                for _ in range(16):
+                    child.printed = (child.printed + os.read(child.output, 1 << 16))[-_KEPT_OUTPUT:]
+            self._selector.unregister(child.output)
+            os.close(child.output)
+            child.output = -1
+
+
+def _resident_bytes(leaders: set[int]) -> dict[int, int]:
+    """Resident memory of each of these sessions, shared pages counted in every process that maps them."""
+    return {leader: sum(resident for _, resident in members) for leader, members in _members(leaders).items()}
+
+
+def _members(leaders: set[int]) -> dict[int, list[tuple[int, int]]]:
+    """Process and resident bytes of every member of these sessions, from /proc; empty where there is none."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    page = os.sysconf("SC_PAGE_SIZE")
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # proc(5): after the name in parentheses come state, ppid, pgrp, session (4th) ... rss in pages (22nd).
+            fields = entry.read_bytes().rpartition(b")")[2].split()
+            session = int(fields[3])
+            if session in leaders:
+                found.setdefault(session, []).append((int(entry.parent.name), int(fields[21]) * page))
+    return found

@@ -1,0 +1,60 @@
+"""A hash of the program a candidate stands for: the same for other names, comments and lines, another for other work."""
+
+import base64
+import hashlib
+import json
+import re
+
+from jaxlib.mlir import ir
+
+from harness.dumps import mosaic
+
+_TPU_CALL = "tpu_custom_call"
+# What holds names that a person chose and that change nothing: the kernel's, and where results came from.
+_NAMES = ("kernel_name", "jax.result_info", "mhlo.frontend_attributes")
+
+
+def fingerprint(module_text: str) -> str:
+    """The SHA-256 of an exported TPU program (StableHLO text), kernels included, without names and source locations.
+
+    Kernel bodies are bytecode inside the module that carries locations of its own: they are
+    replaced by the hash of their text.
+    """
+    with ir.Context() as context:
+        # Only walked and printed: no dialect has to be known.
+        context.allow_unregistered_dialects = True
+        module = ir.Module.parse(module_text)
+        _strip(module.operation)
+        text = module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True)
+    return hashlib.sha256(_anonymous(text).encode()).hexdigest()
+
+
+def _strip(operation: ir.Operation) -> None:
+    attributes = operation.attributes
+    for name in _NAMES:
+        if name in attributes:
+            del attributes[name]
+    if "call_target_name" in attributes and ir.StringAttr(attributes["call_target_name"]).value == _TPU_CALL:
+        config = json.loads(ir.StringAttr(attributes["backend_config"]).value)
+        call = config["custom_call_config"]
+        body = base64.b64decode(call.pop("body"))
+        text = _anonymous(mosaic.fingerprint_text(body))
+        call["body_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        attributes["backend_config"] = ir.StringAttr.get(json.dumps(config, sort_keys=True), operation.context)
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                _strip(inner.operation)
+
+
+def _anonymous(text: str) -> str:
+    """`text` with every symbol (`@name`, `sym_name = "name"`) replaced by its number in order of appearance."""
+    numbers: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        name = match.group("symbol") or match.group("name")
+        prefix = "@" if match.group("symbol") else "sym_name = "
+        return f"{prefix}{numbers.setdefault(name, len(numbers))}"
+
+    pattern = r'@"?(?P<symbol>[\w.$<>-]+)"?|sym_name = "(?P<name>[^"]*)"'
+    return re.sub(pattern, number, text)

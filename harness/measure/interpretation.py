@@ -1,0 +1,101 @@
+"""The traced program made runnable on a CPU: exported for the full shape, and in TPU interpret mode with its checks."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax._src.pallas import hlo_interpreter
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
+
+from harness.measure import jaxprs
+
+_RACE = "RACE DETECTED"
+
+
+def runnable(closed: Any, interpret: object) -> Callable[..., list[Any]]:
+    """The traced program as a function of its inputs, with every Pallas call interpreted that way (False: compiled)."""
+    program = closed.replace(jaxpr=jaxprs.with_interpret(closed.jaxpr, interpret))
+    return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
+
+
+def checking_parameters() -> Any:
+    """TPU interpret mode that finds races, reads out of bounds, and reads of memory that nothing wrote (as NaN)."""
+    return pltpu.InterpretParams(detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise")
+
+
+def race_of(error: BaseException | None) -> str | None:
+    """What the interpreter says about a race in the last run (which ended with `error`), or None.
+
+    Where jax 0.10 notes a race in module state and prints it, jax 0.12 raises.
+    """
+    if error is not None and _RACE in str(error):
+        text = str(error)
+        return text[text.index(_RACE) :]
+    races = getattr(interpret_pallas_call, "races", None)
+    if races is not None and races.races_found:
+        return f"{_RACE}: two accesses of the same memory without synchronisation between them"
+    return None
+
+
+def reset() -> None:
+    """Forgets the state of the last interpreted run; needed after one that raised."""
+    pltpu.reset_tpu_interpret_mode_state()
+
+
+@contextlib.contextmanager
+def quick_grid_loop() -> Iterator[None]:
+    """Within this context `interpret=True` is lowered so that a grid step costs its block, not whole arrays.
+
+    JAX's grid loop (seen in 0.10.2 and 0.12.0) writes every input block back into its array
+    after each step, which makes XLA on the CPU copy, or for bfloat16 convert, whole arrays:
+    29 s instead of 4 s for 8192 steps on arrays of 4 MB. A block that the kernel never wrote
+    comes back as the very value that was read, so there is nothing to write; and 16-bit
+    floats are written as the integers of their bits, which XLA does in place. Does nothing if
+    a JAX of another version has changed these two functions.
+    """
+    slice_block = getattr(hlo_interpreter, "_dynamic_slice", None)
+    write_block = getattr(hlo_interpreter, "_dynamic_update_slice", None)
+    if not (_takes(slice_block, 4) and _takes(write_block, 5)):
+        yield
+        return
+    # The values themselves are kept, so that no identity is used twice.
+    read: dict[int, Any] = {}
+
+    def remembering_slice(start: Any, shape: Any, array: Any, squeezed: Any) -> Any:
+        block = slice_block(start, shape, array, squeezed)
+        read[id(block)] = (block, array)
+        return block
+
+    def sparing_write(start: Any, shape: Any, array: Any, block: Any, squeezed: Any) -> Any:
+        if id(block) in read and read[id(block)][1] is array:
+            return array
+        if array.dtype in (jnp.bfloat16, jnp.float16):
+            bits, new = (lax.bitcast_convert_type(value, jnp.uint16) for value in (array, block))
+            return lax.bitcast_convert_type(write_block(start, shape, bits, new, squeezed), array.dtype)
+        return write_block(start, shape, array, block, squeezed)
+
+    hlo_interpreter._dynamic_slice = remembering_slice
+    hlo_interpreter._dynamic_update_slice = sparing_write
+    try:
+        yield
+    finally:
+        hlo_interpreter._dynamic_slice = slice_block
+        hlo_interpreter._dynamic_update_slice = write_block
+
+
+def _takes(function: Any, count: int) -> bool:
+    return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
+
+
+def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str) -> Any:
+    """The program as a `jax.export.Exported` for `tpu` (kernels compiled) or `cpu` (kernels interpreted)."""
+    if platform == "tpu":
+        return jax.export.export(jax.jit(runnable(closed, False)), platforms=["tpu"])(*shapes)
+    with quick_grid_loop():
+        return jax.export.export(jax.jit(runnable(closed, True)), platforms=[platform])(*shapes)

@@ -1,0 +1,196 @@
+"""Reads a traced program: its Pallas calls, its floating-point work inside and outside them, what it must not do."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jax.extend import core
+
+from harness.measure.messages import Rejected
+
+Jaxpr = Any
+Equation = Any
+
+_DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
+_EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
+# One FLOP for each element of the result.
+_ELEMENTWISE = frozenset((
+    *_EXPS, "add", "sub", "mul", "div", "max", "min", "neg", "abs", "rem", "sqrt", "rsqrt", "cbrt", "integer_pow",
+    "square", "sin", "cos", "tan", "atan2", "floor", "ceil", "round", "sign", "clamp", "nextafter", "add_any",
+))  # fmt: skip
+# One FLOP for each element of the operand.
+_REDUCTIONS = frozenset((
+    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum", "cummax", "cummin", "cumprod",
+    "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
+))  # fmt: skip
+_HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
+_PLATFORM = ("platform_index", "platform_dependent")
+
+
+@dataclass(frozen=True, slots=True)
+class Flops:
+    """Floating-point work by where it happens. `uncounted_loops`: their bodies counted once, trip counts unknown."""
+
+    pallas: int = 0
+    outside: int = 0
+    uncounted_loops: int = 0
+
+    def __add__(self, other: "Flops") -> "Flops":
+        return Flops(
+            self.pallas + other.pallas, self.outside + other.outside, self.uncounted_loops + other.uncounted_loops
+        )
+
+    def times(self, factor: int) -> "Flops":
+        return Flops(self.pallas * factor, self.outside * factor, self.uncounted_loops)
+
+
+def inner(equation: Equation) -> list[Jaxpr]:
+    """The programs that an equation holds: branches, bodies, called functions."""
+    found: list[Jaxpr] = []
+    for value in equation.params.values():
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, core.ClosedJaxpr):
+                found.append(part.jaxpr)
+            elif isinstance(part, core.Jaxpr):
+                found.append(part)
+    return found
+
+
+def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
+    """Every equation, also of programs inside equations, in order."""
+    for equation in jaxpr.eqns:
+        yield equation
+        if into_pallas or not is_pallas_call(equation):
+            for part in inner(equation):
+                yield from equations(part, into_pallas=into_pallas)
+
+
+def is_pallas_call(equation: Equation) -> bool:
+    """Whether this equation is a Pallas kernel."""
+    return bool(equation.primitive.name == "pallas_call")
+
+
+def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
+    """The Pallas calls of the program, in order."""
+    return [equation for equation in equations(jaxpr, into_pallas=False) if is_pallas_call(equation)]
+
+
+def with_interpret(jaxpr: Jaxpr, interpret: object) -> Jaxpr:
+    """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it."""
+    changed = []
+    for equation in jaxpr.eqns:
+        if is_pallas_call(equation):
+            equation = equation.replace(params={**equation.params, "interpret": interpret})
+        elif inner(equation):
+            params = {name: _with_interpret(value, interpret) for name, value in equation.params.items()}
+            equation = equation.replace(params=params)
+        changed.append(equation)
+    return jaxpr.replace(eqns=changed)
+
+
+def _with_interpret(value: Any, interpret: object) -> Any:
+    if isinstance(value, core.ClosedJaxpr):
+        return value.replace(jaxpr=with_interpret(value.jaxpr, interpret))
+    if isinstance(value, core.Jaxpr):
+        return with_interpret(value, interpret)
+    if type(value) in (tuple, list):
+        return type(value)(_with_interpret(part, interpret) for part in value)
+    return value
+
+
+def line_of(equation: Equation) -> str:
+    """`kernel.py line 12: ` where the equation comes from, or nothing if that is not known."""
+    frame = equation.source_info.traceback
+    lines = [f.start_line if hasattr(f, "start_line") else f.line_num for f in _frames(frame)]
+    return f"kernel.py line {lines[0]}: " if lines else ""
+
+
+def _frames(traceback: Any) -> list[Any]:
+    return [] if traceback is None else [frame for frame in traceback.frames if frame.file_name == "kernel.py"]
+
+
+def refuse_foreign_work(jaxpr: Jaxpr) -> None:
+    """Raises Rejected at the first thing that a candidate must not do.
+
+    Kinds `host-callback`, `platform-dependent` (anywhere), `dot-outside-pallas`,
+    `exp-outside-pallas`, `no-pallas-call`.
+    """
+    for equation in equations(jaxpr):
+        name = equation.primitive.name
+        if "callback" in name or name in _HOST:
+            raise Rejected(
+                "static", "host-callback",
+                f"{line_of(equation)}{name}: a kernel must not call the host or foreign code; remove it",
+            )  # fmt: skip
+        if name in _PLATFORM:
+            raise Rejected(
+                "static", "platform-dependent",
+                f"{line_of(equation)}{name}: the program that is checked on the CPU must be the one that runs on the TPU",
+            )  # fmt: skip
+    for equation in equations(jaxpr, into_pallas=False):
+        name = equation.primitive.name
+        if name in _DOTS:
+            raise Rejected(
+                "static", "dot-outside-pallas",
+                f"{line_of(equation)}{name} outside any Pallas call: the matrix work belongs into the kernel",
+            )  # fmt: skip
+        if name in _EXPS:
+            raise Rejected(
+                "static", "exp-outside-pallas",
+                f"{line_of(equation)}{name} outside any Pallas call: only cheap elementwise work may stay outside",
+            )  # fmt: skip
+    if not pallas_calls(jaxpr):
+        raise Rejected(
+            "static", "no-pallas-call",
+            "expected kernel_fn to do its work in pl.pallas_call, found no Pallas call in its trace",
+        )  # fmt: skip
+
+
+def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flops:
+    """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
+
+    A Pallas body counts once for each grid step, a scan's once for each iteration, of a
+    condition the dearest branch: an upper bound where a kernel skips blocks.
+    """
+    total = Flops()
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        parts = inner(equation)
+        if is_pallas_call(equation):
+            steps = math.prod(bound for bound in equation.params["grid_mapping"].grid if isinstance(bound, int))
+            total += flops(equation.params["jaxpr"], "pallas").times(steps)
+        elif name == "cond":
+            total += max((flops(part, where) for part in parts), key=lambda f: f.pallas + f.outside)
+        elif name == "scan":
+            total += flops(parts[0], where).times(equation.params["length"])
+        elif parts:
+            total += sum((flops(part, where) for part in parts), Flops(uncounted_loops=int(name == "while")))
+        else:
+            count = _own_flops(equation)
+            total += Flops(pallas=count) if where == "pallas" else Flops(outside=count)
+    return total
+
+
+def _own_flops(equation: Equation) -> int:
+    name = equation.primitive.name
+    if name in _DOTS:
+        return _dot_flops(equation)
+    if not equation.outvars or not hasattr(equation.outvars[0].aval, "dtype"):
+        return 0
+    operand = equation.invars[0].aval if name in _REDUCTIONS else equation.outvars[0].aval
+    if name not in _REDUCTIONS and name not in _ELEMENTWISE:
+        return 0
+    return math.prod(operand.shape) if jnp.issubdtype(operand.dtype, jnp.floating) else 0
+
+
+def _dot_flops(equation: Equation) -> int:
+    out = math.prod(equation.outvars[0].aval.shape)
+    left, right = (var.aval.shape for var in equation.invars[:2])
+    numbers = equation.params.get("dimension_numbers")
+    if equation.primitive.name == "dot_general":
+        return 2 * out * math.prod(left[axis] for axis in numbers[0][0])
+    if equation.primitive.name == "conv_general_dilated":
+        return 2 * out * math.prod(right) // right[numbers.rhs_spec[0]]
+    return 2 * out * left[-1]

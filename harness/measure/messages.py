@@ -1,0 +1,156 @@
+"""What the judging process and its children say to each other, and how a child reports a candidate's failure."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from harness.hardware import Chip
+from harness.records import Check, Claims, Failure, HloCounts, MosaicCounts, Samples, Stage, Trace
+
+
+class Rejected(Exception):
+    """Inside a child only: the candidate failed. The border to the parent turns it into its `failure`."""
+
+    def __init__(self, stage: Stage, kind: str, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.failure = Failure(stage=stage, kind=kind, message=message, detail=detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One thing to do; `arguments` is the JSON of the task's own request."""
+
+    task: str
+    stage: Stage
+    arguments: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came of it: a value (JSON of the task's own reply) or a failure."""
+
+    value: msgspec.Raw | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A task whose result is the file it wrote."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """Trace kernel.py of the working directory for the pickled problem; write the TPU program to `artifact`."""
+
+    problem: str
+    artifact: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceReply:
+    """`reduced` is the position in `problem.reduced()` of the shape to interpret; None is the full shape."""
+
+    trace: Trace
+    claims: Claims
+    warnings: tuple[str, ...]
+    reduced: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """Write the CPU twin of the traced program to `artifact`."""
+
+    artifact: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterpretRequest:
+    """Run the reduced trace in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`."""
+
+    family: str
+    seed: int
+    outputs: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """Check a program's outputs: those it gives when `artifact` is run here, else those written to `outputs`.
+
+    `reduced` is the position in `problem.reduced()` of the shape; None is the full shape.
+    """
+
+    problem: str
+    reduced: int | None
+    family: str
+    seed: int
+    artifact: str = ""
+    outputs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReply:
+    """The check, and what is wrong where it did not pass."""
+
+    check: Check
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """Compile `artifact` for the topology, write the HLO text to every path of `hlo_texts`."""
+
+    artifact: str
+    problem: str
+    topology: str
+    hlo_texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileReply:
+    """Counters of the compiled module."""
+
+    hlo: HloCounts
+    mosaic: MosaicCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateRequest:
+    """Call `module`.`function` on a directory of dumps."""
+
+    module: str
+    function: str
+    dump_directory: str
+    chip: Chip
+    deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """Time the artifacts in turn on the device, on fresh inputs; profile each into `profile_directory`."""
+
+    artifacts: tuple[str, ...]
+    problem: str
+    seed: int
+    warmup_calls: int
+    profiled_calls: int
+    rounds: int
+    deep: bool
+    profile_directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureReply:
+    """Samples of each artifact, in the order of the request, paired by round; a check of an output that was timed."""
+
+    samples: tuple[Samples, ...]
+    check: CheckReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReply:
+    """The device that JAX would use: platform (`tpu`, `cpu`) and kind (`TPU v5 lite`)."""
+
+    platform: str
+    kind: str

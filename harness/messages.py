@@ -1,0 +1,63 @@
+"""What the ledger's commits say, and reading it back: a log commit carries its row, an accept carries trailers."""
+
+from harness import units
+from harness.codec import RecordError, decode_row, encode_row
+from harness.records import Attempt, Row
+
+SUBJECT_LENGTH = 72
+_ROW = "Ratchet-Row: "
+ATTEMPT, CONTEST, KERNEL, UNDOES = "Ratchet-Attempt", "Ratchet-Contest", "Ratchet-Kernel", "Ratchet-Undoes"
+# Enough of a SHA-256 to tell two kernels apart, short enough for a line that people read.
+KERNEL_DIGITS = 16
+
+
+def subject(text: str, fallback: str) -> str:
+    """The first line of `text` that says something, at most 72 characters, `fallback` if there is none."""
+    line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), fallback)
+    line = line.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return line if len(line) <= SUBJECT_LENGTH else f"{line[: SUBJECT_LENGTH - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+
+
+def log_message(row: Row) -> str:
+    """The message of a log commit: what became of the attempt, the whole hypothesis, and the row as one line of JSON."""
+    title = subject(f"attempt {row.number}: {row.outcome}: {row.hypothesis}", "")
+    return f"{title}\n\n{_body(row.hypothesis)}{_ROW}{encode_row(row)}\n"
+
+
+def row_of(message: str, where: str) -> Row:
+    """The row in a log commit's message. Raises RecordError that names `where` if there is none that can be read."""
+    # The last one: a hypothesis may quote such a line, and stands above ours.
+    for line in reversed(message.split("\n")):
+        if line.startswith(_ROW):
+            return decode_row(line.removeprefix(_ROW), where)
+    raise RecordError("foreign-record", f"{where} is not a commit of the ratchet: its message has no line `{_ROW.strip()}`")
+
+
+def accept_message(attempt: Attempt, row: Row) -> str:
+    """The message of a branch commit: the hypothesis, and trailers for `git log` and for `accept_trailers`.
+
+    The champion of an `undo` is the attempt that it takes back.
+    """
+    trailers = [(ATTEMPT, str(attempt.number)), (CONTEST, attempt.contest)]
+    if row.score is not None:
+        trailers.append(("Ratchet-Score", f"{row.score:.6g}"))
+    if row.seconds is not None:
+        trailers.append(("Ratchet-Latency", units.seconds(row.seconds, 6)))
+    trailers += [("Ratchet-Source", row.source), ("Ratchet-Chip", row.chip), ("Ratchet-Key", row.key_digest)]
+    trailers.append((KERNEL, attempt.kernel_sha256[:KERNEL_DIGITS]))
+    if attempt.kind == "undo" and attempt.champion is not None:
+        trailers.append((UNDOES, str(attempt.champion.attempt)))
+    lines = "".join(f"{name}: {value}\n" for name, value in trailers)
+    return f"{subject(attempt.hypothesis, f'attempt {attempt.number}')}\n\n{_body(attempt.hypothesis)}{lines}"
+
+
+def trailers(message: str) -> dict[str, str]:
+    """The trailers in the last paragraph of a message; the last one of a name counts."""
+    paragraph = message.rstrip("\n").rpartition("\n\n")[2]
+    pairs = (line.partition(": ") for line in paragraph.split("\n"))
+    return {name: value.strip() for name, separator, value in pairs if separator}
+
+
+def _body(hypothesis: str) -> str:
+    text = hypothesis.strip()
+    return f"{text}\n\n" if text and text != subject(text, "") else ""

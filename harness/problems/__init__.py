@@ -1,0 +1,7 @@
+"""What is computed and how an answer is judged right: owned by the judge, never by the kernel."""
+
+from harness.problems.attention import Attention
+from harness.problems.numerics import check
+from harness.problems.problem import Problem
+
+__all__ = ["Attention", "Problem", "check"]

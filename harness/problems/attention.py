@@ -1,0 +1,305 @@
+"""Attention forward, softmax(scale * Q K^T) V: shapes, useful work, exact outputs and what rounding does to them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UsageError
+from harness.problems import attention_inputs
+from harness.problems.problem import Exact, Rows, Values
+from harness.records import Array, Statement, Work
+
+DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
+
+# Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
+# sequence of 16384, every row of a head up to 2508.
+_CHECKED_PAIRS = 3 << 21
+# Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
+_CHUNK_PAIRS = 1 << 21
+# The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
+# of the larger powers of two that kernels choose.
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows that share one key/value head: `places` of them in the result, q [rows, d], k and v [kv, d]."""
+
+    places: NDArray[np.int64]
+    q: NDArray[Any]
+    k: NDArray[Any]
+    v: NDArray[Any]
+    visible_keys: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Attention of `heads` query heads over `kv_heads` shared key/value heads.
+
+    Arrays: q and output `[batch, heads, sequence, head_dim]`, k and v `[batch, kv_heads,
+    kv_sequence, head_dim]`. The batch axis is absent when batch is 1, the head axis too when
+    heads and kv_heads are 1 as well: the plain contest's arrays are `[sequence, head_dim]`.
+    Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
+    query i sees the keys j <= i + kv_sequence - sequence.
+
+    kv_heads None: as many as heads. kv_sequence None: as long as sequence. scale None:
+    1 / sqrt(head_dim). Raises UsageError `bad-problem` for a combination that does not exist.
+    """
+
+    batch: int = 1
+    heads: int = 1
+    kv_heads: int = None  # type: ignore[assignment]  # filled in on construction
+    sequence: int
+    kv_sequence: int = None  # type: ignore[assignment]  # filled in on construction
+    head_dim: int
+    dtype: str = "bfloat16"
+    causal: bool = False
+    scale: float = None  # type: ignore[assignment]  # filled in on construction
+
+    def __post_init__(self) -> None:
+        """Fills in the defaults that other fields give, then refuses what does not exist."""
+        for field, default in (("kv_heads", self.heads), ("kv_sequence", self.sequence)):
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, default)
+        for field in ("batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError("bad-problem", f"attention: expected {field} to be a positive integer, got {value!r}")
+        if self.scale is None:
+            object.__setattr__(self, "scale", 1 / math.sqrt(self.head_dim))
+        if self.heads % self.kv_heads:
+            raise UsageError(
+                "bad-problem",
+                f"attention: expected kv_heads to divide heads, got heads={self.heads}, kv_heads={self.kv_heads}",
+            )
+        if self.causal and self.kv_sequence < self.sequence:
+            raise UsageError(
+                "bad-problem",
+                "attention: causal is aligned at the end, so it needs kv_sequence >= sequence (else the first queries "
+                f"see no key), got sequence={self.sequence}, kv_sequence={self.kv_sequence}",
+            )
+        if self.dtype not in DTYPES:
+            raise UsageError("bad-problem", f"attention: expected dtype {' or '.join(DTYPES)}, got {self.dtype!r}")
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise UsageError("bad-problem", f"attention: expected a positive finite scale, got {self.scale!r}")
+
+    @property
+    def pairs(self) -> int:
+        """Query-key pairs of one head that are not masked."""
+        if not self.causal:
+            return self.sequence * self.kv_sequence
+        return self.sequence * (self.sequence + 1) // 2 + self.sequence * (self.kv_sequence - self.sequence)
+
+    def work(self) -> Work:
+        """The useful work of one call.
+
+        As published for this contest: 2 FLOPs per multiply-add, two matmuls (Q K^T and P V)
+        over head_dim, and 5 per pair for the softmax (scale, subtract, exponential, sum,
+        divide). Masked pairs are not useful. Minimum traffic: Q, K, V read once, the output
+        written once.
+        """
+        pairs = self.pairs * self.heads * self.batch
+        query = self.batch * self.heads * self.sequence * self.head_dim
+        key = self.batch * self.kv_heads * self.kv_sequence * self.head_dim
+        return Work(
+            matmul_flops=4 * pairs * self.head_dim,
+            vector_flops=5 * pairs,
+            minimum_hbm_bytes=2 * (query + key) * DTYPES[self.dtype].itemsize,
+        )
+
+    def statement(self) -> Statement:
+        """This problem in words and numbers; `scale` as the number that it is."""
+        heads = f"{self.heads} head{'s' * (self.heads > 1)}"
+        if self.kv_heads != self.heads:
+            heads += f" over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
+        length = f"sequence {self.sequence}"
+        if self.kv_sequence != self.sequence:
+            length += f" x {self.kv_sequence}"
+        batch = f"batch {self.batch}, " if self.batch > 1 else ""
+        mask = ", causal" if self.causal else ""
+        query = Array(name="q", shape=self._shape(self.heads, self.sequence), dtype=self.dtype)
+        key = Array(name="k", shape=self._shape(self.kv_heads, self.kv_sequence), dtype=self.dtype)
+        fields = (
+            "batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim", "dtype", "causal", "scale",
+        )  # fmt: skip
+        return Statement(
+            operation="attention",
+            title=f"attention forward, {batch}{heads}, {length}, head_dim {self.head_dim}, {self.dtype}{mask}",
+            parameters=tuple((field, getattr(self, field)) for field in fields),
+            inputs=(query, key, replace(key, name="v")),
+            outputs=(replace(query, name="o"),),
+            work=self.work(),
+        )
+
+    def _shape(self, heads: int, length: int) -> tuple[int, ...]:
+        if self.batch > 1:
+            return (self.batch, heads, length, self.head_dim)
+        if self.heads > 1:
+            return (heads, length, self.head_dim)
+        return (length, self.head_dim)
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        """One composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        return ("composite",) if full else attention_inputs.FAMILIES
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        """q, k, v of the named family. Raises ValueError for a family that does not exist."""
+        shape = attention_inputs.Shape(
+            batch=self.batch,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            sequence=self.sequence,
+            kv_sequence=self.kv_sequence,
+            head_dim=self.head_dim,
+            causal=self.causal,
+            scale=self.scale,
+        )
+        arrays = attention_inputs.make(shape, family, seed)
+        shapes = (array.shape for array in self.statement().inputs)
+        return tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=True))
+
+    def reduced(self) -> Iterator["Attention"]:
+        """The same attention at sequences 256, 512, ... below this one.
+
+        head_dim and the number of query heads per key/value head stay (kernels are written
+        for them); of several key/value heads and batch entries two stay, so that none can be
+        taken for another unnoticed.
+        """
+        kv_heads = min(self.kv_heads, 2)
+        length = 256
+        while length < max(self.sequence, self.kv_sequence):
+            yield replace(
+                self,
+                batch=min(self.batch, 2),
+                heads=kv_heads * (self.heads // self.kv_heads),
+                kv_heads=kv_heads,
+                sequence=min(length, self.sequence),
+                kv_sequence=min(length, self.kv_sequence),
+            )
+            length *= 2
+
+    def sample_rows(self, seed: int) -> Rows:
+        """All rows where that is cheap; else of each head the first and last, block borders, and random ones.
+
+        Half of what a head may cost goes to the first and last rows of blocks of 128, evenly
+        spread, the rest to one random row in each of as many even stretches: every block of
+        rows that is larger than a stretch is seen.
+        """
+        total = self.batch * self.heads * self.sequence
+        if total * self.kv_sequence <= _CHECKED_PAIRS:
+            return np.arange(total)
+        random = np.random.default_rng(np.random.SeedSequence((seed, total)))
+        budget = _CHECKED_PAIRS // (self.kv_sequence * self.batch * self.heads)
+        starts = np.arange(0, self.sequence, _BLOCK)
+        blocks = starts[np.linspace(0, len(starts) - 1, min(len(starts), max(1, budget // 3))).astype(np.int64)]
+        fixed = np.concatenate((blocks, np.minimum(blocks + _BLOCK, self.sequence) - 1, [0, self.sequence - 1]))
+        edges = np.linspace(0, self.sequence, max(1, budget // 3) + 1)
+        rows = []
+        for head in range(self.batch * self.heads):
+            inside = random.uniform(edges[:-1], edges[1:]).astype(np.int64)
+            rows.append(head * self.sequence + np.union1d(fixed, np.minimum(inside, self.sequence - 1)))
+        return np.concatenate(rows).astype(np.int64)
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]` float64: the textbook formula in float64, from the inputs as they were rounded."""
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float64):
+            weights = _exponentials(piece, self.scale)
+            result[piece.places] = (weights @ piece.v) / weights.sum(axis=1, keepdims=True)
+        return result
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]` float64: float32 scores and softmax statistics, probabilities and output in dtype.
+
+        Probabilities are not normalised before P V, and products accumulate in float32, as
+        on a matrix unit.
+        """
+        dtype = DTYPES[self.dtype]
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float32):
+            weights = _exponentials(piece, self.scale)
+            total = weights.sum(axis=1, keepdims=True)
+            result[piece.places] = ((weights.astype(dtype).astype(np.float32) @ piece.v) / total).astype(dtype)
+        return result
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
+
+        First-order propagation, roundings independent. With w the exact weights, o the exact
+        output, r the relative deviation of one rounding to dtype and r32 that of one to
+        float32, the variances are:
+        probabilities rounded before P V:  r^2 sum_k w_k^2 v_k^2;
+        scaled queries rounded once:  a score moves by r scale |q * k_k| (elementwise product,
+        2-norm), and o by sum_k w_k (v_k - o) times that; in float32, sqrt(head_dim) roundings
+        of the score's own sum besides;
+        float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2);
+        the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
+        """
+        relative, relative32 = _relative_rounding(self.dtype), _relative_rounding("float32")
+        score = relative**2 + self.head_dim * relative32**2
+        result = np.empty((len(rows), self.head_dim))
+        for piece in self._pieces(inputs, rows, np.float32):
+            weights = _exponentials(piece, self.scale)
+            weights /= weights.sum(axis=1, keepdims=True)
+            output = weights @ piece.v
+            np.square(weights, out=weights)
+            probability = weights @ np.square(piece.v)
+            weights *= np.square(piece.q * np.float32(self.scale)) @ np.square(piece.k).T
+            # Centred, so that a common offset of the values does not cancel in float32.
+            centre = piece.v.mean(axis=0)
+            v, o = piece.v - centre, output - centre
+            moved = weights @ np.square(v) - 2 * o * (weights @ v) + weights.sum(axis=1, keepdims=True) * np.square(o)
+            variance = relative**2 * probability + score * np.maximum(moved, 0)
+            variance += relative32**2 * self.kv_sequence * (probability + np.square(output))
+            variance += np.square(_ulp(output, self.dtype)) / 12
+            result[piece.places] = np.sqrt(variance)
+        # Zero only where everything is exactly zero.
+        return np.maximum(result, np.finfo(np.float32).tiny)
+
+    def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[_Piece]:
+        q = inputs[0].reshape(-1, self.head_dim)
+        k, v = (array.reshape(-1, self.kv_sequence, self.head_dim) for array in inputs[1:])
+        heads, positions = np.divmod(rows, self.sequence)
+        kv_heads = heads // (self.heads // self.kv_heads)
+        chunk = max(1, _CHUNK_PAIRS // self.kv_sequence)
+        for kv_head in np.unique(kv_heads):
+            places = np.flatnonzero(kv_heads == kv_head)
+            keys, values = k[kv_head].astype(dtype), v[kv_head].astype(dtype)
+            for start in range(0, len(places), chunk):
+                part = places[start : start + chunk]
+                visible = positions[part] + (self.kv_sequence - self.sequence + 1) if self.causal else None
+                yield _Piece(part, q[rows[part]].astype(dtype), keys, values, visible)
+
+
+def _exponentials(piece: _Piece, scale: float) -> NDArray[Any]:
+    """exp(score - the row's largest score) `[rows, kv]` in the piece's dtype; 0 where masked."""
+    scores: NDArray[Any] = piece.q @ piece.k.T
+    scores *= scores.dtype.type(scale)
+    if piece.visible_keys is not None:
+        scores[np.arange(scores.shape[1]) >= piece.visible_keys[:, None]] = -np.inf
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    return scores
+
+
+def _relative_rounding(dtype: str) -> float:
+    """Standard deviation of one rounding to nearest in `dtype`, relative to the value rounded.
+
+    An error uniform over one ulp has the deviation ulp / sqrt(12). Relative to a value
+    2^e x with x spread over [1, 2) as leading digits are (density 1 / (x ln 2)), the mean of
+    ulp^2 / value^2 is epsilon^2 times the integral of x^-3 / ln 2 over [1, 2): 3 / (8 ln 2).
+    """
+    return float(ml_dtypes.finfo(DTYPES[dtype]).eps) * math.sqrt(3 / (8 * math.log(2)) / 12)
+
+
+def _ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """The distance of neighbouring numbers of `dtype` around each value."""
+    info = ml_dtypes.finfo(DTYPES[dtype])
+    _, exponent = np.frexp(np.maximum(np.abs(values), np.float32(info.smallest_normal)))
+    ulp: NDArray[Any] = np.ldexp(np.float32(info.eps), exponent - 1)
+    return ulp

@@ -1,0 +1,102 @@
+"""Inputs of attention that expose known bugs: peaky logits, needles at block borders, equal keys, offset values."""
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values")
+
+_BLOCK = 128
+# Far from zero, and another number in every column: a common one would put all outputs on
+# the same point of a coarse grid, where rounding hides everything.
+_OFFSETS = (96.0, 104.0)
+# What a row of the composite is, by its position modulo 8. Rows of factor 1 weigh every key
+# alike, so that they see any block that is dropped; they stand first and last in every block
+# of 8 and more. `None` is a row that looks for a needle.
+_COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes that the inputs depend on, named as in Attention."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    sequence: int
+    kv_sequence: int
+    head_dim: int
+    causal: bool
+    scale: float
+
+
+def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """q `[batch, heads, sequence, head_dim]`, k, v `[batch, kv_heads, kv_sequence, head_dim]`, float32, not rounded.
+
+    normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
+    share the weight and online softmax must rescale. needles: every query is drawn to one
+    key next to a block border. equal-keys: every weight is the same. far-values: values
+    N(c, 1), c near 100 by column. composite: all of these in one, by row, key range and column. Independent
+    in every head. Raises ValueError for any other name.
+    """
+    if family not in (*FAMILIES, "composite"):
+        raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")
+    random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
+    keys = (shape.batch, shape.kv_heads, shape.kv_sequence, shape.head_dim)
+    q = random.standard_normal((shape.batch, shape.heads, shape.sequence, shape.head_dim), dtype=np.float32)
+    k = random.standard_normal(keys, dtype=np.float32)
+    v = random.standard_normal(keys, dtype=np.float32)
+    if family == "logits-x10":
+        q *= 10
+    elif family == "logits-x50":
+        q *= 50
+    elif family == "needles":
+        v[:, :, needles(shape.kv_sequence)] *= 4
+        _aim(shape, q, k, np.arange(shape.sequence))
+    elif family == "equal-keys":
+        k[:] = k[:, :, :1]
+    elif family == "far-values":
+        v += random.uniform(*_OFFSETS, shape.head_dim).astype(np.float32)
+    elif family == "composite":
+        _compose(shape, random, q, k, v)
+    return q, k, v
+
+
+def needles(kv_sequence: int) -> NDArray[np.int64]:
+    """The first and the last key, and both sides of every multiple of 128 (so of 256, 512, 1024 ... too)."""
+    borders = np.arange(_BLOCK, kv_sequence, _BLOCK)
+    return np.unique(np.concatenate(([0, kv_sequence - 1], borders - 1, borders)))
+
+
+def _compose(
+    shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]
+) -> None:
+    middle = shape.kv_sequence // 2
+    k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
+    far = slice(shape.head_dim - shape.head_dim // 8, None)
+    v[..., far] += random.uniform(*_OFFSETS, shape.head_dim // 8).astype(np.float32)
+    v[:, :, needles(shape.kv_sequence)] *= 4
+    kinds = [_COMPOSITE[row % len(_COMPOSITE)] for row in range(shape.sequence)]
+    q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
+    _aim(shape, q, k, np.flatnonzero([kind is None for kind in kinds]))
+
+
+def _aim(shape: Shape, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    """Points the queries at `rows` to needles they may see, each to another one.
+
+    The needle's logit is ln(kv_sequence) + 12: it outweighs all others together, whose
+    logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more.
+    """
+    positions = needles(shape.kv_sequence)
+    last = rows + shape.kv_sequence - shape.sequence if shape.causal else np.full(len(rows), shape.kv_sequence - 1)
+    # The golden ratio spreads neighbouring rows over the needles without a period.
+    spread = (np.arange(len(rows)) * 0.6180339887498949) % 1.0
+    chosen = positions[(spread * np.searchsorted(positions, last, side="right")).astype(np.int64)]
+    logit = np.log(shape.kv_sequence) + 12.0
+    group = shape.heads // shape.kv_heads
+    for head in range(shape.heads):
+        target = k[:, head // group, chosen]
+        q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

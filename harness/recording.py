@@ -1,0 +1,354 @@
+"""How a decided attempt gets into the ledger: steps that can each be killed, repeated and finished."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import codec, experiments, files, git, git_write, history, journal, messages
+from harness.errors import RatchetError
+from harness.history import KERNEL_NAME, RECORD_NAME, Place
+from harness.journal import Journal, Recording
+from harness.records import Attempt, Row
+
+Checkpoint = Callable[[str], None]
+_RESERVED = {RECORD_NAME, KERNEL_NAME}
+# Each lost race means that somebody else committed at that very moment.
+_RACES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Where an attempt is now; `branch_commit` is None unless it was accepted and committed."""
+
+    number: int
+    log_commit: str
+    branch_commit: str | None
+    messages: tuple[str, ...]
+
+
+def journal_path(place: Place) -> Path:
+    """The journal of this contest in this working tree."""
+    return place.state_directory / "journal.json"
+
+
+def prepare(
+    place: Place,
+    attempt: Attempt,
+    row: Row,
+    kernel: bytes,
+    small_files: Mapping[str, bytes],
+    accept: bool,
+    guarded: tuple[str, ...],
+    restore_blob: str | None,
+) -> Recording:
+    """Stores every object of the attempt and returns what is left to do; no ref, index or file of the user's changes."""
+    repository = place.repository
+    log_before = git.commit_of(repository, place.log_ref)
+    log_tip = log_before or _first_log_commit(place)
+    blob = git_write.write_blob(repository, kernel, place.kernel)
+    log_commit = _log_commit(place, attempt, row, {KERNEL_NAME: blob}, small_files, log_tip)
+    return Recording(
+        number=attempt.number,
+        accept=accept,
+        branch=git.branch(repository),
+        judged_against=attempt.judged_against,
+        guarded=tuple(dict.fromkeys((place.kernel, place.inside("prepare.py"), *guarded))),
+        log_before=log_before,
+        log_commit=log_commit,
+        file_name=experiments.file_name(attempt.number, attempt.hypothesis),
+        kernel_mode=_kernel_mode(place),
+        candidate_blob=blob,
+        candidate_sha256=hashlib.sha256(kernel).hexdigest(),
+        restore_blob=restore_blob,
+    )
+
+
+def finish(place: Place, begun: Journal, checkpoint: Checkpoint) -> Recorded:
+    """Does what is not yet done of a journalled recording, in order, and clears the journal.
+
+    Raises RatchetError `ref-moved` where the log has moved on without this attempt, which is
+    then in no ledger; `branch-moved` where it is in the log but cannot go on the branch. In
+    both cases the journal is cleared and kernel.py is as the user left it. Any other error
+    leaves the journal: the next call goes on.
+    """
+    recording = begun.recording
+    assert recording is not None
+    _move_log(place, begun, recording, checkpoint)
+    said = _write_file(place, recording)
+    checkpoint("file-written")
+    commit = None
+    if recording.accept:
+        commit, sentences = _commit_accept(place, recording, checkpoint)
+        said += sentences
+        said += _refresh_index(place, recording, commit)
+        checkpoint("index-refreshed")
+    if not recording.accept:
+        said += _restore_champion(place, begun, recording)
+        checkpoint("kernel-restored")
+    journal.clear(journal_path(place))
+    checkpoint("journal-cleared")
+    return Recorded(number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(said))
+
+
+# --- the log -----------------------------------------------------------------------------------
+
+
+def _log_commit(
+    place: Place,
+    attempt: Attempt,
+    row: Row,
+    blobs: Mapping[str, str],
+    small_files: Mapping[str, bytes],
+    before: str | None,
+) -> str:
+    entries = {name: git.Entry(mode="100644", blob=blob) for name, blob in blobs.items()}
+    record = git_write.write_blob(place.repository, codec.encode_attempt(attempt, row))
+    entries[RECORD_NAME] = git.Entry(mode="100644", blob=record)
+    for name, data in small_files.items():
+        if name in _RESERVED or name.startswith("/") or {"", ".", "..", ".git"} & set(name.split("/")):
+            raise ValueError(f"{name!r} cannot be the name of an evidence file")
+        entries[name] = git.Entry(mode="100644", blob=git_write.write_blob(place.repository, data))
+    tree = git_write.write_tree(place.repository, None, entries, place.state_directory / "index")
+    judged = git.commit_of(place.repository, attempt.judged_against)
+    parents = tuple(dict.fromkeys(commit for commit in (before, judged) if commit is not None))
+    return git_write.write_commit(place.repository, tree, parents, messages.log_message(row), sign=False)
+
+
+def _first_log_commit(place: Place) -> str | None:
+    """In a clone that has experiments/ but no log: a commit of the last attempt there, for the new log to start from."""
+    rows, _ = history.file_rows(place, 1)
+    if not rows:
+        return None
+    last = history.attempt(place, rows[0].number)
+    try:
+        kernel = history.kernel(place, last.number)
+    except RatchetError:
+        # A log without this kernel.py is better than no log; `history.kernel` says what is missing when it is asked for.
+        return _log_commit(place, last, rows[0], {}, {}, None)
+    blob = git_write.write_blob(place.repository, kernel, place.kernel)
+    return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, {}, None)
+
+
+def _move_log(place: Place, begun: Journal, recording: Recording, checkpoint: Checkpoint) -> None:
+    if not git.is_ancestor(place.repository, recording.log_commit, place.log_ref):
+        try:
+            reason = f"ratchet: attempt {recording.number}"
+            git_write.move_ref(place.repository, place.log_ref, recording.log_commit, recording.log_before, reason)
+        except RatchetError as error:
+            if error.kind != "ref-moved":
+                raise
+            undo(place, begun)
+            raise RatchetError(
+                "ref-moved",
+                f"attempt {recording.number} was not recorded: the log {place.log_ref} moved while it was judged "
+                "(another worktree, or a fetch). kernel.py is as you left it; run again",
+            ) from error
+    checkpoint("log-moved")
+
+
+def undo(place: Place, begun: Journal) -> bool:
+    """Puts the user's kernel.py back if it still is what the ratchet wrote, and clears the journal; True if it was."""
+    restored = False
+    if begun.original is not None and sha256_of(place.kernel_path) in begun.written_sha256:
+        files.write_atomically(place.kernel_path, begun.original)
+        restored = True
+    journal.clear(journal_path(place))
+    return restored
+
+
+# --- the working tree --------------------------------------------------------------------------
+
+
+def sha256_of(path: Path) -> str | None:
+    """The SHA-256 of a file, or None if there is none."""
+    with files.refusals_in_words(f"reading {path}"):
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _kernel_mode(place: Place) -> str:
+    """The mode that kernel.py gets in a commit: its executable bit where git looks at it, else what HEAD has."""
+    if git.is_set(place.repository, "core.fileMode", True) and place.kernel_path.exists():
+        return "100755" if os.access(place.kernel_path, os.X_OK) and place.kernel_path.stat().st_mode & 0o100 else "100644"
+    entry = git.entry_at(place.repository, "HEAD", place.kernel)
+    return entry.mode if entry else "100644"
+
+
+def _write_file(place: Place, recording: Recording) -> list[str]:
+    """Writes the attempt's file into experiments/; one of that name with another content is somebody's, and stays."""
+    path = place.experiments_directory / recording.file_name
+    data = git.file_at(place.repository, recording.log_commit, RECORD_NAME) or b""
+    files.remove_temporary(path)
+    if path.exists() and path.read_bytes() != data:
+        return [f"{place.experiments}/{recording.file_name} is there already and stays; the attempt is in {place.log_ref}"]
+    if not path.exists():
+        files.write_atomically(path, data)
+    return []
+
+
+def _restore_champion(place: Place, begun: Journal, recording: Recording) -> list[str]:
+    """Puts the champion's kernel.py where the candidate is, unless the user has edited it meanwhile."""
+    files.remove_temporary(place.kernel_path)
+    if recording.restore_blob is None:
+        return []
+    champion = git.in_working_tree_form(place.repository, recording.restore_blob, place.kernel)
+    here = sha256_of(place.kernel_path)
+    if here == hashlib.sha256(champion).hexdigest():
+        return []
+    if here not in (recording.candidate_sha256, *begun.written_sha256):
+        return [
+            "kernel.py was edited while its earlier state was judged: it stays as it is now, not the champion's; "
+            f"attempt {recording.number} holds what was judged"
+        ]
+    files.write_atomically(place.kernel_path, champion)
+    _unstage_candidate(place, recording)
+    return []
+
+
+def _unstage_candidate(place: Place, recording: Recording) -> None:
+    """A candidate that was staged goes back to what HEAD has, so that the next `git commit` does not carry the loser."""
+    staged = git.index_entries(place.repository, (place.kernel,)).get(place.kernel)
+    head = git.entry_at(place.repository, "HEAD", place.kernel)
+    is_candidate = staged is not None and staged.stages == ("0",) and staged.entry.blob == recording.candidate_blob
+    if head is not None and is_candidate and head.blob == recording.restore_blob:
+        git_write.set_index_entries(place.repository, {place.kernel: head})
+    else:
+        git_write.refresh_index(place.repository, (place.kernel,))
+
+
+# --- the branch --------------------------------------------------------------------------------
+
+
+def _commit_accept(place: Place, recording: Recording, checkpoint: Checkpoint) -> tuple[str, list[str]]:
+    """The branch commit of the attempt, made now unless it is there already, and what is to be said about it."""
+    repository = place.repository
+    for _ in range(_RACES):
+        done = _accepting_commit(place, recording)
+        if done is not None:
+            checkpoint("branch-moved")
+            return done, []
+        head = git.commit_of(repository, "HEAD") or ""
+        obstacle = _obstacle(place, recording, head)
+        if obstacle:
+            journal.clear(journal_path(place))
+            raise RatchetError(
+                "branch-moved",
+                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. It is kept in the log and "
+                f"in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its kernel.py back, "
+                "and another attempt judges it against the branch as it is now",
+            )
+        changes, said = _changes(place, recording, head)
+        tree = git_write.write_tree(repository, head, changes, place.state_directory / "index")
+        data = git.file_at(repository, recording.log_commit, RECORD_NAME) or b""
+        where = f"log commit {recording.log_commit[:12]}"
+        attempt, row = codec.decode_attempt(data, where), codec.decode_attempt_row(data, where)
+        sign = git.is_set(repository, "commit.gpgsign", False)
+        commit = git_write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
+        checkpoint("branch-commit-written")
+        try:
+            git_write.move_ref(repository, recording.branch, commit, head, f"ratchet: accept attempt {recording.number}")
+        except RatchetError as error:
+            if error.kind != "ref-moved":
+                raise
+            continue
+        checkpoint("branch-moved")
+        return commit, said
+    raise RatchetError("ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed")
+
+
+def _accepting_commit(place: Place, recording: Recording) -> str | None:
+    branch = git.commit_of(place.repository, recording.branch)
+    if branch is None:
+        return None
+    digits = recording.candidate_sha256[: messages.KERNEL_DIGITS]
+    accepted = history.accepted_at_head(place, (branch,), (recording.judged_against,))
+    return next((one.commit for one in accepted if (one.number, one.kernel_digits) == (recording.number, digits)), None)
+
+
+def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
+    """Why the accept cannot be committed on top of HEAD, or None."""
+    repository = place.repository
+    try:
+        branch = git.branch(repository)
+    except RatchetError:
+        return "HEAD was detached meanwhile"
+    if branch != recording.branch:
+        return f"{branch} was checked out meanwhile (it was judged on {recording.branch})"
+    unfinished = git.operation_in_progress(repository)
+    if unfinished:
+        return f"{unfinished[0]} was begun meanwhile"
+    if head == recording.judged_against:
+        return None
+    if not git.is_ancestor(repository, recording.judged_against, head):
+        return f"{branch} no longer contains the commit it was judged against, {recording.judged_against[:12]}"
+    touched = git.differing_paths(repository, recording.judged_against, head, recording.guarded)
+    return f"{', '.join(touched)} changed on {branch} meanwhile" if touched else None
+
+
+def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.Entry], list[str]]:
+    """kernel.py, the attempt's file, and the files of attempts in experiments/ that HEAD lacks; what was left out, in words."""
+    changes = {place.kernel: git.Entry(mode=recording.kernel_mode, blob=recording.candidate_blob)}
+    said = []
+    committed = git.entries(place.repository, head, place.experiments)
+    for name in experiments.names_in(place.experiments_directory):
+        path = place.experiments_directory / name
+        if name in committed or path.is_symlink():
+            continue
+        data = path.read_bytes()
+        try:
+            codec.decode_attempt(data, f"{place.experiments}/{name}")
+        except codec.RecordError as error:
+            said.append(f"not committed: {error}")
+            continue
+        blob = git_write.write_blob(place.repository, data, f"{place.experiments}/{name}")
+        changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
+    return changes, said
+
+
+def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
+    """Makes the user's index agree with the accept at the paths it changed, unless the user has staged something else."""
+    repository = place.repository
+    if git.commit_of(repository, "HEAD") is None or git.branch_or_none(repository) != recording.branch:
+        return []
+    base = f"{commit}^"
+    paths = (place.kernel, *git.differing_paths(repository, base, commit, (place.experiments,)))
+    staged = git.index_entries(repository, paths)
+    changes, said = {}, []
+    for path in paths:
+        new, old, mine = git.entry_at(repository, commit, path), git.entry_at(repository, base, path), staged.get(path)
+        if new is None or (mine is not None and mine.entry == new and mine.stages == ("0",)):
+            continue
+        if mine is None or mine.entry == old or mine.entry.blob == new.blob or _is_intent(repository, mine, old):
+            changes[path] = new
+        else:
+            said.append(f"{path} stays staged as you staged it, which is not what was accepted")
+    git_write.set_index_entries(repository, changes)
+    return said
+
+
+def _is_intent(repository: git.Repo, mine: git.IndexEntry, old: git.Entry | None) -> bool:
+    """True for `git add --intent-to-add`: an empty entry for a path that HEAD does not have."""
+    return old is None and mine.entry.blob == git.hash_of(repository, b"", "empty")
+
+
+def is_known(begun: Journal, sha256: str | None) -> bool:
+    """True if kernel.py with this hash is the user's original or something the ratchet wrote."""
+    original = hashlib.sha256(begun.original).hexdigest() if begun.original is not None else None
+    return sha256 in (original, *begun.written_sha256)
+
+
+def kept_original(place: Place, begun: Journal) -> str | None:
+    """Stores the user's original kernel.py as a blob and returns its id, so that a later edit does not bury it."""
+    return None if begun.original is None else git_write.write_blob(place.repository, begun.original)
+
+
+def stored_kernel(place: Place, kernel: bytes) -> str:
+    """The blob of a kernel.py in working tree form, stored."""
+    return git_write.write_blob(place.repository, kernel, place.kernel)
+
+
+def with_written(begun: Journal, data: bytes) -> Journal:
+    """The journal, knowing that the ratchet is about to write `data` over kernel.py."""
+    digest = hashlib.sha256(data).hexdigest()
+    return replace(begun, written_sha256=tuple(dict.fromkeys((*begun.written_sha256, digest))))

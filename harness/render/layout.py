@@ -1,0 +1,108 @@
+"""Text that fits: display width of any script, cutting, wrapping, indenting and colour as a second signal."""
+
+import os
+import shutil
+import unicodedata
+from collections.abc import Iterable
+from typing import Literal, TextIO
+
+from rich.cells import cell_len, chop_cells
+
+DEFAULT_WIDTH = 100
+# Below this nothing but single words would fit on a line.
+NARROWEST = 40
+
+Style = Literal["good", "bad", "doubt", "strong", "faint"]
+_CODES: dict[Style, str] = {"good": "32", "bad": "31", "doubt": "33", "strong": "1", "faint": "2"}
+
+
+def terminal_width() -> int:
+    """Columns of the terminal on stdout (or of `COLUMNS`); 100 where there is no terminal."""
+    return max(NARROWEST, shutil.get_terminal_size((DEFAULT_WIDTH, 40)).columns)
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """True on a terminal, unless `NO_COLOR` is set to something (no-color.org) or `TERM` is `dumb`."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: Style, colour: bool) -> str:
+    """`text` in the colour of `style`, or as it is."""
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if colour and text else text
+
+
+def clean(text: str) -> str:
+    """One line of `text` without control, format and surrogate characters, so that no input steers the terminal."""
+    flat = " ".join(text.split())
+    return "".join(c for c in flat if unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` columns, ending in an ellipsis where something is missing."""
+    if cell_len(text) <= width:
+        return text
+    first = chop_cells(text, width - 1)[0] if width > 1 else ""
+    return f"{first.rstrip()}…" if cell_len(first) < width else "…"
+
+
+def pad(text: str, width: int) -> str:
+    """`text` filled with blanks to `width` columns."""
+    return text + " " * max(0, width - cell_len(text))
+
+
+def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    """Lines of at most `width` columns, `first` before the first and `rest` (blanks of that length) before the others.
+
+    Breaks at blanks; a word wider than a line is chopped.
+    """
+    lead = first
+    following = " " * cell_len(first) if rest is None else rest
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        room = max(2, width - cell_len(lead))
+        if line and cell_len(line) + 1 + cell_len(word) > room:
+            lines.append(f"{lead}{line}".rstrip())
+            lead, line = following, ""
+            room = max(2, width - cell_len(lead))
+        while cell_len(word) > room and not line:
+            piece = chop_cells(word, room)[0]
+            lines.append(f"{lead}{piece}")
+            lead, word = following, word[len(piece) :]
+            room = max(2, width - cell_len(lead))
+        line = f"{line} {word}" if line else word
+    if line or not lines:
+        lines.append(f"{lead}{line}".rstrip())
+    return lines
+
+
+def flow(items: Iterable[str], width: int, first: str, separator: str = " · ") -> list[str]:
+    """`items` side by side, broken only between them, with `first` as a hanging indent."""
+    blanks = " " * cell_len(first)
+    lines: list[str] = []
+    line = ""
+    for item in items:
+        longer = f"{line}{separator}{item}" if line else item
+        if line and cell_len(first) + cell_len(longer) > width:
+            lines.append(line)
+            longer = item
+        line = longer
+    lines.append(line)
+    out: list[str] = []
+    for number, text in enumerate(lines):
+        out += (
+            wrap(text, width, blanks if number else first, blanks)
+            if cell_len(first + text) > width
+            else [f"{blanks if number else first}{text}".rstrip()]
+        )
+    return out
+
+
+def joined(lines: Iterable[str]) -> str:
+    """The lines as one text, without trailing blanks and without more than one empty line in a row."""
+    out: list[str] = []
+    for line in lines:
+        bare = line.rstrip()
+        if bare or (out and out[-1]):
+            out.append(bare)
+    return "\n".join(out).rstrip("\n")

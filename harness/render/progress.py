@@ -1,0 +1,61 @@
+"""What is going on right now, on stderr: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+
+import sys
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.status import Status
+
+from harness.units import seconds as in_seconds
+
+_BEGINS = ("start", "started", "begin", "running")
+
+
+class Progress:
+    """Call it with (stage, state, seconds): `start` begins a stage, any other ends it (a word but `done` is shown).
+
+    Use as a context manager. `stream` is stderr unless given.
+    """
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        stream = sys.stderr if stream is None else stream
+        self._quiet = quiet
+        self._stream = stream
+        self._running: list[str] = []
+        self._console = Console(file=stream, highlight=False)
+        self._live: Status | None = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and self._console.is_terminal:
+            self._live = self._console.status("starting")
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __call__(self, stage: str, state: str, seconds: float) -> None:
+        """A stage began, or ended after `seconds`; stages run side by side, so they may end in any order."""
+        if self._quiet:
+            return
+        if state in _BEGINS:
+            self._running.append(stage)
+        else:
+            if stage in self._running:
+                self._running.remove(stage)
+            self._line(stage, state, seconds)
+        if self._live is not None:
+            self._live.update(", ".join(self._running) or "judging")
+
+    def _line(self, stage: str, state: str, seconds: float) -> None:
+        remark = "" if state in ("done", "end", "ok") else f"  {state}"
+        text = f"  {stage:<14}{in_seconds(seconds, 1):>9}{remark}"
+        if self._live is not None:
+            self._console.print(text, markup=False)
+        else:
+            print(text, file=self._stream, flush=True)

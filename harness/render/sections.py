@@ -1,0 +1,367 @@
+"""The parts of a report, each a list of lines; every number with its unit and where it comes from."""
+
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from harness.records import Change, Check, Evidence, Failure, Hint, OpTime, PallasCall, Report, Simulation
+from harness.render.layout import clean, cut, flow, paint, wrap
+from harness.units import change, count, decimal, kibibytes, milliseconds, percent, seconds
+
+# What a glance needs: the published four, and what the schedule adds to them.
+_AT_A_GLANCE = (
+    ("hlo", "copy"),
+    ("mosaic", "matmul"),
+    ("mosaic", "exp"),
+    ("mosaic", "reduction"),
+    ("schedule", "bundles executed"),
+    ("schedule", "spills executed"),
+    ("schedule", "fills executed"),
+)
+_HINTS_SHOWN = 3
+_OUTPUT_LINES_SHOWN = 12
+_FIELD = 23
+
+
+def label(report: Report) -> str:
+    """`simulated v5e`: what stands behind every latency of this report."""
+    return (
+        "measured cpu, says nothing about a TPU"
+        if report.source == "measured cpu"
+        else f"{report.source} {report.chip}"
+    )
+
+
+def result(report: Report) -> list[str]:
+    """The RESULT and REGIME lines in the published form."""
+    score = "unknown" if report.score is None else f"{report.score:.1f}"
+    latency = "unknown" if report.seconds is None else milliseconds(report.seconds)
+    util = _percent(report.util)
+    tflops = "unknown" if report.flops_per_second is None else f"{report.flops_per_second / 1e12:.1f}"
+    regime = (report.regime or "unknown").upper() if report.regime else "unknown"
+    intensity = "unknown" if report.intensity is None else f"{report.intensity:.0f} FLOPs/byte"
+    return [
+        f"RESULT: score={score}  latency={latency}  util={util}  tflops={tflops}   [{label(report)}]",
+        f"REGIME: {regime}  BW={_percent(report.bandwidth_util)}  intensity={intensity}",
+    ]
+
+
+def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
+    """Why what is unknown is unknown; nothing if all is known."""
+    lines = []
+    if report.seconds is None and evidence.failure is None:
+        reasons = evidence.latency.reasons if evidence.latency else ()
+        for reason in reasons or ("no latency was taken",):
+            lines += wrap(clean(reason), width, "latency unknown: ")
+    if report.hbm_bytes is None and evidence.trace is not None:
+        why = "the kernel moves data by hand, and the simulator did not get through to count it"
+        lines += wrap(why, width, "traffic unknown: ")
+    return lines
+
+
+def roofline(evidence: Evidence, report: Report) -> list[str]:
+    """The published block, in full."""
+    actual = "unknown" if report.intensity is None else f"{report.intensity:.1f} FLOPs/byte"
+    lines = [
+        _field("Bottleneck:", report.regime.upper() if report.regime else "unknown"),
+        "Operational intensity:",
+        f"    Actual (with re-reads):  {actual}",
+        f"    Minimum (perfect reuse): {report.minimum_intensity:.1f} FLOPs/byte",
+        f"    Chip ridge point:        {report.ridge:.1f} FLOPs/byte",
+    ]
+    if report.intensity is not None:
+        below = report.intensity < report.ridge
+        factor = report.ridge / report.intensity if below else report.intensity / report.ridge
+        lines.append(f"  {factor:.1f}x {'below' if below else 'above'} ridge point")
+    lines += [
+        "Memory traffic:",
+        f"    Min (theoretical):  {decimal(report.minimum_hbm_bytes, 'B', 2)}",
+        f"    Actual (with tiling): {_traffic(report)}",
+        f"Time decomposition:    [{label(report)}]",
+        f"    Compute-only {_ms(report.compute_only_seconds)} (if 100% MXU)",
+        f"    Memory-only  {_ms(report.memory_only_seconds)} (if 100% BW)",
+        f"    Actual       {_actual(report)}",
+        f"    Gap          {_gap(report)}",
+        _field("Bandwidth:", _bandwidth(report)),
+        _field("Utilisation:", _utilisation(report)),
+    ]
+    return lines + _hlo_stats(evidence)
+
+
+def glance(report: Report, width: int) -> list[str]:
+    """The published block in a few lines."""
+    times = [
+        f"Compute-only {_ms(report.compute_only_seconds)}",
+        f"Memory-only {_ms(report.memory_only_seconds)}",
+        f"Actual {_actual(report)}",
+        f"Gap {_gap(report)}",
+    ]
+    return [
+        *flow(times, width, "Time decomposition:    ", "   "),
+        *wrap(
+            f"Min {decimal(report.minimum_hbm_bytes, 'B')}, actual {_traffic(report)}", width, "Memory traffic:        "
+        ),
+        *wrap(_bandwidth(report), width, "Bandwidth:             "),
+        *wrap(_utilisation(report), width, "Utilisation:           "),
+    ]
+
+
+def counters(report: Report, champion: Report | None, width: int, *, full: bool) -> list[str]:
+    """One table of the counters at the three levels, beside the champion's; a remark where a count is off."""
+    lines = [line for line in report.counters if full or line.remark or (line.level, line.name) in _AT_A_GLANCE]
+    if not lines:
+        return []
+    old = {(line.level, line.name): line.count for line in champion.counters} if champion else {}
+    headers = ["level", "counter", "count", *(["champion"] if old else []), "expected"]
+    body = []
+    for line in lines:
+        before = old.get((line.level, line.name))
+        beside = ["-" if before is None else count(before)] if old else []
+        body.append([line.level, line.name, count(line.count), *beside, line.expected])
+    align = ["left", "left", "right", *(["right"] if old else []), "left"]
+    table = tabulate(body, headers=headers, tablefmt="simple", colalign=align, disable_numparse=True).splitlines()
+    blanks = " " * len(table[1])
+    out = table[:2]
+    for line, text in zip(lines, table[2:], strict=True):
+        room = width - len(blanks) - 2
+        if not line.remark:
+            out.append(text)
+        elif room >= 30:
+            out += wrap(line.remark, width, f"{text.ljust(len(blanks))}  ", f"{blanks}  ")
+        else:
+            out += [text, *wrap(line.remark, width, "    ")]
+    return out
+
+
+def units(report: Report, width: int) -> list[str]:
+    """How far each functional unit was used."""
+    texts = []
+    for unit in report.units:
+        busy = "" if unit.busy_fraction is None else f" (busy {percent(unit.busy_fraction)} of the time)"
+        texts.append(f"{unit.name} {percent(unit.slot_fraction)}{busy}")
+    return flow(texts, width, "Issue slots used:      ") if texts else []
+
+
+def cycles(run: Simulation | None, width: int) -> list[str]:
+    """What the simulated cycles are made of."""
+    if run is None or run.cycles is None:
+        return []
+    parts = [
+        f"{decimal(run.cycles, 'cycles', 2)} at {decimal(run.clock_hz, 'Hz', 2)}",
+        f"bundles {_of(run.bundle_cycles, run.cycles)}",
+        f"DMA waits {_of(run.dma_wait_cycles, run.cycles)}",
+        f"unit stalls {_of(run.unit_stall_cycles, run.cycles)}",
+        f"launch {_of(run.launch_cycles, run.cycles)}",
+    ]
+    return flow(parts, width, "Simulated time:        ")
+
+
+def vmem(report: Report, calls: Sequence[PallasCall], width: int, *, full: bool) -> list[str]:
+    """VMEM against its limit, in full per buffer with the HBM traffic of each."""
+    if report.vmem_bytes is None:
+        return []
+    share = percent(report.vmem_bytes / report.vmem_limit_bytes)
+    total = f"{kibibytes(report.vmem_bytes)} of {kibibytes(report.vmem_limit_bytes)} ({share}), from the block shapes"
+    lines = wrap(total, width, "VMEM:                  ")
+    if not full:
+        return lines
+    for call in calls:
+        grid = " x ".join(map(str, call.grid)) or "no grid"
+        lines += wrap(f"{clean(call.name)}: grid {grid}, {count(call.steps)} steps", width, "  ")
+        body = []
+        for window in call.windows:
+            fetches = "by hand" if window.fetches is None else count(window.fetches)
+            moved = "unknown" if window.hbm_bytes is None else decimal(window.hbm_bytes, "B")
+            block = f"{window.array.dtype}[{_shape(window.block_shape)}]"
+            held = f"{window.buffers} x" if window.buffers > 1 else "1 x"
+            body.append([clean(window.name), window.role, block, held, kibibytes(window.vmem_bytes), fetches, moved])
+        for number, scratch in enumerate(call.scratch):
+            block = f"{scratch.dtype}[{_shape(scratch.shape)}]"
+            body.append([f"scratch {number}", "scratch", block, "1 x", kibibytes(scratch.vmem_bytes), "-", "-"])
+        headers = ["buffer", "role", "block", "held", "VMEM", "fetches", "HBM traffic"]
+        lines += _table(body, headers, "lllrrrr", width)
+    return lines
+
+
+def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
+    """How many checks were made and how near the worst came to its tolerance."""
+    done = evidence.checks
+    if not done:
+        return ["Correctness:           no check was made"]
+    failed = sum(not check.passed for check in done)
+    verb = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks passed"
+    elements = f"{count(sum(check.elements for check in done))} elements compared with float64"
+    compared = [check for check in done if check.error is not None and check.tolerance]
+    worst = f"; worst: {_check(max(compared, key=_closeness))}" if compared else ""
+    lines = wrap(f"{verb}, {elements}{worst}", width, "Correctness:           ")
+    if full:
+        body = [
+            [
+                check.family,
+                check.mode,
+                _shape(check.shape),
+                _number(check.error),
+                _number(check.honest_error),
+                _number(check.tolerance),
+                "passed" if check.passed else "FAILED",
+            ]
+            for check in done
+        ]
+        headers = ["family", "mode", "shape", "error", "honest error", "tolerance", ""]
+        lines += _table(body, headers, "lllrrrl", width)
+    return lines
+
+
+def ops(run: Simulation | None, width: int) -> list[str]:
+    """The time of every HLO op of the module, the longest first."""
+    if run is None or not run.ops:
+        return []
+    longest: list[OpTime] = sorted(run.ops, key=lambda op: op.seconds, reverse=True)
+    body = [[clean(op.name), count(op.bundles), count(op.cycles), seconds(op.seconds)] for op in longest]
+    return ["HLO ops by simulated time:", *_table(body, ["op", "bundles", "cycles", "time"], "lrrr", width)]
+
+
+def warnings(evidence: Evidence, width: int) -> list[str]:
+    """What did not fail and should still be known."""
+    return [line for text in evidence.warnings for line in wrap(clean(text), width, "warning: ")]
+
+
+def stages(evidence: Evidence, width: int) -> list[str]:
+    """How long the judgement itself took on this machine."""
+    if not evidence.stages:
+        return []
+    end = max(stage.start_seconds + stage.seconds for stage in evidence.stages)
+    texts = [f"{stage.stage} {stage.seconds:.1f} s" for stage in evidence.stages]
+    return flow([*texts, f"{end:.1f} s in all"], width, "Judged in:             ")
+
+
+def hints(found: Sequence[Hint], width: int, colour: bool, *, full: bool) -> list[str]:
+    """What to try next, each with the observation behind it."""
+    if not found:
+        return []
+    lines = [paint("What to try next:", "strong", colour)]
+    for number, hint in enumerate(found if full else found[:_HINTS_SHOWN], 1):
+        lines += wrap(clean(hint.observation), width, f"  {number}. ", "     ")
+        lines += wrap(clean(hint.suggestion), width, "     -> ", "        ")
+    return lines
+
+
+def moved(changes: Sequence[Change], width: int, *, full: bool) -> list[str]:
+    """What moved in the counters against the champion."""
+    texts = [
+        f"{change_.name} {_amount(change_, change_.before)} -> {_amount(change_, change_.after)}{_relative(change_)}"
+        for change_ in (changes if full else changes[:4])
+    ]
+    return flow(texts, width, "  what moved: ") if texts else []
+
+
+def failure(found: Failure, width: int, *, full: bool) -> list[str]:
+    """The stage, the kind, the sentence, and the last output of the child."""
+    lines = wrap(clean(found.message), width, f"  {found.stage}, {found.kind}: ", "    ")
+    output = found.detail.splitlines()
+    if not output:
+        return lines
+    shown = output if full else output[-_OUTPUT_LINES_SHOWN:]
+    more = f" ({len(output) - len(shown)} lines before it: --full)" if len(shown) < len(output) else ""
+    lines.append(f"  its last output{more}:")
+    # Indentation carries meaning in tracebacks, so these lines are cut, not wrapped.
+    lines += [f"    | {cut(_indented(line), width - 6)}" for line in shown]
+    return lines
+
+
+def _indented(line: str) -> str:
+    bare = line.expandtabs(4)
+    return " " * (len(bare) - len(bare.lstrip())) + clean(bare)
+
+
+def _table(body: Sequence[Sequence[str]], headers: Sequence[str], align: str, width: int) -> list[str]:
+    sides = {"l": "left", "r": "right"}
+    text = tabulate(body, headers=headers, tablefmt="simple", colalign=[sides[a] for a in align], disable_numparse=True)
+    return [cut(f"  {line}", width) for line in text.splitlines()]
+
+
+def _field(name: str, value: str) -> str:
+    return f"{name:<{_FIELD}}{value}"
+
+
+def _percent(fraction: float | None) -> str:
+    return "unknown" if fraction is None else percent(fraction)
+
+
+def _ms(value: float | None) -> str:
+    return "unknown" if value is None else milliseconds(value, " ")
+
+
+def _actual(report: Report) -> str:
+    if report.seconds is None or report.plus_minus_seconds is None:
+        return _ms(report.seconds)
+    return f"{_ms(report.seconds)} ± {_ms(report.plus_minus_seconds)}"
+
+
+def _gap(report: Report) -> str:
+    if report.gap_seconds is None or report.gap_fraction is None:
+        return "unknown"
+    return f"{_ms(report.gap_seconds)} ({percent(report.gap_fraction)} of actual: {report.gap_size})"
+
+
+def _traffic(report: Report) -> str:
+    if report.hbm_bytes is None:
+        return "unknown"
+    times = report.hbm_bytes / report.minimum_hbm_bytes
+    return f"{decimal(report.hbm_bytes, 'B', 2)} ({times:.1f}x the minimum), from the {report.traffic_source}"
+
+
+def _bandwidth(report: Report) -> str:
+    if report.bytes_per_second is None or report.bandwidth_util is None:
+        return "unknown"
+    peak = decimal(report.bytes_per_second / report.bandwidth_util, "B/s", 0)
+    return f"Achieved {decimal(report.bytes_per_second, 'B/s')} / {peak} ({percent(report.bandwidth_util)})"
+
+
+def _utilisation(report: Report) -> str:
+    if report.util is None or report.mxu_util is None or report.flops_per_second is None:
+        return "unknown"
+    peak = decimal(report.flops_per_second / report.util, "FLOP/s", 0)
+    return f"util {percent(report.util)} (all useful FLOPs), mxu {percent(report.mxu_util)} (matmul FLOPs) of {peak}"
+
+
+def _hlo_stats(evidence: Evidence) -> list[str]:
+    hlo = evidence.hlo
+    if hlo is None:
+        return [_field("HLO stats:", "unknown")]
+    inside = (
+        f" (inside the kernel {evidence.mosaic.matmul} matmul, {evidence.mosaic.exp} exp)" if evidence.mosaic else ""
+    )
+    where = f"full HLO: {evidence.dump_directory}/kernel.hlo.txt" if evidence.dump_directory else "no dump was kept"
+    counts = f"{hlo.dot} dot ops, {hlo.exponential} exp ops, {hlo.reduce} reduce ops, {hlo.copy} copy ops"
+    return [_field("HLO stats:", f"{counts}{inside}"), f"    {hlo.text_lines} lines; {where}"]
+
+
+def _of(part: float, whole: float) -> str:
+    return percent(part / whole)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return ",".join(map(str, shape))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2e}"
+
+
+def _closeness(check: Check) -> float:
+    return (check.error or 0.0) / (check.tolerance or 1.0)
+
+
+def _check(check: Check) -> str:
+    return f"{check.family} ({check.mode}), error {_number(check.error)} of {_number(check.tolerance)} allowed"
+
+
+def _amount(change_: Change, value: float) -> str:
+    if change_.unit == "B":
+        return decimal(value, "B", 2)
+    return seconds(value) if change_.unit == "s" else count(value)
+
+
+def _relative(change_: Change) -> str:
+    return f" ({change(change_.after / change_.before)})" if change_.before else ""

@@ -1,0 +1,191 @@
+"""What a person reads: the report of an attempt, verdict first, and where one stands."""
+
+from collections.abc import Sequence
+
+from harness.records import Attempt, Evidence, Outcome, Report, Status, Verdict
+from harness.render import sections
+from harness.render.layout import (
+    Style,
+    clean,
+    flow,
+    joined,
+    paint,
+    terminal_width,
+    wants_colour,
+    wrap,
+)
+from harness.render.progress import Progress
+from harness.render.results import results_table
+from harness.units import change, milliseconds
+
+__all__ = [
+    "Progress",
+    "counters_table",
+    "judge_text",
+    "report_text",
+    "results_table",
+    "show_text",
+    "status_text",
+    "wants_colour",
+]
+
+_WORDS: dict[Outcome, tuple[str, Style]] = {
+    "accept": ("ACCEPTED", "good"),
+    "reject": ("REJECTED", "doubt"),
+    "inconclusive": ("INCONCLUSIVE", "doubt"),
+    "failed": ("FAILED", "bad"),
+}
+
+
+def report_text(
+    attempt: Attempt,
+    report: Report,
+    champion_report: Report | None,
+    *,
+    full: bool = False,
+    colour: bool = False,
+    width: int | None = None,
+) -> str:
+    """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints.
+
+    `full` prints all there is. Lines fit `width` columns (the terminal's by default), but for
+    the RESULT line, whose form is fixed.
+    """
+    width = terminal_width() if width is None else width
+    word, style = _WORDS[attempt.verdict.outcome]
+    kind = "" if attempt.kind == "experiment" else f" ({attempt.kind})"
+    lines = wrap(clean(attempt.hypothesis), width, f"{word}  attempt {attempt.number}{kind}: ", "    ")
+    lines[0] = lines[0].replace(word, paint(word, style, colour), 1)
+    lines += _reasons(attempt.verdict, width, full=full)
+    lines += _against_champion(attempt, report, width)
+    lines += sections.moved(attempt.verdict.changes, width, full=full)
+    return joined([*lines, "", *_findings(attempt.evidence, report, champion_report, width, full=full, colour=colour)])
+
+
+def judge_text(
+    evidence: Evidence,
+    report: Report,
+    verdict: Verdict,
+    *,
+    full: bool = False,
+    colour: bool = False,
+    width: int | None = None,
+) -> str:
+    """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
+    width = terminal_width() if width is None else width
+    word, style = _WORDS[verdict.outcome]
+    word = "PASSED" if verdict.outcome == "accept" else word
+    lines = [f"{paint(word, style, colour)}  {evidence.problem.title}; nothing is recorded"]
+    lines += _reasons(verdict, width, full=full)
+    return joined([*lines, "", *_findings(evidence, report, None, width, full=full, colour=colour)])
+
+
+def show_text(attempt: Attempt, report: Report, diff: str, colour: bool = False, width: int | None = None) -> str:
+    """Everything about a recorded attempt, then its change of kernel.py."""
+    width = terminal_width() if width is None else width
+    where, key = attempt.evidence.environment, attempt.key
+    versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
+    settings = [f"--set {name}={value}" for name, value in attempt.settings]
+    lines = [
+        report_text(attempt, report, None, full=True, colour=colour, width=width),
+        "",
+        *wrap(
+            f"{attempt.started} to {attempt.finished}, contest {clean(attempt.contest)}",
+            width,
+            "Run:                   ",
+        ),
+        *wrap(f"commit {attempt.judged_against[:12]}", width, "Judged against:        "),
+        *flow(versions, width, "Versions:              "),
+        *flow([where.machine, where.platform], width, "Machine:               "),
+        *flow([f"judge {key.judge}", f"problem {key.problem}", f"chip {key.chip}"], width, "Key:                   "),
+        *(flow(settings, width, "Settings:              ") if settings else []),
+    ]
+    if not diff:
+        return joined([*lines, "", "kernel.py: no change against the champion's"])
+    # A diff is shown as it is: cutting it would hide code, and people copy from it.
+    return f"{joined(lines)}\n\n" + "\n".join(_diff_line(line, colour) for line in diff.splitlines())
+
+
+def counters_table(
+    report: Report, champion_report: Report | None = None, *, full: bool = True, width: int | None = None
+) -> str:
+    """The counters at the three levels, with what is expected and a remark where a count is off."""
+    return joined(sections.counters(report, champion_report, terminal_width() if width is None else width, full=full))
+
+
+def status_text(status: Status, width: int | None = None) -> str:
+    """Where one stands: champion, kernel.py, judge, key, log."""
+    width = terminal_width() if width is None else width
+    champion = status.champion
+    best = "none yet; the first attempt that passes becomes it"
+    if champion is not None:
+        time = "latency unknown" if champion.seconds is None else milliseconds(champion.seconds, " ")
+        score = "score unknown" if champion.score is None else f"score {champion.score:.1f}"
+        figures = f"attempt {champion.number}, {score}, {time} [{champion.source} {champion.chip}]"
+        best = f"{figures}, {clean(champion.hypothesis)}"
+    key = status.key
+    pushed = {
+        True: "pushed",
+        False: "not pushed: a clone elsewhere does not have the losing kernels",
+        None: "kept here only: there is no remote to push it to",
+    }
+    dirty = ", ".join(status.dirty_judge_files)
+    machine = f", {key.machine}" if key.machine else ""
+    versions = f"{key.source} {key.chip}, jax {key.jax}, libtpu {key.libtpu or 'none'}{machine}"
+    lines = [
+        *wrap(f"{clean(status.contest)} on branch {clean(status.branch)}", width, "Contest:      "),
+        *wrap(best, width, "Champion:     "),
+        *wrap(clean(status.kernel_state), width, "kernel.py:    "),
+        *wrap(f"attempt {status.next_number}", width, "Next:         "),
+        *wrap(f"{status.key_digest} ({clean(versions)})", width, "Key:          "),
+        *wrap(f"differs from HEAD: {dirty}" if dirty else "as committed", width, "Judge:        "),
+        *wrap(pushed[status.log_is_pushed], width, "Log:          "),
+    ]
+    return joined([*lines, *(line for text in status.messages for line in wrap(clean(text), width, "note: "))])
+
+
+def _findings(
+    evidence: Evidence, report: Report, champion: Report | None, width: int, *, full: bool, colour: bool
+) -> list[str]:
+    """Everything below the verdict."""
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    found: list[Sequence[str]] = []
+    if evidence.failure is None or report.seconds is not None:
+        found.append([*sections.result(report), *sections.unknowns(evidence, report, width)])
+        found.append(sections.roofline(evidence, report) if full else sections.glance(report, width))
+    machine = [*sections.cycles(evidence.simulation, width), *sections.units(report, width)]
+    memory = sections.vmem(report, calls, width, full=full)
+    correct = sections.checks(evidence, width, full=full)
+    took = sections.stages(evidence, width)
+    if full:
+        found += [machine, sections.counters(report, champion, width, full=True)]
+        found += [sections.ops(evidence.simulation, width), memory, correct, took]
+    else:
+        found += [[*machine, *memory, *correct, *took], sections.counters(report, champion, width, full=False)]
+    found += [sections.warnings(evidence, width), sections.hints(report.hints, width, colour, full=full)]
+    return [line for lines in found if lines for line in (*lines, "")]
+
+
+def _reasons(verdict: Verdict, width: int, *, full: bool) -> list[str]:
+    if verdict.failure is not None:
+        return sections.failure(verdict.failure, width, full=full)
+    return [line for reason in verdict.reasons for line in wrap(clean(reason), width, "  ", "    ")]
+
+
+def _against_champion(attempt: Attempt, report: Report, width: int) -> list[str]:
+    champion, ratio, expected = attempt.champion, attempt.verdict.time_ratio, attempt.expected_time_ratio
+    parts = []
+    if champion is not None and champion.score is not None and report.score is not None:
+        parts.append(f"score {report.score:.1f} against {champion.score:.1f} of attempt {champion.attempt}")
+    if expected is not None:
+        got = "unknown" if ratio is None else change(ratio)
+        parts.append(f"expected a change of time of {change(expected)}, got {got}")
+    return flow(parts, width, "  ", "; ") if parts else []
+
+
+def _diff_line(line: str, colour: bool) -> str:
+    # What a kernel holds must not steer the terminal that shows it.
+    text = "".join(c for c in line.rstrip() if c == "\t" or c.isprintable())
+    if line.startswith("+"):
+        return paint(text, "good", colour)
+    return paint(text, "bad", colour) if line.startswith("-") else text

@@ -1,0 +1,50 @@
+"""Rewrites a top-level constant of a Python file, so that a one-line change can be stated on the command line."""
+
+import ast
+
+from harness.errors import RatchetError, UsageError
+
+
+def parse(text: str) -> tuple[str, str]:
+    """`BQ=2048` -> (`BQ`, `2048`). Raises UsageError `bad-setting`."""
+    name, equals, value = text.partition("=")
+    name, value = name.strip(), value.strip()
+    if not equals or not name.isidentifier():
+        raise UsageError("bad-setting", f"expected --set NAME=VALUE, got {text!r}; for instance --set BQ=2048")
+    try:
+        ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise UsageError(
+            "bad-setting", f"--set {name}: expected a Python literal such as 2048, 0.5, True or 'text', got {value!r}"
+        ) from None
+    return name, value
+
+
+def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
+    """`source` with the value of its top-level assignment `name = ...` replaced by `value`, all else byte for byte.
+
+    Raises RatchetError `unknown-constant` if there is not exactly one such assignment (naming
+    those that exist), `syntax-error` if `source` is not Python.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        raise RatchetError("syntax-error", f"{where} is not valid Python: {error}") from None
+    values: dict[str, list[ast.expr]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            values.setdefault(node.targets[0].id, []).append(node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            values.setdefault(node.target.id, []).append(node.value)
+    found = values.get(name, [])
+    if len(found) != 1:
+        known = ", ".join(sorted(values)) or "none"
+        problem = "is assigned more than once at the top level" if found else "is not assigned at the top level"
+        raise RatchetError("unknown-constant", f"--set {name}: {name} {problem} of {where}; constants there: {known}")
+    node = found[0]
+    lines = source.splitlines(keepends=True)
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
+    after = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])
+    return before + value.encode() + after

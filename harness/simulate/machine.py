@@ -1,0 +1,122 @@
+"""What the simulator believes about each chip beyond its published peaks, one record per chip, each constant with its source."""
+
+from dataclasses import dataclass
+
+from harness.errors import UsageError
+from harness.hardware import Chip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The constants of one chip's TensorCore. Nothing here is fitted to measured times yet.
+
+    clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
+    hbm_bytes_per_cycle: bandwidth of HBM seen by one core, reads and writes together. Source: hardware.py.
+    dma_latency_cycles: from issuing an HBM transfer to its flag, beyond its bytes. UNCALIBRATED.
+    local_bytes_per_cycle, local_dma_latency_cycles: the same inside the chip (VMEM, SMEM). UNCALIBRATED.
+    mxus: matrix units per core; mxu_size: rows and columns of one. Source: hardware.py.
+    matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
+        from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
+        256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
+    matmul_results: vectors popped per 16-row (packed) matmul.
+    push_cycles, push_transposed_cycles: one MXU's weight port per pushed register pair.
+    matmul_latency_cycles: from a matmul's issue to its first result.
+    xlu_cycles, xlu_latency_cycles: the cross-lane units, per operation.
+    eup_latency_cycles: the transcendental unit (one operation per cycle).
+    launch_cycles: fixed cost of one launch beyond the top-level program's bundles. UNCALIBRATED (0: not known).
+    relative_error: half width of the honest interval around a latency, as a fraction of it.
+
+    Where a unit's cycles and latencies come from: the spacing of its operations in the
+    compiler's own schedule before it removes the empty bundles that the hardware's interlocks
+    replace (pass `packed-bundles-post-ra` of libtpu 0.0.50, a 128 x 256 attention kernel).
+    """
+
+    chip: str
+    clock_hz: float
+    hbm_bytes_per_cycle: float
+    dma_latency_cycles: int
+    local_bytes_per_cycle: float
+    local_dma_latency_cycles: int
+    mxus: int
+    mxu_size: int
+    matmul_rows_per_cycle: int
+    matmul_results: int
+    push_cycles: int
+    push_transposed_cycles: int
+    matmul_latency_cycles: int
+    xlu_cycles: int
+    xlu_latency_cycles: int
+    eup_latency_cycles: int
+    launch_cycles: int
+    relative_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Units:
+    """Unit timings as the compiler's schedule shows them, in cycles: see Machine."""
+
+    matmul_results: int
+    push: int
+    push_transposed: int
+    matmul_latency: int
+    xlu: int
+    xlu_latency: int
+    eup_latency: int
+
+
+_UNITS = {
+    "v4": _Units(
+        matmul_results=2, push=4, push_transposed=8, matmul_latency=83, xlu=8, xlu_latency=79, eup_latency=7
+    ),
+    "v5e": _Units(
+        matmul_results=2, push=4, push_transposed=8, matmul_latency=125, xlu=8, xlu_latency=91, eup_latency=6
+    ),
+    "v5p": _Units(
+        matmul_results=2, push=4, push_transposed=8, matmul_latency=125, xlu=8, xlu_latency=91, eup_latency=8
+    ),
+    "v6e": _Units(
+        matmul_results=4, push=4, push_transposed=8, matmul_latency=192, xlu=4, xlu_latency=137, eup_latency=13
+    ),
+    "v7x": _Units(
+        matmul_results=4, push=4, push_transposed=8, matmul_latency=166, xlu=4, xlu_latency=141, eup_latency=10
+    ),
+}
+
+# UNCALIBRATED. A Pallas matmul in 128-cubed blocks on v5e takes about 350 ns per step (JAX's documentation:
+# 8192 cubed in 91.8 ms), of which 80 ns are the bytes at full bandwidth; the rest bounds the latency from above.
+_DMA_LATENCY_SECONDS = 270e-9
+# UNCALIBRATED. Copies inside the chip: one 512-byte row per cycle, and the latency of crossing it.
+_LOCAL_BYTES_PER_CYCLE = 512.0
+_LOCAL_LATENCY_SECONDS = 100e-9
+# The first version of this simulator, without unit stalls, lay at 0.81 to 0.99 of published device times.
+_RELATIVE_ERROR = 0.20
+
+
+def machine_of(chip: Chip) -> Machine:
+    """The constants for `chip`. Raises UsageError `no-machine` for a chip without a record."""
+    units = _UNITS.get(chip.name)
+    if units is None:
+        raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {', '.join(_UNITS)}")
+    # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
+    flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
+    rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
+    return Machine(
+        chip=chip.name,
+        clock_hz=chip.clock_hz,
+        hbm_bytes_per_cycle=chip.hbm_bytes_per_second / chip.cores / chip.clock_hz,
+        dma_latency_cycles=round(_DMA_LATENCY_SECONDS * chip.clock_hz),
+        local_bytes_per_cycle=_LOCAL_BYTES_PER_CYCLE,
+        local_dma_latency_cycles=round(_LOCAL_LATENCY_SECONDS * chip.clock_hz),
+        mxus=chip.mxus_per_core,
+        mxu_size=chip.mxu_size,
+        matmul_rows_per_cycle=rows_per_cycle,
+        matmul_results=units.matmul_results,
+        push_cycles=units.push,
+        push_transposed_cycles=units.push_transposed,
+        matmul_latency_cycles=units.matmul_latency,
+        xlu_cycles=units.xlu,
+        xlu_latency_cycles=units.xlu_latency,
+        eup_latency_cycles=units.eup_latency,
+        launch_cycles=0,
+        relative_error=_RELATIVE_ERROR,
+    )

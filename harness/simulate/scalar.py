@@ -1,0 +1,148 @@
+"""The scalar instructions as Python expressions: what each opcode of the schedule's scalar program computes."""
+
+import re
+from dataclasses import dataclass
+
+from harness.dumps.llo import Op
+
+# Distance between two allocations in the made-up address space, in the words or rows that addresses
+# count; the true places are not in the dump, and only comparisons within one allocation matter.
+ALLOCATION_SPACING = 1 << 16
+# Operands in HBM lie above everything else, each as far from the next as it is large.
+FIRST_OPERAND = 1 << 24
+
+_SIGNED = "(({0}) + 2147483648 & 4294967295) - 2147483648"
+_U = "({0} & 4294967295)"
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_TEMPLATES = {
+    "sadd.s32": _SIGNED.format("{0} + {1}"),
+    "ssub.s32": _SIGNED.format("{0} - {1}"),
+    "smul.u32": _SIGNED.format("{0} * {1}"),
+    "smul.s32": _SIGNED.format("{0} * {1}"),
+    "sand.u32": "{0} & {1}",
+    "sor.u32": "{0} | {1}",
+    "sxor.u32": "{0} ^ {1}",
+    "sshll.u32": _SIGNED.format("{0} << ({1} & 31)"),
+    "sshrl.u32": _SIGNED.format("({0} & 4294967295) >> ({1} & 31)"),
+    "sshra.s32": "{0} >> ({1} & 31)",
+    "smin.s32": "smaller({0}, {1})",
+    "smax.s32": "larger({0}, {1})",
+    "smin.u32": _SIGNED.format("smaller({0} & 4294967295, {1} & 4294967295)"),
+    "smax.u32": _SIGNED.format("larger({0} & 4294967295, {1} & 4294967295)"),
+    "scalar_select": "pick({0}, {1}, {2})",
+    "sc.u32": "(({0} & 4294967295) + ({1} & 4294967295)) > 4294967295",
+    "por": "{0} | {1}",
+    "pand": "{0} & {1}",
+    "pxor": "{0} ^ {1}",
+    "pnand": "({0} & {1}) ^ True",
+    "pnor": "({0} | {1}) ^ True",
+    "pneg": "{0} ^ True",
+    "pmov": "{0}",
+    "smov": "{0}",
+    "sphi": "{1}",
+}
+_ALLOCATION = re.compile(r"#allocation[\w.]*")
+_MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
+_COMPARISON = re.compile(r"scmp\.(eq|ne|lt|le|gt|ge)\.(s32|u32)(\.\w+)?")
+_SHAPE = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A register that an operation writes: `value` is a Python expression."""
+
+    register: str
+    value: str
+
+
+class Names:
+    """Addresses for the symbols of one schedule, in the order of their first appearance."""
+
+    def __init__(self) -> None:
+        self.bases: dict[str, int] = {}
+        self._next_operand = FIRST_OPERAND
+
+    def base(self, symbol: str) -> int:
+        """Where the allocation called `symbol` begins."""
+        return self.bases.setdefault(symbol, (len(self.bases) + 1) * ALLOCATION_SPACING)
+
+    def operand(self, description: str) -> int:
+        """Where an operand in HBM begins, as many 32-byte granules from the next one as its shape needs."""
+        address = self._next_operand
+        granules = 0
+        for kind, bits, dimensions in _SHAPE.findall(description):
+            elements = 1
+            for dimension in filter(None, dimensions.split(",")):
+                elements *= int(dimension)
+            granules += -(-elements * (8 if kind == "pred" else int(bits)) // 256)
+        self._next_operand += max(granules, ALLOCATION_SPACING)
+        return address
+
+    def by_address(self) -> dict[int, str]:
+        """The allocations' names by their addresses."""
+        return {address: name for name, address in self.bases.items()}
+
+
+def expression(text: str, names: Names) -> str:
+    """One operand as a Python expression over registers; unknown where it is no integer.
+
+    `[#allocation5 + $0x1]`, `s3`, `4294967295`, `$region`; a sum of such terms.
+    """
+    terms = []
+    for part in re.sub(r"\[(?:[a-z]+:)?|\]", " ", text).split("+"):
+        term = part.strip()
+        if match := _ALLOCATION.match(term):
+            terms.append(str(names.base(match[0])))
+            continue
+        term = term.split(" ")[0].lstrip("$")
+        if re.fullmatch(r"[sp]\d+", term):
+            terms.append(term)
+        elif re.fullmatch(r"-?\d+|-?0x[0-9a-f]+", term):
+            number = int(term, 0) & 0xFFFFFFFF
+            terms.append(str(number - (1 << 32) if number >> 31 else number))
+        else:
+            return f"Unknown({f'the operand {text}'!r})"
+    return terms[0] if len(terms) == 1 else "(" + " + ".join(terms) + ")"
+
+
+def write_of(op: Op, names: Names) -> Write | None:
+    """The register and value of a scalar or predicate instruction; None where it writes no such register.
+
+    An opcode that is not known writes Unknown: harmless as long as nothing decides by it.
+    """
+    if op.destination[:1] not in ("s", "p") or not op.destination[1:].isdigit():
+        return None
+    name = op.opcode
+    register = op.destination
+    if name == "sphi" or name.startswith("int_to_ptr."):
+        # The same physical register on both sides: nothing happens. (A phi names several; they are one.)
+        source = op.operands[-1].split(" ")[-1] if op.operands else register
+        return None if name == "sphi" or source == register else Write(register, expression(source, names))
+    if name == "sld":
+        return Write(register, f"load({expression(op.arguments, names)})")
+    if name == "smov" and (match := _MOVE.fullmatch(op.arguments)):
+        chosen, otherwise = expression(match[3], names), expression(match[4], names)
+        if match[1]:
+            chosen, otherwise = otherwise, chosen
+        return Write(register, f"pick({match[2]}, {chosen}, {otherwise})")
+    if name in ("inlined_call_operand.hbm", "inlined_call_operand.vmem"):
+        return Write(register, str(names.operand(op.arguments)))
+    values = [expression(operand, names) for operand in op.operands]
+    if name.startswith("scalar_lea.") and len(values) >= 2:
+        return Write(register, _SIGNED.format(f"{values[0]} + {values[1]}"))
+    if (match := _COMPARISON.fullmatch(name)) and len(values) == 2:
+        form = _U if match[2] == "u32" else "{0}"
+        return Write(register, f"{form.format(values[0])} {_COMPARE[match[1]]} {form.format(values[1])}")
+    if name in _TEMPLATES and len(values) == (1 + _TEMPLATES[name].count("{1}") + _TEMPLATES[name].count("{2}")):
+        if register[0] == "p" and name == "pmov":
+            values = [f"{values[0]} != 0"] if not values[0].startswith("p") else values
+        return Write(register, _TEMPLATES[name].format(*(f"({v})" if v[0] == "-" else v for v in values)))
+    if name.startswith("spop"):
+        return Write(register, "Unknown('a scalar taken from a vector register (spop)')")
+    return Write(register, f"Unknown({f'the result of the unknown operation {name}'!r})")
+
+
+def is_known(op: Op) -> bool:
+    """Whether a scalar instruction's effect on its register is understood."""
+    write = write_of(op, Names())
+    return write is None or "unknown operation" not in write.value

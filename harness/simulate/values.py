@@ -1,0 +1,75 @@
+"""A scalar register's value while a schedule is executed: an integer, or unknown with the reason why."""
+
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class Unknowable(Exception):
+    """Control flow (a branch, a transfer, a wait) depends on a value that the simulator does not know."""
+
+
+class Unknown:
+    """A value nobody knows. It spreads through arithmetic and raises Unknowable where a decision needs it."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def _spread(self, _other: object = None) -> "Unknown":
+        return self
+
+    def _and(self, other: object) -> "Unknown | int":
+        return 0 if other == 0 else self
+
+    def _or(self, other: object) -> "Unknown | bool":
+        return True if other is True else self
+
+    def __bool__(self) -> bool:
+        raise Unknowable(self.reason)
+
+    def __int__(self) -> int:
+        raise Unknowable(self.reason)
+
+    __index__ = __int__
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _spread
+    __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _spread
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _spread
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _spread  # type: ignore[assignment]
+    __and__ = __rand__ = _and
+    __or__ = __ror__ = _or
+    __hash__ = object.__hash__
+
+
+def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":
+    """`value` under the predicate, else `otherwise`: what a predicated instruction leaves in its register."""
+    if predicate.__class__ is Unknown:
+        return predicate  # type: ignore[return-value]
+    return value if predicate else otherwise
+
+
+def decided(value: "int | Unknown", what: str) -> int:
+    """The integer; raises Unknowable, naming `what` needed it, if it is not known."""
+    if isinstance(value, Unknown):
+        raise Unknowable(f"{what} depends on {value.reason}")
+    return value
+
+
+def smaller(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+    """The minimum, unknown if either is."""
+    return pick(one < other, one, other)  # type: ignore[operator]
+
+
+def larger(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+    """The maximum, unknown if either is."""
+    return pick(one > other, one, other)  # type: ignore[operator]
+
+
+def divided(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+    """The unsigned quotient of 32-bit values; unknown by zero."""
+    if isinstance(one, Unknown) or isinstance(other, Unknown):
+        return one if isinstance(one, Unknown) else other
+    if other == 0:
+        return Unknown("a division by zero")
+    return (one & 0xFFFFFFFF) // (other & 0xFFFFFFFF)

@@ -1,0 +1,213 @@
+"""Bad input gets a clear sentence with a stable kind, and loses nothing."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.contest import scaffold
+
+
+def git(repository: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(repository), *arguments], check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+
+
+def ratchet(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, cwd=where, timeout=120
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert f"[{kind}]" in done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Iterator[Path]:
+    """A committed contest of its own, small enough to be judged quickly."""
+    folder = tmp_path / "contest"
+    scaffold(folder, "attention", (("SEQUENCE", "1024"),))
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "config", "user.name", "A User")
+    git(folder, "config", "user.email", "user@example.org")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "A contest")
+    kernel = (folder / "kernel.py").read_bytes()
+    yield folder
+    if folder.exists():
+        assert (folder / "kernel.py").read_bytes() == kernel, "kernel.py was not left as it was"
+
+
+def test_no_message(contest: Path) -> None:
+    refused(ratchet(contest), "no-message", 2, "experiment:")
+    refused(ratchet(contest, "experiment:  "), "no-message", 2, "hypothesis")
+
+
+@pytest.mark.parametrize(("word", "hint"), [("resluts", "did you mean `results`?"), ("expriment: faster", "experiment:")])
+def test_a_mistyped_verb(contest: Path, word: str, hint: str) -> None:
+    refused(ratchet(contest, word), "unknown-verb", 2, hint)
+
+
+def test_unknown_options_and_values(contest: Path) -> None:
+    refused(ratchet(contest, "results", "--limt", "3"), "usage", 2, "--limt")
+    refused(ratchet(contest, "experiment: x", "--set", "BQ"), "bad-setting", 2, "NAME=VALUE")
+    refused(ratchet(contest, "experiment: x", "--expect", "fast"), "bad-expectation", 2, "5%")
+    refused(ratchet(contest, "experiment: x", "--set", "BLOCK=3"), "unknown-constant", 4, "BQ")
+    refused(ratchet(contest, "experiment: x", "--chip", "v9"), "unknown-chip", 2, "v5e", "v6e")
+
+
+def test_json_errors_are_json(contest: Path) -> None:
+    done = ratchet(contest, "experiment: x", "--chip", "v9", "--json")
+    assert json.loads(done.stdout)["error"]["kind"] == "unknown-chip"
+
+
+def test_not_a_contest(tmp_path: Path) -> None:
+    refused(ratchet(tmp_path, "experiment: x", "-C", str(tmp_path)), "no-contest", 4, "prepare.py", "new")
+
+
+def test_not_a_git_repository(contest: Path) -> None:
+    shutil.rmtree(contest / ".git")
+    refused(ratchet(contest, "experiment: x"), "not-a-repository", 4, "git init")
+
+
+def test_no_commit_yet(contest: Path) -> None:
+    shutil.rmtree(contest / ".git")
+    git(contest, "init", "-q")
+    refused(ratchet(contest, "experiment: x"), "no-commit", 4, "commit")
+
+
+def test_detached_head(contest: Path) -> None:
+    git(contest, "checkout", "-q", "--detach")
+    refused(ratchet(contest, "experiment: x"), "detached-head", 4, "git switch")
+
+
+def test_a_dirty_judge_is_named(contest: Path) -> None:
+    with (contest / "prepare.py").open("a") as prepare:
+        prepare.write("# easier\n")
+    refused(ratchet(contest, "experiment: x"), "dirty-judge", 4, "prepare.py")
+    git(contest, "add", "prepare.py")
+    refused(ratchet(contest, "experiment: x"), "dirty-judge", 4, "prepare.py")
+
+
+def test_a_prepare_that_does_not_load(contest: Path) -> None:
+    (contest / "prepare.py").write_text("CHIP = 'v5e'\n")
+    refused(ratchet(contest, "experiment: x"), "bad-prepare", 4, "problem()")
+
+
+def test_identity_missing(contest: Path) -> None:
+    git(contest, "config", "--unset", "user.name")
+    git(contest, "config", "--unset", "user.email")
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "experiment: x"],
+        capture_output=True,
+        text=True,
+        cwd=contest,
+        timeout=60,
+        env={**os.environ, "HOME": str(contest), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull,
+             "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.useConfigOnly", "GIT_CONFIG_VALUE_0": "true"},
+    )
+    refused(done, "no-identity", 4, "user.email")
+
+
+def test_attempts_that_do_not_exist(contest: Path) -> None:
+    refused(ratchet(contest, "show", "7"), "no-attempt", 4, "7")
+    refused(ratchet(contest, "checkout", "7"), "no-attempt", 4, "7")
+    refused(ratchet(contest, "undo"), "nothing-to-undo", 4)
+
+
+def test_new_writes_over_nothing(contest: Path) -> None:
+    (contest / "other").mkdir()
+    (contest / "other" / "kernel.py").write_text("mine\n")
+    refused(ratchet(contest, "new", "other"), "exists", 4, "kernel.py")
+    assert (contest / "other" / "kernel.py").read_text() == "mine\n"
+    assert not (contest / "other" / "prepare.py").exists()
+    refused(ratchet(contest, "new", "third", "--like", "attenton"), "unknown-template", 4, "attention")
+
+
+def started(contest: Path) -> "subprocess.Popen[str]":
+    """A real attempt, up to the moment when it says that it traces the kernel."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "experiment: slow", "--set", "BQ=256"],
+        cwd=contest,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if re.search(r"\btrace\b", line):
+            return process
+    raise AssertionError("the attempt ended before it began to trace")
+
+
+def test_two_at_once_and_ctrl_c(contest: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    first = started(contest)
+    try:
+        refused(ratchet(contest, "experiment: second"), "busy", 4, str(first.pid))
+    finally:
+        first.send_signal(signal.SIGINT)
+        _, errors = first.communicate(timeout=60)
+    assert first.returncode == 130, errors
+    assert "interrupted" in errors
+    assert git(contest, "for-each-ref", "refs/ratchet").strip() == ""
+    assert git(contest, "status", "--porcelain").strip() == ""
+
+
+def test_kill_9_leaves_the_file_as_it_was(contest: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    kernel = (contest / "kernel.py").read_bytes()
+    process = started(contest)
+    process.kill()
+    process.communicate(timeout=60)
+    assert (contest / "kernel.py").read_bytes() != kernel, "the setting was written: the kill came in time"
+    done = ratchet(contest, "status")
+    assert done.returncode == 0, done.stderr
+    assert (contest / "kernel.py").read_bytes() == kernel
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB, where the machine lets us mount one."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"cannot mount a small file system here: {made.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_no_space_left(small_disk: Path) -> None:
+    folder = small_disk / "contest"
+    scaffold(folder, "attention", (("SEQUENCE", "1024"),))
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "config", "user.name", "A User")
+    git(folder, "config", "user.email", "user@example.org")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "A contest")
+    kernel = (folder / "kernel.py").read_bytes()
+    with (small_disk / "filler").open("wb") as filler, pytest.raises(OSError, match="No space"):
+        while True:
+            filler.write(b"x" * 65536)
+            filler.flush()
+    done = ratchet(folder, "experiment: x", "--set", "BQ=256")
+    refused(done, "no-space", 4, "space")
+    (small_disk / "filler").unlink()
+    assert (folder / "kernel.py").read_bytes() == kernel
+    assert git(folder, "fsck").strip() == ""
+    assert ratchet(folder, "status").returncode == 0

@@ -1,0 +1,62 @@
+"""`--set NAME=VALUE` changes one constant and nothing else."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import RatchetError, UsageError
+from harness.settings import parse, rewrite
+
+SOURCE = '''"""Ünïcode docstring."""\r
+BQ = 128  # rows of a query block
+BKV: int = (
+    256
+)
+TEXT = "ä"; AFTER = 3
+def f():
+    BQ = 7
+    return BQ
+'''.encode()
+
+
+def test_only_the_value_changes() -> None:
+    assert rewrite(SOURCE, "BQ", "2048", "kernel.py") == SOURCE.replace(b"BQ = 128 ", b"BQ = 2048 ")
+    assert rewrite(SOURCE, "AFTER", "-1", "kernel.py") == SOURCE.replace(b"AFTER = 3", b"AFTER = -1")
+
+
+def test_a_value_over_several_lines_is_replaced_whole() -> None:
+    assert b"BKV: int = (\n    512\n)" in rewrite(SOURCE, "BKV", "512", "kernel.py")
+
+
+@given(st.integers() | st.booleans() | st.text(alphabet="ab'\"\\\n", max_size=8))
+def test_any_literal_comes_back(value: int | bool | str) -> None:
+    name, text = parse(f"BQ={value!r}")
+    tree = ast.parse(rewrite(SOURCE, name, text, "kernel.py"))
+    found = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "BQ"]
+    assert ast.literal_eval(found[0]) == value
+
+
+@pytest.mark.parametrize("text", ["BQ", "=3", "B Q=3", "BQ=", "BQ=f()", "BQ=1;import os"])
+def test_a_bad_setting_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="--set") as caught:
+        parse(text)
+    assert caught.value.kind == "bad-setting"
+
+
+def test_an_unknown_constant_lists_those_that_exist() -> None:
+    with pytest.raises(RatchetError, match="AFTER, BKV, BQ, TEXT") as caught:
+        rewrite(SOURCE, "BLOCK", "1", "kernel.py")
+    assert caught.value.kind == "unknown-constant"
+
+
+def test_a_constant_assigned_twice_is_refused() -> None:
+    with pytest.raises(RatchetError, match="more than once"):
+        rewrite(b"A = 1\nA = 2\n", "A", "3", "kernel.py")
+
+
+def test_a_file_that_is_not_python_is_named() -> None:
+    with pytest.raises(RatchetError, match=r"kernel\.py is not valid Python") as caught:
+        rewrite(b"def f(:\n", "A", "3", "kernel.py")
+    assert caught.value.kind == "syntax-error"

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
-from harness import __version__, git, ratchet, simulate
+from harness import __version__, actions, ratchet, simulate
 from harness import contest as contests
 from harness.codec import encode_attempt
 from harness.errors import RatchetError, UsageError
@@ -19,7 +19,6 @@ from harness.hardware import CHIPS, chip
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
-from harness.measure import evidence as measuring
 from harness.records import Policy
 from harness.render import terminal
 from harness.settings import parse
@@ -260,7 +259,7 @@ def _show(words: list[str]) -> int:
 def _status(words: list[str]) -> int:
     given = _parser("status", "Says where you stand.", "ratchet.sh status").parse_args(words)
     contest = contests.load(_directory(given.directory))
-    print(terminal.status_text(ratchet.status(contest)))
+    print(terminal.status_text(actions.status(contest)))
     return 0
 
 
@@ -269,14 +268,14 @@ def _checkout(words: list[str]) -> int:
     parser.add_argument("number", type=int, help="the attempt")
     parser.add_argument("--force", action="store_true", help="overwrite a kernel.py that no attempt and no commit holds")
     given = parser.parse_args(words)
-    for sentence in ratchet.checkout(_directory(given.directory), given.number, force=given.force):
+    for sentence in actions.checkout(_directory(given.directory), given.number, force=given.force):
         print(sentence)
     return 0
 
 
 def _undo(words: list[str]) -> int:
     given = _parser("undo", "Takes the last accept back, as a new commit.", "ratchet.sh undo").parse_args(words)
-    for sentence in ratchet.undo(contests.load(_directory(given.directory)), _say):
+    for sentence in actions.undo(contests.load(_directory(given.directory))):
         print(sentence)
     return 0
 
@@ -288,7 +287,7 @@ def _new(words: list[str]) -> int:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="rewrite this constant of prepare.py")
     given = parser.parse_args(words)
     base = given.directory or Path.cwd()
-    for sentence in ratchet.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings)):
+    for sentence in actions.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings)):
         print(sentence)
     return 0
 

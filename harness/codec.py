@@ -21,7 +21,7 @@ _Record = TypeVar("_Record")
 
 
 class RecordError(RatchetError):
-    """A document that cannot be used: `corrupt-record`, `foreign-record` or `newer-record`; readers name it and go on."""
+    """An unusable document: `corrupt-record`, `foreign-record` or `newer-record`; readers name it and go on."""
 
 
 def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
@@ -98,7 +98,7 @@ def _check_schema(document: dict[str, Any], where: str) -> None:
     if schema > SCHEMA:
         raise RecordError(
             "newer-record",
-            f"{where} was written by a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
+            f"{where} is from a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
         )
 
 
@@ -130,4 +130,8 @@ def _float_read(value: dict[str, Any]) -> Any:
 def _text(built: Any, indent: int | None = None) -> str:
     text = json.dumps(built, ensure_ascii=False, indent=indent, allow_nan=False)
     # A message that is not UTF-8 reaches Python as lone surrogates, which only escapes can carry.
-    return json.dumps(built, indent=indent, allow_nan=False) if any("\ud800" <= sign <= "\udfff" for sign in text) else text
+    return (
+        json.dumps(built, indent=indent, allow_nan=False)
+        if any("\ud800" <= sign <= "\udfff" for sign in text)
+        else text
+    )

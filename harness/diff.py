@@ -11,13 +11,13 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def unified(old: bytes, new: bytes, name: str = "kernel.py") -> str:
-    """The unified diff that makes `new` of `old`, empty if they are equal; bytes that are not UTF-8 survive as surrogates."""
+    """The unified diff that makes `new` of `old`, empty if they are equal; bytes that are not UTF-8 survive."""
     lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
 
 
 def applied(old: bytes, diff: str) -> bytes:
-    """What `diff` makes of `old`. Raises RatchetError `diff-mismatch` where `old` is not what the diff was made from."""
+    """What `diff` makes of `old`. Raises RatchetError `diff-mismatch` where `old` does not fit the diff."""
     source = _lines(old)
     result: list[str] = []
     position = 0
@@ -28,7 +28,9 @@ def applied(old: bytes, diff: str) -> bytes:
             sign, text = line[:1], line[1:]
             if sign != "+":
                 if position >= len(source) or source[position] != text:
-                    raise RatchetError("diff-mismatch", f"the diff does not fit at line {position + 1}: expected {text!r}")
+                    raise RatchetError(
+                        "diff-mismatch", f"the diff does not fit at line {position + 1}: expected {text!r}"
+                    )
                 position += 1
             if sign != "-":
                 result.append(text)

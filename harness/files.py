@@ -70,7 +70,9 @@ def refusals_in_words(doing: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _NO_SPACE:
-            raise RatchetError("no-space", f"no space left while {doing} ({reason}); free some and run again") from error
+            raise RatchetError(
+                "no-space", f"no space left while {doing} ({reason}); free some and run again"
+            ) from error
         if error.errno in _READ_ONLY:
             raise RatchetError(
                 "read-only", f"{doing} is not allowed here ({reason}); make the repository writable for you"

@@ -19,7 +19,6 @@ _OPERATIONS = (
     ("CHERRY_PICK_HEAD", "a cherry-pick", "git cherry-pick --continue, or --abort"),
     ("REVERT_HEAD", "a revert", "git revert --continue, or --abort"),
 )
-SYMLINK_MODE = "120000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,8 @@ def open_repository(path: Path) -> Repo:
         ) from error
     if repository.working_tree_dir is None:
         raise RatchetError(
-            "bare-repository", f"{repository.git_dir} is bare: it has no files to experiment on. Use a clone or a worktree"
+            "bare-repository",
+            f"{repository.git_dir} is bare: it has no files to experiment on. Use a clone or a worktree",
         )
     top = str(repository.working_tree_dir)
     overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)
@@ -144,7 +144,9 @@ def require_committable(repository: Repo) -> None:
     branch(repository)
     unfinished = operation_in_progress(repository)
     if unfinished:
-        raise RatchetError("in-progress", f"{unfinished[0]} is not finished here; finish or end it first: {unfinished[1]}")
+        raise RatchetError(
+            "in-progress", f"{unfinished[0]} is not finished here; finish or end it first: {unfinished[1]}"
+        )
     for variable in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
         status, _, complaint = attempted(repository, "var", variable)
         if status != 0:
@@ -157,7 +159,8 @@ def require_committable(repository: Repo) -> None:
     for folder in (common_directory(repository) / "objects", git_directory(repository), root(repository)):
         if not os.access(folder, os.W_OK):
             raise RatchetError(
-                "read-only", f"{folder} cannot be written, and attempts are commits; make it writable for you, or clone it"
+                "read-only",
+                f"{folder} cannot be written, and attempts are commits; make it writable for you, or clone it",
             )
 
 
@@ -244,10 +247,8 @@ def ref_on_remotes(repository: Repo, ref: str, timeout_seconds: float = 10.0) ->
             environment={"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never"},
             timeout_seconds=timeout_seconds,
         )
-        if status != 0:
-            answers.append(RemoteRef(remote=name, commit=None, complaint=complaint or f"git ls-remote: status {status}"))
-        else:
-            answers.append(RemoteRef(remote=name, commit=output.decode().split()[0] if output.strip() else None))
+        commit = output.decode().split()[0] if status == 0 and output.strip() else None
+        answers.append(RemoteRef(remote=name, commit=commit, complaint=complaint if status != 0 else ""))
     return tuple(answers)
 
 
@@ -267,8 +268,8 @@ def entries(repository: Repo, commit: str, folder: str) -> dict[str, Entry]:
 
 def entries_below(repository: Repo, commit: str) -> dict[str, Entry]:
     """All files of a commit by path."""
-    output = run(repository, "ls-tree", "-r", "-z", "--full-tree", commit)
-    return {path: Entry(mode=mode, blob=blob) for mode, kind, blob, path in _tree_lines(output) if kind == "blob"}
+    lines = _tree_lines(run(repository, "ls-tree", "-r", "-z", "--full-tree", commit))
+    return {path: Entry(mode=mode, blob=blob) for mode, kind, blob, path in lines if kind == "blob"}
 
 
 def entry_at(repository: Repo, commit: str, path: str) -> Entry | None:
@@ -313,7 +314,7 @@ def blob_ids(repository: Repo, names: Sequence[str]) -> tuple[str | None, ...]:
     asked = "".join(f"{_one_line(name)}\n" for name in names).encode("utf-8", "surrogateescape")
     output = run(repository, "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
     lines = [line.split(" ") for line in output.decode("utf-8", "surrogateescape").splitlines()]
-    return tuple(words[1] if words[0] == "blob" and len(words) == 2 and words[1] != "missing" else None for words in lines)
+    return tuple(words[1] if words[0] == "blob" and len(words) == 2 else None for words in lines)
 
 
 def in_working_tree_form(repository: Repo, blob: str, path: str) -> bytes:
@@ -336,9 +337,9 @@ def changed_paths(repository: Repo, paths: Sequence[Path]) -> tuple[str, ...]:
     Files marked assume-unchanged or skip-worktree are compared by content, since `git status`
     would not look at them.
     """
-    names = [relative_path(repository, path) for path in paths]
-    if not names:
+    if not paths:
         return ()
+    names = [relative_path(repository, path) for path in paths]
     output = run(repository, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *names)
     changed = [record[3:] for record in _names(output)]
     hidden = [path for path, tag in _index_tags(repository, names).items() if tag == "S" or tag.islower()]

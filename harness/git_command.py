@@ -29,7 +29,11 @@ _REFUSALS = (
     ("Disk quota exceeded", "no-space", "free some space and run again"),
     ("File too large", "no-space", "free some space and run again"),
     ("Read-only file system", "read-only", "make the repository writable for you"),
-    ("dubious ownership", "unsafe-repository", "it belongs to someone else; if you trust it, run the command that git names"),
+    (
+        "dubious ownership",
+        "unsafe-repository",
+        "it belongs to someone else; if you trust it, run the command that git names",
+    ),
     ("not a git repository", "not-a-repository", "run `git init` and commit, or use -C DIR"),
     ("empty ident", "identity", ""),
     ("tell me who you are", "identity", ""),

@@ -13,13 +13,19 @@ from git import Repo
 
 from harness import git
 from harness.errors import RatchetError
+from harness.files import refusals_in_words
 from harness.git_command import attempted, run
 
 # Editors and prompts hold index.lock for moments when they refresh; longer is somebody's real work.
 _INDEX_PATIENCE_SECONDS = 3.0
 _INDEX_PAUSE_SECONDS = 0.05
 # A private index must not take part in what a user's index may have switched on.
-_PLAIN_INDEX = ("-ccore.splitIndex=false", "-ccore.fsmonitor=false", "-ccore.untrackedCache=false", "-cindex.sparse=false")
+_PLAIN_INDEX = (
+    "-ccore.splitIndex=false",
+    "-ccore.fsmonitor=false",
+    "-ccore.untrackedCache=false",
+    "-cindex.sparse=false",
+)
 
 
 def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
@@ -34,12 +40,13 @@ def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.Ent
     Works in an index of its own at `private_index`, which is removed afterwards. Raises
     RatchetError; a folder where a file should go is one.
     """
-    private_index.parent.mkdir(parents=True, exist_ok=True)
     leftovers = (private_index, private_index.with_name(f"{private_index.name}.lock"))
     environment = {"GIT_INDEX_FILE": str(private_index)}
-    try:
+    with refusals_in_words(f"preparing {private_index}"):
+        private_index.parent.mkdir(parents=True, exist_ok=True)
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
+    try:
         run(repository, *_PLAIN_INDEX, "read-tree", base or "--empty", environment=environment)
         lines = _index_lines(changes)
         run(repository, *_PLAIN_INDEX, "update-index", "-z", "--index-info", stdin=lines, environment=environment)

@@ -1,111 +1,25 @@
-"""What log, branch and experiments/ say about a contest, taken together: rows, attempts, kernels, the champion."""
+"""What log, branch and experiments/ say about a contest, taken together: rows, attempts and their kernels."""
 
 import hashlib
-import re
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-from git import Repo
 
 from harness import diff, experiments, git, messages
 from harness.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
 from harness.errors import RatchetError
+from harness.place import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
-
-RECORD_NAME = "attempt.json"
-KERNEL_NAME = "kernel.py"
-_ROOT_NAME = "root"
-_PLAIN = re.compile(r"[A-Za-z0-9_-]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a contest lies: its repository, its folder (`directory` from the top, empty for the top itself), its name."""
-
-    repository: Repo
-    root: Path
-    directory: str
-    name: str
-
-    @property
-    def log_ref(self) -> str:
-        """The ref of the append-only log, shared by all worktrees."""
-        return f"refs/ratchet/{self.name}/log"
-
-    @property
-    def kernel(self) -> str:
-        """kernel.py as git names it."""
-        return self.inside(KERNEL_NAME)
-
-    @property
-    def experiments(self) -> str:
-        """The folder experiments/ as git names it."""
-        return self.inside("experiments")
-
-    @property
-    def kernel_path(self) -> Path:
-        """kernel.py in the working tree."""
-        return self.root / self.kernel
-
-    @property
-    def experiments_directory(self) -> Path:
-        """The folder experiments/ in the working tree."""
-        return self.root / self.experiments
-
-    @property
-    def state_directory(self) -> Path:
-        """Where the journal lies: in the git directory of this working tree."""
-        return git.git_directory(self.repository) / "ratchet" / self.name
-
-    def inside(self, name: str) -> str:
-        """A path in the contest's folder as git names it."""
-        return f"{self.directory}/{name}" if self.directory else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A branch commit that accepted an attempt of this contest; `undoes` is the attempt it took back, if it is an undo."""
+    """A branch commit that accepted an attempt of this contest; `undoes` is the attempt that an undo took back."""
 
     number: int
     commit: str
     kernel_digits: str
     undoes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The champion: its attempt, the commit that accepted it (None: known from experiments/ only), its kernel's blob."""
-
-    attempt: Attempt
-    commit: str | None
-    blob: str | None
-
-
-def place_of(directory: Path) -> Place:
-    """The place of the contest in `directory`. Raises RatchetError where there is no usable repository."""
-    repository = git.open_repository(directory)
-    relative = git.relative_path(repository, directory)
-    relative = "" if relative == "." else relative
-    return Place(repository=repository, root=git.root(repository), directory=relative, name=contest_name(relative))
-
-
-def contest_name(directory: str) -> str:
-    """The contest's name, one component of a ref: `root` for the top folder, else its path with `+` for `/`.
-
-    Other characters than letters, digits, `_` and `-` are percent-encoded, and so is the first
-    letter of a folder that is really called `root`: different folders have different names.
-    """
-    if not directory:
-        return _ROOT_NAME
-    name = "".join(_encoded(sign) for sign in directory)
-    return f"%{ord('r'):02X}oot" if name == _ROOT_NAME else name
-
-
-def _encoded(sign: str) -> str:
-    if sign == "/":
-        return "+"
-    return sign if _PLAIN.fullmatch(sign) else "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogateescape"))
 
 
 # --- rows --------------------------------------------------------------------------------------
@@ -127,11 +41,12 @@ def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, .
     commits = {(one.number, one.kernel_digits): one.commit for one in reversed(accepted)}
     located = []
     for row in chosen:
-        commit = commits.get((row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])) if row.outcome == "accept" else None
-        located.append(replace(row, commit=commit or row.commit))
-    doubled = [row.number for row, following in zip(located, located[1:], strict=False) if row.number == following.number]
+        key = (row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])
+        located.append(replace(row, commit=commits.get(key, row.commit) if row.outcome == "accept" else row.commit))
+    doubled = [row.number for row, following in itertools.pairwise(located) if row.number == following.number]
     notes = [
-        f"attempt {number} exists more than once: two clones went on numbering apart; both are shown" for number in doubled
+        f"attempt {number} exists more than once: two clones went on numbering apart; both are shown"
+        for number in doubled
     ]
     return tuple(located), (*skipped, *complaints, *notes)
 
@@ -160,7 +75,7 @@ def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[s
     """The rows in experiments/, in the working tree or else at HEAD, newest first, and what was skipped."""
     found: list[Row] = []
     skipped: list[str] = []
-    committed = _committed_names(place)
+    committed = committed_names(place)
     names = _all_names(place, committed)
     chunk = limit or len(names) or 1
     for start in range(0, len(names), chunk):
@@ -187,7 +102,9 @@ def _rows_of(place: Place, names: Iterable[str], committed: dict[str, git.Entry]
         except RecordError as error:
             failures[name] = error
     standby = [name for name in failures if name in committed]
-    for name, data in zip(standby, git.read_blobs(place.repository, [committed[name].blob for name in standby]), strict=True):
+    for name, data in zip(
+        standby, git.read_blobs(place.repository, [committed[name].blob for name in standby]), strict=True
+    ):
         where = f"{place.experiments}/{name} at HEAD"
         try:
             yield _numbered(decode_attempt_row(data or b"", where), name, where)
@@ -208,7 +125,8 @@ def _numbered(row: Row, name: str, where: str) -> Row:
     return row
 
 
-def _committed_names(place: Place) -> dict[str, git.Entry]:
+def committed_names(place: Place) -> dict[str, git.Entry]:
+    """The attempts' files in experiments/ at HEAD, by name."""
     head = git.commit_of(place.repository, "HEAD")
     found = git.entries(place.repository, head, place.experiments) if head else {}
     return {name: entry for name, entry in found.items() if experiments.number_of(name) is not None}
@@ -218,7 +136,7 @@ def last_number(place: Place) -> int:
     """The highest attempt number in use: in the log, or as a file that is ours even if it can no longer be read."""
     logged, _ = log_rows(place, 1)
     highest = logged[0].number if logged else 0
-    committed = _committed_names(place)
+    committed = committed_names(place)
     for name in _all_names(place, committed):
         number = experiments.number_of(name) or 0
         if number <= highest:
@@ -256,62 +174,6 @@ def accepted_anywhere(place: Place) -> tuple[Accepted, ...]:
     if git.commit_of(place.repository, "HEAD") is None:
         return ()
     return accepted_at_head(place) + accepted_at_head(place, ("--branches",), ("HEAD",))
-
-
-def standing(place: Place) -> Standing | None:
-    """The champion on this branch, or None before the first accept.
-
-    It is the newest accept in HEAD's history that no undo took back; where several lines of
-    history were merged, the one whose kernel.py HEAD has. Where the history does not say (a
-    shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
-    """
-    accepted = accepted_at_head(place)
-    undone = {one.undoes for one in accepted}
-    candidates = [one for one in accepted if one.undoes is None and one.number not in undone]
-    head_blob, *blobs = git.blob_ids(
-        place.repository, [f"{commit}:{place.kernel}" for commit in ("HEAD", *(one.commit for one in candidates))]
-    )
-    pairs = list(zip(candidates, blobs, strict=True))
-    for one, blob in [*(pair for pair in pairs if pair[1] == head_blob), *pairs[:1]]:
-        return Standing(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
-    return _standing_by_files(place, head_blob, {number for number in undone if number is not None})
-
-
-def _accepted_attempt(place: Place, one: Accepted) -> Attempt:
-    """The attempt as the accepting commit holds it, so that a number used twice does not matter."""
-    for name, entry in git.entries(place.repository, one.commit, place.experiments).items():
-        if experiments.number_of(name) == one.number:
-            where = f"{place.experiments}/{name} at {one.commit[:12]}"
-            try:
-                found = decode_attempt(git.read_blobs(place.repository, (entry.blob,))[0] or b"", where)
-            except RecordError:
-                continue
-            if found.kernel_sha256.startswith(one.kernel_digits):
-                return found
-    return attempt(place, one.number)
-
-
-def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) -> Standing | None:
-    if head_blob is None:
-        return None
-    found: list[Attempt] = []
-    committed = _committed_names(place)
-    for name, data in zip(
-        committed, git.read_blobs(place.repository, [entry.blob for entry in committed.values()]), strict=True
-    ):
-        try:
-            one = decode_attempt(data or b"", f"{place.experiments}/{name} at HEAD")
-        except RecordError:
-            continue
-        if one.verdict.outcome == "accept" and one.contest == place.name:
-            found.append(one)
-    undone |= {one.champion.attempt for one in found if one.kind == "undo" and one.champion is not None}
-    found = sorted((one for one in found if one.kind != "undo" and one.number not in undone), key=lambda one: -one.number)
-    head_sha256 = hashlib.sha256(git.in_working_tree_form(place.repository, head_blob, place.kernel)).hexdigest()
-    for one in found:
-        if one.kernel_sha256 == head_sha256:
-            return Standing(attempt=one, commit=None, blob=head_blob)
-    return Standing(attempt=found[0], commit=None, blob=None) if found else None
 
 
 # --- one attempt -------------------------------------------------------------------------------
@@ -361,7 +223,7 @@ def _records(place: Place, number: int) -> Iterable[tuple[bytes, str]]:
                 yield (place.experiments_directory / name).read_bytes(), f"{place.experiments}/{name}"
             except OSError:
                 continue
-    for name, entry in _committed_names(place).items():
+    for name, entry in committed_names(place).items():
         if experiments.number_of(name) == number:
             data = git.read_blobs(place.repository, (entry.blob,))[0]
             yield data or b"", f"{place.experiments}/{name} at HEAD"
@@ -387,7 +249,11 @@ def kernel(place: Place, number: int) -> bytes:
 def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
     old = b""
     if one.champion is not None:
-        blob = git.blob_ids(place.repository, (f"{one.champion.commit}:{place.kernel}",))[0] if one.champion.commit else None
+        blob = (
+            git.blob_ids(place.repository, (f"{one.champion.commit}:{place.kernel}",))[0]
+            if one.champion.commit
+            else None
+        )
         if blob is not None:
             old = git.in_working_tree_form(place.repository, blob, place.kernel)
         else:

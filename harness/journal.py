@@ -11,8 +11,6 @@ import msgspec
 from harness import files
 from harness.errors import RatchetError
 
-SCHEMA = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
@@ -47,11 +45,11 @@ class Journal:
     recording: Recording | None = None
     pid: int = field(default_factory=os.getpid)
     begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    schema: Literal[1] = SCHEMA
+    schema: Literal[1] = 1
 
 
 def read(path: Path) -> Journal | None:
-    """The journal at `path`, or None if nothing is unfinished. Raises RatchetError `bad-journal`, and leaves the file."""
+    """The journal at `path`, or None if nothing is unfinished. Raises RatchetError `bad-journal`; the file stays."""
     try:
         with files.refusals_in_words(f"reading {path}"):
             data = path.read_bytes() if path.exists() else None
@@ -60,13 +58,13 @@ def read(path: Path) -> Journal | None:
         raise RatchetError(
             "bad-journal",
             f"{path} tells of an unfinished attempt but cannot be read ({error}); it may be from a newer version. "
-            "Update the ratchet, or move the file away: then nothing is finished or undone, and kernel.py stays as it is "
-            "(the file's field `original` is kernel.py before the attempt, in base64)",
+            "Update the ratchet, or move the file away: then nothing is finished or undone, and kernel.py stays as it "
+            "is (the file's field `original` is kernel.py before the attempt, in base64)",
         ) from error
 
 
 def write(path: Path, journal: Journal) -> None:
-    """Makes `journal` the one at `path`, durably. Raises RatchetError `no-space` or `read-only`; the old one stays then."""
+    """Makes `journal` the one at `path`, durably. Raises RatchetError `no-space` or `read-only`, the old one kept."""
     files.write_atomically(path, msgspec.json.encode(journal))
 
 

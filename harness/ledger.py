@@ -7,12 +7,14 @@ from pathlib import Path
 
 from git import Repo
 
+from harness import champion as champions
 from harness import files, git, history, journal, recording
 from harness import lock as locking
 from harness.errors import RatchetError
 from harness.journal import Journal
-from harness.records import Attempt, Row
+from harness.place import Place, place_of
 from harness.recording import Checkpoint, Recorded
+from harness.records import Attempt, Row
 
 
 def _pass(name: str) -> None:
@@ -26,14 +28,15 @@ class Ledger:
     `checkpoint` is called with the name of every step just done while writing; tests stop there.
     """
 
-    place: history.Place
+    place: Place
     checkpoint: Checkpoint = _pass
     _is_locked: bool = field(default=False, init=False)
+    _has_begun: bool = field(default=False, init=False)
 
     @classmethod
     def open(cls, contest_directory: Path, checkpoint: Checkpoint = _pass) -> "Ledger":
         """The ledger of the contest in a folder. Raises RatchetError where there is no usable repository."""
-        return cls(place=history.place_of(contest_directory), checkpoint=checkpoint)
+        return cls(place=place_of(contest_directory), checkpoint=checkpoint)
 
     # --- where it is ---
 
@@ -83,7 +86,7 @@ class Ledger:
         return history.attempt(self.place, number)
 
     def kernel(self, number: int) -> bytes:
-        """The kernel.py of one attempt, as a checkout writes it. Raises RatchetError `unknown-attempt` or `no-kernel`."""
+        """The kernel.py of an attempt as a checkout writes it. Raises RatchetError `unknown-attempt` or `no-kernel`."""
         return history.kernel(self.place, number)
 
     def evidence_files(self, number: int) -> dict[str, bytes]:
@@ -92,12 +95,12 @@ class Ledger:
 
     def champion(self) -> Attempt | None:
         """The attempt whose kernel is the champion on this branch, or None before the first accept."""
-        standing = history.standing(self.place)
+        standing = champions.standing(self.place)
         return standing.attempt if standing else None
 
     def champion_kernel(self) -> bytes:
         """The champion's kernel.py, as a checkout writes it. Raises RatchetError `no-champion`."""
-        standing = history.standing(self.place)
+        standing = champions.standing(self.place)
         if standing is None:
             raise RatchetError("no-champion", f"no attempt of contest {self.name} has been accepted on this branch yet")
         if standing.blob is None:
@@ -106,12 +109,12 @@ class Ledger:
 
     def champion_commit(self) -> str | None:
         """The branch commit that made the champion, or None where the history does not say (shallow, squashed)."""
-        standing = history.standing(self.place)
+        standing = champions.standing(self.place)
         return standing.commit if standing else None
 
     def kernel_changed_since(self, champion: Attempt) -> bool:
         """True if kernel.py at HEAD is not the kernel of `champion`, the champion: an ordinary commit changed it."""
-        standing = history.standing(self.place)
+        standing = champions.standing(self.place)
         head = git.entry_at(self.repository, "HEAD", self.place.kernel)
         if standing is None or standing.attempt.number != champion.number or head is None:
             return True
@@ -142,10 +145,13 @@ class Ledger:
         """
         self._require_lock()
         if self.kernel_path.is_symlink():
-            raise RatchetError("not-a-file", f"expected {self.kernel_path} to be a file, got a symbolic link: copy the file")
+            raise RatchetError(
+                "not-a-file", f"expected {self.kernel_path} to be a file, got a symbolic link: copy the file"
+            )
         if self._journal() is not None:
             raise RatchetError("unfinished", "an earlier attempt is neither finished nor undone; recover it first")
         self._note(Journal(purpose=purpose, original=original_kernel))
+        self._has_begun = True
         self.checkpoint("begun")
 
     def restore_kernel(self, kernel: bytes) -> None:
@@ -186,13 +192,11 @@ class Ledger:
         """
         self._require_lock()
         begun = self._journal() or Journal(purpose=f"attempt {attempt.number}")
-        standing = None if new_branch_commit else history.standing(self.place)
+        standing = None if new_branch_commit else champions.standing(self.place)
         restore = standing.blob if standing else None
         if standing is not None and restore is None:
             restore = recording.stored_kernel(self.place, self.kernel(standing.attempt.number))
-        prepared = recording.prepare(
-            self.place, attempt, row, kernel, small_files, new_branch_commit, guarded, restore
-        )
+        prepared = recording.prepare(self.place, attempt, row, kernel, small_files, new_branch_commit, guarded, restore)
         self.checkpoint("objects-written")
         decided = replace(begun, recording=prepared)
         self._note(decided)
@@ -200,10 +204,11 @@ class Ledger:
         return recording.finish(self.place, decided, self.checkpoint)
 
     def recover(self) -> tuple[str, ...]:
-        """Finishes or undoes what an earlier process began, and says in sentences what it did; () if there was nothing.
+        """Finishes or undoes what was begun, and says what it did in sentences; () if there was nothing to say.
 
         A decided attempt is finished; one that was still being judged is undone: kernel.py becomes
-        what it was, if it still is what the ratchet wrote.
+        what it was, if it still is what the ratchet wrote. Raises RatchetError if it cannot be
+        finished yet (no space, no signing key): the journal then stays.
         """
         self._require_lock()
         files.remove_temporary(recording.journal_path(self.place))
@@ -216,14 +221,16 @@ class Ledger:
         here = recording.sha256_of(self.kernel_path)
         edited = bool(begun.written_sha256) and begun.original is not None and not recording.is_known(begun, here)
         kept = recording.kept_original(self.place, begun) if edited else None
-        if recording.undo(self.place, begun):
-            return (f"{begun.purpose}, begun {begun.begun}, did not end: kernel.py is again what it was before",)
+        restored = recording.undo(self.place, begun)
+        what = f"{begun.purpose}, begun {begun.begun}, did not end"
         if kept is not None:
             return (
-                f"{begun.purpose}, begun {begun.begun}, did not end, and kernel.py was edited since: it stays as it is; "
-                f"`git cat-file -p {kept}` prints what it was before",
+                f"{what}, and kernel.py was edited since: it stays; `git cat-file -p {kept}` prints what it was before",
             )
-        return (f"{begun.purpose}, begun {begun.begun}, did not end: nothing was recorded, kernel.py is untouched",)
+        if self._has_begun:
+            # This very process gave up and says why itself.
+            return ()
+        return (f"{what}: " + ("kernel.py is again what it was before" if restored else "kernel.py is untouched"),)
 
     def _finish(self, begun: Journal) -> tuple[str, ...]:
         assert begun.recording is not None
@@ -235,7 +242,10 @@ class Ledger:
                 return (str(error),)
             raise
         where = f"on {begun.recording.branch}" if done.branch_commit else "in the log"
-        return (f"attempt {number}, begun {begun.begun}, was decided but not fully recorded: it is now, {where}", *done.messages)
+        return (
+            f"attempt {number}, begun {begun.begun}, was decided but not fully recorded: it is now, {where}",
+            *done.messages,
+        )
 
     def _journal(self) -> Journal | None:
         return journal.read(recording.journal_path(self.place))

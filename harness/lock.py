@@ -33,7 +33,8 @@ def held(path: Path, purpose: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RatchetError(
-                "busy", f"another ratchet is at work in this repository: {_holder(descriptor)}. Wait for it, then run again"
+                "busy",
+                f"another ratchet is at work in this repository: {_holder(descriptor)}. Wait for it, then run again",
             ) from error
         with refusals_in_words(f"writing the lock {path}"):
             _describe(descriptor, purpose)
@@ -47,7 +48,9 @@ def held(path: Path, purpose: str) -> Iterator[None]:
 
 
 def _describe(descriptor: int, purpose: str) -> None:
-    text = json.dumps({"pid": os.getpid(), "purpose": purpose, "since": datetime.now(UTC).isoformat(timespec="seconds")})
+    text = json.dumps(
+        {"pid": os.getpid(), "purpose": purpose, "since": datetime.now(UTC).isoformat(timespec="seconds")}
+    )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode(), 0)
 

@@ -19,7 +19,7 @@ def subject(text: str, fallback: str) -> str:
 
 
 def log_message(row: Row) -> str:
-    """The message of a log commit: what became of the attempt, the whole hypothesis, and the row as one line of JSON."""
+    """The message of a log commit: what became of the attempt, the whole hypothesis, the row as one line of JSON."""
     title = subject(f"attempt {row.number}: {row.outcome}: {row.hypothesis}", "")
     return f"{title}\n\n{_body(row.hypothesis)}{_ROW}{encode_row(row)}\n"
 
@@ -30,7 +30,9 @@ def row_of(message: str, where: str) -> Row:
     for line in reversed(message.split("\n")):
         if line.startswith(_ROW):
             return decode_row(line.removeprefix(_ROW), where)
-    raise RecordError("foreign-record", f"{where} is not a commit of the ratchet: its message has no line `{_ROW.strip()}`")
+    raise RecordError(
+        "foreign-record", f"{where} is not a commit of the ratchet: its message has no line `{_ROW.strip()}`"
+    )
 
 
 def accept_message(attempt: Attempt, row: Row) -> str:

@@ -1,20 +1,19 @@
 """One attempt: evaluate, judge, record; nothing else."""
 
-import difflib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
-from harness import git, simulate
+from harness import diff, git, simulate
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
+from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
-from harness.measure import timing
+from harness.measure.environment import environment
 from harness.records import (
     Attempt,
     Champion,
@@ -30,8 +29,10 @@ from harness.records import (
     Verdict,
 )
 from harness.settings import rewrite
+from harness.units import percent, seconds
 
 Progress = Callable[[str, str, float], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +59,37 @@ class Judged:
     messages: tuple[str, ...]
 
 
-def attempt(
-    contest: Contest, hypothesis: str, options: Options, policy: Policy, progress: Progress, say: Callable[[str], None]
-) -> Judged:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What stays the same during one attempt."""
+
+    ledger: Ledger
+    contest: Contest
+    options: Options
+    policy: Policy
+    progress: Progress
+    say: Say
+    number: int
+    key: Key
+    rows: tuple[Row, ...]
+
+    @property
+    def digest(self) -> str:
+        return judging.key_digest(self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opponent:
+    """The champion as the candidate meets it. `fresh`: it was evaluated inside this attempt."""
+
+    attempt: Attempt
+    commit: str
+    kernel: bytes
+    evidence: Evidence
+    fresh: bool
+
+
+def attempt(contest: Contest, hypothesis: str, options: Options, policy: Policy, progress: Progress, say: Say) -> Judged:
     """Runs one attempt of `contest` from kernel.py in the working tree and records it, whatever its outcome.
 
     Effects: one commit on the log ref; on accept one on the branch; on anything else kernel.py
@@ -76,13 +105,27 @@ def attempt(
         kernel = original
         for name, value in options.settings:
             kernel = rewrite(kernel, name, value, "kernel.py")
-        ledger.begin(original, f"attempt {ledger.next_number()}")
+        rows, skipped = ledger.rows()
+        for sentence in skipped:
+            say(sentence)
+        run = _Run(
+            ledger=ledger,
+            contest=contest,
+            options=options,
+            policy=policy,
+            progress=progress,
+            say=say,
+            number=ledger.next_number(),
+            key=key(contest, measuring.source(contest.chip, options.on)),
+            rows=rows,
+        )
+        ledger.begin(original, f"attempt {run.number}")
         try:
             if kernel != original:
                 ledger.restore_kernel(kernel)
-            judged = _judge(ledger, contest, hypothesis, kernel, options, policy, progress, say)
+            judged = _attempt(run, hypothesis, kernel)
         except BaseException:
-            # Also Ctrl-C: what was begun is undone, what was already decided is finished.
+            # Also Ctrl-C: what was only begun is undone, what was already decided is finished.
             for sentence in ledger.recover():
                 say(sentence)
             raise
@@ -92,7 +135,8 @@ def attempt(
 
 
 def refuse_unfit(ledger: Ledger, contest: Contest) -> None:
-    """Raises RatchetError where an attempt could not be judged or recorded: dirty judge, no branch, no identity."""
+    """Raises RatchetError where an attempt could not be judged or recorded: no branch, no identity, dirty judge."""
+    git.require_committable(ledger.repository)
     dirty = dirty_judge_files(contest)
     if dirty:
         raise RatchetError(
@@ -100,33 +144,33 @@ def refuse_unfit(ledger: Ledger, contest: Contest) -> None:
             f"the judge differs from HEAD: {', '.join(dirty)}. A verdict must come from a committed judge: "
             "commit these files or put them back (git checkout -- FILE), then run again",
         )
-    git.require_committable(ledger.repository)
 
 
 def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
     """Judge files that differ from HEAD of the repository they lie in, as they are named there."""
-    dirty: list[str] = list(git.changed_paths(git.open_repository(contest.directory), (contest.directory / "prepare.py",)))
-    harness_repository = git.find_repository(PACKAGE)
+    prepare = contest.directory / "prepare.py"
+    dirty = list(git.changed_paths(git.open_repository(contest.directory), (prepare,)))
     # An installed package lies in no repository: its bytes are still hashed into every record.
-    if harness_repository is not None:
-        parts = tuple(path for path in contest.judge_files() if path.is_relative_to(PACKAGE))
-        folders = tuple({path.parent if path.parent != PACKAGE else path for path in parts})
-        dirty += [path for path in git.changed_paths(harness_repository, folders) if path.endswith(".py")]
+    home = git.find_repository(PACKAGE)
+    if home is not None:
+        own = [path for path in contest.judge_files() if path != prepare]
+        places = {path if path.parent == PACKAGE else path.parent for path in own}
+        dirty += [path for path in git.changed_paths(home, sorted(places)) if path.endswith(".py")]
     return tuple(dict.fromkeys(dirty))
 
 
 def key(contest: Contest, source: Source) -> Key:
     """The comparability key of evidence taken now."""
-    environment = measuring.environment()
+    here = environment()
     return Key(
         judge=contest.judge_digest(),
         problem=contest.problem_digest,
         chip=contest.chip.name,
         source=source,
-        jax=environment.jax,
-        jaxlib=environment.jaxlib,
-        libtpu=environment.libtpu or "",
-        machine="" if source == "simulated" else environment.machine,
+        jax=here.jax,
+        jaxlib=here.jaxlib,
+        libtpu=here.libtpu or "",
+        machine="" if source == "simulated" else here.machine,
     )
 
 
@@ -156,93 +200,151 @@ def evaluate(
     )
 
 
-def _judge(
-    ledger: Ledger,
-    contest: Contest,
-    hypothesis: str,
-    kernel: bytes,
-    options: Options,
-    policy: Policy,
-    progress: Progress,
-    say: Callable[[str], None],
-) -> Judged:
+def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
+    """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
+    ledger, contest, options = run.ledger, run.contest, run.options
     started = _now()
-    number = ledger.next_number()
     head = git.head_commit(ledger.repository)
-    rows, skipped = ledger.rows()
-    for sentence in skipped:
-        say(sentence)
-    own_key = key(contest, measuring.source(contest.chip, options.on))
-    digest = judging.key_digest(own_key)
     champion = ledger.champion()
     champion_kernel = ledger.champion_kernel() if champion else b""
     unchanged = champion is not None and kernel == champion_kernel
-    if champion and ledger.kernel_changed_since(champion) and not options.rebaseline:
-        say(
+    on_its_own = champion is None or unchanged or options.rebaseline
+    if champion and not options.rebaseline and ledger.kernel_changed_since(champion):
+        run.say(
             f"kernel.py at HEAD is not the champion's (attempt {champion.number}): an ordinary commit changed it. "
-            "The candidate is judged against the champion; --rebaseline makes kernel.py the champion as it stands"
+            "Attempts are judged against the champion; --rebaseline makes kernel.py the champion as it stands"
         )
-
     opponent = None
-    if champion and not unchanged and not options.rebaseline:
-        opponent = _opponent(_Scene(ledger, contest, own_key, options, policy, progress, say), champion, champion_kernel, rows)
+    if champion and not on_its_own:
+        opponent = _opponent(run, champion, champion_kernel)
 
     def refuse_identical(trace: Trace) -> None:
-        if options.again or options.rebaseline or unchanged:
-            return
-        for row in reversed(rows):
-            if row.fingerprint == trace.fingerprint and row.key_digest == digest:
-                raise RatchetError(
-                    "identical-candidate",
-                    f"this is the same program as attempt {row.number} ({row.outcome}: {row.hypothesis}), traced to the "
-                    "same operations under the same judge; nothing was recorded. --again judges it once more",
-                )
+        if not (options.again or options.rebaseline or unchanged):
+            _refuse_identical(run, trace)
 
-    work = f"{number:04d}"
-    evidence = evaluate(contest, kernel, options, policy, progress, work=work, after_trace=refuse_identical)
-    if contest.judge_digest() != own_key.judge:
-        failure = Failure(stage="static", kind="judge-changed", message="a file of the judge changed during the attempt")
-        evidence = replace(evidence, failure=failure)
-    duel: Duel | None = None
-    if champion_evidence is not None and own_key.source != "simulated" and evidence.failure is None:
-        duel, evidence, champion_evidence = _duel(contest, evidence, champion_evidence, policy, work, options)
-
-    if unchanged or options.rebaseline:
-        verdict = judging.decide(evidence, None, None, policy, contest.chip)
-        kind = "rebaseline"
-    else:
-        verdict = judging.decide(evidence, champion_evidence, duel, policy, contest.chip)
-        kind = "experiment" if champion else "baseline"
-    report = reporting.report(evidence, contest.chip, rows)
+    evidence = evaluate(
+        contest, kernel, options, run.policy, run.progress, work=f"{run.number:04d}", after_trace=refuse_identical
+    )
+    if contest.judge_digest() != run.key.judge or dirty_judge_files(contest):
+        changed = Failure(stage="static", kind="judge-changed", message="a file of the judge changed during the attempt")
+        evidence = replace(evidence, failure=changed)
+    duel = None
+    if opponent and run.key.source != "simulated" and evidence.failure is None:
+        duel, evidence, opponent = _duel(run, evidence, opponent)
+    verdict = judging.decide(evidence, opponent.evidence if opponent else None, duel, run.policy, contest.chip)
+    report = reporting.report(evidence, contest.chip, run.rows)
     champion_report = None
     if champion:
-        champion_report = reporting.report(champion_evidence or champion.evidence, contest.chip)
+        champion_report = reporting.report(opponent.evidence if opponent else champion.evidence, contest.chip)
     if unchanged and champion and champion_report:
-        verdict = _drift(verdict, champion, report, champion_report, own_key)
+        verdict = _with_drift(verdict, champion, report, champion_report, run.key)
     result = Attempt(
-        number=number,
+        number=run.number,
         contest=ledger.name,
         hypothesis=hypothesis,
         started=started,
         finished=_now(),
         judged_against=head,
-        kernel_sha256=hashlib.sha256(kernel).hexdigest(),
-        key=own_key,
-        policy=policy,
+        kernel_sha256=sha256(kernel),
+        key=run.key,
+        policy=run.policy,
         evidence=evidence,
         verdict=verdict,
-        champion=_champion(ledger, champion, champion_report),
-        champion_evidence=champion_evidence if champion and champion.key != own_key else None,
+        champion=_champion_record(ledger, champion, champion_report),
+        champion_evidence=opponent.evidence if opponent and opponent.fresh else None,
         duel=duel,
         expected_time_ratio=options.expected_time_ratio,
         settings=options.settings,
-        diff=_diff(champion_kernel, kernel) if champion else "",
-        kind=kind,
+        diff=diff.unified(champion_kernel, kernel) if champion else "",
+        kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
-    if unchanged and not options.record and not options.rebaseline:
+    if unchanged and not options.record:
         return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=())
-    row = reporting.row(result, report, digest)
-    messages = ledger.record(
-        result, row, kernel, _small_files(contest, work), new_branch_commit=verdict.outcome == "accept"
-    ).messages
-    return Judged(attempt=result, report=report, champion_report=champion_report, recorded=True, messages=messages)
+    row = reporting.row(result, report, run.digest)
+    recorded = ledger.record(result, row, kernel, {}, new_branch_commit=verdict.outcome == "accept")
+    return Judged(
+        attempt=result, report=report, champion_report=champion_report, recorded=True, messages=recorded.messages
+    )
+
+
+def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
+    """The champion under this attempt's key: its own evidence, what an attempt since found out, or evaluated now."""
+    commit = run.ledger.champion_commit() or ""
+    if champion.key == run.key and run.key.source == "simulated":
+        return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=champion.evidence, fresh=False)
+    if run.key.source == "simulated":
+        # The first attempt of this key since the accept had to evaluate the champion too.
+        first = next((r for r in run.rows if r.number > champion.number and r.key_digest == run.digest), None)
+        known = run.ledger.attempt(first.number).champion_evidence if first else None
+        if known:
+            return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
+        run.say(f"{_difference(champion.key, run.key)}: the champion (attempt {champion.number}) is evaluated again first")
+    options = replace(run.options, deep=False)
+    work = f"{run.number:04d}-champion"
+    evidence = evaluate(run.contest, kernel, options, run.policy, run.progress, work=work)
+    if evidence.failure:
+        raise RatchetError(
+            "champion-fails",
+            f"the champion (attempt {champion.number}) itself fails under {_difference(champion.key, run.key)}: "
+            f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was recorded; "
+            "--rebaseline makes kernel.py the champion if it passes",
+        )
+    return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
+
+
+def _refuse_identical(run: _Run, trace: Trace) -> None:
+    """Raises RatchetError `identical-candidate` where this very program was judged before under the same key."""
+    for row in reversed(run.rows):
+        if row.fingerprint == trace.fingerprint and row.key_digest == run.digest:
+            raise RatchetError(
+                "identical-candidate",
+                f"this is the same program as attempt {row.number} ({row.outcome}: {' '.join(row.hypothesis.split())}), "
+                "traced to the same operations under the same judge; nothing was recorded. --again judges it once more",
+            )
+
+
+def _duel(run: _Run, evidence: Evidence, opponent: _Opponent) -> tuple[Duel, Evidence, _Opponent]:
+    """Champion and candidate timed in turn; their evidence then holds the samples of the duel."""
+    folder = run.contest.directory / "profile_data"
+    duel, champion_samples, samples = duelling.run(
+        folder / f"{run.number:04d}-champion", folder / f"{run.number:04d}", run.contest.problem, run.policy, on=run.options.on
+    )
+    ours = replace(evidence, samples=samples)
+    theirs = replace(opponent.evidence, samples=champion_samples)
+    return duel, ours, replace(opponent, evidence=theirs)
+
+
+def _with_drift(verdict: Verdict, champion: Attempt, report: Report, before: Report, own: Key) -> Verdict:
+    """The verdict on an unchanged kernel: how far its latency is from what it was when it was accepted."""
+    sentence = f"kernel.py is the champion's (attempt {champion.number})"
+    if champion.key != own:
+        sentence += f", evaluated under {_difference(champion.key, own)}"
+    ratio = None
+    if report.seconds and before.seconds and report.source == before.source:
+        ratio = report.seconds / before.seconds
+        sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
+    return replace(verdict, reasons=(sentence, *verdict.reasons), time_ratio=ratio)
+
+
+def _difference(old: Key, new: Key) -> str:
+    """What differs between two keys, in words."""
+    names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
+    shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
+    return f"another comparability key ({', '.join(shown)})" if shown else "the same comparability key"
+
+
+def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:
+    if champion is None or report is None:
+        return None
+    return Champion(
+        attempt=champion.number, commit=ledger.champion_commit() or "", score=report.score, seconds=report.seconds
+    )
+
+
+def sha256(kernel: bytes) -> str:
+    """The hash by which records know a kernel.py."""
+    return hashlib.sha256(kernel).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

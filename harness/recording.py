@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from git import Repo
+
 from harness import codec, experiments, files, git, git_write, history, journal, messages
 from harness.errors import RatchetError
-from harness.history import KERNEL_NAME, RECORD_NAME, Place
 from harness.journal import Journal, Recording
+from harness.place import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
 Checkpoint = Callable[[str], None]
@@ -43,7 +45,7 @@ def prepare(
     guarded: tuple[str, ...],
     restore_blob: str | None,
 ) -> Recording:
-    """Stores every object of the attempt and returns what is left to do; no ref, index or file of the user's changes."""
+    """Stores every object of the attempt and returns what is left to do; no ref, no index and no file changes."""
     repository = place.repository
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)
@@ -89,7 +91,9 @@ def finish(place: Place, begun: Journal, checkpoint: Checkpoint) -> Recorded:
         checkpoint("kernel-restored")
     journal.clear(journal_path(place))
     checkpoint("journal-cleared")
-    return Recorded(number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(said))
+    return Recorded(
+        number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(said)
+    )
 
 
 # --- the log -----------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ def _log_commit(
 
 
 def _first_log_commit(place: Place) -> str | None:
-    """In a clone that has experiments/ but no log: a commit of the last attempt there, for the new log to start from."""
+    """In a clone that has experiments/ but no log: a commit of the last attempt there, where a new log starts."""
     rows, _ = history.file_rows(place, 1)
     if not rows:
         return None
@@ -125,7 +129,7 @@ def _first_log_commit(place: Place) -> str | None:
     try:
         kernel = history.kernel(place, last.number)
     except RatchetError:
-        # A log without this kernel.py is better than no log; `history.kernel` says what is missing when it is asked for.
+        # A log without this kernel.py is better than no log; asked for it, `history.kernel` says what is missing.
         return _log_commit(place, last, rows[0], {}, {}, None)
     blob = git_write.write_blob(place.repository, kernel, place.kernel)
     return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, {}, None)
@@ -170,7 +174,9 @@ def sha256_of(path: Path) -> str | None:
 def _kernel_mode(place: Place) -> str:
     """The mode that kernel.py gets in a commit: its executable bit where git looks at it, else what HEAD has."""
     if git.is_set(place.repository, "core.fileMode", True) and place.kernel_path.exists():
-        return "100755" if os.access(place.kernel_path, os.X_OK) and place.kernel_path.stat().st_mode & 0o100 else "100644"
+        return (
+            "100755" if os.access(place.kernel_path, os.X_OK) and place.kernel_path.stat().st_mode & 0o100 else "100644"
+        )
     entry = git.entry_at(place.repository, "HEAD", place.kernel)
     return entry.mode if entry else "100644"
 
@@ -181,7 +187,9 @@ def _write_file(place: Place, recording: Recording) -> list[str]:
     data = git.file_at(place.repository, recording.log_commit, RECORD_NAME) or b""
     files.remove_temporary(path)
     if path.exists() and path.read_bytes() != data:
-        return [f"{place.experiments}/{recording.file_name} is there already and stays; the attempt is in {place.log_ref}"]
+        return [
+            f"{place.experiments}/{recording.file_name} is there already and stays; the attempt is in {place.log_ref}"
+        ]
     if not path.exists():
         files.write_atomically(path, data)
     return []
@@ -207,7 +215,7 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
 
 
 def _unstage_candidate(place: Place, recording: Recording) -> None:
-    """A candidate that was staged goes back to what HEAD has, so that the next `git commit` does not carry the loser."""
+    """A staged candidate goes back to what HEAD has, so that the next `git commit` does not carry the loser."""
     staged = git.index_entries(place.repository, (place.kernel,)).get(place.kernel)
     head = git.entry_at(place.repository, "HEAD", place.kernel)
     is_candidate = staged is not None and staged.stages == ("0",) and staged.entry.blob == recording.candidate_blob
@@ -234,9 +242,9 @@ def _commit_accept(place: Place, recording: Recording, checkpoint: Checkpoint) -
             journal.clear(journal_path(place))
             raise RatchetError(
                 "branch-moved",
-                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. It is kept in the log and "
-                f"in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its kernel.py back, "
-                "and another attempt judges it against the branch as it is now",
+                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. It is kept in the log "
+                f"and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its kernel.py "
+                "back, and another attempt judges it against the branch as it is now",
             )
         changes, said = _changes(place, recording, head)
         tree = git_write.write_tree(repository, head, changes, place.state_directory / "index")
@@ -247,14 +255,18 @@ def _commit_accept(place: Place, recording: Recording, checkpoint: Checkpoint) -
         commit = git_write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
         checkpoint("branch-commit-written")
         try:
-            git_write.move_ref(repository, recording.branch, commit, head, f"ratchet: accept attempt {recording.number}")
+            git_write.move_ref(
+                repository, recording.branch, commit, head, f"ratchet: accept attempt {recording.number}"
+            )
         except RatchetError as error:
             if error.kind != "ref-moved":
                 raise
             continue
         checkpoint("branch-moved")
         return commit, said
-    raise RatchetError("ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed")
+    raise RatchetError(
+        "ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed"
+    )
 
 
 def _accepting_commit(place: Place, recording: Recording) -> str | None:
@@ -287,7 +299,7 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
 
 
 def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.Entry], list[str]]:
-    """kernel.py, the attempt's file, and the files of attempts in experiments/ that HEAD lacks; what was left out, in words."""
+    """kernel.py and all attempts' files in experiments/ that HEAD lacks; what was left out, in words."""
     changes = {place.kernel: git.Entry(mode=recording.kernel_mode, blob=recording.candidate_blob)}
     said = []
     committed = git.entries(place.repository, head, place.experiments)
@@ -307,7 +319,7 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
 
 
 def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
-    """Makes the user's index agree with the accept at the paths it changed, unless the user has staged something else."""
+    """Makes the user's index agree with the accept at the paths it changed, except where something else is staged."""
     repository = place.repository
     if git.commit_of(repository, "HEAD") is None or git.branch_or_none(repository) != recording.branch:
         return []
@@ -327,7 +339,7 @@ def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]
     return said
 
 
-def _is_intent(repository: git.Repo, mine: git.IndexEntry, old: git.Entry | None) -> bool:
+def _is_intent(repository: Repo, mine: git.IndexEntry, old: git.Entry | None) -> bool:
     """True for `git add --intent-to-add`: an empty entry for a path that HEAD does not have."""
     return old is None and mine.entry.blob == git.hash_of(repository, b"", "empty")
 

@@ -255,7 +255,8 @@ class Simulation:
     + `launch_cycles` = `cycles`. Spills and fills are vector registers saved to and restored
     from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
     it reached control flow there is no latency. `executed_steps` counts the grid steps that
-    really ran, all kernels together; None where the schedule does not tell.
+    really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
+    what the executed matmul instructions did, whole arrays, useful or not.
     """
 
     chip: str
@@ -280,11 +281,13 @@ class Simulation:
     dma_transfers: int
     unknown: tuple[str, ...]
     executed_steps: int | None = None
+    mxu_flops: int | None = None
+    executed_empty_bundles: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Raw seconds of one artifact on one device: host wall clock around a blocked call, device time from the profile."""
+    """Raw seconds of one artifact on one device: host wall clock around a blocked call, device time from a profile."""
 
     device_kind: str
     host_seconds: tuple[float, ...]
@@ -520,6 +523,8 @@ class Report:
     impossible: tuple[str, ...] = ()
     units: tuple[UnitUse, ...] = ()
     gap_size: Literal["small", "moderate", "large"] | None = None
+    device_median_seconds: float | None = None
+    host_median_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

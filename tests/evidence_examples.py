@@ -94,7 +94,7 @@ def pallas_call(bq: int = 128, bkv: int = 256, sequence: int = 16384, head_dim: 
 
 
 def simulation(seconds: float | None = 2.16e-3, *, chip_name: str = "v5e", **changes: Any) -> Simulation:
-    """A run of `seconds` at 1.5 GHz: 90 % bundles, 6 % DMA waits, 3 % unit stalls, 1 % launch."""
+    """A run of `seconds` at 1.5 GHz: 90 % bundles, 3 % DMA waits, 6 % unit stalls, 1 % launch."""
     clock = 1.5e9
     cycles = None if seconds is None else seconds * clock
     known = cycles or 1e6
@@ -106,8 +106,8 @@ def simulation(seconds: float | None = 2.16e-3, *, chip_name: str = "v5e", **cha
         plus_minus_seconds=None,
         cycles=cycles,
         bundle_cycles=round(0.90 * known),
-        dma_wait_cycles=0.06 * known,
-        unit_stall_cycles=0.03 * known,
+        dma_wait_cycles=0.03 * known,
+        unit_stall_cycles=0.06 * known,
         launch_cycles=0.01 * known,
         clock_hz=clock,
         ops=(OpTime(name="naive.1", bundles=650, executed_bundles=3_000_000, cycles=known, seconds=known / clock),),

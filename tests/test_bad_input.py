@@ -119,12 +119,12 @@ def test_identity_missing(contest: Path) -> None:
         env={**os.environ, "HOME": str(contest), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull,
              "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.useConfigOnly", "GIT_CONFIG_VALUE_0": "true"},
     )
-    refused(done, "no-identity", 4, "user.email")
+    refused(done, "identity", 4, "user.email")
 
 
 def test_attempts_that_do_not_exist(contest: Path) -> None:
-    refused(ratchet(contest, "show", "7"), "no-attempt", 4, "7")
-    refused(ratchet(contest, "checkout", "7"), "no-attempt", 4, "7")
+    refused(ratchet(contest, "show", "7"), "unknown-attempt", 4, "7")
+    refused(ratchet(contest, "checkout", "7"), "unknown-attempt", 4, "7")
     refused(ratchet(contest, "undo"), "nothing-to-undo", 4)
 
 

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from evidence_examples import V5E, evidence, measured, pallas_call, simulation, statement
+from evidence_examples import KEY, V5E, attempt, evidence, measured, pallas_call, simulation, statement
 
 from harness.hardware import chip
 from harness.judge import roofline
 from harness.judge.report import changes, report, row
 from harness.judge.roofline import impossibilities, regime, score, utilisation
-from harness.records import Work
+from harness.records import Verdict, Work
 
 
 def test_published_work_floors_and_ridge() -> None:
@@ -176,7 +176,7 @@ def test_changes_are_ranked_and_small_ones_left_out() -> None:
     before = evidence(2.16e-3, bq=128)
     after = evidence(1.0e-3, bq=2048, simulation=simulation(2.16e-3, executed_spills=5000))
     moved = {change.name: change for change in changes(after, before, V5E)}
-    assert list(moved)[0] == "spills executed"
+    assert next(iter(moved)) == "spills executed"
     assert moved["HBM traffic"].after < moved["HBM traffic"].before
     assert moved["grid steps"].after == 512
     assert "bundles executed" not in moved
@@ -189,10 +189,6 @@ def test_source_of_a_candidate_without_latency() -> None:
 
 
 def test_row_takes_the_figures_of_the_table() -> None:
-    from evidence_examples import KEY, attempt
-
-    from harness.records import Verdict
-
     given = evidence()
     found = report(given, V5E)
     line = row(

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.records import CounterLine, Evidence, Simulation, UnitUse
+from harness.judge.roofline import finished_run
+from harness.records import CounterLine, Evidence, UnitUse
 
 Level = Literal["hlo", "mosaic", "schedule"]
 
@@ -69,8 +70,9 @@ def counter_lines(evidence: Evidence) -> tuple[CounterLine, ...]:
     return (*_hlo(evidence), *_mosaic(evidence), *_schedule(evidence))
 
 
-def unit_uses(simulation: Simulation | None) -> tuple[UnitUse, ...]:
-    """Every functional unit with the share of its issue slots and of its time that the run used."""
+def unit_uses(evidence: Evidence) -> tuple[UnitUse, ...]:
+    """Every functional unit with the share of its issue slots and of its time that the simulated run used."""
+    simulation = finished_run(evidence)
     if simulation is None:
         return ()
     uses = []
@@ -133,6 +135,10 @@ def _schedule(evidence: Evidence) -> list[CounterLine]:
         _line("schedule", "empty bundles", run.empty_bundles),
         _line("schedule", "spills", run.static_spills, _SPILL),
         _line("schedule", "fills", run.static_fills, _SPILL),
+    ]
+    if finished_run(evidence) is None:
+        return lines
+    lines += [
         _line("schedule", "bundles executed", run.bundle_cycles),
         _line("schedule", "spills executed", run.executed_spills, _SPILL),
         _line("schedule", "fills executed", run.executed_fills, _SPILL),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.hardware import chip
 from harness.judge.next_steps import next_step
-from harness.judge.roofline import LARGE_GAP
+from harness.judge.roofline import LARGE_GAP, finished_run
 from harness.records import Evidence, Hint, PallasCall, Report, Row, Simulation, Window
 from harness.units import count, decimal, kibibytes, percent, seconds
 
@@ -22,6 +22,8 @@ _SPILLS_PER_CYCLE = 0.05
 _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
 # Above this share of issue slots a unit is what the schedule waits for, dependencies included.
 _BINDING_SLOTS = 0.60
+# Of all cycles: what issues bundles this often does not wait for memory.
+_DENSE_ISSUE = 0.80
 _NOTABLE_SHARE = 0.05
 _NEARLY_FULL_VMEM = 0.80
 # Padding and vector work may honestly be counted on top of the useful FLOPs, but not a quarter more.
@@ -44,6 +46,11 @@ class Observed:
     def is_attention(self) -> bool:
         """True where the blocks of the first and second input are known to be those of queries and keys."""
         return self.evidence.problem.operation == "attention" and len(self.inputs) >= 3
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The time of one grid step, or None where the call has no steps."""
+        return self.seconds / self.call.steps if self.call and self.call.steps else None
 
     @property
     def inputs(self) -> tuple[Window, ...]:
@@ -83,7 +90,7 @@ def hints(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> t
         report=report,
         seconds=report.seconds,
         call=calls[0] if len(calls) == 1 else None,
-        run=evidence.simulation,
+        run=finished_run(evidence),
         previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
     )
     found = [finding for rule in RULES if (finding := rule(observed)) is not None]
@@ -125,8 +132,8 @@ def rereads(seen: Observed) -> Finding | None:
     saves = (report.memory_only_seconds - max(left, report.compute_only_seconds)) / seen.seconds
     names = " and ".join(window.name for window in again)
     observation = (
-        f"{names} are read {times_read(again[0]):.0f}x, {decimal(extra, 'B', 2)} of "
-        f"{decimal(report.hbm_bytes, 'B', 2)} HBM traffic ({report.traffic_source}), at {percent(report.bandwidth_util or 0)} of the bandwidth: "
+        f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {names} are read {times_read(again[0]):.0f}x, "
+        f"{decimal(extra, 'B', 2)} of {decimal(report.hbm_bytes, 'B', 2)} HBM traffic ({report.traffic_source}): "
         f"{report.intensity:.0f} FLOPs/byte against a ridge of {report.ridge:.0f}"
     )
     suggestion = (
@@ -179,8 +186,8 @@ def short_steps(seen: Observed) -> Finding | None:
     gap = seen.report.gap_fraction
     if seen.call is None or gap is None or gap < LARGE_GAP or seen.call.steps < _MANY_STEPS:
         return None
-    step = seen.seconds / seen.call.steps
-    if step > _SHORT_STEP_SECONDS:
+    step = seen.step_seconds
+    if step is None or step > _SHORT_STEP_SECONDS:
         return None
     observation = (
         f"{count(seen.call.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is neither "
@@ -268,9 +275,9 @@ def not_overlapped(seen: Observed) -> Finding | None:
     """Issue is dense but the MXU idles: vector work and matmuls take turns instead of overlapping."""
     gap, util = seen.report.gap_fraction, seen.report.mxu_util
     issued = seen.share(seen.run.bundle_cycles) if seen.run else 0.0
-    if not seen.is_attention or gap is None or util is None or gap < LARGE_GAP or issued < 0.8 or seen.call is None:
+    if not seen.is_attention or gap is None or util is None or gap < LARGE_GAP or issued < _DENSE_ISSUE:
         return None
-    if seen.seconds / seen.call.steps <= _SHORT_STEP_SECONDS:
+    if (seen.step_seconds or 0) <= _SHORT_STEP_SECONDS:
         return None
     observation = (
         f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes {percent(util)} of "

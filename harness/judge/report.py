@@ -1,6 +1,7 @@
 """Every number that is derived from evidence, in one record."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -42,6 +43,7 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         regime = roofline.regime(util, bandwidth_util, intensity, chip)
     gap_fraction = gap / latency if gap is not None and latency is not None else None
     tightest = tightest_call(evidence, chip)
+    samples = evidence.samples
     result = Report(
         chip=chip.name,
         source=_source(evidence),
@@ -65,12 +67,14 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         gap_seconds=gap,
         gap_fraction=gap_fraction,
         gap_size=None if gap_fraction is None else roofline.gap_size(gap_fraction),
+        device_median_seconds=statistics.median(samples.device_seconds) if samples and samples.device_seconds else None,
+        host_median_seconds=statistics.median(samples.host_seconds) if samples and samples.host_seconds else None,
         vmem_bytes=tightest.vmem_bytes if tightest else None,
         vmem_limit_bytes=_vmem_limit(tightest, chip),
         counters=counter_lines(evidence),
         hints=(),
         impossible=roofline.impossibilities(work, latency, chip) if latency is not None else (),
-        units=unit_uses(evidence.simulation),
+        units=unit_uses(evidence),
     )
     return replace(result, hints=diagnose.hints(evidence, result, previous))
 
@@ -78,6 +82,7 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
     """The line of the results table that `attempt` gets; `commit` is the ledger's to fill in."""
     evidence, verdict = attempt.evidence, attempt.verdict
+    run = roofline.finished_run(evidence)
     return Row(
         number=attempt.number,
         kind=attempt.kind,
@@ -97,13 +102,13 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         regime=report.regime,
         gap_fraction=report.gap_fraction,
         copies=evidence.hlo.copy if evidence.hlo else None,
-        spills=evidence.simulation.executed_spills if evidence.simulation else None,
+        spills=run.executed_spills if run else None,
         key=attempt.key,
     )
 
 
 def changes(candidate: Evidence, champion: Evidence, chip: Chip) -> tuple[Change, ...]:
-    """What moved by more than 1 % between the two in traffic, steps, cycles, spills and memory, the largest first."""
+    """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first."""
     before, after = _movable(champion, chip), _movable(candidate, chip)
     moved = []
     for name, (unit, new) in after.items():
@@ -126,8 +131,7 @@ def _size(change: Change) -> float:
 
 
 def _movable(evidence: Evidence, chip: Chip) -> dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]:
-    run, trace = evidence.simulation, evidence.trace
-    tightest = tightest_call(evidence, chip)
+    run, trace = roofline.finished_run(evidence), evidence.trace
     return {
         "HBM traffic": ("B", roofline.traffic(evidence, chip)[0]),
         "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
@@ -137,7 +141,6 @@ def _movable(evidence: Evidence, chip: Chip) -> dict[str, tuple[Literal["", "s",
         "spills executed": ("", run.executed_spills if run else None),
         "fills executed": ("", run.executed_fills if run else None),
         "copies around the kernel": ("", evidence.hlo.copy if evidence.hlo else None),
-        "VMEM": ("B", tightest.vmem_bytes if tightest else None),
     }
 
 

@@ -4,7 +4,7 @@ import math
 from typing import Literal
 
 from harness.hardware import Chip
-from harness.records import Evidence, Work
+from harness.records import Evidence, Simulation, Work
 from harness.units import decimal, percent, seconds
 
 Regime = Literal["compute-bound", "memory-bound", "latency-bound"]
@@ -23,6 +23,12 @@ def latency_seconds(evidence: Evidence) -> float | None:
     """The latency that is judged, or None where there is none that can be believed (unknown, zero, not finite)."""
     known = evidence.latency.seconds if evidence.latency else None
     return known if known is not None and math.isfinite(known) and known > 0 else None
+
+
+def finished_run(evidence: Evidence) -> Simulation | None:
+    """The simulation, if it got to the end; what a run that stopped half-way has counted is no count."""
+    run = evidence.simulation
+    return run if run is not None and run.seconds is not None else None
 
 
 def utilisation(flops: int, latency_seconds: float, chip: Chip) -> float:
@@ -71,13 +77,12 @@ def traffic(evidence: Evidence, chip: Chip) -> tuple[int | None, TrafficSource]:
     known = [count for count in derived if count is not None]
     if calls and len(known) == len(derived):
         return sum(known), "block index maps"
-    simulation = evidence.simulation
-    # Bytes of a run that stopped at something not understood are a part of the whole, not the whole.
-    if simulation is None or simulation.seconds is None:
+    run = finished_run(evidence)
+    if run is None:
         return None, "unknown"
     is_split = any("parallel" in call.dimension_semantics for call in calls)
     cores = chip.cores if is_split else 1
-    return cores * (simulation.hbm_read_bytes + simulation.hbm_written_bytes), "simulated DMA"
+    return cores * (run.hbm_read_bytes + run.hbm_written_bytes), "simulated DMA"
 
 
 def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ class SimulateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest:
-    """Time the artifacts in turn on the device, on fresh inputs; profile each into `profile_directory`."""
+    """Time the artifacts in turn on the device, on fresh inputs; profile them as `session` of `profile_directory`."""
 
     artifacts: tuple[str, ...]
     problem: str
@@ -138,6 +138,7 @@ class MeasureRequest:
     rounds: int
     deep: bool
     profile_directory: str
+    session: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +147,11 @@ class MeasureReply:
 
     samples: tuple[Samples, ...]
     check: CheckReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """Say which device there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

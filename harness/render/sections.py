@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
+from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, Hint, OpTime, PallasCall, Report, Simulation
 from harness.render.layout import clean, cut, flow, paint, wrap
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, seconds
@@ -47,16 +48,11 @@ def result(report: Report) -> list[str]:
 
 
 def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
-    """Why what is unknown is unknown; nothing if all is known."""
-    lines = []
-    if report.seconds is None and evidence.failure is None:
-        reasons = evidence.latency.reasons if evidence.latency else ()
-        for reason in reasons or ("no latency was taken",):
-            lines += wrap(clean(reason), width, "latency unknown: ")
-    if report.hbm_bytes is None and evidence.trace is not None:
-        why = "the kernel moves data by hand, and the simulator did not get through to count it"
-        lines += wrap(why, width, "traffic unknown: ")
-    return lines
+    """Why the traffic is unknown, if it is; why the latency is, the verdict has said."""
+    if report.hbm_bytes is not None or evidence.trace is None:
+        return []
+    why = "the kernel moves data by hand, and the simulator did not get through to count it"
+    return wrap(why, width, "traffic unknown: ")
 
 
 def roofline(evidence: Evidence, report: Report) -> list[str]:
@@ -75,7 +71,7 @@ def roofline(evidence: Evidence, report: Report) -> list[str]:
         lines.append(f"  {factor:.1f}x {'below' if below else 'above'} ridge point")
     lines += [
         "Memory traffic:",
-        f"    Min (theoretical):  {decimal(report.minimum_hbm_bytes, 'B', 2)}",
+        f"    Min (theoretical):    {decimal(report.minimum_hbm_bytes, 'B', 2)}",
         f"    Actual (with tiling): {_traffic(report)}",
         f"Time decomposition:    [{label(report)}]",
         f"    Compute-only {_ms(report.compute_only_seconds)} (if 100% MXU)",
@@ -121,39 +117,56 @@ def counters(report: Report, champion: Report | None, width: int, *, full: bool)
     align = ["left", "left", "right", *(["right"] if old else []), "left"]
     table = tabulate(body, headers=headers, tablefmt="simple", colalign=align, disable_numparse=True).splitlines()
     blanks = " " * len(table[1])
-    out = table[:2]
+    out, said = table[:2], ""
     for line, text in zip(lines, table[2:], strict=True):
         room = width - len(blanks) - 2
-        if not line.remark:
+        # Spills and fills share a remark; once is enough.
+        if not line.remark or line.remark == said:
             out.append(text)
         elif room >= 30:
             out += wrap(line.remark, width, f"{text.ljust(len(blanks))}  ", f"{blanks}  ")
         else:
             out += [text, *wrap(line.remark, width, "    ")]
+        said = line.remark
     return out
 
 
 def units(report: Report, width: int) -> list[str]:
-    """How far each functional unit was used."""
+    """The share of its issue slots that each functional unit used, and of the time that it was busy, if known."""
     texts = []
     for unit in report.units:
-        busy = "" if unit.busy_fraction is None else f" (busy {percent(unit.busy_fraction)} of the time)"
-        texts.append(f"{unit.name} {percent(unit.slot_fraction)}{busy}")
-    return flow(texts, width, "Issue slots used:      ") if texts else []
+        busy = "" if unit.busy_fraction is None else f" (busy {percent(unit.busy_fraction, 0)})"
+        texts.append(f"{unit.name} {percent(unit.slot_fraction, 0)}{busy}")
+    return flow(texts, width, "Simulated issue slots: ") if texts else []
 
 
 def cycles(run: Simulation | None, width: int) -> list[str]:
-    """What the simulated cycles are made of."""
-    if run is None or run.cycles is None:
+    """What the simulated cycles are made of; nothing if the run did not come to its end."""
+    if run is None or not run.cycles:
         return []
     parts = [
         f"{decimal(run.cycles, 'cycles', 2)} at {decimal(run.clock_hz, 'Hz', 2)}",
-        f"bundles {_of(run.bundle_cycles, run.cycles)}",
-        f"DMA waits {_of(run.dma_wait_cycles, run.cycles)}",
-        f"unit stalls {_of(run.unit_stall_cycles, run.cycles)}",
-        f"launch {_of(run.launch_cycles, run.cycles)}",
+        f"bundles {percent(run.bundle_cycles / run.cycles, 0)}",
+        f"DMA waits {percent(run.dma_wait_cycles / run.cycles, 0)}",
+        f"stalls {percent(run.unit_stall_cycles / run.cycles, 0)}",
+        f"launch {percent(run.launch_cycles / run.cycles, 0)}",
     ]
     return flow(parts, width, "Simulated time:        ")
+
+
+def measured(evidence: Evidence, report: Report, width: int) -> list[str]:
+    """Device time from the profile beside host wall clock, where a device ran the kernel."""
+    samples = evidence.samples
+    if samples is None:
+        return []
+    parts = []
+    for name, median, number in (
+        ("device", report.device_median_seconds, len(samples.device_seconds)),
+        ("host wall clock", report.host_median_seconds, len(samples.host_seconds)),
+    ):
+        time = "unknown" if median is None else f"{_ms(median)} (median of {number})"
+        parts.append(f"{name} {time}")
+    return flow([*parts, f"on {clean(samples.device_kind)}"], width, "Measured time:         ")
 
 
 def vmem(report: Report, calls: Sequence[PallasCall], width: int, *, full: bool) -> list[str]:
@@ -190,9 +203,9 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
         return ["Correctness:           no check was made"]
     failed = sum(not check.passed for check in done)
     verb = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks passed"
-    elements = f"{count(sum(check.elements for check in done))} elements compared with float64"
+    elements = f"{count(sum(check.elements for check in done))} elements against float64"
     compared = [check for check in done if check.error is not None and check.tolerance]
-    worst = f"; worst: {_check(max(compared, key=_closeness))}" if compared else ""
+    worst = f"; nearest to its limit: {_check(max(compared, key=_closeness))}" if compared else ""
     lines = wrap(f"{verb}, {elements}{worst}", width, "Correctness:           ")
     if full:
         body = [
@@ -314,14 +327,14 @@ def _traffic(report: Report) -> str:
 def _bandwidth(report: Report) -> str:
     if report.bytes_per_second is None or report.bandwidth_util is None:
         return "unknown"
-    peak = decimal(report.bytes_per_second / report.bandwidth_util, "B/s", 0)
+    peak = decimal(chip(report.chip).hbm_bytes_per_second, "B/s", 0)
     return f"Achieved {decimal(report.bytes_per_second, 'B/s')} / {peak} ({percent(report.bandwidth_util)})"
 
 
 def _utilisation(report: Report) -> str:
-    if report.util is None or report.mxu_util is None or report.flops_per_second is None:
+    if report.util is None or report.mxu_util is None:
         return "unknown"
-    peak = decimal(report.flops_per_second / report.util, "FLOP/s", 0)
+    peak = decimal(chip(report.chip).peak_bf16_flops_per_second, "FLOP/s", 0)
     return f"util {percent(report.util)} (all useful FLOPs), mxu {percent(report.mxu_util)} (matmul FLOPs) of {peak}"
 
 
@@ -337,10 +350,6 @@ def _hlo_stats(evidence: Evidence) -> list[str]:
     return [_field("HLO stats:", f"{counts}{inside}"), f"    {hlo.text_lines} lines; {where}"]
 
 
-def _of(part: float, whole: float) -> str:
-    return percent(part / whole)
-
-
 def _shape(shape: Sequence[int]) -> str:
     return ",".join(map(str, shape))
 
@@ -354,12 +363,14 @@ def _closeness(check: Check) -> float:
 
 
 def _check(check: Check) -> str:
-    return f"{check.family} ({check.mode}), error {_number(check.error)} of {_number(check.tolerance)} allowed"
+    return f"{check.family} ({check.mode}), {_number(check.error)} of {_number(check.tolerance)}"
 
 
 def _amount(change_: Change, value: float) -> str:
     if change_.unit == "B":
         return decimal(value, "B", 2)
+    if change_.unit == "cycles":
+        return decimal(value, "cycles", 2)
     return seconds(value) if change_.unit == "s" else count(value)
 
 

@@ -153,8 +153,14 @@ def _findings(
     if evidence.failure is None or report.seconds is not None:
         found.append([*sections.result(report), *sections.unknowns(evidence, report, width)])
         found.append(sections.roofline(evidence, report) if full else sections.glance(report, width))
-    machine = [*sections.cycles(evidence.simulation, width), *sections.units(report, width)]
-    memory = sections.vmem(report, calls, width, full=full)
+    machine = [
+        *sections.measured(evidence, report, width),
+        *sections.cycles(evidence.simulation, width),
+        *sections.units(report, width),
+    ]
+    # What does not compile is mostly too large: the buffers are what one looks at then.
+    does_not_fit = evidence.failure is not None and evidence.failure.stage == "compile"
+    memory = sections.vmem(report, calls, width, full=full or does_not_fit)
     correct = sections.checks(evidence, width, full=full)
     took = sections.stages(evidence, width)
     if full:

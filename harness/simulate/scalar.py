@@ -121,7 +121,8 @@ def write_of(op: Op, names: Names) -> Write | None:
     if name == "sld":
         return Write(register, f"load({expression(op.arguments, names)})")
     if name == "smov" and (match := _MOVE.fullmatch(op.arguments)):
-        chosen, otherwise = expression(match[3], names), expression(match[4], names)
+        # `smov (p, a), b`: b is moved under p, and a is what stays otherwise.
+        chosen, otherwise = expression(match[4], names), expression(match[3], names)
         if match[1]:
             chosen, otherwise = otherwise, chosen
         return Write(register, f"pick({match[2]}, {chosen}, {otherwise})")
@@ -137,6 +138,9 @@ def write_of(op: Op, names: Names) -> Write | None:
         if register[0] == "p" and name == "pmov":
             values = [f"{values[0]} != 0"] if not values[0].startswith("p") else values
         return Write(register, _TEMPLATES[name].format(*(f"({v})" if v[0] == "-" else v for v in values)))
+    if name == "spop.drf":
+        # Quotient and remainder of the division before it, in this order.
+        return Write(register, "divisions.popleft() if divisions else Unknown('a quotient that nothing computed')")
     if name.startswith("spop"):
         return Write(register, "Unknown('a scalar taken from a vector register (spop)')")
     return Write(register, f"Unknown({f'the result of the unknown operation {name}'!r})")

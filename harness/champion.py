@@ -1,0 +1,77 @@
+"""Which accepted attempt is the champion on the branch that is checked out."""
+
+import hashlib
+from dataclasses import dataclass
+
+from harness import experiments, git
+from harness.codec import RecordError, decode_attempt
+from harness.history import Accepted, accepted_at_head, attempt, committed_names
+from harness.place import Place
+from harness.records import Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The champion: its attempt, the commit that accepted it (None: only experiments/ knows), its kernel's blob."""
+
+    attempt: Attempt
+    commit: str | None
+    blob: str | None
+
+
+def standing(place: Place) -> Standing | None:
+    """The champion on this branch, or None before the first accept.
+
+    It is the newest accept in HEAD's history that no undo took back; where several lines of
+    history were merged, the one whose kernel.py HEAD has. Where the history does not say (a
+    shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
+    """
+    accepted = accepted_at_head(place)
+    undone = {one.undoes for one in accepted}
+    candidates = [one for one in accepted if one.undoes is None and one.number not in undone]
+    head_blob, *blobs = git.blob_ids(
+        place.repository, [f"{commit}:{place.kernel}" for commit in ("HEAD", *(one.commit for one in candidates))]
+    )
+    pairs = list(zip(candidates, blobs, strict=True))
+    for one, blob in [*(pair for pair in pairs if pair[1] == head_blob), *pairs[:1]]:
+        return Standing(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
+    return _standing_by_files(place, head_blob, {number for number in undone if number is not None})
+
+
+def _accepted_attempt(place: Place, one: Accepted) -> Attempt:
+    """The attempt as the accepting commit holds it, so that a number used twice does not matter."""
+    for name, entry in git.entries(place.repository, one.commit, place.experiments).items():
+        if experiments.number_of(name) == one.number:
+            where = f"{place.experiments}/{name} at {one.commit[:12]}"
+            try:
+                found = decode_attempt(git.read_blobs(place.repository, (entry.blob,))[0] or b"", where)
+            except RecordError:
+                continue
+            if found.kernel_sha256.startswith(one.kernel_digits):
+                return found
+    return attempt(place, one.number)
+
+
+def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) -> Standing | None:
+    if head_blob is None:
+        return None
+    found: list[Attempt] = []
+    committed = committed_names(place)
+    for name, data in zip(
+        committed, git.read_blobs(place.repository, [entry.blob for entry in committed.values()]), strict=True
+    ):
+        try:
+            one = decode_attempt(data or b"", f"{place.experiments}/{name} at HEAD")
+        except RecordError:
+            continue
+        if one.verdict.outcome == "accept" and one.contest == place.name:
+            found.append(one)
+    undone |= {one.champion.attempt for one in found if one.kind == "undo" and one.champion is not None}
+    found = sorted(
+        (one for one in found if one.kind != "undo" and one.number not in undone), key=lambda one: -one.number
+    )
+    head_sha256 = hashlib.sha256(git.in_working_tree_form(place.repository, head_blob, place.kernel)).hexdigest()
+    for one in found:
+        if one.kernel_sha256 == head_sha256:
+            return Standing(attempt=one, commit=None, blob=head_blob)
+    return Standing(attempt=found[0], commit=None, blob=None) if found else None

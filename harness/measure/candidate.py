@@ -1,0 +1,241 @@
+"""The only process that runs kernel.py: checks its contract, traces it once, and makes everything else from that trace."""
+
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from harness.measure import arrays, contract, interpretation, jaxprs, traffic
+from harness.measure.fingerprint import fingerprint
+from harness.measure.messages import (
+    Done,
+    ExportRequest,
+    InterpretRequest,
+    Rejected,
+    TraceReply,
+    TraceRequest,
+)
+from harness.problems import Problem
+from harness.records import Claims, PallasCall, Statement, Trace
+
+# More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
+# pre-scaling Q of the contest is 0.002 % of it.
+_OUTSIDE_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traced:
+    """One trace: the program, its input shapes, its Pallas calls."""
+
+    problem: Problem
+    closed: Any
+    shapes: tuple[jax.ShapeDtypeStruct, ...]
+    calls: tuple[PallasCall, ...]
+
+
+# This process serves one candidate: what `trace` found is what `export` and `interpret` use.
+_full: _Traced | None = None
+_reduced: _Traced | None = None
+_run_reduced: Callable[..., Any] | None = None
+
+
+def trace(request: TraceRequest) -> TraceReply:
+    """Loads, checks and traces kernel.py; writes the program for the TPU. Raises Rejected."""
+    global _full, _reduced
+    began = time.monotonic()
+    problem: Problem = pickle.loads(Path(request.problem).read_bytes())
+    statement = problem.statement()
+    module = contract.load(Path(contract.FILE))
+    function = contract.bound(module, statement)
+    claims = contract.claims(module)
+    with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
+        _full = _trace(function, problem)
+    work = jaxprs.flops(_full.closed.jaxpr)
+    _refuse(claims, work, statement)
+    position, _reduced = _choose_reduced(function, _full)
+    exported = interpretation.export(_full.closed, _full.shapes, "tpu")
+    Path(request.artifact).write_bytes(exported.serialize())
+    found = Trace(
+        fingerprint=fingerprint(exported.mlir_module()),
+        pallas_calls=_full.calls,
+        pallas_flops=work.pallas,
+        outside_flops=work.outside,
+        seconds=time.monotonic() - began,
+    )
+    warnings = (*_claim_warnings(claims, _full.calls), *_loop_warnings(work))
+    return TraceReply(trace=found, claims=claims, warnings=warnings, reduced=position)
+
+
+def _trace(function: Callable[..., Any], problem: Problem) -> _Traced:
+    statement = problem.statement()
+    shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
+    closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    _refuse_outputs(out, statement)
+    jaxprs.refuse_foreign_work(closed.jaxpr)
+    calls = tuple(traffic.pallas_call(equation) for equation in jaxprs.pallas_calls(closed.jaxpr))
+    return _Traced(problem=problem, closed=closed, shapes=shapes, calls=calls)
+
+
+def _refuse_outputs(out: Any, statement: Statement) -> None:
+    """Raises Rejected `wrong-structure`, `wrong-shape` or `wrong-dtype`."""
+    expected = statement.outputs
+    words = ", ".join(f"{a.name}: {a.dtype}{list(a.shape)}" for a in expected)
+    single = len(expected) == 1
+    leaves = [out] if single else list(out) if isinstance(out, (tuple, list)) else []
+    if len(leaves) != len(expected) or not all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        got = type(out).__name__
+        if isinstance(out, (tuple, list, dict)):
+            got += f" of {len(out)}"
+        raise Rejected("contract", "wrong-structure", f"expected kernel_fn to return {words}, got {got}")
+    for want, leaf in zip(expected, leaves, strict=True):
+        if tuple(leaf.shape) != want.shape:
+            raise Rejected(
+                "contract", "wrong-shape", f"expected {want.name} of shape {list(want.shape)}, got {list(leaf.shape)}"
+            )
+        if str(leaf.dtype) != want.dtype:
+            raise Rejected("contract", "wrong-dtype", f"expected {want.name} of dtype {want.dtype}, got {leaf.dtype}")
+
+
+def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
+    """Raises Rejected `flop-claim` or `work-outside-pallas`."""
+    if claims.flops != statement.work.flops:
+        raise Rejected(
+            "static", "flop-claim",
+            f"compute_flops() claims {claims.flops:,} FLOPs, the judge credits {statement.work.flops:,} "
+            f"({statement.work.matmul_flops:,} in matmuls, {statement.work.vector_flops:,} else); correct the claim",
+        )  # fmt: skip
+    if work.outside > _OUTSIDE_SHARE * statement.work.flops:
+        raise Rejected(
+            "static", "work-outside-pallas",
+            f"{work.outside:,} floating-point operations outside Pallas calls, more than {_OUTSIDE_SHARE:.0%} of the "
+            f"useful {statement.work.flops:,}: only cheap elementwise work may stay outside",
+        )  # fmt: skip
+
+
+def _choose_reduced(function: Callable[..., Any], full: _Traced) -> tuple[int | None, _Traced]:
+    """The smallest shape that still has several steps along every axis that has them at the full shape."""
+    for position, problem in enumerate(full.problem.reduced()):
+        try:
+            with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
+                small = _trace(function, problem)
+        except Rejected:
+            continue
+        if _is_like(small.calls, full.calls):
+            return position, small
+    return None, full
+
+
+def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> bool:
+    if [len(call.grid) for call in small] != [len(call.grid) for call in full]:
+        return False
+    for little, large in zip(small, full, strict=True):
+        if any(few < 2 <= many for few, many in zip(little.grid, large.grid, strict=True)):
+            return False
+        for window in little.windows:
+            if any(extent % block for extent, block in zip(window.array.shape, window.block_shape, strict=True) if block):
+                return False
+    return True
+
+
+def _loop_warnings(work: jaxprs.Flops) -> tuple[str, ...]:
+    if not work.uncounted_loops:
+        return ()
+    return (
+        f"{work.uncounted_loops} loops whose trip counts the trace does not show: their FLOPs are counted once, so the "
+        "share of work inside Pallas calls is a lower bound",
+    )
+
+
+def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str, ...]:
+    """What get_tiling_meta() says and the trace does not."""
+    tiling = claims.tiling
+    if tiling is None or len(calls) != 1:
+        return ()
+    call = calls[0]
+    moved: dict[str, int | None] = {}
+    for role in ("input", "output"):
+        parts = [window.hbm_bytes for window in call.windows if window.role == role and window.memory_space != "smem"]
+        moved[role] = None if None in parts else sum(part or 0 for part in parts)
+    buffers = sum(
+        int(np.prod(shape)) * arrays.dtype(dtype).itemsize
+        for shape, dtype in (
+            *((w.block_shape, w.array.dtype) for w in call.windows if w.memory_space == "vmem"),
+            *((s.shape, s.dtype) for s in call.scratch if s.memory_space == "vmem"),
+        )
+    )
+    compared: tuple[tuple[str, object, object], ...] = (
+        ("grid", tiling.grid, call.grid),
+        ("inputs with re-reads in bytes", tiling.input_bytes, moved["input"]),
+        ("outputs in bytes", tiling.output_bytes, moved["output"]),
+        ("buffers in bytes", tiling.buffer_bytes, buffers),
+    )
+    return tuple(
+        f"get_tiling_meta() claims {what} {claimed}, the trace shows {derived}"
+        for what, claimed, derived in compared
+        if claimed is not None and derived is not None and claimed != derived
+    )
+
+
+def export_cpu(request: ExportRequest) -> Done:
+    """Writes the CPU twin of the traced program."""
+    assert _full is not None
+    try:
+        exported = interpretation.export(_full.closed, _full.shapes, "cpu")
+    except NotImplementedError as error:
+        raise _not_interpretable(error) from error
+    Path(request.artifact).write_bytes(exported.serialize())
+    return Done(path=request.artifact)
+
+
+def interpret(request: InterpretRequest) -> Done:
+    """Runs the reduced trace in TPU interpret mode. Raises Rejected `race` or `out-of-bounds`."""
+    global _run_reduced
+    assert _reduced is not None
+    if _run_reduced is None:
+        _run_reduced = jax.jit(interpretation.runnable(_reduced.closed, interpretation.checking_parameters()))
+    inputs = _reduced.problem.make_inputs(request.family, request.seed)
+    failure: BaseException | None = None
+    outputs: list[Any] = []
+    try:
+        outputs = [np.asarray(out) for out in jax.block_until_ready(_run_reduced(*inputs))]
+    # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
+    except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
+        failure = error
+    race = interpretation.race_of(failure)
+    interpretation.reset()
+    if race is not None:
+        raise Rejected("correctness", "race", f"data race in TPU interpret mode: {_short(race)}", race)
+    if isinstance(failure, NotImplementedError):
+        raise _not_interpretable(failure)
+    if failure is not None:
+        text = str(failure)
+        if "IndexError" in text or isinstance(failure, IndexError) or "ut-of-bounds" in text:
+            line = next((line for line in text.splitlines() if "ut-of-bounds" in line), text.splitlines()[0])
+            raise Rejected("correctness", "out-of-bounds", f"in TPU interpret mode: {line.strip()}", text[-8000:])
+        raise failure
+    arrays.save(Path(request.outputs), outputs)
+    return Done(path=request.outputs)
+
+
+def _not_interpretable(error: BaseException) -> Rejected:
+    return Rejected(
+        "correctness", "not-interpretable",
+        f"the CPU interpreter of Pallas cannot run this kernel, so it cannot be checked: {error}",
+    )  # fmt: skip
+
+
+def _short(race: str) -> str:
+    lines = [line.strip() for line in race.splitlines()[:4]]
+    return " ".join(line for line in lines if line and not line.startswith("clock"))[:400]
+
+
+TASKS = {
+    "trace": (TraceRequest, trace),
+    "export_cpu": (ExportRequest, export_cpu),
+    "interpret": (InterpretRequest, interpret),
+}

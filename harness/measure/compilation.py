@@ -1,0 +1,73 @@
+"""The process that compiles the exported program with the real TPU compiler, dumps its schedule, and counts."""
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
+
+from harness.dumps import hlo, mosaic
+from harness.measure import arrays
+from harness.measure.messages import CompileReply, CompileRequest, Rejected
+from harness.problems import Problem
+
+_NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
+
+
+def compile_for_chip(request: CompileRequest) -> CompileReply:
+    """Compiles, writes HLO text, counts. Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `no-kernel`."""
+    problem: Problem = pickle.loads(Path(request.problem).read_bytes())
+    topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu")
+    sharding = SingleDeviceSharding(topology.devices[0])
+    shapes = [
+        jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype), sharding=sharding) for a in problem.statement().inputs
+    ]
+    exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
+    try:
+        compiled = jax.jit(exported.call).lower(*shapes).compile()
+    except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
+        raise _compile_failure(str(error)) from error
+    text = compiled.as_text()
+    for path in request.hlo_texts:
+        Path(path).write_text(text, encoding="utf-8")
+    return _count(compiled, text)
+
+
+def _count(compiled: Any, text: str) -> CompileReply:
+    modules = compiled.runtime_executable().hlo_modules()
+    proto = modules[0].as_serialized_hlo_module_proto()
+    targets = [call.target for call in hlo.custom_calls(proto)]
+    hosts = [target for target in targets if "callback" in target.lower() or "host" in target.lower()]
+    if hosts:
+        raise Rejected("compile", "host-callback", f"the compiled module calls the host: {', '.join(hosts)}")
+    bodies = hlo.kernel_bodies(proto)
+    if not bodies:
+        raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found no tpu_custom_call")
+    if not any(Path("../dumps").glob("*final_bundles.txt")):
+        raise Rejected("compile", "no-schedule", _NO_SCHEDULE)
+    return CompileReply(hlo=hlo.counts(proto, text), mosaic=mosaic.counts([kernel.body for kernel in bodies]))
+
+
+def _compile_failure(text: str) -> Rejected:
+    """The compiler's own sentence first; the rest is detail."""
+    kind = "compile-error"
+    if re.search(r"vmem|scoped.*memory", text, re.IGNORECASE) and re.search(r"exceed|exhaust|out of memory|limit", text):
+        kind = "vmem-exceeded"
+    elif re.search(r"not implemented|unimplemented|unsupported|not supported|not yet supported", text, re.IGNORECASE):
+        kind = "unsupported"
+    return Rejected("compile", kind, _sentence(text), text[-8000:])
+
+
+def _sentence(text: str) -> str:
+    """The first line that says something, without the runtime's prefixes."""
+    for line in text.splitlines():
+        line = re.sub(r"^(?:[A-Z_]+: |INTERNAL: |Mosaic failed to compile TPU kernel: )+", "", line.strip())
+        if line:
+            return line[:600]
+    return "the compiler failed without a word"
+
+
+TASKS = {"compile": (CompileRequest, compile_for_chip)}

@@ -1,0 +1,48 @@
+"""The latency that is judged: the simulator's, or the median of what a device took."""
+
+import statistics
+from typing import Literal
+
+from harness.records import Latency, Samples, Simulation
+
+
+def simulated(simulation: Simulation) -> Latency:
+    """The simulator's latency; where it has none, its reasons."""
+    reasons = simulation.unknown if simulation.seconds is None else ()
+    return Latency(
+        source="simulated",
+        seconds=simulation.seconds,
+        plus_minus_seconds=simulation.plus_minus_seconds,
+        reasons=reasons,
+    )
+
+
+def measured(samples: Samples, source: Literal["measured", "measured cpu"]) -> Latency:
+    """The median device time where the profile shows any, else the median host time."""
+    seconds = samples.device_seconds or samples.host_seconds
+    clock = "device time from the profile" if samples.device_seconds else "host time around blocked calls"
+    if not seconds:
+        return Latency(source=source, seconds=None, plus_minus_seconds=None, reasons=("no samples",))
+    return Latency(
+        source=source,
+        seconds=statistics.median(seconds),
+        plus_minus_seconds=half_width_seconds(seconds),
+        reasons=(f"median of {len(seconds)} samples of {clock} on {samples.device_kind}",),
+    )
+
+
+def half_width_seconds(seconds: tuple[float, ...]) -> float | None:
+    """Half the width of the 95 % interval of the median, or None for fewer than six samples.
+
+    Order statistics: the ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the binomial),
+    which assumes nothing about the distribution.
+    """
+    count = len(seconds)
+    if count < 6:
+        return None
+    ordered = sorted(seconds)
+    reach = 0.98 * count**0.5
+    low = ordered[max(0, int(count / 2 - reach))]
+    high = ordered[min(count - 1, int(count / 2 + reach))]
+    middle = statistics.median(ordered)
+    return max(high - middle, middle - low)

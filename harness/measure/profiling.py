@@ -1,0 +1,44 @@
+"""A profile of a few calls, written where xprof finds it, and the device time of each call read from it."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.profiler import ProfileData
+
+_MODES = {False: "TRACE_COMPUTE", True: "TRACE_COMPUTE_AND_SYNC"}
+
+
+def capture(calls: Sequence[Callable[[], Any]], directory: Path, session: str, *, deep: bool) -> Path:
+    """Profiles each call, blocked; returns the folder `directory/plugins/profile/<session>`.
+
+    `session` must be new: two captures of one name overwrite each other. Options as published
+    for kernel work: no Python tracer, host level 1, TPU trace mode by `deep`.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.host_tracer_level = 1
+    options.session_id = session
+    # Newer releases have no such field; documents still list it.
+    with contextlib.suppress(AttributeError):
+        options.device_tracer_level = 1
+    # The property returns a copy: only whole dictionaries can be assigned.
+    options.advanced_configuration = {"tpu_trace_mode": _MODES[deep]}
+    with jax.profiler.trace(str(directory), profiler_options=options):
+        for step, call in enumerate(calls):
+            with jax.profiler.TraceAnnotation(f"kernel_step_{step}"):
+                jax.block_until_ready(call())
+    return directory / "plugins" / "profile" / session
+
+
+def device_seconds(folder: Path) -> tuple[float, ...]:
+    """Device time of each profiled call: the module executions of the first TPU plane; empty without one."""
+    for path in sorted(folder.glob("*.xplane.pb")):
+        for plane in ProfileData.from_file(str(path)).planes:
+            if plane.name.startswith("/device:TPU:"):
+                for line in plane.lines:
+                    if line.name == "XLA Modules":
+                        return tuple(event.duration_ns * 1e-9 for event in line.events)
+    return ()

@@ -1,0 +1,311 @@
+"""A schedule compiled to one Python function that runs its scalar program and counts how often each stretch runs.
+
+Vector work never reaches the function: it is summed up once per stretch of bundles, so a step
+of a kernel costs as many Python statements as it has scalar instructions.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from harness.dumps.llo import Op, Schedule
+from harness.simulate.machine import Machine
+from harness.simulate.memory import Memory
+from harness.simulate.pipes import Pipes, Use, Uses, uses_of
+from harness.simulate.scalar import Names, expression, write_of
+from harness.simulate.values import Unknown, Unknowable, decided, divided, larger, pick, smaller
+
+# The four bundles after a branch are executed whatever it decides.
+_DELAY_SLOTS = 4
+_REGISTER = re.compile(r"\b[sp]\d+\b")
+_THREAD = re.compile(r"\[thread:[^\]]*\]")
+_REGION = re.compile(r"region(\d+)")
+
+Run = Callable[[Memory, Pipes, Callable[[int], None], list[int]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bundles `first` to `last` (excluded) that run one after the other without a decision or a transfer between.
+
+    Of an operation that is predicated and keeps a unit busy, each outcome is a stretch of its own.
+    """
+
+    first: int
+    last: int
+    uses: Uses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """`run(memory, pipes, tick, counts)` executes it: returns the cycles, raises Unknowable.
+
+    `counts[i]` grows by one for each time stretch i runs; `tick(clock)` is called at every jump.
+    """
+
+    stretches: tuple[Stretch, ...]
+    names: dict[int, str]
+    run: Run
+    text: str
+
+    def pipes(self) -> Pipes:
+        """Fresh units for one run."""
+        return Pipes((stretch.last - stretch.first, stretch.uses) for stretch in self.stretches)
+
+
+def compile_program(schedule: Schedule, machine: Machine) -> Program:
+    """The schedule as an executable program."""
+    writer = _Writer(schedule, machine)
+    text = writer.function()
+    scope: dict[str, object] = {
+        "Unknown": Unknown,
+        "Unknowable": Unknowable,
+        "decided": decided,
+        "deque": deque,
+        "divided": divided,
+        "larger": larger,
+        "pick": pick,
+        "smaller": smaller,
+    }
+    exec(compile(text, f"<schedule of {schedule.name}>", "exec"), scope)
+    return Program(
+        stretches=tuple(writer.stretches),
+        names=writer.names.by_address(),
+        run=cast(Run, scope["run"]),
+        text=text,
+    )
+
+
+class _Writer:
+    """Writes the function; its registers are Python locals named as on the chip (`s12`, `p3`)."""
+
+    def __init__(self, schedule: Schedule, machine: Machine) -> None:
+        self.bundles = schedule.bundles
+        self.machine = machine
+        self.names = Names()
+        self.stretches: list[Stretch] = []
+        self.registers: set[str] = set()
+        self.uses = [tuple((op, uses_of(op, machine)) for op in bundle.ops) for bundle in self.bundles]
+        self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
+        self.branches = {i: op for i, bundle in enumerate(self.bundles) for op in bundle.ops if _is_branch(op)}
+
+    def function(self) -> str:
+        starts = self._block_starts()
+        blocks = [self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=True)]
+        lines = [
+            "def run(memory, pipes, tick, counts):",
+            "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
+            "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
+            "    divisions = deque()",
+            "    clock = state = block = 0",
+            "    unset = Unknown('a register that nothing wrote')",
+        ]
+        targets = [*sorted(self.registers), *(f"b{index}" for index in self.branches)]
+        lines += [f"    {name} = {'False' if name[0] == 'b' else 'unset'}" for name in targets]
+        lines += ["    while True:", "        tick(clock)"]
+        lines += self._dispatch(blocks, 0, len(blocks), 2)
+        return "\n".join(lines) + "\n"
+
+    def _block_starts(self) -> list[int]:
+        starts = {0}
+        for index, op in self.branches.items():
+            starts.add(min(index + _DELAY_SLOTS + 1, len(self.bundles)))
+            target = self._target(op)
+            if target is not None:
+                starts.add(target)
+        self.block_of = {first: number for number, first in enumerate(sorted(starts - {len(self.bundles)}))}
+        return sorted(self.block_of)
+
+    def _target(self, op: Op) -> int | None:
+        match = _REGION.search(op.arguments)
+        return self.region_start.get(int(match[1])) if match else None
+
+    def _dispatch(self, blocks: list[list[str]], first: int, last: int, depth: int) -> list[str]:
+        """The blocks `first` to `last` under a binary tree of comparisons."""
+        indent = "    " * depth
+        if last - first == 1:
+            return [indent + line for line in blocks[first]] or [indent + "pass"]
+        middle = (first + last) // 2
+        return [
+            f"{indent}if block < {middle}:",
+            *self._dispatch(blocks, first, middle, depth + 1),
+            f"{indent}else:",
+            *self._dispatch(blocks, middle, last, depth + 1),
+        ]
+
+    def _block(self, first: int, last: int) -> list[str]:
+        lines: list[str] = []
+        position = first
+        while position < last:
+            end = position + 1
+            if not self._has_predicated_use(position):
+                while end < last and not self._begins_stretch(end):
+                    end += 1
+            lines += self._stretch(position, end)
+            position = end
+        # A branch of an earlier block may have its delay slots end here: each one is asked, newest last.
+        for index, op in sorted(self.branches.items()):
+            if index + _DELAY_SLOTS + 1 == last or (last == len(self.bundles) and index + _DELAY_SLOTS >= last):
+                lines += self._jump(index, op)
+        lines.append(f"block = {self.block_of[last]}" if last < len(self.bundles) else "return clock")
+        return lines
+
+    def _jump(self, index: int, op: Op) -> list[str]:
+        target = self._target(op)
+        if target is None:
+            where = f"{op.opcode} {op.arguments}".strip()
+            return [f"if b{index}: raise Unknowable({f'the branch `{where}` leads nowhere that is known'!r})"]
+        return [f"if b{index}:", f"    b{index} = False", f"    block = {self.block_of[target]}", "    continue"]
+
+    def _begins_stretch(self, index: int) -> bool:
+        return any(_is_timed(op) for op in self.bundles[index].ops) or self._has_predicated_use(index)
+
+    def _has_predicated_use(self, index: int) -> bool:
+        return any(op.predicate and uses for op, uses in self.uses[index])
+
+    def _stretch(self, first: int, last: int) -> list[str]:
+        """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
+        timed = [line for op in self.bundles[first].ops if _is_timed(op) for line in self._timed(op, first)]
+        guarded = [op.predicate for op, uses in self.uses[first] if op.predicate and uses]
+        number = len(self.stretches)
+        for outcome in range(1 << len(guarded)):
+            self.stretches.append(Stretch(first, last, self._uses_between(first, last, outcome)))
+        if guarded:
+            bits = " + ".join(f"({1 << i} if pick({_predicate(p)}, True, False) else 0)" for i, p in enumerate(guarded))
+            for p in guarded:
+                self.registers.add(p.lstrip("!"))
+            timing = [
+                f"number = {number} + {bits}",
+                "after = memories[number].get(state) or stretch(number, state)",
+                "clock += after[0]; state = after[1]; counts[number] += 1",
+            ]
+        else:
+            timing = [
+                f"after = memories[{number}].get(state) or stretch({number}, state)",
+                f"clock += after[0]; state = after[1]; counts[{number}] += 1",
+            ]
+        scalar = [line for index in range(first, last) for line in self._scalar(index)]
+        return [*timed, *timing, *scalar]
+
+    def _uses_between(self, first: int, last: int, outcome: int) -> Uses:
+        found: list[tuple[int, tuple[Use, ...]]] = []
+        bit = 0
+        for index in range(first, last):
+            here: list[Use] = []
+            for op, uses in self.uses[index]:
+                if op.predicate and uses:
+                    executed = outcome >> bit & 1
+                    bit += 1
+                    if not executed:
+                        continue
+                here += uses
+            if here:
+                found.append((index - first, tuple(here)))
+        return tuple(found)
+
+    def _timed(self, op: Op, index: int) -> list[str]:
+        operands = _THREAD.sub("", op.arguments)
+        values = [expression(part, self.names) for part in re.split(r",(?![^\[]*\])", operands) if part.strip()]
+        self._note(values)
+        condition = [f"if {self._condition(op)}:"] if op.predicate else []
+        indent = "    " if condition else ""
+        if op.opcode.startswith("dma.") and "_to_" in op.opcode and len(values) >= 4:
+            return [*condition, f"{indent}start({op.opcode!r}, {values[1]}, {values[3]}, clock)"]
+        if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
+            return [
+                *condition,
+                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock)",
+                f"{indent}state = later(state, clock - since)",
+            ]
+        if op.opcode == "vdelay" and len(values) == 1:
+            return [
+                *condition,
+                f"{indent}clock += {values[0]}; state = later(state, {values[0]})",
+            ]
+        return [*condition, f"{indent}raise Unknowable({f'the unknown operation {op.opcode} moves data or waits'!r})"]
+
+    def _scalar(self, index: int) -> list[str]:
+        """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
+        values: list[tuple[str, str, str]] = []
+        effects: list[str] = []
+        for op in self.bundles[index].ops:
+            if write := write_of(op, self.names):
+                values.append((write.register, write.value, _predicate(op.predicate)))
+                self._note([write.register, write.value, _predicate(op.predicate)])
+            elif not _is_timed(op):
+                effects += self._effect(op, index)
+        written = [register for register, _, _ in values]
+        reads = [set(_REGISTER.findall(f"{value} {predicate}")) for _, value, predicate in values]
+        clash = len(set(written)) < len(written) or any(
+            register in read for i, register in enumerate(written) for j, read in enumerate(reads) if i != j
+        )
+        touched = {name for line in effects for name in _REGISTER.findall(line)}
+        if not clash and not touched & set(written):
+            late = [line for line in effects if line.startswith("store(")]
+            early = [line for line in effects if not line.startswith("store(")]
+            return [*early, *(f"{r} = {_guarded(r, value, p)}" for r, value, p in values), *late]
+        lines = [f"t{i} = {value}" for i, (_, value, _) in enumerate(values)]
+        lines += [f"q{i} = {predicate}" for i, (_, _, predicate) in enumerate(values) if predicate]
+        lines += effects
+        return lines + [f"{r} = {_guarded(r, f't{i}', f'q{i}' if p else '')}" for i, (r, _, p) in enumerate(values)]
+
+    def _effect(self, op: Op, index: int) -> list[str]:
+        """What an operation without a register does to memory, flags, the control flow or the report."""
+        name = op.opcode
+        condition = _predicate(op.predicate) or "True"
+        self._note([condition])
+        if name == "sst":
+            place, _, value = op.arguments.rpartition("]")
+            terms = [expression(place, self.names), expression(value.strip(" ,"), self.names)]
+            self._note(terms)
+            return [f"store({condition}, {terms[0]}, {terms[1]})"]
+        if name in ("vsyncadd", "vsyncpa", "vsyncset"):
+            values = [expression(operand, self.names) for operand in op.operands]
+            self._note(values)
+            method = "add_flag" if name == "vsyncadd" else "set_flag"
+            return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
+        if name == "shalt.err":
+            where = f"a bounds check fails: bundle {self.bundles[index].address:#x}"
+            return [f"if pick({condition}, True, False): memory.remark({where!r})"]
+        if name.startswith("sdivrem"):
+            values = [expression(operand, self.names) for operand in op.operands]
+            self._note(values)
+            return [
+                f"if {self._condition(op)}: "
+                f"divisions.append(divided({values[0]}, {values[1]})); "
+                f"divisions.append({values[0]} - divided({values[0]}, {values[1]}) * {values[1]})"
+            ]
+        if _is_branch(op):
+            return [f"b{index} = {self._condition(op)}"]
+        return []
+
+    def _condition(self, op: Op) -> str:
+        """The operation's predicate where something is decided by it; unknown ones raise."""
+        if not op.predicate:
+            return "True"
+        self._note([_predicate(op.predicate)])
+        return f"(True if {_predicate(op.predicate)} else False)"
+
+    def _note(self, texts: list[str]) -> None:
+        for text in texts:
+            self.registers.update(_REGISTER.findall(text))
+
+
+def _is_branch(op: Op) -> bool:
+    return op.opcode.startswith("sbr")
+
+
+def _is_timed(op: Op) -> bool:
+    """Whether the clock matters to the operation, or it moves the clock."""
+    return op.opcode.startswith(("dma.", "vwait", "vdelay"))
+
+
+def _predicate(text: str) -> str:
+    """`!p3` as an expression."""
+    return f"({text[1:]} ^ True)" if text.startswith("!") else text
+
+
+def _guarded(register: str, value: str, predicate: str) -> str:
+    return f"pick({predicate}, {value}, {register})" if predicate else value

@@ -1,0 +1,146 @@
+"""Real repositories and real records for the tests of git and the ledger; no mock of either."""
+
+import hashlib
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evidence_examples import KEY, evidence
+
+from harness import diff
+from harness.ledger import Ledger
+from harness.recording import Recorded
+from harness.records import Attempt, Champion, Policy, Row, Verdict
+
+NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
+PREPARE = b'CHIP = "v5e"\n'
+
+
+def attempt(number: int = 1, kernel: bytes = NAIVE, old: bytes = b"", **changes: Any) -> Attempt:
+    """A real record of an attempt with `kernel`, its diff taken against `old`."""
+    made = Attempt(
+        number=number,
+        contest="root",
+        hypothesis=f"idea {number}",
+        started="2026-01-01T00:00:00+00:00",
+        finished="2026-01-01T00:00:09+00:00",
+        judged_against="",
+        kernel_sha256=hashlib.sha256(kernel).hexdigest(),
+        key=KEY,
+        policy=Policy(),
+        evidence=evidence(),
+        verdict=Verdict(outcome="accept", reasons=("1.2 % less time",)),
+        diff=diff.unified(old, kernel),
+    )
+    return replace(made, **changes)
+
+
+def row(of: Attempt) -> Row:
+    """The row of an attempt as the judge would make it."""
+    return Row(
+        number=of.number,
+        kind=of.kind,
+        outcome=of.verdict.outcome,
+        failure_kind="",
+        hypothesis=of.hypothesis,
+        source="simulated",
+        chip="v5e",
+        key_digest="0123456789ab",
+        kernel_sha256=of.kernel_sha256,
+        fingerprint="f" * 64,
+        score=0.326,
+        seconds=2.16e-3,
+    )
+
+
+def git(repository: Path, *arguments: str, stdin: bytes = b"", **environment: str) -> str:
+    """The output of a git command that must succeed."""
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=repository, input=stdin, capture_output=True, timeout=60, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, f"git {arguments}: {done.stderr.decode()}"
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def new_repository(folder: Path, *, contest: str = "") -> Path:
+    """A repository with one commit that holds a contest; returns the contest's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    identify(folder)
+    place = folder / contest
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "kernel.py").write_bytes(NAIVE)
+    (place / "prepare.py").write_bytes(PREPARE)
+    (folder / "README").write_text("the user's own\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "the user's own work")
+    return place
+
+
+def identify(repository: Path) -> None:
+    """Says who commits here."""
+    git(repository, "config", "user.name", "A User")
+    git(repository, "config", "user.email", "user@example.org")
+
+
+def candidate(contest: Path, bq: int) -> bytes:
+    """Writes another kernel.py into a contest, as a person editing it, and returns its bytes."""
+    data = NAIVE.replace(b"BQ = 128", b"BQ = %d" % bq)
+    (contest / "kernel.py").write_bytes(data)
+    return data
+
+
+def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Attempt, Row, bytes]:
+    """The attempt that judging kernel.py as it lies there comes to."""
+    kernel = ledger.kernel_path.read_bytes()
+    number = ledger.next_number()
+    champion = ledger.champion()
+    old = ledger.champion_kernel() if champion else b""
+    against = (
+        Champion(attempt=champion.number, commit=ledger.champion_commit() or "", score=0.3, seconds=2e-3)
+        if champion
+        else None
+    )
+    made = attempt(
+        number,
+        kernel,
+        old,
+        contest=ledger.name,
+        judged_against=git(ledger.root, "rev-parse", "HEAD").strip(),
+        champion=against,
+        verdict=Verdict(outcome=outcome, reasons=("a reason",)),
+        kind="experiment" if champion else "baseline",
+    )
+    made = replace(made, **changes)
+    return made, row(made), kernel
+
+
+def run_attempt(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> Recorded:
+    """One whole attempt with kernel.py as it lies there: lock, begin, record."""
+    with ledger.lock():
+        ledger.begin(ledger.kernel_path.read_bytes(), "a test")
+        made, of, kernel = ready(ledger, outcome, **changes)
+        return ledger.record(made, of, kernel, {"counters.txt": b"mxu 1\n"}, new_branch_commit=outcome == "accept")
+
+
+def hashes(repository: Path) -> dict[str, str]:
+    """The SHA-256 and mode of every file of the working tree, by path."""
+    return {
+        str(path.relative_to(repository)): f"{path.stat().st_mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        for path in sorted(repository.rglob("*"))
+        if path.is_file() and ".git" not in path.relative_to(repository).parts
+    }
+
+
+def users_state(repository: Path) -> dict[str, Any]:
+    """Status, index, stash and every file, as git and the file system show them."""
+    return {
+        "status": git(repository, "status", "--porcelain=v2", "-z", "--ignored", "--untracked-files=all"),
+        "index": git(repository, "ls-files", "-s", "-z"),
+        "flags": git(repository, "ls-files", "-v", "-z"),
+        "stash": git(repository, "stash", "list", "-p"),
+        "files": hashes(repository),
+    }

@@ -1,0 +1,190 @@
+"""Hints appear where the evidence supports them and nowhere else."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from evidence_examples import KEY, V5E, evidence, failed, pallas_call, simulation, statement
+
+from harness.judge.diagnose import RULES, times_read
+from harness.judge.next_steps import next_step
+from harness.judge.report import report
+from harness.records import Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace
+
+
+def found(given: Evidence, previous: tuple[Row, ...] = ()) -> tuple[Hint, ...]:
+    return report(given, V5E, previous).hints
+
+
+def text(given: Evidence, previous: tuple[Row, ...] = ()) -> str:
+    return "\n".join(f"{hint.observation} -> {hint.suggestion}" for hint in found(given, previous))
+
+
+def traced(given: Evidence, **changes: Any) -> Evidence:
+    assert given.trace is not None
+    trace: Trace = replace(given.trace, **changes)
+    return replace(given, trace=trace)
+
+
+def with_call(given: Evidence, **changes: Any) -> Evidence:
+    assert given.trace is not None
+    return traced(given, pallas_calls=(replace(given.trace.pallas_calls[0], **changes),))
+
+
+def earlier(number: int, outcome: Outcome = "accept", **changes: Any) -> Row:
+    row = Row(
+        number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis="h", source="simulated",
+        chip="v5e", key_digest="k", kernel_sha256="", fingerprint="", seconds=2e-3, spills=0, key=KEY,
+    )  # fmt: skip
+    return replace(row, outcome=outcome, **changes)
+
+
+# Compute-bound, no gap worth a word, nothing wrong: 0.70 ms are the floor.
+GOOD = evidence(0.76e-3, bq=2048, bkv=512)
+
+
+def test_a_good_kernel_gets_no_remedies() -> None:
+    assert found(GOOD)[:1] == found(GOOD)
+    assert "stop tuning blocks" in text(evidence(0.74e-3, bq=2048, bkv=512))
+    assert text(evidence(0.80e-3, bq=2048, bkv=512)) == ""
+
+
+def test_rereads_name_the_block_and_the_factor() -> None:
+    first = found(evidence(2.16e-3, bq=128))[0]
+    assert "k and v are read 128x, 1.07 GB of 1.08 GB HBM traffic (block index maps)" in first.observation
+    assert first.suggestion == "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads"
+
+
+def test_rereads_are_no_matter_when_memory_does_not_bind() -> None:
+    assert "re-reads" not in text(evidence(2.16e-3, bq=1024))
+    assert "re-reads" not in text(evidence(0.80e-3, bq=2048, bkv=512))
+
+
+def test_rereads_do_not_suggest_what_cannot_fit() -> None:
+    small = with_call(evidence(2.16e-3), vmem_limit_bytes=pallas_call().vmem_bytes + (1 << 17))
+    assert "re-reads" not in text(small)
+    short = evidence(2.16e-3, bq=128, bkv=128, problem=statement(128))
+    assert "re-reads" not in text(short)
+
+
+def test_spills_are_told_with_their_rate() -> None:
+    cycles = 0.8e-3 * 1.5e9
+    spilling = simulation(0.80e-3, executed_spills=round(0.1 * cycles), executed_fills=round(0.1 * cycles))
+    said = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=spilling))
+    assert "120,000 register spills and 120,000 fills executed, 0.20 per cycle" in said
+    assert "halve the key/value block (rows of k's block, now 512) to 256" in said
+    few = simulation(0.80e-3, executed_spills=round(0.01 * cycles))
+    assert "spills" not in text(evidence(0.80e-3, bq=2048, bkv=512, simulation=few))
+
+
+def test_a_spill_cliff_points_back_to_the_last_good_attempt() -> None:
+    spilling = evidence(2.5e-3, bq=4096, bkv=512, simulation=simulation(2.5e-3, executed_spills=2_000_000))
+    said = text(spilling, (earlier(3), earlier(4, "reject")))
+    assert "spill cliff: 0 spills executed in attempt 3, 2,000,000 now" in said
+    assert "go back to the block sizes of attempt 3" in said
+    assert "cliff" not in text(spilling, (earlier(3, chip="v6e"),))
+    assert "cliff" not in text(spilling, (earlier(3, seconds=3e-3),))
+    assert "cliff" not in text(spilling, (earlier(3, spills=1_000_000),))
+    assert "cliff" not in text(spilling)
+
+
+def test_short_steps() -> None:
+    said = text(evidence(3.0e-3, bq=128, bkv=256))
+    assert "8,192 grid steps of 366.21 ns each" in said
+    assert "raise the key/value block (rows of k's block, now 256) to 1024: 4x fewer and longer steps" in said
+    assert "grid steps" not in text(evidence(3.0e-3, bq=2048, bkv=512))
+
+
+def test_work_around_the_kernel() -> None:
+    assert "copies" not in text(GOOD)
+    given = evidence(0.80e-3, bq=2048, bkv=512)
+    assert given.hlo is not None
+    kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
+    copy = replace(kernel, name="copy.9", seconds=0.1e-3)
+    run = simulation(0.80e-3, ops=(kernel, copy))
+    said = text(replace(given, hlo=replace(given.hlo, copy=1), simulation=run))
+    assert "1 copies and transposes around the kernel, 100.000 us of 800.000 us (12.5%) in 1 ops" in said
+    # Where no op bears the kernel's name, none can be told from it.
+    assert "around" not in text(replace(given, simulation=simulation(0.80e-3, ops=(copy,))))
+
+
+def test_waits_for_transfers() -> None:
+    waiting = simulation(1.2e-3, dma_wait_cycles=0.3 * 1.2e-3 * 1.5e9)
+    given = evidence(1.2e-3, bq=2048, bkv=512, simulation=waiting)
+    assert "waits for DMA 30.0% of the time" in text(given)
+    assert "pl.Buffered(3)" in text(given)
+    windows = pallas_call(2048, 512).windows
+    single = with_call(given, windows=(windows[0], replace(windows[1], buffers=1), *windows[2:]))
+    assert "give k two buffers (now one)" in text(single)
+    assert "DMA" not in text(
+        evidence(1.2e-3, bq=2048, bkv=512, simulation=simulation(1.2e-3, dma_wait_cycles=0.01 * 1.2e-3 * 1.5e9))
+    )
+
+
+@pytest.mark.parametrize(("unit", "words"), [("VALU", "multiply the scale into q"), ("EUP", "use exp2")])
+def test_units_that_bind(unit: str, words: str) -> None:
+    run = simulation(0.80e-3)
+    units = tuple(replace(u, executed_slots=round(0.85 * u.offered_slots)) if u.name == unit else u for u in run.units)
+    said = text(evidence(0.80e-3, bq=2048, bkv=512, simulation=replace(run, units=units)))
+    assert f"({unit}) uses 85.0% of its issue slots" in said
+    assert words in said
+
+
+def test_matmul_and_softmax_in_turns() -> None:
+    assert "take turns" in text(evidence(1.3e-3, bq=2048, bkv=512))
+    assert "take turns" not in text(evidence(0.80e-3, bq=2048, bkv=512))
+
+
+def test_work_that_is_not_useful() -> None:
+    causal = statement(causal=True)
+    full = statement().work.flops
+    assert "1.99" in text(
+        traced(evidence(0.9e-3, bq=2048, problem=causal), pallas_flops=round(1.99 * causal.work.flops))
+    )
+    assert "pl.when" in text(traced(evidence(0.9e-3, bq=2048, problem=causal), pallas_flops=full))
+    # Faster than the whole square could be: masked blocks are skipped already.
+    assert "pl.when" not in text(traced(evidence(0.5e-3, bq=2048, problem=causal), pallas_flops=full))
+    assert "pl.when" not in text(evidence(0.9e-3, bq=2048))
+
+
+def test_vmem_nearly_full() -> None:
+    call = pallas_call(2048, 512)
+    tight = with_call(evidence(0.80e-3, bq=2048, bkv=512), vmem_limit_bytes=round(call.vmem_bytes / 0.9))
+    assert "raise vmem_limit_bytes" in text(tight)
+    whole = with_call(evidence(0.80e-3, bq=2048, bkv=512), vmem_limit_bytes=V5E.vmem_bytes)
+    assert "VMEM" not in text(whole)
+
+
+def test_plateau() -> None:
+    lost = tuple(earlier(number, "reject") for number in range(2, 7))
+    assert "the last 5 attempts brought nothing" in text(GOOD, (earlier(1), *lost))
+    assert "brought nothing" not in text(GOOD, (*lost, earlier(7)))
+
+
+def test_a_failure_gets_its_next_step_only() -> None:
+    (hint,) = found(failed("compile", "vmem-exceeded"))
+    assert hint.observation == "compile failed: vmem-exceeded"
+    assert "halve the largest block" in hint.suggestion
+
+
+def test_every_stage_has_a_next_step() -> None:
+    for stage in get_args(Stage):
+        assert next_step(Failure(stage=stage, kind="never heard of", message=""))
+
+
+def test_impossible_and_unknown_latencies_get_no_hints() -> None:
+    assert found(evidence(0.1e-3)) == ()
+    assert found(evidence(None)) == ()
+
+
+def test_every_rule_is_silent_about_bare_evidence() -> None:
+    bare = evidence(0.80e-3, trace=None, hlo=None, mosaic=None, simulation=None)
+    assert found(bare) == ()
+    assert len(RULES) == len(set(RULES)) == 12
+
+
+def test_times_read() -> None:
+    query, key, *_ = pallas_call(128, 256).windows
+    assert times_read(query) == 1
+    assert times_read(key) == 128
+    assert times_read(replace(key, fetches=None)) is None

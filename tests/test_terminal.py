@@ -1,0 +1,392 @@
+"""The report, line by line: complete, failed, unknown and baseline attempts; widths, scripts and colour."""
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from evidence_examples import KEY, V5E, attempt, evidence, failed, measured, simulation
+from rich.cells import cell_len
+
+from harness.judge.report import report
+from harness.judge.verdict import decide, key_digest
+from harness.records import Attempt, Evidence, Policy, Report, Row, Status
+from harness.render import layout
+from harness.render.terminal import (
+    Progress,
+    counters_table,
+    judge_text,
+    report_text,
+    results_table,
+    show_text,
+    status_text,
+    wants_colour,
+)
+
+CHAMPION = evidence(2.16e-3)
+WIDE = "ブロックを大きくすると速くなる、はずです。もっと大きくしてみる"
+
+
+def judged(candidate: Evidence, champion: Evidence | None = CHAMPION, **changes: object) -> tuple[Attempt, Report]:
+    verdict = decide(candidate, champion, None, Policy(), V5E)
+    return attempt(candidate, verdict, **changes), report(candidate, V5E)
+
+
+def printed(
+    candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: object
+) -> str:
+    return report_text(*judged(candidate, **changes), report(CHAMPION, V5E), full=full, colour=colour, width=width)
+
+
+def better(**changes: object) -> Evidence:
+    run = simulation(1.2e-3, executed_spills=120_000, executed_fills=130_000)
+    return replace(evidence(1.2e-3, bq=2048, simulation=run), **changes)
+
+
+def is_tidy(text: str, width: int) -> bool:
+    lines = text.splitlines()
+    too_wide = [line for line in lines if cell_len(line) > width and not line.startswith("RESULT:")]
+    return not too_wide and all(line == line.rstrip() for line in lines) and not text.endswith("\n")
+
+
+def test_published_lines_are_exact() -> None:
+    lines = printed(CHAMPION, champion=None).splitlines()
+    assert "RESULT: score=1509.9  latency=2.16ms  util=32.6%  tflops=64.3   [simulated v5e]" in lines
+    assert "REGIME: MEMORY-BOUND  BW=61.2%  intensity=128 FLOPs/byte" in lines
+
+
+def test_an_accepted_attempt_begins_with_the_verdict_and_why() -> None:
+    lines = printed(better(), expected_time_ratio=0.7).splitlines()
+    assert lines[:6] == [
+        "ACCEPTED  attempt 2: BQ 128 -> 2048",
+        "  44.4% less time than the champion: 1.200 ms against 2.160 ms, simulated v5e; 1.0% less is enough",
+        "  score 4892.2 against 1509.9 of attempt 1; expected a change of time of -30.0%, got -44.4%",
+        "  what moved: fills executed 0 -> 130,000 · spills executed 0 -> 120,000",
+        "              grid steps 8,192 -> 512 (-93.8%) · HBM traffic 1.08 GB -> 75.50 MB (-93.0%)",
+        "",
+    ]
+
+
+def test_default_report_is_about_one_screen_and_ends_with_hints() -> None:
+    text = printed(better())
+    lines = text.splitlines()
+    assert len(lines) <= 45
+    assert lines[lines.index("What to try next:") + 1].startswith("  1. the schedule issues bundles 90.0% of the time")
+    assert "Time decomposition:    Compute-only 0.70 ms   Memory-only 0.0922 ms   Actual 1.20 ms" in lines
+    assert "Memory traffic:        Min 16.8 MB, actual 75.50 MB (4.5x the minimum), from the block index maps" in lines
+    assert "Bandwidth:             Achieved 62.9 GB/s / 819 GB/s (7.7%)" in lines
+    assert any(line.startswith("schedule  spills executed     120,000           0  0  ") for line in lines)
+    assert "mosaic    matmul                    2           2  2" in lines
+
+
+def test_full_report_has_the_published_block() -> None:
+    lines = printed(CHAMPION, full=True).splitlines()
+    start = lines.index("Bottleneck:            MEMORY-BOUND")
+    assert lines[start : start + 18] == [
+        "Bottleneck:            MEMORY-BOUND",
+        "Operational intensity:",
+        "    Actual (with re-reads):  128.2 FLOPs/byte",
+        "    Minimum (perfect reuse): 8272.0 FLOPs/byte",
+        "    Chip ridge point:        240.5 FLOPs/byte",
+        "  1.9x below ridge point",
+        "Memory traffic:",
+        "    Min (theoretical):    16.78 MB",
+        "    Actual (with tiling): 1.08 GB (64.5x the minimum), from the block index maps",
+        "Time decomposition:    [simulated v5e]",
+        "    Compute-only 0.70 ms (if 100% MXU)",
+        "    Memory-only  1.32 ms (if 100% BW)",
+        "    Actual       2.16 ms",
+        "    Gap          0.84 ms (38.8% of actual: large)",
+        "Bandwidth:             Achieved 501.0 GB/s / 819 GB/s (61.2%)",
+        "Utilisation:           util 32.6% (all useful FLOPs), mxu 32.3% (matmul FLOPs) of 197 TFLOP/s",
+        "HLO stats:             0 dot ops, 0 exp ops, 0 reduce ops, 0 copy ops (inside the kernel 2 matmul, 2 exp)",
+        "    69 lines; full HLO: profile_data/0001/kernel.hlo.txt",
+    ]
+
+
+def test_full_report_has_everything_else() -> None:
+    text = printed(better(warnings=("tiling claim: grid (8, 64) stated, (8, 32) traced",)), full=True)
+    for words in (
+        "hlo       text lines",
+        "naive.1        650  1,800,000  1.200 ms",
+        "  k          input    bfloat16[256,128]      2 x  128.0 KiB        512        33.6 MB",
+        "dominating key  interpret  512,128    1.20e-03        1.90e-03     5.70e-03  passed",
+        "warning: tiling claim: grid (8, 64) stated, (8, 32) traced",
+        "Simulated issue slots: MXU 30% (busy 65%) · VALU 41%",
+        "Judged in:             trace 1.1 s · compile 3.4 s · correctness 6.0 s · 7.1 s in all",
+        "VMEM:                  5.25 MiB of 16.00 MiB (32.8%), from the block shapes",
+    ):
+        assert words in text
+
+
+def test_a_baseline_is_called_one() -> None:
+    candidate, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
+    lines = report_text(candidate, found, None, width=100).splitlines()
+    assert lines[0] == "ACCEPTED  attempt 1 (baseline): first"
+    assert lines[1] == "  all 2 checks passed; judged on its own, against no champion: 2.160 ms, simulated v5e"
+    assert not any("champion  expected" in line for line in lines)
+
+
+def test_a_rejected_attempt() -> None:
+    lines = printed(evidence(2.17e-3)).splitlines()
+    assert lines[0] == "REJECTED  attempt 2: BQ 128 -> 2048"
+    assert lines[1].startswith("  0.46% more time than the champion is within ±1.0%: not a difference the simulator")
+
+
+def test_an_unknown_latency_is_the_word_unknown_with_its_reason() -> None:
+    text = printed(evidence(None))
+    lines = text.splitlines()
+    assert lines[0] == "INCONCLUSIVE  attempt 2: BQ 128 -> 2048"
+    assert lines[1] == "  the latency of the candidate is unknown: opcode vfrobnicate at bundle 0x1a is not known"
+    assert "RESULT: score=unknown  latency=unknown  util=unknown  tflops=unknown   [simulated v5e]" in lines
+    assert "REGIME: unknown  BW=unknown  intensity=128 FLOPs/byte" in lines
+    assert "Bandwidth:             unknown" in lines
+    # Counts of a run that stopped half-way are not shown as counts.
+    assert "executed" not in text
+    assert "Simulated issue slots" not in text
+    assert "    Actual       unknown" in printed(evidence(None), full=True)
+
+
+def test_a_failure_shows_kind_sentence_last_output_and_what_to_do() -> None:
+    detail = "\n".join(f"line {number}" for number in range(30)) + '\n  File "kernel.py"\n\x1b[31mboom\n' + "x" * 300
+    lines = printed(failed(detail=detail)).splitlines()
+    assert lines[0] == "FAILED  attempt 2: BQ 128 -> 2048"
+    assert lines[1] == "  compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM, 16 MiB are there"
+    assert lines[2] == "  its last output (21 lines before it: --full):"
+    assert lines[3] == "    | line 21"
+    assert '    |   File "kernel.py"' in lines
+    assert "    | [31mboom" in lines
+    assert lines[14].endswith("…")
+    assert cell_len(lines[14]) == 100
+    assert "  naive: grid 128 x 64, 8,192 steps" in lines
+    assert "Correctness:           no check was made" in lines
+    assert lines[-1].startswith("     -> halve the largest block")
+    assert not any(line.startswith(("RESULT", "REGIME")) for line in lines)
+    assert "    | line 0" in printed(failed(detail=detail), full=True).splitlines()
+
+
+def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> None:
+    text = printed(evidence(0.6e-3))
+    assert text.startswith("FAILED  attempt 2")
+    assert "latency, impossible: 137.4 GFLOP of useful matmul work in 600.000 us" in text
+    assert "RESULT: score=" in text
+
+
+def test_measured_numbers_say_so_and_show_device_beside_host() -> None:
+    candidate = measured(2.16e-3, simulation=None)
+    text = judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), width=100)
+    assert text.startswith("PASSED  attention forward, 1 head")
+    assert "nothing is recorded" in text
+    assert "[measured v5e]" in text
+    assert "Measured time:         device 2.16 ms (median of 3) · host wall clock 2.16 ms (median of 3)" in text
+    assert candidate.latency is not None
+    on_cpu = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
+    text = judge_text(on_cpu, report(on_cpu, V5E), decide(on_cpu, None, None, Policy(), V5E), width=100)
+    assert "[measured cpu, says nothing about a TPU]" in text
+
+
+def test_uncertainty_is_shown_where_it_is_stated() -> None:
+    given = evidence(2.16e-3)
+    assert given.latency is not None
+    text = printed(replace(given, latency=replace(given.latency, plus_minus_seconds=0.12e-3)))
+    assert "Actual 2.16 ms ± 0.12 ms" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
+@pytest.mark.parametrize("full", [False, True])
+def test_every_line_fits_and_has_no_trailing_blanks(width: int, full: bool) -> None:
+    shown = [better(warnings=(WIDE * 3,)), evidence(None), CHAMPION, failed(detail="y" * 300)]
+    for candidate in shown:
+        if width < 80 and full:
+            continue
+        assert is_tidy(printed(candidate, full=full, width=width, hypothesis=WIDE * 4), width), candidate.failure
+
+
+def test_colour_is_a_second_signal_only() -> None:
+    plain, coloured = printed(better()), printed(better(), colour=True)
+    assert "\x1b" not in plain
+    assert coloured.startswith("\x1b[32mACCEPTED\x1b[0m")
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+    assert printed(failed(), colour=True).startswith("\x1b[31mFAILED")
+
+
+def test_hypotheses_cannot_steer_the_terminal() -> None:
+    text = printed(better(), hypothesis="a\nb\x1b]0;owned\x07\x1b[2J \u202eevil")
+    assert text.splitlines()[0] == "ACCEPTED  attempt 2: a b]0;owned[2J evil"
+
+
+def test_show_has_the_diff_and_the_key() -> None:
+    candidate, found = judged(better(), settings=(("BQ", "2048"),))
+    diff = "--- a/kernel.py\n+++ b/kernel.py\n-BQ = 128\n+BQ = 2048\n"
+    lines = show_text(candidate, found, diff, width=100).splitlines()
+    assert lines[-5:] == ["", "--- a/kernel.py", "+++ b/kernel.py", "-BQ = 128", "+BQ = 2048"]
+    assert "Judged against:        commit 0123456789ab" in lines
+    assert "Versions:              jax 0.10.2 · jaxlib 0.10.2 · libtpu 0.0.42 · Python 3.11.9" in lines
+    assert "Settings:              --set BQ=2048" in lines
+    assert "\x1b[32m+BQ = 2048\x1b[0m" in show_text(candidate, found, diff, True, width=100)
+    assert show_text(candidate, found, "", width=100).endswith("kernel.py: no change against the champion's")
+
+
+def test_counters_table_alone() -> None:
+    lines = counters_table(report(CHAMPION, V5E), width=100).splitlines()
+    assert lines[0].split() == ["level", "counter", "count", "expected"]
+    assert len(lines) == 2 + len(report(CHAMPION, V5E).counters)
+    assert counters_table(report(evidence(hlo=None, mosaic=None, simulation=None), V5E), width=100) == ""
+
+
+# --- results -----------------------------------------------------------------------------------
+
+
+def line(number: int, hypothesis: str, **changes: object) -> Row:
+    row = Row(
+        number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis=hypothesis, source="simulated",
+        chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="", score=1509.9, seconds=2.16e-3,
+        time_ratio=0.508, util=0.326, regime="memory-bound", gap_fraction=0.388, copies=0, spills=123_456,
+        commit="abcdef1234567890", key=KEY,
+    )  # fmt: skip
+    return replace(row, **changes)
+
+
+def table() -> Iterator[Row]:
+    yield line(1, "baseline", kind="baseline", time_ratio=None)
+    yield line(2, "BQ 128 -> 2048", expected_time_ratio=0.7)
+    yield line(3, WIDE, outcome="reject")
+    yield line(
+        4, "too\nlarge \x1b[31m", outcome="failed", failure_kind="vmem-exceeded", score=None, seconds=None, util=None,
+        regime=None, gap_fraction=None, copies=None, spills=None, time_ratio=None,
+    )  # fmt: skip
+    newer = replace(KEY, jax="0.12.0", libtpu="0.0.50", judge="other")
+    yield line(5, "long " * 40, outcome="inconclusive", key=newer, key_digest=key_digest(newer))
+
+
+def test_results_at_a_hundred_columns() -> None:
+    text = results_table(tuple(table()), 2, width=100)
+    digest = key_digest(KEY)
+    assert text.splitlines() == [
+        f"simulated v5e, jax 0.10.2, libtpu 0.0.42, key {digest}",
+        "                                                time  change expec-       bound",
+        " # commit  verdict  hypothesis           score    ms of time    ted  util by       gap copies spills",
+        "-- ------- -------- ------------------- ------ ----- ------- ------ ----- ------ ----- ------ ------",
+        " 1 abcdef1 baseline baseline            1509.9 2.160       -      - 32.6% memory 38.8%      0   123k",
+        "2* abcdef1 accept   BQ 128 -> 2048      1509.9 2.160  -49.2% -30.0% 32.6% memory 38.8%      0   123k",
+        " 3 abcdef1 reject   ブロックを大きくす… 1509.9 2.160  -49.2%      - 32.6% memory 38.8%      0   123k",
+        " 4 abcdef1 failed   vmem-exceeded: too…      -     -       -      -     - -          -      -      -",
+        "-- judge changed, jax 0.10.2 -> 0.12.0, libtpu 0.0.42 -> 0.0.50: not comparable with the rows above",
+        "--",
+        " 5 abcdef1 unclear  long long long lon… 1509.9 2.160  -49.2%      - 32.6% memory 38.8%      0   123k",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
+def test_results_fit_and_align(width: int) -> None:
+    text = results_table(tuple(table()), 2, width=width)
+    assert is_tidy(text, width)
+    # The score starts in the same display column in every row, whatever the script of the hypothesis.
+    rows = [row for row in text.splitlines() if " 1509.9 " in row]
+    assert len({cell_len(row[: row.index("1509.9")]) for row in rows}) == 1
+    assert ("left out for want of width" in text) == (width < 100)
+
+
+def test_results_leave_out_what_no_row_has_and_name_what_did_not_fit() -> None:
+    rows = (line(1, "a", expected_time_ratio=None),)
+    assert "ted" not in results_table(rows, None, width=100)
+    assert "left out for want of width: copies, spills, gap" in results_table(tuple(table()), 2, width=80)
+    assert results_table((), None) == "no attempts yet"
+
+
+def test_results_without_keys_still_separate_groups() -> None:
+    first = line(1, "a", key=None)
+    assert "-- key other" in results_table((first, line(2, "b", key=None, key_digest="other")), None, width=100)
+    text = results_table((first, line(2, "b", key=None, key_digest="other", chip="v6e")), None, width=100)
+    assert "-- simulated v5e -> simulated v6e: not comparable with the rows above --" in text
+
+
+# --- status, progress, layout ------------------------------------------------------------------
+
+
+def test_status() -> None:
+    status = Status(
+        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), next_number=6, key=KEY,
+        key_digest=key_digest(KEY), kernel_state="the champion's",
+    )  # fmt: skip
+    lines = status_text(status, width=100).splitlines()
+    assert lines[0] == "Contest:      root on branch main"
+    assert lines[1] == "Champion:     attempt 2, score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"
+    assert "Judge:        as committed" in lines
+    assert lines[-1] == "Log:          kept here only: there is no remote to push it to"
+    troubled = replace(
+        status, champion=None, dirty_judge_files=("prepare.py",), log_is_pushed=False, messages=("recovered attempt 5",)
+    )
+    text = status_text(troubled, width=100)
+    assert "Judge:        differs from HEAD: prepare.py" in text
+    assert "Log:          not pushed" in text
+    assert text.endswith("note: recovered attempt 5")
+    assert "Champion:     none yet" in text
+    assert "Log:          pushed" in status_text(replace(status, log_is_pushed=True), width=100)
+
+
+def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> None:
+    stream = io.StringIO()
+    with Progress(stream=stream) as progress:
+        progress("trace", "start", 0.0)
+        progress("trace", "done", 1.23)
+        progress("compile", "start", 0.0)
+        progress("compile", "vmem-exceeded", 0.4)
+    assert stream.getvalue() == "  trace             1.2 s\n  compile         400.0 ms  vmem-exceeded\n"
+    stream = io.StringIO()
+    with Progress(quiet=True, stream=stream) as progress:
+        progress("trace", "done", 1.23)
+    assert stream.getvalue() == ""
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_is_live_and_leaves_the_finished_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with Progress(stream=stream) as progress:
+        progress("trace", "start", 0.0)
+        progress("trace", "done", 1.23)
+    assert "trace" in stream.getvalue()
+    assert "1.2 s" in stream.getvalue()
+
+
+def test_colour_only_on_a_terminal_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert wants_colour(Terminal())
+    assert not wants_colour(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not wants_colour(Terminal())
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert not wants_colour(Terminal())
+
+
+def test_terminal_width_comes_from_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "73")
+    assert layout.terminal_width() == 73
+    monkeypatch.setenv("COLUMNS", "3")
+    assert layout.terminal_width() == layout.NARROWEST
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [("short", 5, "short"), ("longer", 5, "long…"), ("日本語", 5, "日本…"), ("日本語", 6, "日本語"), ("日本", 1, "…")],
+)
+def test_cut(text: str, width: int, expected: str) -> None:
+    assert layout.cut(text, width) == expected
+    assert cell_len(layout.cut(text, width)) <= width
+
+
+def test_wrap_chops_only_what_no_line_can_hold() -> None:
+    assert layout.wrap("one two three", 9, "- ") == ["- one two", "  three"]
+    assert layout.wrap("abcdefghij", 6, "- ") == ["- abcd", "  efgh", "  ij"]
+    assert layout.wrap("", 6, "- ") == ["-"]
+    assert layout.wrap("日本語日本語", 8, "- ") == ["- 日本語", "  日本語"]

@@ -71,7 +71,7 @@ def undo(contest: Contest) -> tuple[str, ...]:
         messages = ledger.recover()
         ratchet.refuse_unfit(ledger, contest)
         champion = ledger.champion()
-        before = ledger.champion_before()
+        before = ledger.champion_before(champion.number) if champion else None
         if champion is None or before is None:
             raise RatchetError("nothing-to-undo", "expected an accepted attempt after the baseline, found none on this branch")
         original = ledger.kernel_path.read_bytes()

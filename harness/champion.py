@@ -26,9 +26,7 @@ def standing(place: Place) -> Standing | None:
     history were merged, the one whose kernel.py HEAD has. Where the history does not say (a
     shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
     """
-    accepted = accepted_at_head(place)
-    undone = {one.undoes for one in accepted}
-    candidates = [one for one in accepted if one.undoes is None and one.number not in undone]
+    candidates, undone = _candidates(place)
     head_blob, *blobs = git.blob_ids(
         place.repository, [f"{commit}:{place.kernel}" for commit in ("HEAD", *(one.commit for one in candidates))]
     )
@@ -36,6 +34,19 @@ def standing(place: Place) -> Standing | None:
     for one, blob in [*(pair for pair in pairs if pair[1] == head_blob), *pairs[:1]]:
         return Standing(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
     return _standing_by_files(place, head_blob, {number for number in undone if number is not None})
+
+
+def before(place: Place, number: int) -> Attempt | None:
+    """The champion that attempt `number` replaced: the newest accept before it that no undo took back, or None."""
+    candidates, _ = _candidates(place)
+    return next((_accepted_attempt(place, one) for one in candidates if one.number < number), None)
+
+
+def _candidates(place: Place) -> tuple[list[Accepted], set[int | None]]:
+    """The accepts in HEAD's history that still stand, newest first, and the numbers that were taken back."""
+    accepted = accepted_at_head(place)
+    undone = {one.undoes for one in accepted}
+    return [one for one in accepted if one.undoes is None and one.number not in undone], undone
 
 
 def _accepted_attempt(place: Place, one: Accepted) -> Attempt:

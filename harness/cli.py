@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
-from harness import __version__, actions, ratchet, simulate
+from harness import __version__, actions, ratchet
 from harness import contest as contests
 from harness.codec import encode_attempt
 from harness.errors import RatchetError, UsageError
@@ -22,6 +22,7 @@ from harness.ledger import Ledger
 from harness.records import Policy
 from harness.render import terminal
 from harness.settings import parse
+from harness.simulate.__main__ import main as simulate
 
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 BUG, INTERRUPTED = 5, 130
@@ -296,7 +297,7 @@ def _new(words: list[str]) -> int:
 
 
 def _simulate(words: list[str]) -> int:
-    return simulate.main(words)
+    return simulate(words)
 
 
 def _test(words: list[str]) -> int:

@@ -51,9 +51,12 @@ def decode_head_row(head: bytes, where: str) -> Row | None:
     None is no verdict: the whole file then has to be decoded. Raises RecordError for a newer schema.
     """
     lines = head.split(b"\n", 3)
-    if len(lines) < 4 or not lines[1].strip().startswith(b'"schema":') or not lines[2].strip().startswith(b'"row": {'):
+    if len(lines) < 4 or not lines[1].strip().startswith(b'"schema":'):
         return None
-    document = _parsed(b"{" + lines[1] + lines[2].rstrip(b"\r,") + b"}", where)
+    line = lines[2].strip()
+    if not line.startswith(b'"row": {') or not line.endswith(b"},"):
+        return None
+    document = _parsed(b"{" + lines[1] + line.removesuffix(b",") + b"}", where)
     _check_schema(document, where)
     return _convert(document["row"], Row, where)
 

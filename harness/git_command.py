@@ -10,6 +10,11 @@ from git.exc import GitCommandNotFound
 
 from harness.errors import RatchetError
 
+
+def _as_options(settings: Sequence[str]) -> list[str]:
+    return [word for setting in settings for word in ("-c", setting)]
+
+
 # Whatever the user has configured, our output is parsed and our objects are UTF-8 and synced to disk.
 # `safecrlf=false`: mixed line endings in kernel.py are normalised, as `git add` would, not refused.
 _CONFIGURATION = (
@@ -21,7 +26,7 @@ _CONFIGURATION = (
     "log.showSignature=false",
     "color.ui=false",
 )
-_OPTIONS = ("--no-optional-locks", "--literal-pathspecs", *(f"-c{setting}" for setting in _CONFIGURATION))
+_OPTIONS = ("--no-optional-locks", "--literal-pathspecs", *_as_options(_CONFIGURATION))
 
 # What git says on stderr (in the C locale), the kind it gets and what to do about it. First match wins.
 _REFUSALS = (
@@ -49,12 +54,21 @@ def run(
     repository: Repo,
     *arguments: str,
     stdin: bytes = b"",
+    settings: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     timeout_seconds: float | None = None,
 ) -> bytes:
-    """The standard output of `git ARGUMENTS` at the top of the working tree. Raises RatchetError if it fails."""
+    """The standard output of `git ARGUMENTS` at the top of the working tree; `settings` are `NAME=VALUE`s of config.
+
+    Raises RatchetError if it fails.
+    """
     status, output, complaint = attempted(
-        repository, *arguments, stdin=stdin, environment=environment, timeout_seconds=timeout_seconds
+        repository,
+        *arguments,
+        stdin=stdin,
+        settings=settings,
+        environment=environment,
+        timeout_seconds=timeout_seconds,
     )
     if status != 0:
         raise refusal(arguments, status, complaint)
@@ -65,13 +79,14 @@ def attempted(
     repository: Repo,
     *arguments: str,
     stdin: bytes = b"",
+    settings: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     timeout_seconds: float | None = None,
 ) -> tuple[int, bytes, str]:
     """Exit status, standard output and standard error of `git ARGUMENTS`, for commands that answer by their status."""
     try:
         process = repository.git.execute(
-            ["git", *_OPTIONS, *arguments],
+            ["git", *_OPTIONS, *_as_options(settings), *arguments],
             istream=subprocess.PIPE,
             as_process=True,
             env=dict(environment or {}),
@@ -89,7 +104,7 @@ def attempted(
 
 def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetError:
     """The error for a git command that failed: git's own words, a stable kind, and what to do."""
-    command = "git " + next(word for word in arguments if not word.startswith("-"))
+    command = f"git {arguments[0]}"
     # A write past RLIMIT_FSIZE ends a process with this signal.
     if status == -signal.SIGXFSZ:
         return RatchetError("no-space", f"{command} could not write a file that large; raise the limit and run again")

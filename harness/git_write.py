@@ -7,6 +7,7 @@ no part, so pre-commit and commit-msg hooks, which are about those, do not run; 
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from git import Repo
@@ -20,12 +21,7 @@ from harness.git_command import attempted, run
 _INDEX_PATIENCE_SECONDS = 3.0
 _INDEX_PAUSE_SECONDS = 0.05
 # A private index must not take part in what a user's index may have switched on.
-_PLAIN_INDEX = (
-    "-ccore.splitIndex=false",
-    "-ccore.fsmonitor=false",
-    "-ccore.untrackedCache=false",
-    "-cindex.sparse=false",
-)
+_PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untrackedCache=false", "index.sparse=false")
 
 
 def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
@@ -41,17 +37,16 @@ def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.Ent
     RatchetError; a folder where a file should go is one.
     """
     leftovers = (private_index, private_index.with_name(f"{private_index.name}.lock"))
-    environment = {"GIT_INDEX_FILE": str(private_index)}
+    command = partial(run, settings=_PLAIN_INDEX, environment={"GIT_INDEX_FILE": str(private_index)})
     with refusals_in_words(f"preparing {private_index}"):
         private_index.parent.mkdir(parents=True, exist_ok=True)
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
     try:
-        run(repository, *_PLAIN_INDEX, "read-tree", base or "--empty", environment=environment)
-        lines = _index_lines(changes)
-        run(repository, *_PLAIN_INDEX, "update-index", "-z", "--index-info", stdin=lines, environment=environment)
+        command(repository, "read-tree", base or "--empty")
+        command(repository, "update-index", "-z", "--index-info", stdin=_index_lines(changes))
         # --missing-ok: a partial clone need not fetch blobs that nobody changed.
-        return run(repository, *_PLAIN_INDEX, "write-tree", "--missing-ok", environment=environment).decode().strip()
+        return command(repository, "write-tree", "--missing-ok").decode().strip()
     finally:
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)

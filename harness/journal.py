@@ -37,9 +37,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What was begun: the user's kernel.py before it, and the SHA-256 of everything the ratchet wrote over it."""
+    """What was begun: the branch (empty: none) and the user's kernel.py then, the SHA-256 of all we wrote over it."""
 
     purpose: str
+    branch: str
     original: bytes | None = None
     written_sha256: tuple[str, ...] = ()
     recording: Recording | None = None

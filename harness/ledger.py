@@ -112,6 +112,10 @@ class Ledger:
         standing = champions.standing(self.place)
         return standing.commit if standing else None
 
+    def champion_before(self, number: int) -> Attempt | None:
+        """The champion that accepted attempt `number` replaced, or None if it was the first."""
+        return champions.before(self.place, number)
+
     def kernel_changed_since(self, champion: Attempt) -> bool:
         """True if kernel.py at HEAD is not the kernel of `champion`, the champion: an ordinary commit changed it."""
         standing = champions.standing(self.place)
@@ -150,7 +154,8 @@ class Ledger:
             )
         if self._journal() is not None:
             raise RatchetError("unfinished", "an earlier attempt is neither finished nor undone; recover it first")
-        self._note(Journal(purpose=purpose, original=original_kernel))
+        branch = git.branch_or_none(self.repository) or ""
+        self._note(Journal(purpose=purpose, branch=branch, original=original_kernel))
         self._has_begun = True
         self.checkpoint("begun")
 
@@ -191,12 +196,23 @@ class Ledger:
         before the log moved leave everything as it was, later ones are finished by `recover`.
         """
         self._require_lock()
-        begun = self._journal() or Journal(purpose=f"attempt {attempt.number}")
+        branch = git.branch_or_none(self.repository) or ""
+        begun = self._journal() or Journal(purpose=f"attempt {attempt.number}", branch=branch)
         standing = None if new_branch_commit else champions.standing(self.place)
         restore = standing.blob if standing else None
         if standing is not None and restore is None:
             restore = recording.stored_kernel(self.place, self.kernel(standing.attempt.number))
-        prepared = recording.prepare(self.place, attempt, row, kernel, small_files, new_branch_commit, guarded, restore)
+        prepared = recording.prepare(
+            self.place,
+            attempt,
+            row,
+            kernel,
+            small_files,
+            accept=new_branch_commit,
+            branch=begun.branch,
+            guarded=guarded,
+            restore_blob=restore,
+        )
         self.checkpoint("objects-written")
         decided = replace(begun, recording=prepared)
         self._note(decided)

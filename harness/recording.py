@@ -41,7 +41,9 @@ def prepare(
     row: Row,
     kernel: bytes,
     small_files: Mapping[str, bytes],
+    *,
     accept: bool,
+    branch: str,
     guarded: tuple[str, ...],
     restore_blob: str | None,
 ) -> Recording:
@@ -54,7 +56,7 @@ def prepare(
     return Recording(
         number=attempt.number,
         accept=accept,
-        branch=git.branch(repository),
+        branch=branch,
         judged_against=attempt.judged_against,
         guarded=tuple(dict.fromkeys((place.kernel, place.inside("prepare.py"), *guarded))),
         log_before=log_before,
@@ -116,7 +118,8 @@ def _log_commit(
         entries[name] = git.Entry(mode="100644", blob=git_write.write_blob(place.repository, data))
     tree = git_write.write_tree(place.repository, None, entries, place.state_directory / "index")
     judged = git.commit_of(place.repository, attempt.judged_against)
-    parents = tuple(dict.fromkeys(commit for commit in (before, judged) if commit is not None))
+    # The first commit has no parent at all: first parents then lead through the log and never into the branch.
+    parents = () if before is None else (before,) if judged is None else (before, judged)
     return git_write.write_commit(place.repository, tree, parents, messages.log_message(row), sign=False)
 
 
@@ -281,12 +284,11 @@ def _accepting_commit(place: Place, recording: Recording) -> str | None:
 def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
     """Why the accept cannot be committed on top of HEAD, or None."""
     repository = place.repository
-    try:
-        branch = git.branch(repository)
-    except RatchetError:
+    branch = git.branch_or_none(repository)
+    if branch is None:
         return "HEAD was detached meanwhile"
     if branch != recording.branch:
-        return f"{branch} was checked out meanwhile (it was judged on {recording.branch})"
+        return f"{branch} was checked out meanwhile (it was judged on {recording.branch or 'no branch'})"
     unfinished = git.operation_in_progress(repository)
     if unfinished:
         return f"{unfinished[0]} was begun meanwhile"
@@ -329,9 +331,9 @@ def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]
     changes, said = {}, []
     for path in paths:
         new, old, mine = git.entry_at(repository, commit, path), git.entry_at(repository, base, path), staged.get(path)
-        if new is None or (mine is not None and mine.entry == new and mine.stages == ("0",)):
+        if new is None:
             continue
-        if mine is None or mine.entry == old or mine.entry.blob == new.blob or _is_intent(repository, mine, old):
+        if mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
             changes[path] = new
         else:
             said.append(f"{path} stays staged as you staged it, which is not what was accepted")
@@ -339,9 +341,11 @@ def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]
     return said
 
 
-def _is_intent(repository: Repo, mine: git.IndexEntry, old: git.Entry | None) -> bool:
-    """True for `git add --intent-to-add`: an empty entry for a path that HEAD does not have."""
-    return old is None and mine.entry.blob == git.hash_of(repository, b"", "empty")
+def _is_ours(repository: Repo, staged: git.Entry, old: git.Entry | None, new: git.Entry) -> bool:
+    """True if the index holds what HEAD had, what was accepted, or the empty mark of `git add --intent-to-add`."""
+    return (
+        staged == old or staged.blob == new.blob or (old is None and staged.blob == git.hash_of(repository, b"", "x"))
+    )
 
 
 def is_known(begun: Journal, sha256: str | None) -> bool:

@@ -181,7 +181,7 @@ def evidence(seconds: float | None = 2.16e-3, *, bq: int = 128, bkv: int = 256, 
         mosaic=MosaicCounts(matmul=2, exp=2, reduction=2, load=9, store=7, dma=0, operations=61),
         simulation=run,
         latency=latency,
-        dump_directory="profile_data/0001",
+        dump_directory="profile_data/0001/dumps",
         stages=(
             StageTime(stage="trace", start_seconds=0.0, seconds=1.1),
             StageTime(stage="compile", start_seconds=1.1, seconds=3.4),

@@ -75,14 +75,14 @@ def test_commit_messages_give_the_row_back(hypothesis: str, kernel: bytes) -> No
 
 
 def test_a_hypothesis_cannot_forge_trailers_or_rows() -> None:
-    forged = f'faster\n\nRatchet-Attempt: 7\nRatchet-Row: {codec.encode_row(row(attempt(7)))}'
+    forged = f"faster\n\nRatchet-Attempt: 7\nRatchet-Row: {codec.encode_row(row(attempt(7)))}"
     made = attempt(12, hypothesis=forged)
     assert messages.trailers(messages.accept_message(made, row(made)))["Ratchet-Attempt"] == "12"
     assert messages.row_of(messages.log_message(row(made)), "here").number == 12
 
 
 def test_the_document_is_readable_json() -> None:
-    made = attempt(3, hypothesis="\u63d0\u9ad8 BQ: \"quotes\"\nsecond line")
+    made = attempt(3, hypothesis='\u63d0\u9ad8 BQ: "quotes"\nsecond line')
     data = codec.encode_attempt(made, row(made))
     document = json.loads(data)
     assert list(document) == ["schema", "row", "attempt"]
@@ -189,7 +189,10 @@ def test_names_of_other_files_are_not_attempts() -> None:
     assert [experiments.number_of(name) for name in names] == [None] * len(names)
 
 
-LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"-- x\n", b"\\ y\n", b"@@ -1 +1 @@\n", b"\xff\r\n", b"\x0c\n"]), max_size=30)
+LINES = st.lists(
+    st.sampled_from([b"a\n", b"b\n", b"\n", b"-- x\n", b"\\ y\n", b"@@ -1 +1 @@\n", b"\xff\r\n", b"\x0c\n"]),
+    max_size=30,
+)
 
 
 @given(LINES, LINES, st.sampled_from([b"", b"no newline", b"-"]), st.sampled_from([b"", b"no newline"]))

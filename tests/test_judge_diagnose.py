@@ -6,9 +6,10 @@ from typing import Any, get_args
 import pytest
 from evidence_examples import KEY, V5E, evidence, failed, pallas_call, simulation, statement
 
-from harness.judge.diagnose import RULES, times_read
 from harness.judge.next_steps import next_step
+from harness.judge.observed import times_read
 from harness.judge.report import report
+from harness.judge.rules import RULES
 from harness.records import Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace
 
 
@@ -91,8 +92,20 @@ def test_a_spill_cliff_points_back_to_the_last_good_attempt() -> None:
 def test_short_steps() -> None:
     said = text(evidence(3.0e-3, bq=128, bkv=256))
     assert "8,192 grid steps of 366.21 ns each" in said
-    assert "raise the key/value block (rows of k's block, now 256) to 1024: 4x fewer and longer steps" in said
+    assert "raise the key/value block (rows of k's block, now 256) to 1024: fewer and longer steps" in said
     assert "grid steps" not in text(evidence(3.0e-3, bq=2048, bkv=512))
+
+
+def test_waits_for_busy_units() -> None:
+    cycles = 2.0e-3 * 1.5e9
+    run = simulation(2.0e-3, unit_stall_cycles=0.45 * cycles)
+    idle = tuple(replace(unit, busy_cycles=0.13 * cycles) if unit.name == "MXU" else unit for unit in run.units)
+    said = text(evidence(2.0e-3, bq=1024, simulation=replace(run, units=idle)))
+    assert "waits for busy units 45.0% of the time (simulated) while the MXU is busy only 13.0% of it" in said
+    assert "raise the key/value block (rows of k's block, now 256) to 1024" in said
+    # Where the MXU itself is what is waited for, nothing is wrong; large blocks are not made larger.
+    assert "busy units" not in text(evidence(2.0e-3, bq=1024, simulation=run))
+    assert "busy units" not in text(evidence(2.0e-3, bq=1024, bkv=2048, simulation=replace(run, units=idle)))
 
 
 def test_work_around_the_kernel() -> None:
@@ -180,7 +193,15 @@ def test_impossible_and_unknown_latencies_get_no_hints() -> None:
 def test_every_rule_is_silent_about_bare_evidence() -> None:
     bare = evidence(0.80e-3, trace=None, hlo=None, mosaic=None, simulation=None)
     assert found(bare) == ()
-    assert len(RULES) == len(set(RULES)) == 12
+    assert len(RULES) == len(set(RULES)) == 13
+
+
+def test_odd_shapes_of_a_candidate_do_not_break_the_rules() -> None:
+    windows = pallas_call(128, 256).windows
+    for block in ((128,), (0, 128), (1, 128, 128), ()):
+        odd = with_call(evidence(3.0e-3), windows=(windows[0], replace(windows[1], block_shape=block), *windows[2:]))
+        assert "block (rows" not in text(odd)
+    assert text(with_call(evidence(3.0e-3), grid=(0, 0))) == text(with_call(evidence(3.0e-3), grid=(0, 1)))
 
 
 def test_times_read() -> None:

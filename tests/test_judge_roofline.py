@@ -158,6 +158,9 @@ def test_counters_have_expectations_and_remarks() -> None:
     assert lines["schedule", "grid steps executed"].expected == "8192"
     assert "fewer" in lines["schedule", "grid steps executed"].remark
     assert not any(line.remark for line in report(given, V5E).counters)
+    strange = replace(given, mosaic=replace(given.mosaic, not_understood=("tpu.new", "x.y")))
+    (line,) = [line for line in report(strange, V5E).counters if line.name == "not understood"]
+    assert (line.count, line.remark) == (2, "tpu.new, x.y")
 
 
 def test_counters_of_a_level_that_is_not_known_are_absent() -> None:

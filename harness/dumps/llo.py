@@ -45,10 +45,16 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The final schedule of one HLO op, its bundles in order of their address."""
+    """The final schedule of one HLO op, its bundles in order of their address.
+
+    `grid_exit` is the bundle (its index) with the exit test of a Pallas kernel's grid loop, which
+    runs `pipeline_depth` times more often than the kernel's body; None for anything else.
+    """
 
     name: str
     bundles: tuple[Bundle, ...]
+    grid_exit: int | None = None
+    pipeline_depth: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,8 @@ _OP = re.compile(r"%(?:([a-z]+)?\d+(?:_([a-z]+\d+))?) = ([a-z][\w.\-]*(?:\[\d+\]
 _PREDICATE = re.compile(r"\((!?)%p\d+_(p\d+)\)")
 _REGISTER = re.compile(r"%[a-z]+\d+_([a-z]+\d+)")
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[(]*[\])])")
+_STAGE = re.compile(r"iteration index, stage = (\d+)")
+_KERNEL_ENTRY = re.compile(r"entry bundle: %[\w.\-]+ = [^*]*?custom-call\(")
 _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
 _CALL = re.compile(r"= inlined_call\b[^\n;]*?/\* %([\w.\-]+) = ")
@@ -133,7 +141,18 @@ def read_module(directory: Path) -> ModuleDump:
 
 def parse_schedule(name: str, text: str) -> Schedule:
     """The schedule of the HLO op `name` from the text of its `*final_bundles.txt`."""
-    return Schedule(name=name, bundles=tuple(_bundles(text)))
+    grid_exit = None
+    stages = [int(number) for number in _STAGE.findall(text)]
+    if stages and _KERNEL_ENTRY.search(text):
+        # The grid's loop is the outermost one, so its exit test is the last.
+        before = text[: max(0, text.rfind("/* loop exit test"))]
+        grid_exit = len(_BUNDLE.findall(before)) - 1 if before else None
+    return Schedule(
+        name=name,
+        bundles=tuple(_bundles(text)),
+        grid_exit=grid_exit,
+        pipeline_depth=max(stages, default=0),
+    )
 
 
 def _bundles(text: str) -> Iterator[Bundle]:

@@ -42,7 +42,7 @@ def counts(bodies: Sequence[bytes]) -> MosaicCounts:
     Loads and stores are those of vectors; a store through a reference brings a load of the
     old value in some JAX versions, which the compiler removes later. `dma` counts transfers
     that are started. `not_understood` names the operations of no known dialect, once each.
-    Raises RatchetError `bad-mosaic` if a body does not parse.
+    Raises RatchetError `bad-mosaic` if a body does not parse; one of a newer jaxlib does not.
     """
     names: Counter[str] = Counter()
     for body in bodies:
@@ -73,8 +73,11 @@ def _parsed(body: bytes) -> Iterator[ir.Module]:
             module = ir.Module.parse(body)
             PassManager.parse(_DESERIALIZE).run(module.operation)
         except ir.MLIRError as error:
-            first = str(error).strip().splitlines()[0]
-            raise RatchetError("bad-mosaic", f"expected Mosaic bytecode, got {len(body)} bytes: {first}") from error
+            # The first two lines say what was being done and what was wrong; the rest is the whole module.
+            reason = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
+            raise RatchetError(
+                "bad-mosaic", f"expected Mosaic bytecode that this jaxlib reads, got {len(body)} bytes: {reason}"
+            ) from error
         yield module
 
 

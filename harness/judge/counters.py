@@ -122,8 +122,15 @@ def _mosaic(evidence: Evidence) -> list[CounterLine]:
         _line("mosaic", "store", mosaic.store),
         _line("mosaic", "dma", mosaic.dma),
         _line("mosaic", "operations", mosaic.operations),
-        *([_line("mosaic", "not understood", len(mosaic.not_understood))] if mosaic.not_understood else []),
+        *_not_understood(mosaic.not_understood),
     ]
+
+
+def _not_understood(names: tuple[str, ...]) -> list[CounterLine]:
+    if not names:
+        return []
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return [CounterLine(level="mosaic", name="not understood", count=len(names), expected="0", remark=shown)]
 
 
 def _schedule(evidence: Evidence) -> list[CounterLine]:

@@ -52,7 +52,7 @@ def trace(request: TraceRequest) -> TraceReply:
     statement = problem.statement()
     module = contract.load(Path(contract.FILE))
     function = contract.bound(module, statement)
-    claims = contract.claims(module)
+    claims = contract.claims(module, statement)
     with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
         _full = _trace(function, problem)
     work = jaxprs.flops(_full.closed.jaxpr)

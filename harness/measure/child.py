@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
-from harness.measure.messages import Reply, Request
+from harness.measure.messages import FAILURE, VALUE, Request
 from harness.measure.worker import HEADER
 from harness.records import Failure, Stage
 
@@ -72,11 +72,8 @@ class Children:
     `memory_bytes` is how much resident memory a child and its descendants may hold together.
     """
 
-    def __init__(
-        self, memory_bytes: int, progress: Callable[[str, str, float], None] = lambda stage, state, seconds: None
-    ) -> None:
+    def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
-        self._progress = progress
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
         self._finished: deque[tuple[Job, Any]] = deque()
@@ -185,7 +182,6 @@ class Children:
 
     def _send(self, job: Job) -> None:
         job.started = time.monotonic()
-        self._progress(job.label, "start", 0.0)
         if job.child.ended:
             self._fail(job.child, "crash", f"the {job.child.name} process had already ended")
             return
@@ -216,10 +212,9 @@ class Children:
             del child.received[: HEADER.size + size]
             job = child.queue[0]
             try:
-                reply = msgspec.json.decode(body, type=Reply)
-                if reply.failure is None and reply.value is None:
-                    raise msgspec.ValidationError("neither a value nor a failure")
-                value = reply.failure or msgspec.json.decode(reply.value or b"", type=job.reply_type)
+                if body[:1] not in (VALUE, FAILURE):
+                    raise msgspec.DecodeError("neither a value nor a failure")
+                value = msgspec.json.decode(body[1:], type=Failure if body[:1] == FAILURE else job.reply_type)
             except msgspec.DecodeError as error:
                 self._fail(child, "crash", f"the {child.name} process answered with junk ({error}) and was ended")
                 return
@@ -228,8 +223,6 @@ class Children:
     def _finish(self, job: Job, value: Any) -> None:
         job.seconds = time.monotonic() - job.started
         job.child.queue.popleft()
-        state = value.kind if isinstance(value, Failure) else "done"
-        self._progress(job.label, state, job.seconds)
         self._finished.append((job, value))
         if job.child.queue:
             self._send(job.child.queue[0])

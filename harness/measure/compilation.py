@@ -10,6 +10,7 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from harness.dumps import hlo, mosaic
+from harness.errors import RatchetError
 from harness.measure import arrays
 from harness.measure.messages import CompileReply, CompileRequest, Rejected
 from harness.problems import Problem
@@ -33,22 +34,28 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     text = compiled.as_text()
     for path in request.hlo_texts:
         Path(path).write_text(text, encoding="utf-8")
-    return _count(compiled, text)
+    try:
+        return _count(compiled, text, request.mosaic_directory)
+    except RatchetError as error:
+        raise Rejected("counters", error.kind, str(error)) from error
 
 
-def _count(compiled: Any, text: str) -> CompileReply:
+def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
     modules = compiled.runtime_executable().hlo_modules()
     proto = modules[0].as_serialized_hlo_module_proto()
     targets = [call.target for call in hlo.custom_calls(proto)]
     hosts = [target for target in targets if "callback" in target.lower() or "host" in target.lower()]
     if hosts:
         raise Rejected("compile", "host-callback", f"the compiled module calls the host: {', '.join(hosts)}")
-    bodies = hlo.kernel_bodies(proto)
-    if not bodies:
+    kernels = hlo.kernel_bodies(proto)
+    if not kernels:
         raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found no tpu_custom_call")
-    if not any(Path("../dumps").glob("*final_bundles.txt")):
+    if not any(Path("../../dumps").glob("*final_bundles.txt")):
         raise Rejected("compile", "no-schedule", _NO_SCHEDULE)
-    return CompileReply(hlo=hlo.counts(proto, text), mosaic=mosaic.counts([kernel.body for kernel in bodies]))
+    # Mosaic's own dump holds the text after every pass: 26 MB for large blocks.
+    for kernel in kernels:
+        (Path(mosaic_directory) / f"{kernel.name}.mlir").write_text(mosaic.fingerprint_text(kernel.body), encoding="utf-8")
+    return CompileReply(hlo=hlo.counts(proto, text), mosaic=mosaic.counts([kernel.body for kernel in kernels]))
 
 
 def _compile_failure(text: str) -> Rejected:

@@ -97,7 +97,7 @@ def bound(module: types.ModuleType, statement: Statement) -> Callable[..., Any]:
     raise Rejected("contract", "wrong-signature", f"{where}expected {expected}, got kernel_fn{signature}")
 
 
-def claims(module: types.ModuleType) -> Claims:
+def claims(module: types.ModuleType, statement: Statement) -> Claims:
     """What the kernel says about itself. Raises Rejected `missing-name`, `missing-claim` or `bad-claim`."""
     for name, meaning in (("KERNEL_NAME", "what the kernel is called"), ("PROBLEM_DESCRIPTION", "what it computes")):
         value = getattr(module, name, None)
@@ -108,12 +108,18 @@ def claims(module: types.ModuleType) -> Claims:
         if not callable(getattr(module, name, None)):
             raise Rejected("contract", "missing-claim", f"expected {FILE} to define {name}(), a claim that is checked")
     with CandidateCode("contract", "bad-claim", "compute_flops()"):
-        flops = _integer(module.compute_flops(), "compute_flops()")
+        flops = _integer(_claim(module.compute_flops, statement), "compute_flops()")
     with CandidateCode("contract", "bad-claim", "get_tiling_meta()"):
-        tiling = _tiling(module.get_tiling_meta())
+        tiling = _tiling(_claim(module.get_tiling_meta, statement))
     return Claims(
         kernel_name=module.KERNEL_NAME, problem_description=module.PROBLEM_DESCRIPTION, flops=flops, tiling=tiling
     )
+
+
+def _claim(function: Callable[..., Any], statement: Statement) -> Any:
+    """What the claim says about this problem: it gets those of the problem's parameters that it names."""
+    named = inspect.signature(function).parameters
+    return function(**{name: value for name, value in statement.parameters if name in named})
 
 
 def _tiling(meta: object) -> TilingClaim:

@@ -46,8 +46,11 @@ def _machine() -> str:
 
 def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
     """One sentence for each setting of the caller that children do not get although it would change the result."""
-    names = [name for name in sorted(caller) if name.startswith(("XLA_", "LIBTPU_", "JAX_"))]
-    return tuple(f"{name}={caller[name]} of your environment was not used: every attempt runs with its own" for name in names)
+    return tuple(
+        f"{name}={caller[name]} of your environment was not used: every attempt runs with its own"
+        for name in sorted(caller)
+        if name.startswith(("XLA_", "LIBTPU_", "JAX_"))
+    )
 
 
 def base() -> dict[str, str]:
@@ -74,17 +77,16 @@ def on_cpu() -> dict[str, str]:
 
 
 def compiling(chip: Chip) -> dict[str, str]:
-    """For the child that compiles with libtpu; its dumps go to `../dumps` and `../mosaic` of its working directory.
+    """For the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
 
     Relative, because these flags are split at white space and a path may have some.
     """
     flags = (
-        "--xla_jf_dump_to=../dumps",
+        "--xla_jf_dump_to=../../dumps",
         "--xla_jf_dump_llo_text=true",
         "--xla_jf_emit_annotations=true",
         "--xla_jf_dump_llo_pass_label_regex=final_bundles|per-bundle",
         "--xla_mosaic_enable_llo_source_annotations=true",
-        "--xla_mosaic_dump_to=../mosaic",
     )
     return {
         **on_cpu(),

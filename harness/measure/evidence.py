@@ -1,65 +1,21 @@
-"""Gathers everything there is to find out about one candidate: cheap before dear, side by side, until something fails."""
+"""Gathers everything there is to find out about one candidate, in children, and leaves nothing of them behind."""
 
+import errno
 import pickle
-import secrets
 import shutil
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
-
-import msgspec
 
 from harness.errors import RatchetError
 from harness.hardware import Chip
-from harness.measure import environment as environments
-from harness.measure import latency
-from harness.measure.child import Child, Children, Job
+from harness.measure.child import Children
 from harness.measure.device import source
 from harness.measure.environment import environment
-from harness.measure.messages import (
-    CheckReply,
-    CheckRequest,
-    CompileReply,
-    CompileRequest,
-    Done,
-    ExportRequest,
-    InterpretRequest,
-    MeasureReply,
-    MeasureRequest,
-    SimulateRequest,
-    TraceReply,
-    TraceRequest,
-)
+from harness.measure.gathering import Gathering, Plan, Progress, Simulate
 from harness.problems import Problem
-from harness.records import (
-    Check,
-    Claims,
-    Environment,
-    Evidence,
-    Failure,
-    HloCounts,
-    Latency,
-    MosaicCounts,
-    Policy,
-    Samples,
-    Simulation,
-    Source,
-    Stage,
-    StageTime,
-    Trace,
-)
+from harness.records import Evidence, Policy, Trace
 
 __all__ = ["environment", "gather", "source"]
-
-Progress = Callable[[str, str, float], None]
-Simulate = Callable[..., Simulation]
-
-_ORDER: tuple[Stage, ...] = get_args(Stage)
-# Seeds are unforeseeable, and small enough for every generator.
-_SEED_BITS = 63
-
 
 def gather(
     contest: Path,
@@ -92,54 +48,30 @@ def gather(
             "expected libtpu, the TPU compiler, found none; install it with pip install 'jax[tpu]' "
             "(x86-64 Linux only; ./ratchet.sh does it there)",
         )
-    for name in ("dumps", "mosaic", "scratch"):
-        shutil.rmtree(work_directory / name, ignore_errors=True)
-    for name in ("dumps", "mosaic", "scratch/candidate", "scratch/check", "scratch/compiler"):
-        (work_directory / name).mkdir(parents=True, exist_ok=True)
-    scratch = work_directory / "scratch"
-    (scratch / "candidate" / "kernel.py").write_bytes(kernel)
-    (scratch / "problem.pickle").write_bytes(pickle.dumps(problem))
-    with Children(policy.child_memory_bytes, progress) as children:
-        gathering = _Gathering(contest, problem, chip, policy, work_directory, simulate, where, deep, children)
-        found = gathering.run(after_trace)
-    shutil.rmtree(scratch, ignore_errors=True)
+    plan = Plan(
+        contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
+        source=where, deep=deep,
+    )  # fmt: skip
+    try:
+        _prepare(plan, kernel)
+        with Children(policy.child_memory_bytes) as children:
+            found = Gathering(plan, children, progress).run(after_trace)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise RatchetError("no-space", f"no space left while writing to {work_directory}; make room and run again") from error
+    finally:
+        shutil.rmtree(plan.scratch, ignore_errors=True)
     if found.failure is not None and found.failure.kind == "no-space":
         raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
     return found
 
 
-class _Gathering:
-    """What is under way for one candidate, and what has been found so far."""
-
-    def __init__(
-        self,
-        contest: Path,
-        problem: Problem,
-        chip: Chip,
-        policy: Policy,
-        work: Path,
-        simulate: Simulate,
-        where: Source,
-        deep: bool,
-        children: Children,
-    ) -> None:
-        self._contest = contest
-        self._problem = problem
-        self._chip = chip
-        self._policy = policy
-        self._work = work
-        self._simulate = simulate
-        self._source: Source = where
-        self._deep = deep
-        self._children = children
-        self._began = time.monotonic()
-        self._stages: list[StageTime] = []
-        self._checks: list[Check] = []
-        self._warnings = list(environments.warnings_about())
-        self._failures: list[Failure] = []
-        self._pending = 0
-        self._traced: TraceReply | None = None
-        self._compiled: CompileReply | None = None
-        self._simulation: Simulation | None = None
-        self._samples: Samples | None = None
-        self._pickle = str(work / "scratch" / "problem.pickle")
+def _prepare(plan: Plan, kernel: bytes) -> None:
+    """Empty folders for the children, kernel.py only in the candidate's, and the problem for all of them."""
+    for name in ("dumps", "mosaic", "scratch"):
+        shutil.rmtree(plan.work / name, ignore_errors=True)
+    for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):
+        path.mkdir(parents=True)
+    (plan.directory_of("candidate") / "kernel.py").write_bytes(kernel)
+    plan.pickled_problem.write_bytes(pickle.dumps(plan.problem))

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 
+from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from harness.dumps import mosaic
@@ -20,9 +21,7 @@ def fingerprint(module_text: str) -> str:
     Kernel bodies are bytecode inside the module that carries locations of its own: they are
     replaced by the hash of their text.
     """
-    with ir.Context() as context:
-        # Only walked and printed: no dialect has to be known.
-        context.allow_unregistered_dialects = True
+    with mlir.make_ir_context():
         module = ir.Module.parse(module_text)
         _strip(module.operation)
         text = module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True)

@@ -25,12 +25,9 @@ class Request:
     arguments: msgspec.Raw
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What came of it: a value (JSON of the task's own reply) or a failure."""
-
-    value: msgspec.Raw | None = None
-    failure: Failure | None = None
+# The first byte of an answer: what follows is the JSON of the task's own reply, or of a Failure.
+VALUE = b"="
+FAILURE = b"!"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +96,13 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
-    """Compile `artifact` for the topology, write the HLO text to every path of `hlo_texts`."""
+    """Compile `artifact` for the topology, write the HLO text to `hlo_texts` and the kernels' Mosaic."""
 
     artifact: str
     problem: str
     topology: str
     hlo_texts: tuple[str, ...]
+    mosaic_directory: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

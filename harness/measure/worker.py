@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import RatchetError
-from harness.measure.messages import Rejected, Reply, Request
+from harness.measure.messages import FAILURE, VALUE, Rejected, Request
 from harness.records import Failure, Stage
 
 HEADER = struct.Struct("!Q")
@@ -41,8 +41,7 @@ def main() -> None:
     except ImportError as error:
         tasks = error
     while (data := receive(channel)) is not None:
-        reply = _answer(tasks, msgspec.json.decode(data, type=Request))
-        body = msgspec.json.encode(reply)
+        body = _answer(tasks, msgspec.json.decode(data, type=Request))
         channel.sendall(HEADER.pack(len(body)) + body)
 
 
@@ -63,18 +62,18 @@ def receive(channel: socket.socket) -> bytes | None:
     return bytes(parts)
 
 
-def _answer(tasks: Tasks | BaseException, request: Request) -> Reply:
-    """The reply to one request. The one place in the project where any exception at all becomes a value."""
+def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
+    """The answer to one request. The one place in the project where any exception at all becomes a value."""
     try:
         if isinstance(tasks, BaseException):
             raise tasks
         request_type, function = tasks[request.task]
         value = function(msgspec.json.decode(request.arguments, type=request_type))
-        return Reply(value=msgspec.Raw(msgspec.json.encode(value)))
+        return VALUE + msgspec.json.encode(value)
     except Rejected as rejected:
-        return Reply(failure=rejected.failure)
+        return FAILURE + msgspec.json.encode(rejected.failure)
     except BaseException as error:  # noqa: BLE001  # the child-process border
-        return Reply(failure=_failure(error, request.stage))
+        return FAILURE + msgspec.json.encode(_failure(error, request.stage))
 
 
 def _failure(error: BaseException, stage: Stage) -> Failure:

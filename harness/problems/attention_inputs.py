@@ -39,8 +39,8 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
     normal: all N(0, 1). logits-x10, logits-x50: queries that much larger, so that few keys
     share the weight and online softmax must rescale. needles: every query is drawn to one
     key next to a block border. equal-keys: every weight is the same. far-values: values
-    N(c, 1), c near 100 by column. composite: all of these in one, by row, key range and column. Independent
-    in every head. Raises ValueError for any other name.
+    N(c, 1) with c near 100, another in every column. composite: all of these in one, by row,
+    key range and column. Independent in every head. Raises ValueError for any other name.
     """
     if family not in (*FAMILIES, "composite"):
         raise ValueError(f"expected an input family of {(*FAMILIES, 'composite')}, got {family!r}")
@@ -71,9 +71,7 @@ def needles(kv_sequence: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate(([0, kv_sequence - 1], borders - 1, borders)))
 
 
-def _compose(
-    shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]
-) -> None:
+def _compose(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
     middle = shape.kv_sequence // 2
     k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
     far = slice(shape.head_dim - shape.head_dim // 8, None)

@@ -1,7 +1,9 @@
 """The parts of a report, each a list of lines; every number with its unit and where it comes from."""
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
+from rich.cells import cell_len
 from tabulate import tabulate
 
 from harness.hardware import chip
@@ -55,7 +57,7 @@ def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
     return wrap(why, width, "traffic unknown: ")
 
 
-def roofline(evidence: Evidence, report: Report) -> list[str]:
+def roofline(evidence: Evidence, report: Report, width: int) -> list[str]:
     """The published block, in full."""
     actual = "unknown" if report.intensity is None else f"{report.intensity:.1f} FLOPs/byte"
     lines = [
@@ -80,8 +82,9 @@ def roofline(evidence: Evidence, report: Report) -> list[str]:
         f"    Gap          {_gap(report)}",
         _field("Bandwidth:", _bandwidth(report)),
         _field("Utilisation:", _utilisation(report)),
+        *_hlo_stats(evidence),
     ]
-    return lines + _hlo_stats(evidence)
+    return [part for line in lines for part in _broken(line, width)]
 
 
 def glance(report: Report, width: int) -> list[str]:
@@ -116,6 +119,7 @@ def counters(report: Report, champion: Report | None, width: int, *, full: bool)
         body.append([line.level, line.name, count(line.count), *beside, line.expected])
     align = ["left", "left", "right", *(["right"] if old else []), "left"]
     table = tabulate(body, headers=headers, tablefmt="simple", colalign=align, disable_numparse=True).splitlines()
+    table = [cut(text, width) for text in table]
     blanks = " " * len(table[1])
     out, said = table[:2], ""
     for line, text in zip(lines, table[2:], strict=True):
@@ -124,9 +128,9 @@ def counters(report: Report, champion: Report | None, width: int, *, full: bool)
         if not line.remark or line.remark == said:
             out.append(text)
         elif room >= 30:
-            out += wrap(line.remark, width, f"{text.ljust(len(blanks))}  ", f"{blanks}  ")
+            out += wrap(clean(line.remark), width, f"{text.ljust(len(blanks))}  ", f"{blanks}  ")
         else:
-            out += [text, *wrap(line.remark, width, "    ")]
+            out += [text, *wrap(clean(line.remark), width, "    ")]
         said = line.remark
     return out
 
@@ -293,6 +297,14 @@ def _table(body: Sequence[Sequence[str]], headers: Sequence[str], align: str, wi
     return [cut(f"  {line}", width) for line in text.splitlines()]
 
 
+def _broken(line: str, width: int) -> list[str]:
+    """`line` as it is if it fits, else broken with its own indentation and the values' column kept."""
+    if cell_len(line) <= width:
+        return [line]
+    lead = line[: len(line) - len(line.lstrip())] or line[:_FIELD]
+    return wrap(line[len(lead) :], width, lead)
+
+
 def _field(name: str, value: str) -> str:
     return f"{name:<{_FIELD}}{value}"
 
@@ -342,12 +354,15 @@ def _hlo_stats(evidence: Evidence) -> list[str]:
     hlo = evidence.hlo
     if hlo is None:
         return [_field("HLO stats:", "unknown")]
-    inside = (
-        f" (inside the kernel {evidence.mosaic.matmul} matmul, {evidence.mosaic.exp} exp)" if evidence.mosaic else ""
-    )
-    where = f"full HLO: {evidence.dump_directory}/kernel.hlo.txt" if evidence.dump_directory else "no dump was kept"
     counts = f"{hlo.dot} dot ops, {hlo.exponential} exp ops, {hlo.reduce} reduce ops, {hlo.copy} copy ops"
-    return [_field("HLO stats:", f"{counts}{inside}"), f"    {hlo.text_lines} lines; {where}"]
+    lines = [_field("HLO stats:", f"{counts}, {hlo.text_lines} lines")]
+    if evidence.mosaic:
+        inside = f"{evidence.mosaic.matmul} matmul, {evidence.mosaic.exp} exp, {evidence.mosaic.reduction} reductions"
+        lines.append(f"    inside the kernel: {inside} (Mosaic)")
+    # The HLO text lies beside the folder with the compiler's dumps.
+    dumps = evidence.dump_directory
+    where = (PurePosixPath(dumps).parent / "kernel.hlo.txt").as_posix() if dumps else "not kept"
+    return [*lines, f"    full HLO: {where}"]
 
 
 def _shape(shape: Sequence[int]) -> str:

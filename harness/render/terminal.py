@@ -49,7 +49,7 @@ def report_text(
     """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints.
 
     `full` prints all there is. Lines fit `width` columns (the terminal's by default), but for
-    the RESULT line, whose form is fixed.
+    the RESULT and REGIME lines, whose form is fixed.
     """
     width = terminal_width() if width is None else width
     word, style = _WORDS[attempt.verdict.outcome]
@@ -152,7 +152,7 @@ def _findings(
     found: list[Sequence[str]] = []
     if evidence.failure is None or report.seconds is not None:
         found.append([*sections.result(report), *sections.unknowns(evidence, report, width)])
-        found.append(sections.roofline(evidence, report) if full else sections.glance(report, width))
+        found.append(sections.roofline(evidence, report, width) if full else sections.glance(report, width))
     machine = [
         *sections.measured(evidence, report, width),
         *sections.cycles(evidence.simulation, width),

@@ -1,4 +1,4 @@
-"""What the simulator believes about each chip beyond its published peaks, one record per chip, each constant with its source."""
+"""What the simulator believes about each chip: one record of constants per chip, each with meaning, unit and source."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ class Machine:
 
     clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
     hbm_bytes_per_cycle: bandwidth of HBM seen by one core, reads and writes together. Source: hardware.py.
+    granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
     dma_latency_cycles: from issuing an HBM transfer to its flag, beyond its bytes. UNCALIBRATED.
     local_bytes_per_cycle, local_dma_latency_cycles: the same inside the chip (VMEM, SMEM). UNCALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of one. Source: hardware.py.
@@ -34,6 +35,7 @@ class Machine:
     chip: str
     clock_hz: float
     hbm_bytes_per_cycle: float
+    granule_bytes: int
     dma_latency_cycles: int
     local_bytes_per_cycle: float
     local_dma_latency_cycles: int
@@ -55,6 +57,7 @@ class Machine:
 class _Units:
     """Unit timings as the compiler's schedule shows them, in cycles: see Machine."""
 
+    granule: int
     matmul_results: int
     push: int
     push_transposed: int
@@ -66,19 +69,54 @@ class _Units:
 
 _UNITS = {
     "v4": _Units(
-        matmul_results=2, push=4, push_transposed=8, matmul_latency=83, xlu=8, xlu_latency=79, eup_latency=7
+        granule=512,
+        matmul_results=2,
+        push=4,
+        push_transposed=8,
+        matmul_latency=83,
+        xlu=8,
+        xlu_latency=79,
+        eup_latency=7,
     ),
     "v5e": _Units(
-        matmul_results=2, push=4, push_transposed=8, matmul_latency=125, xlu=8, xlu_latency=91, eup_latency=6
+        granule=32,
+        matmul_results=2,
+        push=4,
+        push_transposed=8,
+        matmul_latency=125,
+        xlu=8,
+        xlu_latency=91,
+        eup_latency=6,
     ),
     "v5p": _Units(
-        matmul_results=2, push=4, push_transposed=8, matmul_latency=125, xlu=8, xlu_latency=91, eup_latency=8
+        granule=32,
+        matmul_results=2,
+        push=4,
+        push_transposed=8,
+        matmul_latency=125,
+        xlu=8,
+        xlu_latency=91,
+        eup_latency=8,
     ),
     "v6e": _Units(
-        matmul_results=4, push=4, push_transposed=8, matmul_latency=192, xlu=4, xlu_latency=137, eup_latency=13
+        granule=32,
+        matmul_results=4,
+        push=4,
+        push_transposed=8,
+        matmul_latency=192,
+        xlu=4,
+        xlu_latency=137,
+        eup_latency=13,
     ),
     "v7x": _Units(
-        matmul_results=4, push=4, push_transposed=8, matmul_latency=166, xlu=4, xlu_latency=141, eup_latency=10
+        granule=32,
+        matmul_results=4,
+        push=4,
+        push_transposed=8,
+        matmul_latency=166,
+        xlu=4,
+        xlu_latency=141,
+        eup_latency=10,
     ),
 }
 
@@ -104,6 +142,7 @@ def machine_of(chip: Chip) -> Machine:
         chip=chip.name,
         clock_hz=chip.clock_hz,
         hbm_bytes_per_cycle=chip.hbm_bytes_per_second / chip.cores / chip.clock_hz,
+        granule_bytes=units.granule,
         dma_latency_cycles=round(_DMA_LATENCY_SECONDS * chip.clock_hz),
         local_bytes_per_cycle=_LOCAL_BYTES_PER_CYCLE,
         local_dma_latency_cycles=round(_LOCAL_LATENCY_SECONDS * chip.clock_hz),

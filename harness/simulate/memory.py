@@ -4,10 +4,9 @@ from heapq import heappop, heappush
 from math import ceil
 
 from harness.simulate.machine import Machine
-from harness.simulate.values import Unknown, Unknowable, decided
+from harness.simulate.values import Unknowable, Unknown, decided
 
-# Both compilers count the size of a transfer in granules of this many bytes, on every chip seen.
-GRANULE_BYTES = 32
+_WORD_BYTES = 4
 
 
 class Memory:
@@ -61,6 +60,20 @@ class Memory:
         address = decided(flag, "a sync flag")
         self.flags[address] = self.flags.get(address, 0) + decided(amount, "a sync flag's value")
 
+    def check(self, failed: "bool | Unknown", where: str) -> None:
+        """Notes a bounds check of the compiler that fails, or that cannot be evaluated; the chip would halt."""
+        if isinstance(failed, Unknown):
+            self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")
+        elif failed:
+            self.remark(f"a bounds check fails: {where}")
+
+    def overwrite(self, address: "int | Unknown", size: "int | Unknown") -> None:
+        """Makes the scalar memory that a transfer fills unknown: what it brings is not in the schedule."""
+        first = decided(address, "the destination in scalar memory of a transfer")
+        words = decided(size, "the size of a transfer to scalar memory") * self.machine.granule_bytes // _WORD_BYTES
+        filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
+        self.words.update(dict.fromkeys(range(first, first + words), filled))
+
     def start(self, kind: str, size: "int | Unknown", flag: "int | Unknown", clock: int) -> None:
         """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived.
 
@@ -72,7 +85,7 @@ class Memory:
         target = decided(flag, f"the sync flag of a {kind}")
         if granules < 0:
             raise Unknowable(f"a {kind} has the impossible size of {granules} granules")
-        amount = granules * GRANULE_BYTES
+        amount = granules * self.machine.granule_bytes
         source, _, destination = kind.removeprefix("dma.").partition("_to_")
         self.transfers += 1
         machine = self.machine
@@ -88,7 +101,7 @@ class Memory:
         heappush(self.arrivals.setdefault(target, []), (ceil(arrival), granules))
 
     def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int) -> int:
-        """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way will raise it so far."""
+        """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there."""
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
         value = self.flags.get(address, 0)

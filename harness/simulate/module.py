@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.dumps.llo import ModuleDump, Schedule, Utilisation, read_module
+from harness.dumps.llo import ModuleDump, Schedule, read_module
 from harness.hardware import Chip
 from harness.records import OpTime, Simulation, Unit
 from harness.simulate.machine import Machine, machine_of
@@ -52,7 +52,8 @@ def run(dump_directory: Path, chip: Chip, *, deadline_seconds: float = 60.0) -> 
     dump = read_module(dump_directory)
     machine = machine_of(chip)
     deadline = time.monotonic() + deadline_seconds
-    runs = {schedule.name: run_op(schedule, machine, deadline) for schedule in dump.schedules if schedule.name in dump.calls}
+    called = [schedule for schedule in dump.schedules if schedule.name in dump.calls]
+    runs = {schedule.name: run_op(schedule, machine, deadline) for schedule in called}
     return _total(dump, machine, runs)
 
 
@@ -163,7 +164,19 @@ def _total(dump: ModuleDump, machine: Machine, runs: dict[str, OpRun]) -> Simula
         dma_transfers=int(total(lambda run: run.transfers)),
         unknown=tuple(dict.fromkeys([*reasons, *looped, *remarks])),
         mxu_flops=int(total(lambda run: run.mxu_flops)),
+        executed_steps=_steps(runs, calls) if known else None,
         executed_empty_bundles=int(total(_empty_executed)),
+    )
+
+
+def _steps(runs: dict[str, OpRun], calls: Counter[str]) -> int | None:
+    """Grid steps of all Pallas kernels together, from how often their grid loops' exit tests ran."""
+    kernels = [run for run in runs.values() if run.schedule.grid_exit is not None]
+    if not kernels:
+        return None
+    return sum(
+        calls[run.schedule.name] * (run.executions[run.schedule.grid_exit or 0] - run.schedule.pipeline_depth)
+        for run in kernels
     )
 
 

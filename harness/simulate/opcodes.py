@@ -8,22 +8,20 @@ from harness.simulate.scalar import is_known
 
 # Vector operations that are done in the cycle they issue in, by the first word of their opcode; seen in
 # schedules of libtpu 0.0.42 and 0.0.50, named after what they do.
-_VECTOR = frozenset(
-    """
+_VECTOR_WORDS = """
     vabs vadd vand vandn vbcast vcarry vceil vclamp vclz vcmask vcmp vcombine vcountsetbits vcvt vdwg vexp vexp2
     vfloor vimm vlaneseq vld vldmsk vlog vlog2 vmand vmax vmerge vmin vmneg vmor vmov vmpcnt vmul vmulu vmxor vneg
     vnor vnot vor vpack vperm vpop vpow vpow2 vprng vpush vrcp vrng vround vrot vrsqrt vsel vset vsetiar vsetrngseed
     vshll vshrl vshra vsin vcos vsqrt vst vstmsk vstv vsub vtanh vtrunc vunpack vweird vxor vxpose
     vmatmul vmatpush vmatpush1 vmatpush2 vmatpush3 vmatprep vtrace vsettm vsfence vsyncpa vsyncadd vsyncset vwait
     vdelay verf vfma vbitcast vselect vsign vsigmoid vscale vmsk vmask
-    """.split()
-)
-_OTHER = frozenset(
-    """
+"""
+_OTHER_WORDS = """
     sst sfence shalt.err compiler-scheduling-barrier inlined_call_operand.hbm inlined_call_operand.vmem
     inlined_call_operand.smem inlined_call dma.done.wait strace
-    """.split()
-)
+"""
+_VECTOR = frozenset(_VECTOR_WORDS.split())
+_OTHER = frozenset(_OTHER_WORDS.split())
 
 
 def not_understood(schedule: Schedule, executions: list[int]) -> list[str]:

@@ -15,7 +15,7 @@ from harness.simulate.machine import Machine
 from harness.simulate.memory import Memory
 from harness.simulate.pipes import Pipes, Use, Uses, uses_of
 from harness.simulate.scalar import Names, expression, write_of
-from harness.simulate.values import Unknown, Unknowable, decided, divided, larger, pick, smaller
+from harness.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, smaller
 
 # The four bundles after a branch are executed whatever it decides.
 _DELAY_SLOTS = 4
@@ -93,7 +93,9 @@ class _Writer:
 
     def function(self) -> str:
         starts = self._block_starts()
-        blocks = [self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=True)]
+        blocks = [
+            self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=True)
+        ]
         lines = [
             "def run(memory, pipes, tick, counts):",
             "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
@@ -212,7 +214,10 @@ class _Writer:
         condition = [f"if {self._condition(op)}:"] if op.predicate else []
         indent = "    " if condition else ""
         if op.opcode.startswith("dma.") and "_to_" in op.opcode and len(values) >= 4:
-            return [*condition, f"{indent}start({op.opcode!r}, {values[1]}, {values[3]}, clock)"]
+            lines = [f"start({op.opcode!r}, {values[1]}, {values[3]}, clock)"]
+            if op.opcode.endswith("_to_smem"):
+                lines.append(f"memory.overwrite({values[2]}, {values[1]})")
+            return [*condition, *(indent + line for line in lines)]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             return [
                 *condition,
@@ -267,8 +272,8 @@ class _Writer:
             method = "add_flag" if name == "vsyncadd" else "set_flag"
             return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
         if name == "shalt.err":
-            where = f"a bounds check fails: bundle {self.bundles[index].address:#x}"
-            return [f"if pick({condition}, True, False): memory.remark({where!r})"]
+            where = f"bundle {self.bundles[index].address:#x}"
+            return [f"memory.check({condition}, {where!r})"]
         if name.startswith("sdivrem"):
             values = [expression(operand, self.names) for operand in op.operands]
             self._note(values)
@@ -278,7 +283,13 @@ class _Writer:
                 f"divisions.append({values[0]} - divided({values[0]}, {values[1]}) * {values[1]})"
             ]
         if _is_branch(op):
+            if any(other in self.branches for other in range(index + 1, index + _DELAY_SLOTS + 1)):
+                return ["raise Unknowable('a branch stands in the delay slots of another')"]
             return [f"b{index} = {self._condition(op)}"]
+        if "sync" in name:
+            return [f"raise Unknowable({f'the unknown operation {name} changes a sync flag'!r})"]
+        if "smem" in op.arguments and not name.startswith(("inlined_call", "v")):
+            return [f"store(True, Unknown({f'the unknown operation {name}'!r}), 0)"]
         return []
 
     def _condition(self, op: Op) -> str:

@@ -45,7 +45,7 @@ class Unknown:
 def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":
     """`value` under the predicate, else `otherwise`: what a predicated instruction leaves in its register."""
     if predicate.__class__ is Unknown:
-        return predicate  # type: ignore[return-value]
+        return predicate
     return value if predicate else otherwise
 
 
@@ -58,12 +58,12 @@ def decided(value: "int | Unknown", what: str) -> int:
 
 def smaller(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """The minimum, unknown if either is."""
-    return pick(one < other, one, other)  # type: ignore[operator]
+    return pick(one < other, one, other)
 
 
 def larger(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """The maximum, unknown if either is."""
-    return pick(one > other, one, other)  # type: ignore[operator]
+    return pick(one > other, one, other)
 
 
 def divided(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":

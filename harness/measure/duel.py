@@ -1,0 +1,54 @@
+"""Champion and candidate timed in turn, in one process, as the two exported programs that their evidence was taken from."""
+
+import pickle
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.measure import environment
+from harness.measure.child import Children
+from harness.measure.gathering import measure_request
+from harness.measure.messages import MeasureReply
+from harness.problems import Problem
+from harness.records import Duel, Failure, Policy, Samples
+
+
+def run(
+    champion: Path, candidate: Path, problem: Problem, policy: Policy, *, on: str | None = None, deep: bool = False
+) -> tuple[Duel, Samples, Samples]:
+    """The paired seconds, then all samples of the champion and of the candidate.
+
+    `champion` and `candidate` are the work directories of their `gather`. Within each of
+    `policy.measured_pairs` rounds both get the same fresh inputs, in random order. The clock is
+    the device's where the profile shows every call, else the host's. `on` is `cpu` or the TPU.
+
+    Writes a profile beside `candidate`. Raises RatchetError `no-program` where a directory
+    holds none, `duel-failed` where the timing process fails or an output it timed is wrong.
+    """
+    platform = "cpu" if on == "cpu" else "tpu"
+    programs = (champion / f"candidate.{platform}", candidate / f"candidate.{platform}")
+    for path in programs:
+        if not path.is_file():
+            raise RatchetError("no-program", f"expected the exported program {path.name} in {path.parent}, found none")
+    # On a device every pair is wanted from the profile, not only the few calls that are looked at.
+    if platform == "tpu":
+        policy = replace(policy, profiled_calls=policy.measured_pairs)
+    with tempfile.TemporaryDirectory() as scratch, Children(policy.child_memory_bytes) as children:
+        pickled = Path(scratch) / "problem.pickle"
+        pickled.write_bytes(pickle.dumps(problem))
+        request = measure_request(programs, pickled, policy, candidate.parent, f"{candidate.name}-duel", deep=deep)
+        child = children.start("timer", "harness.measure.timing", Path(scratch), environment.measuring(platform))
+        children.ask(child, "duel", "latency", "measure", request, MeasureReply, policy.measure_seconds)
+        _, reply = children.wait()
+    if isinstance(reply, Failure):
+        raise RatchetError("duel-failed", f"timing champion and candidate failed: {reply.kind}: {reply.message}\n{reply.detail}")
+    if reply.check.failure is not None:
+        raise RatchetError("duel-failed", f"an output that was timed is wrong: {reply.check.failure.message}")
+    champions, candidates = reply.samples
+    on_device = bool(champions.device_seconds and candidates.device_seconds)
+    pick = (lambda samples: samples.device_seconds) if on_device else (lambda samples: samples.host_seconds)
+    duel = Duel(
+        champion_seconds=pick(champions), candidate_seconds=pick(candidates), clock="device" if on_device else "host"
+    )
+    return duel, champions, candidates

@@ -1,0 +1,306 @@
+"""The order of one candidate's stages: cheap before dear, independent ones side by side, all ended at the first failure."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from harness.hardware import Chip
+from harness.measure import environment as environments
+from harness.measure import latency
+from harness.measure.child import Child, Children, Job
+from harness.measure.messages import (
+    CheckReply,
+    CheckRequest,
+    CompileReply,
+    CompileRequest,
+    Done,
+    ExportRequest,
+    InterpretRequest,
+    MeasureReply,
+    MeasureRequest,
+    SimulateRequest,
+    TraceReply,
+    TraceRequest,
+)
+from harness.problems import Problem
+from harness.records import Evidence, Failure, Latency, Policy, Simulation, Source, Stage, StageTime, Trace
+
+Progress = Callable[[str, str, float], None]
+Simulate = Callable[..., Simulation]
+
+_ORDER: tuple[Stage, ...] = get_args(Stage)
+# The simulator keeps its own deadline; this is for starting its process and for the answer.
+_SIMULATE_GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be found out, and where its files go."""
+
+    contest: Path
+    problem: Problem
+    chip: Chip
+    policy: Policy
+    work: Path
+    simulate: Simulate
+    source: Source
+    deep: bool
+
+    @property
+    def scratch(self) -> Path:
+        """What only lives as long as the children."""
+        return self.work / "scratch"
+
+    @property
+    def dumps(self) -> Path:
+        """The compiler's schedules."""
+        return self.work / "dumps"
+
+    @property
+    def pickled_problem(self) -> Path:
+        """The problem, for the children."""
+        return self.scratch / "problem.pickle"
+
+    def artifact(self, platform: str) -> Path:
+        """The exported program for `tpu` or `cpu`: what is compiled, checked and timed."""
+        return self.work / f"candidate.{platform}"
+
+    def directory_of(self, child: str) -> Path:
+        """The working directory of a child."""
+        return self.scratch / child
+
+
+def seed() -> int:
+    """A seed that nobody can foresee: drawn after the candidate is traced."""
+    return secrets.randbits(31)
+
+
+class Gathering:
+    """What is under way for one candidate, and the evidence so far."""
+
+    def __init__(self, plan: Plan, children: Children, progress: Progress) -> None:
+        self._plan = plan
+        self._children = children
+        self._progress = progress
+        self._began = time.monotonic()
+        self._then: dict[Job, Callable[[Any], None]] = {}
+        self._open_stages: dict[str, tuple[int, float]] = {}
+        self._failures: list[Failure] = []
+        self._reduced: int | None = None
+        self._found = Evidence(
+            problem=plan.problem.statement(),
+            chip=plan.chip.name,
+            environment=environments.environment(),
+            warnings=environments.warnings_about(os.environ),
+        )
+
+    def run(self, after_trace: Callable[[Trace], None]) -> Evidence:
+        """Everything up to the first failure. What `after_trace` raises is passed on."""
+        plan = self._plan
+        candidate = self._start("candidate", environments.on_cpu())
+        # Importing JAX takes longer than tracing: the compiler's process warms up meanwhile.
+        compiler = self._start("compiler", environments.compiling(plan.chip))
+
+        def traced(reply: TraceReply) -> None:
+            self._add(trace=reply.trace, claims=reply.claims, warnings=(*self._found.warnings, *reply.warnings))
+            self._reduced = reply.reduced
+            after_trace(reply.trace)
+            self._compile(compiler)
+            self._check_correctness(candidate)
+
+        self._ask(
+            candidate, "trace", "contract", "trace",
+            TraceRequest(problem=str(plan.pickled_problem), artifact=str(plan.artifact("tpu"))),
+            TraceReply, plan.policy.trace_seconds, traced,
+        )  # fmt: skip
+        self._work_off()
+        if not self._failures and plan.source != "simulated":
+            self._measure()
+            self._work_off()
+        first = min(self._failures, key=lambda failure: _ORDER.index(failure.stage), default=None)
+        stages = tuple(sorted(self._found.stages, key=lambda stage: stage.start_seconds))
+        return replace(self._found, failure=first, stages=stages)
+
+    def _start(self, name: str, environment: Mapping[str, str]) -> Child:
+        modules = {
+            "candidate": "harness.measure.candidate",
+            "checker": "harness.measure.correctness",
+            "compiler": "harness.measure.compilation",
+            "simulator": "harness.measure.simulation",
+            "timer": "harness.measure.timing",
+        }
+        directory = self._plan.directory_of(name)
+        directory.mkdir(parents=True, exist_ok=True)
+        return self._children.start(name, modules[name], directory, environment)
+
+    def _compile(self, compiler: Child) -> None:
+        plan = self._plan
+        texts = (plan.work / "kernel.hlo.txt", plan.contest / "profile_data" / "kernel.hlo.txt")
+        texts[1].parent.mkdir(parents=True, exist_ok=True)
+
+        def compiled(reply: CompileReply) -> None:
+            dumps = plan.dumps
+            shown = dumps.relative_to(plan.contest) if dumps.is_relative_to(plan.contest) else dumps
+            self._add(hlo=reply.hlo, mosaic=reply.mosaic, dump_directory=shown.as_posix())
+            self._run_simulator()
+
+        self._ask(
+            compiler, "compile", "compile", "compile",
+            CompileRequest(
+                artifact=str(plan.artifact("tpu")), problem=str(plan.pickled_problem), topology=plan.chip.topology,
+                hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
+            ),
+            CompileReply, plan.policy.compile_seconds, compiled,
+        )  # fmt: skip
+
+    def _run_simulator(self) -> None:
+        plan = self._plan
+
+        def simulated(reply: Simulation) -> None:
+            self._add(simulation=reply)
+            if plan.source == "simulated":
+                self._add(latency=latency.simulated(reply))
+
+        self._ask(
+            self._start("simulator", environments.base()), "simulate", "latency", "simulate",
+            SimulateRequest(
+                module=plan.simulate.__module__, function=plan.simulate.__qualname__, dump_directory=str(plan.dumps),
+                chip=plan.chip, deadline_seconds=plan.policy.simulate_seconds,
+            ),
+            Simulation, plan.policy.simulate_seconds + _SIMULATE_GRACE_SECONDS, simulated,
+        )  # fmt: skip
+
+    def _check_correctness(self, candidate: Child) -> None:
+        """The CPU twin at the full shape; and each family of inputs in TPU interpret mode at the reduced shape."""
+        plan = self._plan
+        limit = plan.policy.correctness_seconds
+        checker = self._start("checker", environments.on_cpu())
+
+        def exported(reply: Done) -> None:
+            for family in plan.problem.families(full=True):
+                self._check(checker, "correctness", family, seed(), None, artifact=reply.path)
+
+        def interpreted(family: str, drawn: int) -> Callable[[Done], None]:
+            return lambda reply: self._check(checker, "interpret", family, drawn, self._reduced, outputs=reply.path)
+
+        self._ask(
+            candidate, "correctness", "correctness", "export_cpu", ExportRequest(artifact=str(plan.artifact("cpu"))),
+            Done, limit, exported,
+        )  # fmt: skip
+        reduced = self._reduced is not None
+        for family in plan.problem.families(full=not reduced):
+            drawn = seed()
+            request = InterpretRequest(family=family, seed=drawn, outputs=str(plan.scratch / "outputs" / family))
+            self._ask(
+                candidate, "interpret", "correctness", "interpret", request, Done, limit, interpreted(family, drawn)
+            )
+
+    def _check(
+        self, checker: Child, label: str, family: str, drawn: int, reduced: int | None, artifact: str = "", outputs: str = ""
+    ) -> None:
+        request = CheckRequest(
+            problem=str(self._plan.pickled_problem), reduced=reduced, family=family, seed=drawn, artifact=artifact,
+            outputs=outputs,
+        )  # fmt: skip
+        limit = self._plan.policy.correctness_seconds
+        self._ask(checker, label, "correctness", "check", request, CheckReply, limit, self._checked)
+
+    def _checked(self, reply: CheckReply) -> None:
+        self._add(checks=(*self._found.checks, reply.check))
+        if reply.failure is not None:
+            self._failures.append(reply.failure)
+
+    def _measure(self) -> None:
+        plan = self._plan
+        device = "cpu" if plan.source == "measured cpu" else "tpu"
+
+        def measured(reply: MeasureReply) -> None:
+            self._add(samples=reply.samples[0])
+            assert plan.source != "simulated"
+            self._add(latency=latency.measured(reply.samples[0], plan.source))
+            self._checked(reply.check)
+
+        self._ask(
+            self._start("timer", environments.measuring(device)), "measure", "latency", "measure",
+            measure_request(
+                (plan.artifact(device),), plan.pickled_problem, plan.policy, plan.contest / "profile_data",
+                plan.work.name, deep=plan.deep,
+            ),
+            MeasureReply, plan.policy.measure_seconds, measured,
+        )  # fmt: skip
+
+    def _add(self, **fields: Any) -> None:
+        self._found = replace(self._found, **fields)
+
+    def _ask(
+        self,
+        child: Child,
+        label: str,
+        stage: Stage,
+        task: str,
+        arguments: object,
+        reply_type: type,
+        limit: float,
+        then: Callable[[Any], None],
+    ) -> None:
+        running, start = self._open_stages.get(label, (0, time.monotonic()))
+        self._open_stages[label] = (running + 1, start)
+        if not running:
+            self._progress(label, "start", 0.0)
+        self._then[self._children.ask(child, label, stage, task, arguments, reply_type, limit)] = then
+
+    def _work_off(self) -> None:
+        """Hears every answer and does what follows from it, until all are heard or something has failed."""
+        while self._then and not self._failures:
+            for job, reply in (self._children.wait(), *self._children.done_meanwhile()):
+                then = self._then.pop(job)
+                if not isinstance(reply, Failure):
+                    then(reply)
+                elif job.task == "simulate":
+                    # The simulator's trouble is not the candidate's: its latency is unknown, and says why.
+                    self._unknown_latency(reply)
+                else:
+                    self._failures.append(reply)
+                self._close(job.label)
+
+    def _unknown_latency(self, failure: Failure) -> None:
+        reason = f"the simulator gave no result: {failure.kind}: {failure.message}"
+        self._add(warnings=(*self._found.warnings, reason))
+        if self._plan.source == "simulated":
+            unknown = Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=(reason,))
+            self._add(latency=unknown)
+
+    def _close(self, label: str) -> None:
+        """One job of a stage is done; with the last one the stage is, unless its answer asked for more."""
+        running, start = self._open_stages[label]
+        self._open_stages[label] = (running - 1, start)
+        if running > 1 and not self._failures:
+            return
+        del self._open_stages[label]
+        seconds = time.monotonic() - start
+        state = self._failures[-1].kind if self._failures else "done"
+        self._progress(label, state, seconds)
+        done = StageTime(stage=label, start_seconds=start - self._began, seconds=seconds)
+        self._add(stages=(*self._found.stages, done))
+
+
+def measure_request(
+    artifacts: tuple[Path, ...], pickled_problem: Path, policy: Policy, profiles: Path, session: str, *, deep: bool
+) -> MeasureRequest:
+    """What to time as the policy says, profiled as a session of its own under `profiles`."""
+    profiles.mkdir(parents=True, exist_ok=True)
+    return MeasureRequest(
+        artifacts=tuple(map(str, artifacts)),
+        problem=str(pickled_problem),
+        seed=seed(),
+        warmup_calls=policy.warmup_calls,
+        profiled_calls=policy.profiled_calls,
+        rounds=policy.measured_pairs,
+        deep=deep,
+        profile_directory=str(profiles),
+        session=f"{session}-{secrets.token_hex(4)}",
+    )

@@ -1,0 +1,83 @@
+"""`python -m harness.simulate DUMP_DIRECTORY --chip v6e [--json]`: any directory of compiler dumps, simulated."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from harness import units
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.records import Simulation
+from harness.simulate import run
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the simulation to stdout and returns the exit code: 0 with a latency, 1 without, else a known error's."""
+    parser = argparse.ArgumentParser(prog="python -m harness.simulate", description=__doc__)
+    parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
+    parser.add_argument("--chip", required=True, help="the chip they were compiled for, such as v6e")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        simulation = run(options.directory, chip(options.chip))
+    except RatchetError as error:
+        print(f"{error.kind}: {error}", file=sys.stderr)
+        return error.exit_code
+    print(as_json(simulation) if options.json else as_text(simulation))
+    return 0 if simulation.seconds is not None else 1
+
+
+def as_json(simulation: Simulation) -> str:
+    """The simulation as JSON: `as_profiled_seconds` sums the HLO ops, without launch and top-level program."""
+    profiled = sum(op.seconds for op in simulation.ops) if simulation.seconds is not None else None
+    return json.dumps(
+        {
+            "chip": simulation.chip,
+            "total_seconds": simulation.seconds,
+            "as_profiled_seconds": profiled,
+            "plus_minus_seconds": simulation.plus_minus_seconds,
+            "ops": [{"name": op.name, "cycles": op.cycles, "seconds": op.seconds} for op in simulation.ops],
+            "cycles": {
+                "bundles": simulation.bundle_cycles,
+                "dma_wait": simulation.dma_wait_cycles,
+                "unit_stall": simulation.unit_stall_cycles,
+                "launch": simulation.launch_cycles,
+                "total": simulation.cycles,
+            },
+            "hbm_read_bytes": simulation.hbm_read_bytes,
+            "hbm_written_bytes": simulation.hbm_written_bytes,
+            "dma_transfers": simulation.dma_transfers,
+            "unknown": list(simulation.unknown),
+        },
+        indent=2,
+    )
+
+
+def as_text(simulation: Simulation) -> str:
+    """The simulation for a person: the time, where it goes, each unit's use, and what was not understood."""
+    lines = []
+    if simulation.seconds is None or simulation.cycles is None or simulation.plus_minus_seconds is None:
+        lines.append(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}")
+    else:
+        plus_minus = units.seconds(simulation.plus_minus_seconds)
+        lines.append(f"{units.seconds(simulation.seconds)} +/- {plus_minus} [simulated {simulation.chip}]")
+        for name, cycles in (
+            ("bundles", simulation.bundle_cycles),
+            ("waiting for DMA", simulation.dma_wait_cycles),
+            ("waiting for units", simulation.unit_stall_cycles),
+            ("launch", simulation.launch_cycles),
+        ):
+            lines.append(f"  {name:18} {cycles:14.0f} cycles {units.percent(cycles / simulation.cycles):>7}")
+        for unit in simulation.units:
+            busy = unit.busy_cycles / simulation.cycles if unit.busy_cycles is not None else None
+            used = unit.executed_slots / unit.offered_slots
+            remark = f", busy {units.percent(busy)}" if busy is not None else ""
+            lines.append(f"  {unit.name:18} {units.percent(used):>7} of its slots{remark}")
+        lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
+    lines += [f"  not understood: {text}" for text in simulation.unknown]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,420 @@
+"""The judge of an answer: attention's definition, its inputs, and a tolerance that passes honest kernels, not bugs."""
+
+import math
+import tracemalloc
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from online_softmax import BUGS, CAUSAL_BUGS, HONEST, attention
+
+from harness.errors import UsageError
+from harness.problems import Attention, Problem, check
+from harness.problems.numerics import Errors, errors
+
+CONTEST = Attention(sequence=16384, head_dim=128)
+SMALL = Attention(sequence=512, head_dim=128)
+CAUSAL = Attention(sequence=512, head_dim=128, causal=True)
+FLOAT32 = Attention(sequence=512, head_dim=128, dtype="float32")
+GROUPED = Attention(batch=2, heads=6, kv_heads=2, sequence=96, kv_sequence=160, head_dim=64, causal=True)
+
+
+# --- What is computed --------------------------------------------------------------------------
+
+
+def test_the_contest_is_stated_in_full() -> None:
+    statement = CONTEST.statement()
+    assert statement.title == "attention forward, 1 head, sequence 16384, head_dim 128, bfloat16"
+    assert [(a.name, a.shape, a.dtype) for a in statement.inputs] == [(n, (16384, 128), "bfloat16") for n in "qkv"]
+    assert [a.shape for a in statement.outputs] == [(16384, 128)]
+    assert dict(statement.parameters)["scale"] == 1 / math.sqrt(128)
+
+
+def test_a_grouped_problem_is_stated_in_full() -> None:
+    statement = GROUPED.statement()
+    assert statement.title == (
+        "attention forward, batch 2, 6 heads over 2 key/value heads, sequence 96 x 160, head_dim 64, bfloat16, causal"
+    )
+    assert [a.shape for a in statement.inputs] == [(2, 6, 96, 64), (2, 2, 160, 64), (2, 2, 160, 64)]
+
+
+@pytest.mark.parametrize(
+    ("problem", "query", "key"),
+    [
+        (Attention(sequence=8, head_dim=4), (8, 4), (8, 4)),
+        (Attention(heads=2, sequence=8, head_dim=4), (2, 8, 4), (2, 8, 4)),
+        (Attention(heads=2, kv_heads=1, sequence=8, head_dim=4), (2, 8, 4), (1, 8, 4)),
+        (Attention(batch=3, sequence=8, head_dim=4), (3, 1, 8, 4), (3, 1, 8, 4)),
+    ],
+)
+def test_axes_of_size_one_are_absent(problem: Attention, query: tuple[int, ...], key: tuple[int, ...]) -> None:
+    arrays = problem.make_inputs("normal", 0)
+    assert [a.shape for a in arrays] == [query, key, key]
+    assert {a.dtype for a in arrays} == {np.dtype(ml_dtypes.bfloat16)}
+    assert problem.statement().outputs[0].shape == query
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"heads": 6, "kv_heads": 4}, "kv_heads to divide heads"),
+        ({"sequence": 0}, "sequence to be a positive integer, got 0"),
+        ({"batch": True}, "batch to be a positive integer, got True"),
+        ({"head_dim": 64.0}, "head_dim to be a positive integer, got 64.0"),
+        ({"dtype": "int8"}, "expected dtype bfloat16 or float32, got 'int8'"),
+        ({"causal": True, "kv_sequence": 64}, "kv_sequence >= sequence"),
+        ({"scale": 0.0}, "positive finite scale, got 0.0"),
+        ({"scale": math.nan}, "positive finite scale"),
+    ],
+)
+def test_what_does_not_exist_is_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        Attention(**{"sequence": 128, "head_dim": 64} | fields)
+    assert caught.value.kind == "bad-problem"
+
+
+def test_defaults_are_filled_in_so_that_equal_problems_are_equal() -> None:
+    assert Attention(sequence=256, head_dim=64) == Attention(
+        sequence=256, head_dim=64, heads=1, kv_heads=1, kv_sequence=256, scale=0.125
+    )
+
+
+def test_useful_work_of_the_contest_is_the_published_one() -> None:
+    work = CONTEST.work()
+    assert (work.matmul_flops, work.vector_flops) == (4 * 16384**2 * 128, 5 * 16384**2)
+    assert round(work.flops / 1e9, 1) == 138.8
+    assert work.minimum_hbm_bytes == 4 * 16384 * 128 * 2
+
+
+def test_masked_pairs_are_not_useful_work() -> None:
+    causal = replace(CONTEST, causal=True)
+    assert causal.work().matmul_flops == 4 * 128 * (16384 * 16385 // 2)
+    # Row i of 96 sees i + 1 + 64 of 160 keys.
+    assert GROUPED.pairs == sum(i + 65 for i in range(96))
+    assert GROUPED.work().vector_flops == 5 * GROUPED.pairs * 12
+    assert GROUPED.work().minimum_hbm_bytes == (2 * 2 * 6 * 96 * 64 + 2 * 2 * 2 * 160 * 64) * 2
+
+
+def test_reduced_problems_grow_up_to_the_full_one() -> None:
+    assert [p.sequence for p in CONTEST.reduced()] == [256, 512, 1024, 2048, 4096, 8192]
+    assert list(Attention(sequence=256, head_dim=64).reduced()) == []
+    full = Attention(batch=8, heads=32, kv_heads=8, sequence=1000, kv_sequence=3000, head_dim=64, causal=True)
+    reduced = list(full.reduced())
+    assert [(p.sequence, p.kv_sequence) for p in reduced] == [(256, 256), (512, 512), (1000, 1024), (1000, 2048)]
+    assert {(p.batch, p.heads, p.kv_heads, p.head_dim, p.causal) for p in reduced} == {(2, 8, 2, 64, True)}
+
+
+# --- Inputs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [*SMALL.families(full=False), *SMALL.families(full=True)])
+def test_inputs_follow_the_seed(family: str) -> None:
+    first, again, other = (GROUPED.make_inputs(family, seed) for seed in (7, 7, 8))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    assert all(np.isfinite(a.astype(np.float32)).all() for a in first)
+    q, k, v = first
+    # No head can stand in for another.
+    assert not np.array_equal(q[0, 0], q[0, 1])
+    assert not np.array_equal(k[0, 0], k[0, 1])
+    assert not np.array_equal(v[0, 0], v[1, 0])
+
+
+def test_an_unknown_family_is_refused() -> None:
+    with pytest.raises(ValueError, match="'odd'"):
+        SMALL.make_inputs("odd", 0)
+
+
+@pytest.mark.parametrize("problem", [SMALL, CAUSAL])
+def test_every_needle_has_a_query_that_sees_nothing_else(problem: Attention) -> None:
+    q, k, _ = (array.astype(np.float64) for array in problem.make_inputs("needles", 3))
+    scores = q @ k.T * problem.scale
+    if problem.causal:
+        scores[np.triu_indices(512, 1)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    assert weights.max(axis=1).min() > 0.99
+    assert set(weights.argmax(axis=1)) == {0, 127, 128, 255, 256, 383, 384, 511}
+
+
+def test_equal_keys_average_the_values() -> None:
+    q, k, v = inputs = SMALL.make_inputs("equal-keys", 1)
+    expected = np.tile(v.astype(np.float64).mean(axis=0), (512, 1))
+    np.testing.assert_allclose(SMALL.reference(inputs, np.arange(512)), expected, atol=1e-12)
+
+
+def test_rows_are_all_compared_where_that_is_cheap() -> None:
+    assert np.array_equal(SMALL.sample_rows(1), np.arange(512))
+    assert np.array_equal(Attention(sequence=2048, head_dim=64).sample_rows(0), np.arange(2048))
+
+
+def test_sampled_rows_see_every_block_of_the_contest() -> None:
+    rows = CONTEST.sample_rows(5)
+    assert 256 <= len(rows) <= 400
+    assert np.array_equal(rows, np.unique(rows))
+    assert set(range(0, 16384, 128)) | set(range(127, 16384, 128)) <= set(rows.tolist())
+    assert not np.array_equal(rows, CONTEST.sample_rows(6))
+
+
+def test_sampled_rows_see_every_head() -> None:
+    problem = Attention(batch=4, heads=16, kv_heads=4, sequence=4096, head_dim=128)
+    head, position = np.divmod(problem.sample_rows(0), 4096)
+    assert set(head) == set(range(64))
+    assert all({0, 4095} <= set(position[head == h]) for h in range(64))
+    # About the cost of one head, spread over all blocks.
+    assert len(head) < 2000
+    assert set(position // 128) == set(range(32))
+
+
+# --- Exact outputs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", GROUPED.families(full=False))
+def test_the_reference_is_the_textbook_formula(family: str) -> None:
+    inputs = GROUPED.make_inputs(family, 2)
+    q, k, v = (array.astype(np.float64) for array in inputs)
+    k, v = (np.repeat(array, 3, axis=1) for array in (k, v))
+    scores = np.einsum("bhqd,bhkd->bhqk", q, k) * GROUPED.scale
+    scores = np.where(np.tri(96, 160, 64, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    expected = np.einsum("bhqk,bhkd->bhqd", weights / weights.sum(axis=-1, keepdims=True), v).reshape(-1, 64)
+    rows = np.array([0, 5, 95, 96, 500, 1151])
+    np.testing.assert_allclose(GROUPED.reference(inputs, rows), expected[rows], rtol=1e-12, atol=1e-12)
+
+
+def test_the_reference_does_not_depend_on_which_rows_are_asked_for() -> None:
+    inputs = CONTEST.make_inputs("composite", 0)
+    rows = CONTEST.sample_rows(0)
+    some = rows[::37]
+    np.testing.assert_allclose(
+        CONTEST.reference(inputs, rows)[::37], CONTEST.reference(inputs, some), rtol=1e-12, atol=1e-13
+    )
+
+
+# --- The tolerance -----------------------------------------------------------------------------
+
+
+@cache
+def judged(problem: Attention, family: str) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64], Errors]:
+    """Inputs, compared rows and the errors of the honest computation (`got` is to be replaced)."""
+    inputs, rows = problem.make_inputs(family, 11), problem.sample_rows(11)
+    output = np.zeros(problem.statement().outputs[0].shape, inputs[0].dtype)
+    output.reshape(-1, problem.head_dim)[rows] = problem.honest(inputs, rows)
+    return inputs, rows, errors(problem, inputs, output, rows)
+
+
+def compared(problem: Attention, family: str, *, rows: slice = slice(None), **how: Any) -> Errors:
+    """The errors of the numpy kernel on one head."""
+    inputs, sampled, found = judged(problem, family)
+    # The numpy kernel is fast enough for all rows of a small problem, and for the sampled ones of a big one.
+    q = inputs[0][sampled]
+    got = attention(q, inputs[1], inputs[2], scale=problem.scale, causal=problem.causal, **how)
+    return replace(found, got=got.astype(np.float64))
+
+
+CASES = [
+    (problem, family)
+    for problem in (SMALL, CAUSAL, FLOAT32, Attention(sequence=256, head_dim=64))
+    for family in problem.families(full=False)
+] + [(CONTEST, "composite")]
+
+
+def case(value: Any) -> str:
+    return value.statement().title if isinstance(value, Attention) else str(value)
+
+
+@pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
+def test_the_rounding_model_bounds_the_honest_computation(problem: Attention, family: str) -> None:
+    _, _, found = judged(problem, family)
+    # Every rounding that the model counts is at most made once; 4 % is the noise of the estimate.
+    assert np.sqrt(np.mean(found.honest_scaled**2)) < 1.04
+    assert found.honest_scaled.max() < 7
+    assert found.passed
+
+
+@pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
+def test_honest_variations_pass_with_margin(problem: Attention, family: str) -> None:
+    for variation in HONEST:
+        for block in (128, 256, problem.kv_sequence):
+            found = compared(problem, family, block=block, variation=variation)
+            assert found.worst_ratio < 0.75, (variation, block)
+            assert found.rms_ratio < 0.75, (variation, block)
+
+
+def caught(problem: Attention, bug: str, block: int) -> dict[str, float]:
+    """By how much the judge refuses the bug, per family; infinite where the output is not finite."""
+    ratios = {}
+    for family in problem.families(full=problem is CONTEST):
+        found = compared(problem, family, block=block, bug=bug)
+        finite = np.isfinite(found.got).all()
+        ratios[family] = max(found.worst_ratio, found.rms_ratio) if finite else math.inf
+    return ratios
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught_at_a_reduced_shape(bug: str) -> None:
+    # Two and four blocks: what a reduced run has at least.
+    for block in (128, 256):
+        if bug in ("bfloat16 accumulator", "bfloat16 sum") and block == 256:
+            continue  # Between two blocks such a rounding costs no more than the output's own.
+        assert max(caught(SMALL, bug, block).values()) > 1.04, (bug, block)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught_at_the_full_shape(bug: str) -> None:
+    if bug in ("row block of its neighbour", "one block skipped in one row block", "last rows not written"):
+        pytest.skip("a bug of one row block: every row block of the full shape is tried below")
+    assert caught(CONTEST, bug, 1024)["composite"] > 1.04
+
+
+@pytest.mark.parametrize("bug", [*CAUSAL_BUGS, *BUGS])
+def test_a_planted_bug_is_caught_under_a_mask(bug: str) -> None:
+    assert max(caught(CAUSAL, bug, 128).values()) > 1.04
+
+
+def test_each_family_catches_what_it_is_there_for() -> None:
+    assert caught(SMALL, "no maximum subtracted", 128)["logits-x50"] == math.inf
+    assert caught(SMALL, "accumulator not rescaled", 128)["logits-x10"] > 1e4
+    assert caught(SMALL, "last block dropped", 128)["needles"] > 100
+    assert caught(SMALL, "first block only", 128)["equal-keys"] > 100
+    assert caught(SMALL, "bfloat16 accumulator", 128)["far-values"] > 1.04
+    # Exponentials without overflow need no maximum: that is no bug on tame inputs.
+    assert caught(SMALL, "no maximum subtracted", 128)["normal"] < 0.75
+
+
+def test_any_block_of_keys_left_out_is_caught_at_the_full_shape() -> None:
+    inputs, rows, found = judged(CONTEST, "composite")
+    q, k, v = (array.astype(np.float32) for array in inputs)
+    scores = q[rows] @ k.T * np.float32(CONTEST.scale)
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    outputs, total = p @ v, p.sum(axis=1, keepdims=True)
+    for start in range(0, 16384, 128):
+        block = slice(start, start + 128)
+        with np.errstate(all="ignore"):
+            got = (outputs - p[:, block] @ v[block]) / (total - p[:, block].sum(axis=1, keepdims=True))
+        # Rows whose one key is in the block would be 0/0: judge without them, the others must do.
+        got = np.where(np.isfinite(got), got, found.expected)
+        assert replace(found, got=got).worst_ratio > 5, start
+
+
+def test_any_block_of_queries_left_out_is_caught_at_the_full_shape() -> None:
+    _, rows, found = judged(CONTEST, "composite")
+    for start in range(0, 16384, 128):
+        got = np.where((rows // 128 * 128 == start)[:, None], 0, found.honest)
+        assert replace(found, got=got).worst_ratio > 5, start
+
+
+@pytest.mark.parametrize("family", Attention(sequence=256, head_dim=64).families(full=False))
+def test_another_heads_output_is_caught(family: str) -> None:
+    problem = Attention(batch=2, heads=4, kv_heads=2, sequence=256, head_dim=64)
+    inputs = problem.make_inputs(family, 4)
+    right = problem.honest(inputs, np.arange(2048)).reshape(2, 4, 256, 64).astype(ml_dtypes.bfloat16)
+    assert judge(problem, inputs, right, family).passed
+    for wrong in (right[::-1], right[:, [1, 0, 2, 3]], right[:, [2, 3, 0, 1]]):
+        assert not judge(problem, inputs, np.ascontiguousarray(wrong), family).passed
+
+
+def judge(problem: Attention, inputs: tuple[NDArray[Any], ...], output: NDArray[Any], family: str) -> Any:
+    found, failure = check(problem, inputs, output, family=family, mode="interpret", seed=0)
+    assert found.passed == (failure is None)
+    return found
+
+
+def test_one_wrong_element_of_a_thousand_rows_is_found_and_named() -> None:
+    problem = Attention(heads=2, sequence=512, head_dim=64)
+    inputs = problem.make_inputs("normal", 0)
+    output = problem.honest(inputs, np.arange(1024)).reshape(2, 512, 64).astype(ml_dtypes.bfloat16)
+    output[1, 300, 7] += 0.25
+    found, failure = check(problem, inputs, (output,), family="normal", mode="interpret", seed=3)
+    assert failure is not None
+    assert (failure.stage, failure.kind) == ("correctness", "wrong-result")
+    assert f"worst element o[1, 300, 7] is {float(output[1, 300, 7]):.6g}, expected" in failure.message
+    assert "times the tolerance" in failure.message
+    assert "(inputs: normal, seed 3)" in failure.message
+    assert failure.detail == "1 of 65536 compared elements are outside their tolerance"
+    assert (found.criterion, found.elements, found.shape) == ("worst element", 65536, (2, 512, 64))
+    assert found.error is not None
+    assert found.tolerance is not None
+    assert found.honest_error is not None
+    assert found.error == pytest.approx(0.25, rel=0.05)
+    assert found.honest_error < found.tolerance < found.error
+
+
+def test_many_small_errors_fail_by_their_root_mean_square() -> None:
+    inputs, rows, _ = judged(SMALL, "far-values")
+    output = attention(*inputs, scale=SMALL.scale, bug="bfloat16 accumulator")
+    found, failure = check(SMALL, inputs, output, family="far-values", mode="full", seed=0)
+    assert failure is not None
+    assert found.criterion == "root mean square"
+    assert found.error is not None
+    assert found.tolerance is not None
+    assert found.error > found.tolerance
+    assert "0 of 65536" in failure.detail
+
+
+# --- Malformed outputs -------------------------------------------------------------------------
+
+
+def refused(outputs: Any) -> tuple[str, str]:
+    """Kind and message of the failure that `outputs` of the small problem give."""
+    inputs = SMALL.make_inputs("normal", 0)
+    found, failure = check(SMALL, inputs, outputs, family="normal", mode="device", seed=0)
+    assert failure is not None
+    assert not found.passed
+    assert (found.error, found.honest_error, found.tolerance, found.elements) == (None, None, None, 0)
+    return failure.kind, failure.message
+
+
+def output(shape: tuple[int, ...] = (512, 128), dtype: Any = ml_dtypes.bfloat16) -> NDArray[Any]:
+    return np.zeros(shape, dtype)
+
+
+def test_structure_shape_and_dtype_come_before_any_number() -> None:
+    assert refused(()) == ("wrong-structure", "expected 1 output array, got 0 (inputs: normal)")
+    assert refused((output(), output()))[0] == "wrong-structure"
+    assert refused(([1.0, 2.0],)) == ("wrong-structure", "expected o to be an array, got list (inputs: normal)")
+    assert refused(output((128, 512))) == (
+        "wrong-shape",
+        "expected o of shape (512, 128), got (128, 512) (inputs: normal)",
+    )
+    assert refused(output(dtype=np.float32)) == (
+        "wrong-dtype",
+        "expected o of dtype bfloat16, got float32 (inputs: normal)",
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_single_non_finite_output_fails_even_where_nothing_is_compared(value: float) -> None:
+    array = output((16384, 128))
+    array[9001, 5] = value
+    array[9002, 5] = value
+    assert 9001 not in CONTEST.sample_rows(0)
+    found, failure = check(CONTEST, (), array, family="composite", mode="full", seed=0)
+    assert failure is not None
+    assert failure.kind == "non-finite"
+    assert failure.message.startswith(f"2 of 2097152 outputs are not finite, the first is o[9001, 5] = {value}")
+    assert found.error is None
+
+
+# --- Cost --------------------------------------------------------------------------------------
+
+
+def test_the_full_check_stays_under_a_gigabyte() -> None:
+    inputs = CONTEST.make_inputs("composite", 0)
+    tracemalloc.start()
+    try:
+        check(CONTEST, inputs, output((16384, 128)), family="composite", mode="full", seed=0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 500_000_000
+
+
+def test_attention_is_a_problem() -> None:
+    problem: Problem = SMALL
+    assert problem.families(full=True) == ("composite",)
+    assert len(problem.families(full=False)) == 6

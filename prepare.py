@@ -12,7 +12,7 @@ SEQUENCE = 16384
 HEAD_DIM = 128
 DTYPE = "bfloat16"
 CAUSAL = False
-SCALE = None  # None: 1 / sqrt(HEAD_DIM)
+SCALE = HEAD_DIM**-0.5  # of the softmax
 CHIP = "v5e"
 
 

@@ -10,6 +10,7 @@ from harness import contest as contests
 from harness import diff, git, git_write, ratchet
 from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.hardware import chip
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
@@ -84,8 +85,8 @@ def undo(contest: Contest) -> tuple[str, ...]:
         kernel = ledger.kernel(before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        report = reporting.report(before.evidence, contests.chip(before.evidence.chip))
-        taken_back = reporting.report(champion.evidence, contests.chip(champion.evidence.chip))
+        report = reporting.report(before.evidence, chip(before.evidence.chip))
+        taken_back = reporting.report(champion.evidence, chip(champion.evidence.chip))
         attempt = replace(
             before,
             number=ledger.next_number(),

@@ -108,6 +108,15 @@ def test_waits_for_busy_units() -> None:
     assert "busy units" not in text(evidence(2.0e-3, bq=1024, bkv=2048, simulation=replace(run, units=idle)))
 
 
+def test_the_same_change_is_suggested_once() -> None:
+    cycles = 3.0e-3 * 1.5e9
+    run = simulation(3.0e-3, unit_stall_cycles=0.45 * cycles)
+    idle = tuple(replace(unit, busy_cycles=0.13 * cycles) if unit.name == "MXU" else unit for unit in run.units)
+    said = text(evidence(3.0e-3, simulation=replace(run, units=idle)))
+    assert said.count("raise the key/value block") == 1
+    assert "grid steps of" in said
+
+
 def test_work_around_the_kernel() -> None:
     assert "copies" not in text(GOOD)
     given = evidence(0.80e-3, bq=2048, bkv=512)

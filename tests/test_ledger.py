@@ -385,7 +385,7 @@ def test_intent_to_add_of_the_kernel_becomes_the_accept(ledger: Ledger, contest:
     assert git(contest, "status", "--porcelain") == ""
 
 
-def test_hooks_of_the_user_do_not_run_but_signing_is_honoured(ledger: Ledger, contest: Path) -> None:
+def test_commit_hooks_do_not_run_and_a_reference_hook_may_refuse(ledger: Ledger, contest: Path) -> None:
     for name in ("pre-commit", "commit-msg", "prepare-commit-msg", "post-commit"):
         hook = contest / ".git" / "hooks" / name
         hook.parent.mkdir(exist_ok=True)

@@ -137,11 +137,13 @@ def _schedule(evidence: Evidence) -> list[CounterLine]:
     run = evidence.simulation
     if run is None:
         return []
+    # Where the executed counts are known, what stands in the text is no concern by itself.
+    in_text = None if finished_run(evidence) else _SPILL
     lines = [
         _line("schedule", "bundles", run.static_bundles),
         _line("schedule", "empty bundles", run.empty_bundles),
-        _line("schedule", "spills", run.static_spills, _SPILL),
-        _line("schedule", "fills", run.static_fills, _SPILL),
+        _line("schedule", "spills", run.static_spills, in_text),
+        _line("schedule", "fills", run.static_fills, in_text),
     ]
     if finished_run(evidence) is None:
         return lines

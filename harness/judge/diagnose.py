@@ -29,4 +29,9 @@ def hints(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> t
         previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
     )
     found = [finding for rule in RULES if (finding := rule(observed)) is not None]
-    return tuple(finding.hint for finding in sorted(found, key=lambda finding: finding.saves, reverse=True))
+    ranked = sorted(found, key=lambda finding: finding.saves, reverse=True)
+    # Two observations may ask for the same change (what stands before the colon): the stronger one speaks.
+    by_change: dict[str, Hint] = {}
+    for finding in ranked:
+        by_change.setdefault(finding.hint.suggestion.partition(":")[0], finding.hint)
+    return tuple(by_change.values())

@@ -1,1 +1,1 @@
-"""Everything that needs JAX: the candidate traced once in a child, compiled, checked, timed, and gathered as evidence."""
+"""All that needs JAX: the candidate traced once in a child, then compiled, checked, timed, and gathered as evidence."""

@@ -1,4 +1,4 @@
-"""The only process that runs kernel.py: checks its contract, traces it once, and makes everything else from that trace."""
+"""The only process that runs kernel.py: checks its contract, traces it once, and makes all else from that trace."""
 
 import pickle
 import time
@@ -137,7 +137,8 @@ def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> boo
         if any(few < 2 <= many for few, many in zip(little.grid, large.grid, strict=True)):
             return False
         for window in little.windows:
-            if any(extent % block for extent, block in zip(window.array.shape, window.block_shape, strict=True) if block):
+            blocks = zip(window.array.shape, window.block_shape, strict=True)
+            if any(extent % block for extent, block in blocks if block):
                 return False
     return True
 

@@ -168,10 +168,11 @@ class Children:
             job = child.queue[0] if child.queue else None
             held = resident.get(child.process.pid, 0)
             if held > self._memory_bytes:
+                allowed = self._memory_bytes / 2**30
                 self._fail(
                     child, "out-of-memory",
-                    f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {self._memory_bytes / 2**30:.1f} "
-                    "GiB it may have, and was ended",
+                    f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may have, "
+                    "and was ended",
                 )  # fmt: skip
             elif job is not None and time.monotonic() - job.started > job.limit_seconds:
                 self._fail(
@@ -214,7 +215,7 @@ class Children:
             try:
                 if body[:1] not in (VALUE, FAILURE):
                     raise msgspec.DecodeError("neither a value nor a failure")
-                value = msgspec.json.decode(body[1:], type=Failure if body[:1] == FAILURE else job.reply_type)
+                value: Any = msgspec.json.decode(body[1:], type=Failure if body[:1] == FAILURE else job.reply_type)
             except msgspec.DecodeError as error:
                 self._fail(child, "crash", f"the {child.name} process answered with junk ({error}) and was ended")
                 return

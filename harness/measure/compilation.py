@@ -19,7 +19,11 @@ _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in d
 
 
 def compile_for_chip(request: CompileRequest) -> CompileReply:
-    """Compiles, writes HLO text, counts. Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `no-kernel`."""
+    """Compiles, writes HLO and Mosaic text, counts.
+
+    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`,
+    `no-kernel`, `no-schedule`, or what the counters do not understand.
+    """
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu")
     sharding = SingleDeviceSharding(topology.devices[0])
@@ -49,21 +53,23 @@ def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
         raise Rejected("compile", "host-callback", f"the compiled module calls the host: {', '.join(hosts)}")
     kernels = hlo.kernel_bodies(proto)
     if not kernels:
-        raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found no tpu_custom_call")
+        raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found none")
     if not any(Path("../../dumps").glob("*final_bundles.txt")):
         raise Rejected("compile", "no-schedule", _NO_SCHEDULE)
     # Mosaic's own dump holds the text after every pass: 26 MB for large blocks.
     for kernel in kernels:
-        (Path(mosaic_directory) / f"{kernel.name}.mlir").write_text(mosaic.fingerprint_text(kernel.body), encoding="utf-8")
+        body = mosaic.fingerprint_text(kernel.body)
+        (Path(mosaic_directory) / f"{kernel.name}.mlir").write_text(body, encoding="utf-8")
     return CompileReply(hlo=hlo.counts(proto, text), mosaic=mosaic.counts([kernel.body for kernel in kernels]))
 
 
 def _compile_failure(text: str) -> Rejected:
     """The compiler's own sentence first; the rest is detail."""
     kind = "compile-error"
-    if re.search(r"vmem|scoped.*memory", text, re.IGNORECASE) and re.search(r"exceed|exhaust|out of memory|limit", text):
+    lower = text.lower()
+    if "vmem" in lower and re.search(r"exceed|exhaust|out of memory|limit", lower):
         kind = "vmem-exceeded"
-    elif re.search(r"not implemented|unimplemented|unsupported|not supported|not yet supported", text, re.IGNORECASE):
+    elif re.search(r"(not|un)[ -]?(yet )?(implemented|supported)", lower):
         kind = "unsupported"
     return Rejected("compile", kind, _sentence(text), text[-8000:])
 

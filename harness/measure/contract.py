@@ -2,6 +2,7 @@
 
 import inspect
 import linecache
+import math
 import numbers
 import traceback
 import types
@@ -103,7 +104,8 @@ def claims(module: types.ModuleType, statement: Statement) -> Claims:
         value = getattr(module, name, None)
         if not isinstance(value, str) or not value.strip():
             got = "nothing" if value is None else repr(value)
-            raise Rejected("contract", "missing-name", f"expected {FILE} to define {name} ({meaning}) as text, got {got}")
+            said = f"expected {FILE} to define {name} ({meaning}) as text, got {got}"
+            raise Rejected("contract", "missing-name", said)
     for name in ("compute_flops", "get_tiling_meta"):
         if not callable(getattr(module, name, None)):
             raise Rejected("contract", "missing-claim", f"expected {FILE} to define {name}(), a claim that is checked")
@@ -125,7 +127,8 @@ def _claim(function: Callable[..., Any], statement: Statement) -> Any:
 def _tiling(meta: object) -> TilingClaim:
     """The claim in comparable form; `buffers` are name -> (shape, dtype), each buffer once."""
     if not isinstance(meta, Mapping):
-        raise Rejected("contract", "bad-claim", f"expected get_tiling_meta() to return a dict, got {type(meta).__name__}")
+        said = f"expected get_tiling_meta() to return a dict, got {type(meta).__name__}"
+        raise Rejected("contract", "bad-claim", said)
     where = "get_tiling_meta()"
     grid = meta.get("grid")
     if grid is not None:
@@ -147,13 +150,13 @@ def _total(meta: Mapping[str, Any], name: str) -> int | None:
 
 def _buffer_bytes(name: str, buffer: Any) -> int:
     shape, dtype = buffer
-    total = int(jnp.dtype(dtype).itemsize)
+    total: int = jnp.dtype(dtype).itemsize
     for extent in shape:
         total *= _integer(extent, f"get_tiling_meta()['buffers']['{name}']")
     return total
 
 
 def _integer(value: object, what: str) -> int:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer():
-        return int(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and value == math.floor(value):
+        return math.floor(value)
     raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}")

@@ -18,7 +18,7 @@ _SOURCES: dict[str, Source] = {"cpu": "measured cpu", "tpu": "measured", "simula
 
 
 def source(chip: Chip, on: str | None) -> Source:
-    """Where latencies for `chip` come from. `on`: `cpu`, `tpu`, `simulated`, or None for a fitting TPU or the simulator.
+    """Where latencies for `chip` come from. `on`: `cpu`, `tpu`, `simulated`; None: a fitting TPU, or the simulator.
 
     Raises UsageError `unknown-device`, RatchetError `no-device` when a TPU is asked for and
     JAX sees none of this chip.
@@ -31,7 +31,8 @@ def source(chip: Chip, on: str | None) -> Source:
     fits = found is not None and chip_of_device(found.kind) == chip
     if on == "tpu" and not fits:
         seen = f"a {found.kind}" if found else "no TPU"
-        raise RatchetError("no-device", f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated")
+        said = f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated"
+        raise RatchetError("no-device", said)
     return "measured" if fits else "simulated"
 
 

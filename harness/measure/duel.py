@@ -1,4 +1,4 @@
-"""Champion and candidate timed in turn, in one process, as the two exported programs that their evidence was taken from."""
+"""Champion and candidate timed in turn in one process, as the exported programs that their evidence was taken from."""
 
 import pickle
 import tempfile
@@ -42,13 +42,15 @@ def run(
         children.ask(child, "duel", "latency", "measure", request, MeasureReply, policy.measure_seconds)
         _, reply = children.wait()
     if isinstance(reply, Failure):
-        raise RatchetError("duel-failed", f"timing champion and candidate failed: {reply.kind}: {reply.message}\n{reply.detail}")
+        said = f"timing champion and candidate failed: {reply.kind}: {reply.message}\n{reply.detail}"
+        raise RatchetError("duel-failed", said)
     if reply.check.failure is not None:
         raise RatchetError("duel-failed", f"an output that was timed is wrong: {reply.check.failure.message}")
     champions, candidates = reply.samples
     on_device = bool(champions.device_seconds and candidates.device_seconds)
-    pick = (lambda samples: samples.device_seconds) if on_device else (lambda samples: samples.host_seconds)
     duel = Duel(
-        champion_seconds=pick(champions), candidate_seconds=pick(candidates), clock="device" if on_device else "host"
+        champion_seconds=champions.device_seconds if on_device else champions.host_seconds,
+        candidate_seconds=candidates.device_seconds if on_device else candidates.host_seconds,
+        clock="device" if on_device else "host",
     )
     return duel, champions, candidates

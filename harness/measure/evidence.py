@@ -17,6 +17,7 @@ from harness.records import Evidence, Policy, Trace
 
 __all__ = ["environment", "gather", "source"]
 
+
 def gather(
     contest: Path,
     kernel: bytes,
@@ -59,7 +60,8 @@ def gather(
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise RatchetError("no-space", f"no space left while writing to {work_directory}; make room and run again") from error
+        said = f"no space left while writing to {work_directory}; make room and run again"
+        raise RatchetError("no-space", said) from error
     finally:
         shutil.rmtree(plan.scratch, ignore_errors=True)
     if found.failure is not None and found.failure.kind == "no-space":

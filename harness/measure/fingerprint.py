@@ -1,4 +1,4 @@
-"""A hash of the program a candidate stands for: the same for other names, comments and lines, another for other work."""
+"""A hash of the program a candidate stands for: the same under other names and comments, another for other work."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The order of one candidate's stages: cheap before dear, independent ones side by side, all ended at the first failure."""
+"""The order of a candidate's stages: cheap before dear, independent ones side by side, until the first failure."""
 
 import os
 import secrets
@@ -180,12 +180,16 @@ class Gathering:
         limit = plan.policy.correctness_seconds
         checker = self._start("checker", environments.on_cpu())
 
+        pickled = str(plan.pickled_problem)
+
         def exported(reply: Done) -> None:
             for family in plan.problem.families(full=True):
-                self._check(checker, "correctness", family, seed(), None, artifact=reply.path)
+                request = CheckRequest(problem=pickled, reduced=None, family=family, seed=seed(), artifact=reply.path)
+                self._check(checker, "correctness", request)
 
         def interpreted(family: str, drawn: int) -> Callable[[Done], None]:
-            return lambda reply: self._check(checker, "interpret", family, drawn, self._reduced, outputs=reply.path)
+            request = CheckRequest(problem=pickled, reduced=self._reduced, family=family, seed=drawn)
+            return lambda reply: self._check(checker, "interpret", replace(request, outputs=reply.path))
 
         self._ask(
             candidate, "correctness", "correctness", "export_cpu", ExportRequest(artifact=str(plan.artifact("cpu"))),
@@ -199,13 +203,7 @@ class Gathering:
                 candidate, "interpret", "correctness", "interpret", request, Done, limit, interpreted(family, drawn)
             )
 
-    def _check(
-        self, checker: Child, label: str, family: str, drawn: int, reduced: int | None, artifact: str = "", outputs: str = ""
-    ) -> None:
-        request = CheckRequest(
-            problem=str(self._plan.pickled_problem), reduced=reduced, family=family, seed=drawn, artifact=artifact,
-            outputs=outputs,
-        )  # fmt: skip
+    def _check(self, checker: Child, label: str, request: CheckRequest) -> None:
         limit = self._plan.policy.correctness_seconds
         self._ask(checker, label, "correctness", "check", request, CheckReply, limit, self._checked)
 

@@ -59,8 +59,8 @@ def quick_grid_loop() -> Iterator[None]:
     floats are written as the integers of their bits, which XLA does in place. Does nothing if
     a JAX of another version has changed these two functions.
     """
-    slice_block = getattr(hlo_interpreter, "_dynamic_slice", None)
-    write_block = getattr(hlo_interpreter, "_dynamic_update_slice", None)
+    slice_block: Any = getattr(hlo_interpreter, "_dynamic_slice", None)
+    write_block: Any = getattr(hlo_interpreter, "_dynamic_update_slice", None)
     if not (_takes(slice_block, 4) and _takes(write_block, 5)):
         yield
         return

@@ -22,8 +22,8 @@ _ELEMENTWISE = frozenset((
 ))  # fmt: skip
 # One FLOP for each element of the operand.
 _REDUCTIONS = frozenset((
-    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum", "cummax", "cummin", "cumprod",
-    "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
+    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum", "cummax", "cummin",
+    "cumprod", "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
 ))  # fmt: skip
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _PLATFORM = ("platform_index", "platform_dependent")
@@ -127,7 +127,7 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
         if name in _PLATFORM:
             raise Rejected(
                 "static", "platform-dependent",
-                f"{line_of(equation)}{name}: the program that is checked on the CPU must be the one that runs on the TPU",
+                f"{line_of(equation)}{name}: what is checked on the CPU must be the very program that runs on the TPU",
             )  # fmt: skip
     for equation in equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
@@ -186,11 +186,13 @@ def _own_flops(equation: Equation) -> int:
 
 
 def _dot_flops(equation: Equation) -> int:
-    out = math.prod(equation.outvars[0].aval.shape)
+    out: int = math.prod(equation.outvars[0].aval.shape)
+    left: tuple[int, ...]
+    right: tuple[int, ...]
     left, right = (var.aval.shape for var in equation.invars[:2])
     numbers = equation.params.get("dimension_numbers")
     if equation.primitive.name == "dot_general":
         return 2 * out * math.prod(left[axis] for axis in numbers[0][0])
     if equation.primitive.name == "conv_general_dilated":
-        return 2 * out * math.prod(right) // right[numbers.rhs_spec[0]]
+        return 2 * out * math.prod(right) // int(right[numbers.rhs_spec[0]])
     return 2 * out * left[-1]

@@ -1,4 +1,4 @@
-"""What a Pallas call moves and holds, derived from its trace: index maps walked over the grid, buffers padded to tiles."""
+"""What a Pallas call moves and holds, from its trace: index maps walked over the grid, buffers padded to tiles."""
 
 import math
 from typing import Any
@@ -26,7 +26,7 @@ def pallas_call(equation: Any) -> PallasCall:
     if mapping.num_dynamic_grid_bounds:
         raise Rejected(
             "static", "dynamic-grid",
-            "expected a grid of constants, got bounds that are computed at run time: steps and traffic cannot be derived",
+            "expected a grid of constants, got bounds computed at run time: steps and traffic cannot be derived",
         )  # fmt: skip
     grid = tuple(int(bound) for bound in mapping.grid)
     names = _operand_names(equation)

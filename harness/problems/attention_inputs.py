@@ -59,7 +59,7 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
     elif family == "equal-keys":
         k[:] = k[:, :, :1]
     elif family == "far-values":
-        v += random.uniform(*_OFFSETS, shape.head_dim).astype(np.float32)
+        v += _offsets(shape, random, shape.head_dim)
     elif family == "composite":
         _compose(shape, random, q, k, v)
     return q, k, v
@@ -75,26 +75,30 @@ def _compose(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDAr
     middle = shape.kv_sequence // 2
     k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
     far = slice(shape.head_dim - shape.head_dim // 8, None)
-    v[..., far] += random.uniform(*_OFFSETS, shape.head_dim // 8).astype(np.float32)
+    v[..., far] += _offsets(shape, random, shape.head_dim // 8)
     v[:, :, needles(shape.kv_sequence)] *= 4
     kinds = [_COMPOSITE[row % len(_COMPOSITE)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
     _aim(shape, q, k, np.flatnonzero([kind is None for kind in kinds]))
 
 
+def _offsets(shape: Shape, random: np.random.Generator, columns: int) -> NDArray[np.float32]:
+    return random.uniform(*_OFFSETS, (shape.batch, shape.kv_heads, 1, columns)).astype(np.float32)
+
+
 def _aim(shape: Shape, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]) -> None:
-    """Points the queries at `rows` to needles they may see, each to another one.
+    """Points the queries at `rows` to needles they may see: neighbours, and heads of one group, to other ones.
 
     The needle's logit is ln(kv_sequence) + 12: it outweighs all others together, whose
     logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more.
     """
     positions = needles(shape.kv_sequence)
     last = rows + shape.kv_sequence - shape.sequence if shape.causal else np.full(len(rows), shape.kv_sequence - 1)
-    # The golden ratio spreads neighbouring rows over the needles without a period.
-    spread = (np.arange(len(rows)) * 0.6180339887498949) % 1.0
-    chosen = positions[(spread * np.searchsorted(positions, last, side="right")).astype(np.int64)]
+    visible = np.searchsorted(positions, last, side="right")
     logit = np.log(shape.kv_sequence) + 12.0
     group = shape.heads // shape.kv_heads
     for head in range(shape.heads):
-        target = k[:, head // group, chosen]
+        # Multiples of the golden ratio are spread evenly over [0, 1) without a period.
+        spread = ((np.arange(len(rows)) + 0.5 * head) * 0.6180339887498949) % 1.0
+        target = k[:, head // group, positions[(spread * visible).astype(np.int64)]]
         q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

@@ -1,0 +1,328 @@
+"""The simulator, on saved schedules of the real compiler and on the same schedules with something planted in them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from schedule_examples import ATTENTION, NEWEST, shape, unpack
+
+from harness import simulate
+from harness.dumps.llo import parse_schedule
+from harness.errors import RatchetError
+from harness.hardware import CHIPS, chip
+from harness.records import Simulation
+from harness.simulate.__main__ import main
+from harness.simulate.machine import machine_of
+from harness.simulate.module import OpRun, run_op
+from harness.simulate.pipes import IDLE, Pipes, Use
+from harness.simulate.values import Unknowable, Unknown, decided, pick
+
+SMALL = "v5e-128x256-2048"
+V5E = machine_of(chip("v5e"))
+
+
+def run(case: str, tmp_path: Path, change: "object" = None, compiler: str = NEWEST) -> Simulation:
+    """The saved case, simulated on its chip after `change`."""
+    return simulate.run(unpack(compiler, case, tmp_path, change), chip(case.split("-")[0]))  # type: ignore[arg-type]
+
+
+def assert_possible(result: Simulation) -> None:
+    """No unit beyond its slots or its time, no bytes above the bandwidth, and parts that sum to the total."""
+    assert result.cycles is not None
+    assert result.seconds is not None
+    parts = (
+        result.bundle_cycles + result.dma_wait_cycles + result.unit_stall_cycles + result.launch_cycles
+    )
+    assert parts == result.cycles
+    assert min(result.dma_wait_cycles, result.unit_stall_cycles, result.launch_cycles) >= 0
+    assert result.seconds == result.cycles / result.clock_hz
+    for unit in result.units:
+        assert 0 <= unit.executed_slots <= unit.offered_slots, unit.name
+        assert unit.busy_cycles is None or unit.busy_cycles <= result.cycles
+    hardware = chip(result.chip)
+    assert result.mxu_flops is not None
+    assert result.mxu_flops <= hardware.peak_bf16_flops_per_second * result.seconds
+    moved = result.hbm_read_bytes + result.hbm_written_bytes
+    assert moved <= hardware.hbm_bytes_per_second * result.seconds
+
+
+@pytest.mark.parametrize(("compiler", "case"), ATTENTION)
+def test_attention_executes_exactly_its_grid(compiler: str, case: str, tmp_path: Path) -> None:
+    name, bq, bkv, length = shape(case)
+    result = run(case, tmp_path, compiler=compiler)
+    query_blocks, steps = length // bq, (length // bq) * (length // bkv)
+    assert result.unknown == ()
+    assert result.executed_steps == steps
+    # Each query block once in and once out; a key and a value block per step, because their index always changes.
+    assert result.dma_transfers == 2 * query_blocks + 2 * steps
+    row_bytes = 128 * 2
+    assert result.hbm_read_bytes == length * row_bytes + 2 * steps * bkv * row_bytes
+    assert result.hbm_written_bytes == length * row_bytes
+    # A 256-wide MXU computes with half of its array where head_dim is 128.
+    waste = 2 if chip(name).mxu_size == 256 else 1
+    assert result.mxu_flops == waste * 4 * length * length * 128
+    assert_possible(result)
+
+
+@pytest.mark.parametrize("compiler", ["libtpu-0.0.42.1", NEWEST])
+def test_the_compilers_own_matmul_is_not_faster_than_the_mxu(compiler: str, tmp_path: Path) -> None:
+    result = run("v5e-dot-8192", tmp_path, compiler=compiler)
+    assert result.seconds is not None
+    assert result.mxu_flops == 2 * 8192**3
+    assert result.bundle_cycles / result.clock_hz < 5.58e-3, "counting bundles alone would be impossible"
+    assert 5.58e-3 <= result.seconds <= 6.05e-3 * 1.1
+    assert_possible(result)
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    steps = 16 * 8
+
+    def longer(text: str) -> str:
+        # The grid loop runs steps + 2 times; more query blocks than there are make it run on.
+        for offset in (0, 1, 2):
+            text = re.sub(rf"(scmp\.\w\w\.s32\.totalorder %s\d+_s\d+), {steps + offset}\b",
+                          rf"\1, {steps * factor + offset}", text)  # fmt: skip
+        text = re.sub(rf"(scmp\.eq\.s32\.totalorder %s\d+_s\d+), {steps - 1}\b", rf"\1, {steps * factor - 1}", text)
+        return re.sub(r"(scmp\.ge\.s32\.totalorder %s\d+_s\d+), 16\b", rf"\1, {16 * factor}", text)
+
+    result = run(SMALL, tmp_path / "longer", longer)
+    assert base.cycles is not None
+    assert result.cycles is not None
+    assert result.executed_steps == steps * factor
+    assert result.hbm_written_bytes == factor * base.hbm_written_bytes
+    fixed = base.launch_cycles + base.dma_wait_cycles + 100
+    assert result.cycles == pytest.approx(factor * base.cycles, abs=factor * fixed)
+
+
+def test_single_buffering_shows_as_waiting(tmp_path: Path) -> None:
+    double = run("v5e-1024x512-2048", tmp_path / "double")
+    single = run("v5e-1024x512-2048-single", tmp_path / "single")
+    assert single.cycles is not None
+    assert double.cycles is not None
+    assert single.hbm_read_bytes == double.hbm_read_bytes
+    assert single.dma_wait_cycles > 4 * double.dma_wait_cycles
+    assert single.cycles > double.cycles
+    assert_possible(single)
+
+
+def test_an_unknown_vector_operation_is_counted_and_harmless(tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    result = run(SMALL, tmp_path / "odd", lambda text: text.replace("vsub.f32", "vfrobnicate.f32"))
+    assert result.cycles == base.cycles
+    assert any("vfrobnicate.f32" in text and "executed" in text for text in result.unknown)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: re.sub(r"scmp\.ge(\.s32\.totalorder %s0_s22, 130)", r"sfrob\1", text), "sfrob"),
+        (lambda text: re.sub(r"sadd\.s32( 1, %s0_s22)", r"spop\1", text), "vector register"),
+        (lambda text: re.sub(r"%0 = sst \[smem:\[#allocation\d+_spill\]\] %s0_s14", "%0 = sfence", text), "nothing wrote"),
+        (lambda text: text.replace("dma.hbm_to_vmem", "dma.enqueue"), "dma.enqueue"),
+        (lambda text: re.sub(r"(dma\.done\.wait [^;{}]*?), 1024", r"\1, 1025", text), "never be satisfied"),
+        (lambda text: re.sub(r"dma\.hbm_to_vmem(.*?), 1024,", r"vsyncpa\1, 1024,", text), "sync flag"),
+        (lambda text: re.sub(r"(%s0_s\d+) = scalar_lea\.sflag", r"\1 = sfrob.sflag", text), "sfrob.sflag"),
+        (lambda text: re.sub(r"scmp\.ge\.s32\.totalorder %s0_s22, 130", "scmp.ge.s32.totalorder %s0_s22, 2147483647", text), "not ended"),  # noqa: E501
+    ],
+    ids=["unknown opcode", "spop", "scrubbed spill", "unknown transfer", "wait", "flag", "flag address", "endless"],
+)
+def test_what_is_not_known_in_control_flow_leaves_no_latency(change: object, reason: str, tmp_path: Path) -> None:
+    result = run(SMALL, tmp_path, change)
+    assert result.seconds is None
+    assert result.plus_minus_seconds is None
+    assert result.cycles is None
+    assert reason in result.unknown[0]
+
+
+def test_the_time_limit_leaves_no_latency(tmp_path: Path) -> None:
+    endless = lambda text: text.replace("%s0_s22, 130", "%s0_s22, 2147483647")  # noqa: E731
+    result = simulate.run(unpack(NEWEST, SMALL, tmp_path, endless), chip("v5e"), deadline_seconds=0.0)
+    assert result.seconds is None
+    assert "time limit" in result.unknown[0]
+
+
+def test_the_module_entry_point_prints_what_the_function_returns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unpack(NEWEST, SMALL, tmp_path)
+    assert main([str(tmp_path), "--chip", "v5e", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    result = simulate.run(tmp_path, chip("v5e"))
+    assert printed["total_seconds"] == result.seconds
+    assert printed["ops"] == [{"name": o.name, "cycles": o.cycles, "seconds": o.seconds} for o in result.ops]
+    assert printed["as_profiled_seconds"] < printed["total_seconds"]
+    assert main([str(tmp_path), "--chip", "v5e"]) == 0
+    assert "MXU" in capsys.readouterr().out
+    assert main([str(tmp_path / "none"), "--chip", "v5e"]) == RatchetError.exit_code
+    assert "no-dump" in capsys.readouterr().err
+
+
+# --- small programs ----------------------------------------------------------------------------
+
+
+def execute(*bundles: str) -> OpRun:
+    """A program given as the text of its bundles; `@7` in front of a bundle starts region 7."""
+    lines = []
+    for address, bundle in enumerate(bundles):
+        region = re.match(r"@(\d+) ", bundle)
+        comment = f" /* Start region {region[1]} */" if region else ""
+        lines.append(f"   {address:#x}   : > {{ {bundle[region.end() :] if region else bundle} }}{comment}")
+    return run_op(parse_schedule("test", "\n".join(lines).replace("0x0 ", "0 ")), V5E)
+
+
+def test_the_four_bundles_after_a_branch_always_run() -> None:
+    result = execute(
+        "%s1_s0 = smov 0",
+        "%1 = sbr.rel target = $region5",
+        "%s1_s0 = sadd.s32 1, %s1_s0", "%s1_s0 = sadd.s32 1, %s1_s0", "%s1_s0 = sadd.s32 1, %s1_s0", "",
+        "%s1_s0 = sadd.s32 100, %s1_s0",
+        "@5 %p1_p0 = scmp.eq.s32.totalorder %s1_s0, 3",
+        "%2 = shalt.err (%p1_p0)",
+    )  # fmt: skip
+    assert result.executions == (1, 1, 1, 1, 1, 1, 0, 1, 1)
+    assert "bounds check fails" in result.remarks[0]
+
+
+def test_all_reads_of_a_bundle_come_before_its_writes() -> None:
+    result = execute(
+        "%s1_s0 = smov 1  ;;  %s1_s1 = smov 2",
+        "%s1_s0 = smov %s1_s1  ;;  %s1_s1 = smov %s1_s0  ;;  %1 = sst [smem:[#allocation1]] %s1_s0",
+        "%s1_s2 = sld [smem:[#allocation1]]  ;;  %s1_s3 = sshll.u32 %s1_s1, 1",
+        "%s1_s4 = sadd.s32 %s1_s2, %s1_s3",
+        "%p1_p0 = scmp.eq.s32.totalorder %s1_s4, 3  ;;  %p1_p1 = scmp.eq.s32.totalorder %s1_s0, 2",
+        "%p1_p2 = pand %p1_p0, %p1_p1",
+        "%2 = shalt.err (%p1_p2)",
+    )
+    assert result.remarks
+
+
+def test_predicates_and_conditional_moves() -> None:
+    result = execute(
+        "%p1_p0 = pmov 1  ;;  %s1_s1 = smov 7  ;;  %s1_s5 = smov 7",
+        "%s1_s2 = smov (%p1_p0, %s1_s1), 9  ;;  %s1_s3 = smov (!%p1_p0, %s1_s1), 9",
+        "%s1_s1 = sadd.s32 (!%p1_p0), 1, %s1_s1  ;;  %s1_s5 = sadd.s32 (%p1_p0), 1, %s1_s5",
+        "%s1_s6 = sshll.u32 %s1_s2, 8  ;;  %s1_s7 = sadd.s32 %s1_s3, %s1_s1",
+        "%s1_s8 = sor.u32 %s1_s6, %s1_s7",
+        "%p1_p1 = scmp.eq.s32.totalorder %s1_s8, 2318  ;;  %p1_p2 = scmp.eq.s32.totalorder %s1_s5, 8",
+        "%p1_p3 = pand %p1_p1, %p1_p2",
+        "%1 = shalt.err (%p1_p3)",
+    )
+    assert result.remarks, "9 << 8 | (7 + 7) and 8 are what the registers hold"
+
+
+def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> None:
+    start = "dma.hbm_to_vmem [thread:$0]  %s1_s0, /*size_in_granules=*/{}, %s1_s1, [#allocation1]"
+    wait = "%9 = dma.done.wait [#allocation1], {}"
+    setup = "%s1_s0 = smov 0  ;;  %s1_s1 = smov 0"
+    one = execute(setup, "%1 = " + start.format(32768), wait.format(32768))
+    bytes_cycles = 32768 * 32 / V5E.hbm_bytes_per_cycle
+    assert one.wait_cycles == pytest.approx(bytes_cycles + V5E.dma_latency_cycles - 1, abs=1)
+    assert one.cycles == one.bundle_cycles + one.wait_cycles
+    two = execute(setup, "%1 = " + start.format(32768), "%2 = " + start.format(32768), wait.format(65536))
+    assert two.wait_cycles == pytest.approx(2 * bytes_cycles + V5E.dma_latency_cycles - 2, abs=1)
+    assert (two.read_bytes, two.transfers) == (2 * one.read_bytes, 2)
+
+
+def test_a_transfer_under_a_false_predicate_does_not_happen() -> None:
+    result = execute("%p1_p0 = pmov 0", "%1 = dma.vmem_to_hbm [thread:$0]  (%p1_p0), 0, 64, 0, [#allocation1]")
+    assert (result.transfers, result.reason) == (0, "")
+
+
+def test_matmuls_keep_their_mxu_busy_and_pops_wait_for_results() -> None:
+    matmul, pop = "%1 = vmatmul.bf16.gmra.mxu{} %v1_v0", "%v1_v1 = vpop.f32.mrf.mxu{}"
+    same = execute(*[matmul.format(0)] * 10)
+    assert same.cycles == 9 * 16 + 1
+    spread = execute(*[matmul.format(i % 4) for i in range(10)])
+    assert spread.cycles == 16 + 16 + 2, "the tenth waits for the second use of its MXU"
+    popped = execute(matmul.format(0), pop.format(0), pop.format(0))
+    assert popped.cycles == V5E.matmul_latency_cycles + 8 + 1
+    assert popped.mxu_flops == 2 * 16 * 128 * 128
+
+
+def test_predicated_matmuls_only_count_where_they_run() -> None:
+    text = "%1 = vmatmul.bf16.gmra.mxu0 ({}%p1_p0), %v1_v0"
+    ran = execute("%p1_p0 = pmov 1", text.format(""), text.format("!"))
+    assert ran.mxu_flops == 2 * 16 * 128 * 128
+    assert ran.executions == (1, 1, 1)
+
+
+def test_a_table_brought_to_scalar_memory_must_not_decide() -> None:
+    result = execute(
+        "%s1_s0 = smov 0",
+        "%1 = dma.hbm_to_smem [thread:$0]  %s1_s0, 1, [#allocation2], [#allocation1]",
+        "%2 = dma.done.wait [#allocation1], 1",
+        "%s1_s1 = sld [smem:[#allocation2 + %s1_s0]]",
+        "%p1_p0 = scmp.eq.s32.totalorder %s1_s1, 0",
+        "%3 = sbr.rel (%p1_p0) target = $region2",
+        "", "", "", "",
+        "@2 %s1_s0 = smov 1",
+    )  # fmt: skip
+    assert "contents are not known" in result.reason
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from(["a", "b"]), st.integers(1, 9), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 6),
+)
+def test_remembered_stretches_equal_one_long_execution(work: list[tuple[int, str, int, bool]], repeats: int) -> None:
+    """Splitting a program at any bundle, and remembering each piece, changes no cycle of it."""
+    pieces = []
+    for length, unit, cycles, pops in work:
+        push = Use(unit, cycles, unit, latency=11, results=1, spacing=0)
+        pop = Use("", 0, unit, pops=True)
+        pieces.append((length, ((length - 1, (push, pop) if pops else (push,)),)))
+    whole_uses, position = [], 0
+    for length, uses in pieces * repeats:
+        whole_uses += [(position + offset, here) for offset, here in uses]
+        position += length
+    expected, _ = Pipes([(position, tuple(whole_uses))]).run(0, 0)
+    pipes, clock, state = Pipes(pieces), 0, 0
+    for _ in range(repeats):
+        for number in range(len(pieces)):
+            cycles, state = pipes.memories[number].get(state) or pipes.run(number, state)
+            clock += cycles
+    assert clock == expected
+
+
+def test_units_forget_while_nothing_is_issued() -> None:
+    pipes = Pipes([(1, ((0, (Use("mxu0", 16, "mxu0", latency=125, results=2, spacing=8),)),))])
+    _, state = pipes.run(0, 0)
+    assert pipes.run(0, pipes.later(state, 10))[0] == 1 + 5
+    assert pipes.run(0, pipes.later(state, 15))[0] == 1
+    assert pipes.later(0, 100) == 0
+    assert IDLE == ((), ())
+
+
+def test_unknown_spreads_through_arithmetic_and_stops_decisions() -> None:
+    unknown = Unknown("a reason")
+    for value in (unknown + 1, 1 - unknown, unknown << 2, unknown < 3, unknown ^ True, unknown & 6, unknown | 1):
+        assert isinstance(value, Unknown)
+    assert (unknown & False) == 0
+    assert (unknown | True) is True
+    assert isinstance(pick(unknown, 1, 2), Unknown)  # type: ignore[arg-type]
+    with pytest.raises(Unknowable, match="a reason"):
+        bool(unknown)
+    with pytest.raises(Unknowable, match="a wait depends on a reason"):
+        decided(unknown, "a wait")
+
+
+@pytest.mark.parametrize("name", [known.name for known in CHIPS])
+def test_every_chips_constants_are_positive_and_respect_its_peak(name: str) -> None:
+    hardware, machine = chip(name), machine_of(chip(name))
+    rate = 2 * machine.mxu_size**2 * machine.matmul_rows_per_cycle * machine.mxus * hardware.cores * machine.clock_hz
+    # Published peaks and clocks are rounded to three digits.
+    assert rate <= hardware.peak_bf16_flops_per_second * 1.002
+    assert machine.hbm_bytes_per_cycle * machine.clock_hz * hardware.cores == pytest.approx(
+        hardware.hbm_bytes_per_second
+    )
+    assert machine.dma_latency_cycles > 0
+    assert 0 < machine.relative_error < 1

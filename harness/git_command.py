@@ -32,6 +32,8 @@ _OPTIONS = ("--no-optional-locks", "--literal-pathspecs", *_as_options(_CONFIGUR
 _REFUSALS = (
     ("No space left on device", "no-space", "free some space and run again"),
     ("Disk quota exceeded", "no-space", "free some space and run again"),
+    ("Out of diskspace", "no-space", "free some space and run again"),
+    ("unable to write new index file", "no-space", "free some space and run again"),
     ("File too large", "no-space", "free some space and run again"),
     ("Read-only file system", "read-only", "make the repository writable for you"),
     (
@@ -44,7 +46,11 @@ _REFUSALS = (
     ("tell me who you are", "identity", ""),
     ("but expected", "ref-moved", "something else moved it at the same moment; run again"),
     ("reference already exists", "ref-moved", "something else made it at the same moment; run again"),
-    ("index.lock", "index-locked", "another git command is running here, or one died: see what git says above"),
+    (
+        "index.lock': File exists",
+        "index-locked",
+        "another git command is at work here, or one died: see above",
+    ),
     ("insufficient permission", "read-only", "make the repository writable for you"),
     ("Permission denied", "read-only", "make the repository writable for you"),
 )

@@ -144,3 +144,29 @@ def users_state(repository: Path) -> dict[str, Any]:
         "stash": git(repository, "stash", "list", "-p"),
         "files": hashes(repository),
     }
+
+
+def numbers(ledger: Ledger, limit: int | None = None) -> list[int]:
+    """The numbers in the table, of which nothing may have been skipped."""
+    found, skipped = ledger.rows(limit)
+    assert skipped == ()
+    return [one.number for one in found]
+
+
+def four_attempts(ledger: Ledger) -> None:
+    """Baseline, a win, a loss, a win."""
+    contest = ledger.kernel_path.parent
+    run_attempt(ledger)
+    candidate(contest, 512)
+    run_attempt(ledger)
+    candidate(contest, 64)
+    run_attempt(ledger, "reject")
+    candidate(contest, 1024)
+    run_attempt(ledger)
+
+
+def plain_clone(contest: Path, to: Path, *options: str) -> Ledger:
+    """The ledger of a clone of the branch, without the log."""
+    git(to.parent, "clone", "-q", *options, f"file://{contest}", to.name)
+    identify(to)
+    return Ledger.open(to)

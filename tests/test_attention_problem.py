@@ -1,25 +1,21 @@
-"""The judge of an answer: attention's definition, its inputs, and a tolerance that passes honest kernels, not bugs."""
+"""Attention as the judge states it: shapes, useful work, inputs, exact outputs, and outputs that are malformed."""
 
 import math
 import tracemalloc
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from online_softmax import BUGS, CAUSAL_BUGS, HONEST, attention
 
 from harness.errors import UsageError
 from harness.problems import Attention, Problem, check
-from harness.problems.numerics import Errors, errors
 
 CONTEST = Attention(sequence=16384, head_dim=128)
 SMALL = Attention(sequence=512, head_dim=128)
 CAUSAL = Attention(sequence=512, head_dim=128, causal=True)
-FLOAT32 = Attention(sequence=512, head_dim=128, dtype="float32")
 GROUPED = Attention(batch=2, heads=6, kv_heads=2, sequence=96, kv_sequence=160, head_dim=64, causal=True)
 
 
@@ -129,8 +125,8 @@ def test_an_unknown_family_is_refused() -> None:
         SMALL.make_inputs("odd", 0)
 
 
-@pytest.mark.parametrize("problem", [SMALL, CAUSAL])
-def test_every_needle_has_a_query_that_sees_nothing_else(problem: Attention) -> None:
+@pytest.mark.parametrize("problem", [SMALL, CAUSAL], ids=["full", "causal"])
+def test_every_query_of_needles_sees_one_key_next_to_a_block_border(problem: Attention) -> None:
     q, k, _ = (array.astype(np.float64) for array in problem.make_inputs("needles", 3))
     scores = q @ k.T * problem.scale
     if problem.causal:
@@ -138,12 +134,20 @@ def test_every_needle_has_a_query_that_sees_nothing_else(problem: Attention) -> 
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     assert weights.max(axis=1).min() > 0.99
-    assert set(weights.argmax(axis=1)) == {0, 127, 128, 255, 256, 383, 384, 511}
+    borders = {0, 127, 128, 255, 256, 383, 384, 511}
+    # Under the mask the very last key is seen by one query only, which may look elsewhere.
+    assert borders - {511} <= set(weights.argmax(axis=1).tolist()) <= borders
+
+
+def test_queries_of_one_group_look_for_different_needles() -> None:
+    q, _, _ = Attention(heads=4, kv_heads=1, sequence=512, head_dim=64).make_inputs("needles", 0)
+    for other in (1, 2, 3):
+        assert np.mean(np.all(q[0] == q[other], axis=-1)) < 0.6
 
 
 def test_equal_keys_average_the_values() -> None:
-    q, k, v = inputs = SMALL.make_inputs("equal-keys", 1)
-    expected = np.tile(v.astype(np.float64).mean(axis=0), (512, 1))
+    inputs = SMALL.make_inputs("equal-keys", 1)
+    expected = np.tile(inputs[2].astype(np.float64).mean(axis=0), (512, 1))
     np.testing.assert_allclose(SMALL.reference(inputs, np.arange(512)), expected, atol=1e-12)
 
 
@@ -193,167 +197,6 @@ def test_the_reference_does_not_depend_on_which_rows_are_asked_for() -> None:
     np.testing.assert_allclose(
         CONTEST.reference(inputs, rows)[::37], CONTEST.reference(inputs, some), rtol=1e-12, atol=1e-13
     )
-
-
-# --- The tolerance -----------------------------------------------------------------------------
-
-
-@cache
-def judged(problem: Attention, family: str) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64], Errors]:
-    """Inputs, compared rows and the errors of the honest computation (`got` is to be replaced)."""
-    inputs, rows = problem.make_inputs(family, 11), problem.sample_rows(11)
-    output = np.zeros(problem.statement().outputs[0].shape, inputs[0].dtype)
-    output.reshape(-1, problem.head_dim)[rows] = problem.honest(inputs, rows)
-    return inputs, rows, errors(problem, inputs, output, rows)
-
-
-def compared(problem: Attention, family: str, *, rows: slice = slice(None), **how: Any) -> Errors:
-    """The errors of the numpy kernel on one head."""
-    inputs, sampled, found = judged(problem, family)
-    # The numpy kernel is fast enough for all rows of a small problem, and for the sampled ones of a big one.
-    q = inputs[0][sampled]
-    got = attention(q, inputs[1], inputs[2], scale=problem.scale, causal=problem.causal, **how)
-    return replace(found, got=got.astype(np.float64))
-
-
-CASES = [
-    (problem, family)
-    for problem in (SMALL, CAUSAL, FLOAT32, Attention(sequence=256, head_dim=64))
-    for family in problem.families(full=False)
-] + [(CONTEST, "composite")]
-
-
-def case(value: Any) -> str:
-    return value.statement().title if isinstance(value, Attention) else str(value)
-
-
-@pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
-def test_the_rounding_model_bounds_the_honest_computation(problem: Attention, family: str) -> None:
-    _, _, found = judged(problem, family)
-    # Every rounding that the model counts is at most made once; 4 % is the noise of the estimate.
-    assert np.sqrt(np.mean(found.honest_scaled**2)) < 1.04
-    assert found.honest_scaled.max() < 7
-    assert found.passed
-
-
-@pytest.mark.parametrize(("problem", "family"), CASES, ids=case)
-def test_honest_variations_pass_with_margin(problem: Attention, family: str) -> None:
-    for variation in HONEST:
-        for block in (128, 256, problem.kv_sequence):
-            found = compared(problem, family, block=block, variation=variation)
-            assert found.worst_ratio < 0.75, (variation, block)
-            assert found.rms_ratio < 0.75, (variation, block)
-
-
-def caught(problem: Attention, bug: str, block: int) -> dict[str, float]:
-    """By how much the judge refuses the bug, per family; infinite where the output is not finite."""
-    ratios = {}
-    for family in problem.families(full=problem is CONTEST):
-        found = compared(problem, family, block=block, bug=bug)
-        finite = np.isfinite(found.got).all()
-        ratios[family] = max(found.worst_ratio, found.rms_ratio) if finite else math.inf
-    return ratios
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_caught_at_a_reduced_shape(bug: str) -> None:
-    # Two and four blocks: what a reduced run has at least.
-    for block in (128, 256):
-        if bug in ("bfloat16 accumulator", "bfloat16 sum") and block == 256:
-            continue  # Between two blocks such a rounding costs no more than the output's own.
-        assert max(caught(SMALL, bug, block).values()) > 1.04, (bug, block)
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_caught_at_the_full_shape(bug: str) -> None:
-    if bug in ("row block of its neighbour", "one block skipped in one row block", "last rows not written"):
-        pytest.skip("a bug of one row block: every row block of the full shape is tried below")
-    assert caught(CONTEST, bug, 1024)["composite"] > 1.04
-
-
-@pytest.mark.parametrize("bug", [*CAUSAL_BUGS, *BUGS])
-def test_a_planted_bug_is_caught_under_a_mask(bug: str) -> None:
-    assert max(caught(CAUSAL, bug, 128).values()) > 1.04
-
-
-def test_each_family_catches_what_it_is_there_for() -> None:
-    assert caught(SMALL, "no maximum subtracted", 128)["logits-x50"] == math.inf
-    assert caught(SMALL, "accumulator not rescaled", 128)["logits-x10"] > 1e4
-    assert caught(SMALL, "last block dropped", 128)["needles"] > 100
-    assert caught(SMALL, "first block only", 128)["equal-keys"] > 100
-    assert caught(SMALL, "bfloat16 accumulator", 128)["far-values"] > 1.04
-    # Exponentials without overflow need no maximum: that is no bug on tame inputs.
-    assert caught(SMALL, "no maximum subtracted", 128)["normal"] < 0.75
-
-
-def test_any_block_of_keys_left_out_is_caught_at_the_full_shape() -> None:
-    inputs, rows, found = judged(CONTEST, "composite")
-    q, k, v = (array.astype(np.float32) for array in inputs)
-    scores = q[rows] @ k.T * np.float32(CONTEST.scale)
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
-    outputs, total = p @ v, p.sum(axis=1, keepdims=True)
-    for start in range(0, 16384, 128):
-        block = slice(start, start + 128)
-        with np.errstate(all="ignore"):
-            got = (outputs - p[:, block] @ v[block]) / (total - p[:, block].sum(axis=1, keepdims=True))
-        # Rows whose one key is in the block would be 0/0: judge without them, the others must do.
-        got = np.where(np.isfinite(got), got, found.expected)
-        assert replace(found, got=got).worst_ratio > 5, start
-
-
-def test_any_block_of_queries_left_out_is_caught_at_the_full_shape() -> None:
-    _, rows, found = judged(CONTEST, "composite")
-    for start in range(0, 16384, 128):
-        got = np.where((rows // 128 * 128 == start)[:, None], 0, found.honest)
-        assert replace(found, got=got).worst_ratio > 5, start
-
-
-@pytest.mark.parametrize("family", Attention(sequence=256, head_dim=64).families(full=False))
-def test_another_heads_output_is_caught(family: str) -> None:
-    problem = Attention(batch=2, heads=4, kv_heads=2, sequence=256, head_dim=64)
-    inputs = problem.make_inputs(family, 4)
-    right = problem.honest(inputs, np.arange(2048)).reshape(2, 4, 256, 64).astype(ml_dtypes.bfloat16)
-    assert judge(problem, inputs, right, family).passed
-    for wrong in (right[::-1], right[:, [1, 0, 2, 3]], right[:, [2, 3, 0, 1]]):
-        assert not judge(problem, inputs, np.ascontiguousarray(wrong), family).passed
-
-
-def judge(problem: Attention, inputs: tuple[NDArray[Any], ...], output: NDArray[Any], family: str) -> Any:
-    found, failure = check(problem, inputs, output, family=family, mode="interpret", seed=0)
-    assert found.passed == (failure is None)
-    return found
-
-
-def test_one_wrong_element_of_a_thousand_rows_is_found_and_named() -> None:
-    problem = Attention(heads=2, sequence=512, head_dim=64)
-    inputs = problem.make_inputs("normal", 0)
-    output = problem.honest(inputs, np.arange(1024)).reshape(2, 512, 64).astype(ml_dtypes.bfloat16)
-    output[1, 300, 7] += 0.25
-    found, failure = check(problem, inputs, (output,), family="normal", mode="interpret", seed=3)
-    assert failure is not None
-    assert (failure.stage, failure.kind) == ("correctness", "wrong-result")
-    assert f"worst element o[1, 300, 7] is {float(output[1, 300, 7]):.6g}, expected" in failure.message
-    assert "times the tolerance" in failure.message
-    assert "(inputs: normal, seed 3)" in failure.message
-    assert failure.detail == "1 of 65536 compared elements are outside their tolerance"
-    assert (found.criterion, found.elements, found.shape) == ("worst element", 65536, (2, 512, 64))
-    assert found.error is not None
-    assert found.tolerance is not None
-    assert found.honest_error is not None
-    assert found.error == pytest.approx(0.25, rel=0.05)
-    assert found.honest_error < found.tolerance < found.error
-
-
-def test_many_small_errors_fail_by_their_root_mean_square() -> None:
-    inputs, rows, _ = judged(SMALL, "far-values")
-    output = attention(*inputs, scale=SMALL.scale, bug="bfloat16 accumulator")
-    found, failure = check(SMALL, inputs, output, family="far-values", mode="full", seed=0)
-    assert failure is not None
-    assert found.criterion == "root mean square"
-    assert found.error is not None
-    assert found.tolerance is not None
-    assert found.error > found.tolerance
-    assert "0 of 65536" in failure.detail
 
 
 # --- Malformed outputs -------------------------------------------------------------------------

@@ -292,9 +292,7 @@ def test_a_locked_index_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_signing_is_asked_for_and_its_failure_named(folder: Path) -> None:
     signer = folder.parent / "signer"
     signature = "-----BEGIN PGP SIGNATURE-----\\nx\\n"
-    signer.write_text(
-        f"#!/bin/sh\ncat > /dev/null\nprintf -- '{signature}'\nprintf '[GNUPG:] SIG_CREATED ' >&2\n"
-    )
+    signer.write_text(f"#!/bin/sh\ncat > /dev/null\nprintf -- '{signature}'\nprintf '[GNUPG:] SIG_CREATED ' >&2\n")
     signer.chmod(0o755)
     git(folder, "config", "gpg.program", str(signer))
     repository = questions.open_repository(folder)

@@ -45,7 +45,7 @@ def test_forms_of_one_operation() -> None:
     assert one("%s12_s3 = sadd.s32 4294967295, %s7_s22 /* stage = 1 */") == Op(
         "sadd.s32", "s3", "", "4294967295, s22", ""
     )
-    assert one("%9 = sbr.rel (!%p7_p5) /* loc(\"/a/b/kernel.py\":13:5 to :35) */ target = $region48").predicate == "!p5"
+    assert one('%9 = sbr.rel (!%p7_p5) /* loc("/a/b/kernel.py":13:5 to :35) */ target = $region48').predicate == "!p5"
     assert one('%v8_v0 = vexp2.f32 %v7_v1 /* loc("/a/b/kernel.py":13:5) */').source == "kernel.py:13"
     moved = one("%s9_s24 = smov (%p1_p0, %s8_s7), 0")
     assert (moved.destination, moved.predicate, moved.arguments) == ("s24", "", "(p0, s7), 0")
@@ -73,6 +73,18 @@ def test_bundles_regions_and_comments_over_several_lines() -> None:
 def test_utilisation_table() -> None:
     table = parse_utilisation("== CAPACTIY:\nMXU, VLOAD:FILL\n  4  3\n== UTILIZATION:\n0 1\n2 0\n")
     assert (table.units, table.slots, table.rows) == (("MXU", "VLOAD:FILL"), (4, 3), ((0, 1), (2, 0)))
+
+
+@pytest.mark.parametrize("text", ["", "MXU\n1\nUTILIZATION:\nx\n", "MXU, EUP\n1 1\nUTILIZATION:\n1\n"])
+def test_a_damaged_table_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|invalid literal"):
+        parse_utilisation(text)
+
+
+def test_text_that_is_no_operation_is_kept() -> None:
+    (bundle,) = parse_schedule("test", "     0   :  { nonsense ;; %s1_s0 = smov 0 }\n").bundles
+    assert [op.opcode for op in bundle.ops] == ["(unreadable)", "smov"]
+    assert bundle.ops[0].arguments == "nonsense"
 
 
 def test_a_directory_without_schedules_is_refused(tmp_path: Path) -> None:

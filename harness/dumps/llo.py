@@ -77,6 +77,9 @@ class ModuleDump:
     remarks: tuple[str, ...]
 
 
+# The opcode of an operation that has none: text between separators that does not look like an operation.
+UNREADABLE = "(unreadable)"
+
 _BUNDLE = re.compile(r"^ *(0x[0-9a-f]+|0) +(?:[A-Z]{2}[A-Z, ]*)?: *[> ]*\{", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _REGION = re.compile(r"Start(?:/End empty)? region (\d+)")
@@ -118,7 +121,10 @@ def read_module(directory: Path) -> ModuleDump:
             else:
                 schedules[name] = parse_schedule(name, text)
         elif match := _UTILISATION_FILE.fullmatch(path.name):
-            tables[match[2]] = parse_utilisation(path.read_text(encoding="utf-8", errors="replace"))
+            try:
+                tables[match[2]] = parse_utilisation(path.read_text(encoding="utf-8", errors="replace"))
+            except ValueError as error:
+                remarks.append(f"{path.name} is not read: {error}")
     if not schedules:
         raise RatchetError(
             "no-dump",
@@ -157,8 +163,9 @@ def parse_schedule(name: str, text: str) -> Schedule:
 
 def _bundles(text: str) -> Iterator[Bundle]:
     starts = list(_BUNDLE.finditer(text))
-    for match, following in zip(starts, [*starts[1:], None], strict=True):
-        body = text[match.end() : following.start() if following else len(text)]
+    ends = [match.start() for match in starts[1:]] + [len(text)]
+    for match, end in zip(starts, ends, strict=False):
+        body = text[match.end() : end]
         regions = tuple(int(number) for number in _REGION.findall(body)) if "Start" in body else ()
         yield Bundle(int(match[1], 16), tuple(_ops(body)), regions)
 
@@ -169,6 +176,8 @@ def _ops(body: str) -> Iterator[Op]:
         plain = _COMMENT.sub("", part) if "/*" in part else part
         match = _OP.search(plain)
         if match is None:
+            if rest := plain.strip(" \n{}>"):
+                yield Op(UNREADABLE, "", "", rest[:80], "")
             continue
         _, destination, opcode, arguments = match.groups()
         predicate = _PREDICATE.search(arguments) if "(" in arguments else None
@@ -187,15 +196,22 @@ def _ops(body: str) -> Iterator[Op]:
 
 
 def parse_utilisation(text: str) -> Utilisation:
-    """The table of `*final_hlo-static-per-bundle-utilization.txt`: unit names, slots offered, one row per bundle."""
+    """The table of `*final_hlo-static-per-bundle-utilization.txt`: unit names, slots offered, one row per bundle.
+
+    Raises ValueError if it is no such table.
+    """
     head, _, body = text.partition("UTILIZATION:")
     lines = [line for line in head.splitlines() if line.strip() and not line.startswith("==")]
-    units = tuple(name.strip() for name in lines[0].split(","))
-    return Utilisation(
-        units=units,
+    if len(lines) != 2:
+        raise ValueError(f"expected a line of unit names and one of slots, got {len(lines)} lines")
+    table = Utilisation(
+        units=tuple(name.strip() for name in lines[0].split(",")),
         slots=tuple(int(word) for word in lines[1].split()),
         rows=tuple(tuple(map(int, line.split())) for line in body.splitlines() if line.strip()),
     )
+    if any(len(row) != len(table.units) for row in (table.slots, *table.rows)):
+        raise ValueError(f"expected {len(table.units)} numbers in each row")
+    return table
 
 
 def _loops_around_calls(top: Schedule) -> Iterator[str]:

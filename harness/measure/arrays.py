@@ -25,7 +25,7 @@ def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
 
 
 def load(directory: Path, expected: Sequence[Array]) -> tuple[NDArray[Any], ...]:
-    """The arrays that `save` wrote, in the shapes expected. Raises Rejected `crash` if they are missing or of another size."""
+    """The arrays that `save` wrote, in the shapes expected. Raises Rejected `crash` if missing or of another size."""
     found = []
     for position, array in enumerate(expected):
         path = directory / f"{position}.bin"

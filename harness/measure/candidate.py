@@ -1,5 +1,7 @@
 """The only process that runs kernel.py: checks its contract, traces it once, and makes all else from that trace."""
 
+import contextlib
+import io
 import pickle
 import time
 from collections.abc import Callable
@@ -46,7 +48,8 @@ _run_reduced: Callable[..., Any] | None = None
 
 def trace(request: TraceRequest) -> TraceReply:
     """Loads, checks and traces kernel.py; writes the program for the TPU. Raises Rejected."""
-    global _full, _reduced
+    global _full, _reduced, _run_reduced
+    _run_reduced = None
     began = time.monotonic()
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     statement = problem.statement()
@@ -202,12 +205,14 @@ def interpret(request: InterpretRequest) -> Done:
     inputs = _reduced.problem.make_inputs(request.family, request.seed)
     failure: BaseException | None = None
     outputs: list[Any] = []
+    printed = io.StringIO()
     try:
-        outputs = [np.asarray(out) for out in jax.block_until_ready(_run_reduced(*inputs))]
+        with contextlib.redirect_stdout(printed):
+            outputs = [np.asarray(out) for out in jax.block_until_ready(_run_reduced(*inputs))]
     # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
     except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
         failure = error
-    race = interpretation.race_of(failure)
+    race = interpretation.race_of(failure, printed.getvalue())
     interpretation.reset()
     if race is not None:
         raise Rejected("correctness", "race", f"data race in TPU interpret mode: {_short(race)}", race)

@@ -171,8 +171,8 @@ class Children:
                 allowed = self._memory_bytes / 2**30
                 self._fail(
                     child, "out-of-memory",
-                    f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may have, "
-                    "and was ended",
+                    f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may "
+                    "have, and was ended",
                 )  # fmt: skip
             elif job is not None and time.monotonic() - job.started > job.limit_seconds:
                 self._fail(

@@ -158,5 +158,5 @@ def _buffer_bytes(name: str, buffer: Any) -> int:
 
 def _integer(value: object, what: str) -> int:
     if isinstance(value, numbers.Real) and not isinstance(value, bool) and value == math.floor(value):
-        return math.floor(value)
+        return math.floor(value)  # type: ignore[return-value]  # int, or what rounds to one
     raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}")

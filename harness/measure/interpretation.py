@@ -29,14 +29,14 @@ def checking_parameters() -> Any:
     return pltpu.InterpretParams(detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise")
 
 
-def race_of(error: BaseException | None) -> str | None:
-    """What the interpreter says about a race in the last run (which ended with `error`), or None.
+def race_of(error: BaseException | None, printed: str) -> str | None:
+    """What the interpreter says about a race in the last run (which printed and ended with `error`), or None.
 
-    Where jax 0.10 notes a race in module state and prints it, jax 0.12 raises.
+    jax 0.12 raises; jax 0.10 prints, and notes it in the state of its module.
     """
-    if error is not None and _RACE in str(error):
-        text = str(error)
-        return text[text.index(_RACE) :]
+    for text in (str(error), printed):
+        if _RACE in text:
+            return text[text.index(_RACE) :]
     races = getattr(interpret_pallas_call, "races", None)
     if races is not None and races.races_found:
         return f"{_RACE}: two accesses of the same memory without synchronisation between them"

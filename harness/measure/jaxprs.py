@@ -182,7 +182,8 @@ def _own_flops(equation: Equation) -> int:
     operand = equation.invars[0].aval if name in _REDUCTIONS else equation.outvars[0].aval
     if name not in _REDUCTIONS and name not in _ELEMENTWISE:
         return 0
-    return math.prod(operand.shape) if jnp.issubdtype(operand.dtype, jnp.floating) else 0
+    elements: int = math.prod(operand.shape)
+    return elements if jnp.issubdtype(operand.dtype, jnp.floating) else 0
 
 
 def _dot_flops(equation: Equation) -> int:
@@ -190,9 +191,9 @@ def _dot_flops(equation: Equation) -> int:
     left: tuple[int, ...]
     right: tuple[int, ...]
     left, right = (var.aval.shape for var in equation.invars[:2])
-    numbers = equation.params.get("dimension_numbers")
+    numbers: Any = equation.params.get("dimension_numbers")
     if equation.primitive.name == "dot_general":
-        return 2 * out * math.prod(left[axis] for axis in numbers[0][0])
+        return 2 * out * math.prod(int(left[axis]) for axis in numbers[0][0])
     if equation.primitive.name == "conv_general_dilated":
         return 2 * out * math.prod(right) // int(right[numbers.rhs_spec[0]])
     return 2 * out * left[-1]

@@ -156,7 +156,7 @@ def _scratch(aval: Any) -> Scratch:
 
 def padded_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     """What an array takes in VMEM: last axis padded to 128 lanes, the one before to whole sublanes."""
-    itemsize = jnp.dtype(dtype).itemsize
+    itemsize: int = jnp.dtype(dtype).itemsize
     if not shape:
         shape = (1,)
     rows = _SUBLANES * max(1, 4 // itemsize)

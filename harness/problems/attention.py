@@ -24,6 +24,8 @@ _CHUNK_PAIRS = 1 << 21
 # The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
 # of the larger powers of two that kernels choose.
 _BLOCK = 128
+# Terms that kernels add one after another; longer sums are broken up by blocks.
+_SUM_TERMS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class Attention:
         """`[len(rows), head_dim]` float64: the textbook formula in float64, from the inputs as they were rounded."""
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float64):
-            weights = _exponentials(piece, self.scale)
+            weights, _ = _exponentials(piece, self.scale)
             result[piece.places] = (weights @ piece.v) / weights.sum(axis=1, keepdims=True)
         return result
 
@@ -220,7 +222,7 @@ class Attention:
         dtype = DTYPES[self.dtype]
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float32):
-            weights = _exponentials(piece, self.scale)
+            weights, _ = _exponentials(piece, self.scale)
             total = weights.sum(axis=1, keepdims=True)
             result[piece.places] = ((weights.astype(dtype).astype(np.float32) @ piece.v) / total).astype(dtype)
         return result
@@ -229,33 +231,42 @@ class Attention:
         """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
 
         First-order propagation, roundings independent. With w the exact weights, o the exact
-        output, r the relative deviation of one rounding to dtype and r32 that of one to
-        float32, the variances are:
-        probabilities rounded before P V:  r^2 sum_k w_k^2 v_k^2;
-        scaled queries rounded once:  a score moves by r scale |q * k_k| (elementwise product,
-        2-norm), and o by sum_k w_k (v_k - o) times that; in float32, sqrt(head_dim) roundings
-        of the score's own sum besides;
-        float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2);
+        output, r the relative deviation of one rounding to dtype, r32 that of one to float32,
+        and e32 float32's epsilon, the variances are:
+        probabilities rounded before P V, from exponentials that libraries have right to one
+        ulp:  (r^2 + e32^2 / 3) sum_k w_k^2 v_k^2;
+        scores:  sum_k w_k^2 (v_k - o)^2 t_k^2, where t_k^2 is r^2 c_k^2 for scaled queries
+        rounded once, c_k the 2-norm of the elementwise product scale q * k_k, and
+        r32^2 head_dim (c_k^2 + s^2 / 3) for a running float32 sum that grows evenly to the
+        row's largest score s;
+        float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and
+        (n e32 o / 4)^2 where n small terms in a row are added to a large sum and lose up to
+        half an ulp each, all in one direction;
         the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
         """
         relative, relative32 = _relative_rounding(self.dtype), _relative_rounding("float32")
-        score = relative**2 + self.head_dim * relative32**2
+        eps32 = float(np.finfo(np.float32).eps)
+        running = relative32**2 * self.head_dim
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float32):
-            weights = _exponentials(piece, self.scale)
+            weights, largest = _exponentials(piece, self.scale)
             weights /= weights.sum(axis=1, keepdims=True)
             output = weights @ piece.v
             np.square(weights, out=weights)
             probability = weights @ np.square(piece.v)
-            weights *= np.square(piece.q * np.float32(self.scale)) @ np.square(piece.k).T
+            moves = np.square(piece.q * np.float32(self.scale)) @ np.square(piece.k).T
+            moves *= np.float32(relative**2 + running)
+            moves += np.square(largest) * np.float32(running / 3)
+            weights *= moves
             # Centred, so that a common offset of the values does not cancel in float32.
             centre = piece.v.mean(axis=0)
             v, o = piece.v - centre, output - centre
             moved = weights @ np.square(v) + weights.sum(axis=1, keepdims=True) * np.square(o)
             # One key with nearly all the weight: v - o cancels, and float32 leaves this much unknown.
-            moved = np.maximum(moved - 2 * o * (weights @ v), np.finfo(np.float32).eps * moved)
-            variance = relative**2 * probability + score * moved
+            variance = np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
+            variance += (relative**2 + eps32**2 / 3) * probability
             variance += relative32**2 * self.kv_sequence * (probability + np.square(output))
+            variance += np.square(min(self.kv_sequence, _SUM_TERMS) * eps32 / 4 * output)
             variance += np.square(_ulp(output, self.dtype)) / 12
             result[piece.places] = np.sqrt(variance)
         # Zero only where everything is exactly zero.
@@ -276,15 +287,16 @@ class Attention:
                 yield _Piece(part, q[rows[part]].astype(dtype), keys, values, visible)
 
 
-def _exponentials(piece: _Piece, scale: float) -> NDArray[Any]:
-    """exp(score - the row's largest score) `[rows, kv]` in the piece's dtype; 0 where masked."""
+def _exponentials(piece: _Piece, scale: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """exp(score - largest) `[rows, kv]` in the dtype of the piece, 0 where masked; the largest scores `[rows, 1]`."""
     scores: NDArray[Any] = piece.q @ piece.k.T
     scores *= scores.dtype.type(scale)
     if piece.visible_keys is not None:
         scores[np.arange(scores.shape[1]) >= piece.visible_keys[:, None]] = -np.inf
-    scores -= scores.max(axis=1, keepdims=True)
+    largest = scores.max(axis=1, keepdims=True)
+    scores -= largest
     np.exp(scores, out=scores)
-    return scores
+    return scores, largest
 
 
 def _relative_rounding(dtype: str) -> float:

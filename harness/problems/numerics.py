@@ -15,7 +15,7 @@ from harness.records import Array, Check, Failure
 #
 # The worst of N normal elements is near sqrt(2 ln N): 4.6 in one check, 6.7 in the billions of a
 # night. Half as much again is for roundings that a whole row shares (measured: up to 6.6).
-# A block left out of 128 moves some element by 200.
+# Any one of the contest's 128 blocks left out moves some element by 50 and more.
 WORST_FACTOR = 10.0
 # Over a whole check the noise is averaged out: sharing a rounding by row leaves 256 and more
 # independent ones, so the root mean square is known within 4 %. Honest variants measure at most

@@ -63,12 +63,13 @@ def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf"))
     memory = Memory(machine, program.names)
     pipes = program.pipes()
     counts = [0] * len(program.stretches)
-    reason = ""
+    reason = _unfit(schedule)
     cycles = 0
-    try:
-        cycles = program.run(memory, pipes, _budget(machine, deadline), counts)
-    except Unknowable as error:
-        reason = f"{schedule.name}: {error}"
+    if not reason:
+        try:
+            cycles = program.run(memory, pipes, _budget(machine, deadline), counts)
+        except Unknowable as error:
+            reason = f"{schedule.name}: {error}"
     executions = [0] * len(schedule.bundles)
     busy = 0
     flops = 0
@@ -97,6 +98,16 @@ def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf"))
         reason=reason,
         remarks=tuple(remarks),
     )
+
+
+def _unfit(schedule: Schedule) -> str:
+    """Why a schedule cannot be executed at all, else ""."""
+    if not schedule.bundles:
+        return f"{schedule.name}: its schedule holds no bundle that can be read"
+    for index, bundle in enumerate(schedule.bundles):
+        if bundle.address != index:
+            return f"{schedule.name}: bundle {index:#x} is missing from its schedule"
+    return ""
 
 
 def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:
@@ -131,6 +142,9 @@ def _total(dump: ModuleDump, machine: Machine, runs: dict[str, OpRun]) -> Simula
     seconds = cycles / machine.clock_hz if known else None
     columns = _columns(dump, runs, calls)
     remarks = [remark for run in runs.values() for remark in run.remarks] + list(dump.remarks)
+    for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
+        if schedule.name in runs and (table is None or len(table.rows) != len(schedule.bundles)):
+            remarks.append(f"{schedule.name}: no table of unit slots fits its schedule, so its slots are not counted")
     return Simulation(
         chip=machine.chip,
         seconds=seconds,

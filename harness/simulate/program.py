@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from harness.dumps.llo import Op, Schedule
+from harness.dumps.llo import UNREADABLE, Op, Schedule
 from harness.simulate.machine import Machine
 from harness.simulate.memory import Memory
 from harness.simulate.pipes import Pipes, Use, Uses, uses_of
@@ -94,7 +94,7 @@ class _Writer:
     def function(self) -> str:
         starts = self._block_starts()
         blocks = [
-            self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=True)
+            self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=False)
         ]
         lines = [
             "def run(memory, pipes, tick, counts):",
@@ -106,11 +106,16 @@ class _Writer:
         ]
         targets = [*sorted(self.registers), *(f"b{index}" for index in self.branches)]
         lines += [f"    {name} = {'False' if name[0] == 'b' else 'unset'}" for name in targets]
+        if not blocks:
+            return "\n".join([*lines, "    return clock"]) + "\n"
         lines += ["    while True:", "        tick(clock)"]
         lines += self._dispatch(blocks, 0, len(blocks), 2)
         return "\n".join(lines) + "\n"
 
     def _block_starts(self) -> list[int]:
+        if not self.bundles:
+            self.block_of: dict[int, int] = {}
+            return []
         starts = {0}
         for index, op in self.branches.items():
             starts.add(min(index + _DELAY_SLOTS + 1, len(self.bundles)))
@@ -158,7 +163,7 @@ class _Writer:
         target = self._target(op)
         if target is None:
             where = f"{op.opcode} {op.arguments}".strip()
-            return [f"if b{index}: raise Unknowable({f'the branch `{where}` leads nowhere that is known'!r})"]
+            return [f"if b{index}: {_raise(f'the branch `{where}` leads nowhere that is known')}"]
         return [f"if b{index}:", f"    b{index} = False", f"    block = {self.block_of[target]}", "    continue"]
 
     def _begins_stretch(self, index: int) -> bool:
@@ -227,9 +232,10 @@ class _Writer:
         if op.opcode == "vdelay" and len(values) == 1:
             return [
                 *condition,
-                f"{indent}clock += {values[0]}; state = later(state, {values[0]})",
+                f"{indent}since = clock; clock += max(0, decided({values[0]}, 'a delay'))",
+                f"{indent}state = later(state, clock - since)",
             ]
-        return [*condition, f"{indent}raise Unknowable({f'the unknown operation {op.opcode} moves data or waits'!r})"]
+        return [*condition, indent + _raise(f"the unknown operation {op.opcode} moves data or waits")]
 
     def _scalar(self, index: int) -> list[str]:
         """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
@@ -269,6 +275,8 @@ class _Writer:
         if name in ("vsyncadd", "vsyncpa", "vsyncset"):
             values = [expression(operand, self.names) for operand in op.operands]
             self._note(values)
+            if len(values) != 2:
+                return [_raise(f"the operation {name} {op.arguments} is not understood")]
             method = "add_flag" if name == "vsyncadd" else "set_flag"
             return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
         if name == "shalt.err":
@@ -277,6 +285,8 @@ class _Writer:
         if name.startswith("sdivrem"):
             values = [expression(operand, self.names) for operand in op.operands]
             self._note(values)
+            if len(values) != 2:
+                return [_raise(f"the operation {name} {op.arguments} is not understood")]
             return [
                 f"if {self._condition(op)}: "
                 f"divisions.append(divided({values[0]}, {values[1]})); "
@@ -284,10 +294,12 @@ class _Writer:
             ]
         if _is_branch(op):
             if any(other in self.branches for other in range(index + 1, index + _DELAY_SLOTS + 1)):
-                return ["raise Unknowable('a branch stands in the delay slots of another')"]
+                return [_raise("a branch stands in the delay slots of another")]
             return [f"b{index} = {self._condition(op)}"]
+        if name == UNREADABLE:
+            return [_raise(f"`{op.arguments}` is no operation that can be read")]
         if "sync" in name:
-            return [f"raise Unknowable({f'the unknown operation {name} changes a sync flag'!r})"]
+            return [_raise(f"the unknown operation {name} changes a sync flag")]
         if "smem" in op.arguments and not name.startswith(("inlined_call", "v")):
             return [f"store(True, Unknown({f'the unknown operation {name}'!r}), 0)"]
         return []
@@ -311,6 +323,11 @@ def _is_branch(op: Op) -> bool:
 def _is_timed(op: Op) -> bool:
     """Whether the clock matters to the operation, or it moves the clock."""
     return op.opcode.startswith(("dma.", "vwait", "vdelay"))
+
+
+def _raise(reason: str) -> str:
+    """A statement that ends the run without a latency."""
+    return f"raise Unknowable({reason!r})"
 
 
 def _predicate(text: str) -> str:

@@ -1,0 +1,202 @@
+"""The branch moves, is switched, merged, squashed, amended: the champion is still the right one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_fixtures import NAIVE, candidate, git, new_repository, numbers, plain_clone, ready, run_attempt
+
+from harness.errors import RatchetError
+from harness.ledger import Ledger
+
+LOG = "refs/ratchet/root/log"
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    return new_repository(tmp_path / "user")
+
+
+@pytest.fixture
+def ledger(contest: Path) -> Ledger:
+    return Ledger.open(contest)
+
+
+def record_while(ledger: Ledger, kernel: bytes, meanwhile: Any) -> Any:
+    with ledger.lock():
+        ledger.begin(kernel, "a test")
+        made, of, _ = ready(ledger)
+        meanwhile()
+        return ledger.record(made, of, kernel, {}, new_branch_commit=True, guarded=("harness",))
+
+
+def test_an_ordinary_commit_meanwhile_is_built_upon(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    kernel = candidate(contest, 512)
+
+    def meanwhile() -> None:
+        (contest / "README").write_text("edited\n")
+        git(contest, "commit", "-qm", "a word", "README")
+
+    done = record_while(ledger, kernel, meanwhile)
+    assert git(contest, "log", "-2", "--format=%s").split("\n")[:2] == ["idea 2", "a word"]
+    assert git(contest, "show", "HEAD:README") == "edited\n"
+    assert git(contest, "status", "--porcelain") == ""
+    assert ledger.champion_commit() == done.branch_commit
+
+
+@pytest.mark.parametrize("path", ["kernel.py", "prepare.py", "harness/judge.py"])
+def test_a_commit_that_touches_judge_or_kernel_refuses_the_accept(ledger: Ledger, contest: Path, path: str) -> None:
+    run_attempt(ledger)
+    kernel = candidate(contest, 512)
+
+    def meanwhile() -> None:
+        (contest / path).parent.mkdir(exist_ok=True)
+        (contest / path).write_text("# another\n")
+        git(contest, "add", path)
+        git(contest, "commit", "-qm", "meddle", path)
+
+    with pytest.raises(RatchetError, match="is kept in the log") as caught:
+        record_while(ledger, kernel, meanwhile)
+    assert caught.value.kind == "branch-moved"
+    assert git(contest, "log", "-1", "--format=%s").strip() == "meddle"
+    assert numbers(ledger) == [1, 2]
+    assert ledger.kernel(2) == kernel
+    assert (contest / "experiments" / "0002-idea-2.json").exists()
+    with ledger.lock():
+        assert ledger.recover() == ()
+    found, _ = ledger.rows()
+    assert found[1].commit == git(contest, "rev-parse", LOG).strip()
+    champion = ledger.champion()
+    assert champion is not None
+    assert champion.number == 1
+
+
+@pytest.mark.parametrize(
+    ("commands", "words"),
+    [
+        ([("checkout", "-q", "--detach")], "detached"),
+        ([("checkout", "-q", "-b", "other")], "checked out"),
+        ([("commit", "-q", "--amend", "--allow-empty", "-m", "amended", "--only")], "no longer contains"),
+    ],
+)
+def test_a_branch_that_is_no_longer_there_refuses_the_accept(
+    ledger: Ledger, contest: Path, commands: list[tuple[str, ...]], words: str
+) -> None:
+    run_attempt(ledger)
+    kernel = candidate(contest, 512)
+
+    def meanwhile() -> None:
+        for command in commands:
+            git(contest, *command)
+
+    with pytest.raises(RatchetError, match=words):
+        record_while(ledger, kernel, meanwhile)
+    assert numbers(ledger) == [1, 2]
+    assert ledger.kernel(2) == kernel
+
+
+def test_a_log_that_moved_loses_nothing_of_the_users(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    kernel = candidate(contest, 512)
+    other = git(contest, "commit-tree", "HEAD^{tree}", "-p", LOG, "-m", "attempt 2: x").strip()
+    stop = Ledger.open(
+        contest, lambda name: git(contest, "update-ref", LOG, other) if name == "journal-written" else None
+    )
+    with pytest.raises(RatchetError) as caught:
+        run_attempt(stop)
+    assert caught.value.kind == "ref-moved"
+    assert (contest / "kernel.py").read_bytes() == kernel
+    assert git(contest, "rev-parse", LOG).strip() == other
+    with ledger.lock():
+        assert ledger.recover() == ()
+
+
+def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    git(contest, "checkout", "-qb", "other")
+    faster = candidate(contest, 512)
+    run_attempt(ledger)
+    git(contest, "checkout", "-q", "main")
+    assert ledger.champion_kernel() == NAIVE
+    found, _ = ledger.rows()
+    assert found[1].commit == git(contest, "rev-parse", "other").strip()
+    (contest / "README").write_text("meanwhile\n")
+    git(contest, "commit", "-qam", "on main")
+    git(contest, "merge", "-q", "--no-edit", "other")
+    champion = ledger.champion()
+    assert champion is not None
+    assert champion.number == 2
+    assert ledger.champion_kernel() == faster
+    assert not ledger.kernel_changed_since(champion)
+
+
+def test_a_squashed_branch_keeps_its_champion(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    git(contest, "checkout", "-qb", "other")
+    candidate(contest, 512)
+    run_attempt(ledger)
+    faster = candidate(contest, 1024)
+    run_attempt(ledger)
+    git(contest, "checkout", "-q", "main")
+    git(contest, "merge", "-q", "--squash", "other")
+    git(contest, "commit", "-qm", "all at once")
+    git(contest, "branch", "-qD", "other")
+    git(contest, "update-ref", "-d", LOG)
+    assert ledger.kernel_changed_since(ledger.attempt(1))
+    shallow = plain_clone(contest, contest.parent / "shallow", "--depth=1")
+    champion = shallow.champion()
+    assert champion is not None
+    assert champion.number == 3
+    assert shallow.champion_kernel() == faster
+    assert shallow.champion_commit() is None
+    candidate(shallow.kernel_path.parent, 64)
+    run_attempt(shallow, "reject")
+    assert shallow.kernel_path.read_bytes() == faster
+    assert numbers(shallow) == [1, 2, 3, 4]
+
+
+def test_an_amended_accept_is_found_where_it_is_now(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    git(contest, "commit", "-q", "--amend", "--only", "-m", git(contest, "log", "-1", "--format=reworded%n%n%b"))
+    found, _ = ledger.rows()
+    assert found[0].commit == git(contest, "rev-parse", "HEAD").strip() == ledger.champion_commit()
+
+
+def test_a_kernel_changed_by_an_ordinary_commit_is_noticed(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    champion = ledger.champion()
+    assert champion is not None
+    candidate(contest, 256)
+    assert not ledger.kernel_changed_since(champion)
+    git(contest, "commit", "-qam", "by hand")
+    assert ledger.kernel_changed_since(champion)
+    assert ledger.champion() == champion
+    run_attempt(ledger, kind="rebaseline")
+    champion = ledger.champion()
+    assert champion is not None
+    assert champion.number == 2
+    assert not ledger.kernel_changed_since(champion)
+
+
+def test_an_undo_takes_the_last_accept_back(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    candidate(contest, 512)
+    run_attempt(ledger)
+    with ledger.lock():
+        ledger.begin(ledger.kernel_path.read_bytes(), "undo")
+        ledger.restore_kernel(ledger.kernel(1))
+        made, of, kernel = ready(ledger, kind="undo", hypothesis="undo attempt 2")
+        ledger.record(made, of, kernel, {}, new_branch_commit=True)
+    assert "Ratchet-Undoes: 2" in git(contest, "log", "-1", "--format=%b")
+    champion = ledger.champion()
+    assert champion is not None
+    assert champion.number == 1
+    assert ledger.champion_kernel() == NAIVE == (contest / "kernel.py").read_bytes()
+    clone = plain_clone(contest, contest.parent / "clone", "--depth=1")
+    champion = clone.champion()
+    assert champion is not None
+    assert champion.number == 1
+    candidate(contest, 2048)
+    run_attempt(ledger)
+    assert ledger.champion_kernel() == NAIVE.replace(b"128", b"2048")

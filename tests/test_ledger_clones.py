@@ -1,0 +1,217 @@
+"""What other clones and worktrees see, and how records that cannot be read are named and skipped."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from ledger_fixtures import (
+    NAIVE,
+    PREPARE,
+    attempt,
+    candidate,
+    four_attempts,
+    git,
+    new_repository,
+    numbers,
+    plain_clone,
+    ready,
+    row,
+    run_attempt,
+)
+
+from harness import codec, experiments
+from harness.errors import RatchetError
+from harness.ledger import Ledger
+from harness.records import Row
+
+LOG = "refs/ratchet/root/log"
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    return new_repository(tmp_path / "user")
+
+
+@pytest.fixture
+def ledger(contest: Path) -> Ledger:
+    return Ledger.open(contest)
+
+
+def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    clone = plain_clone(contest, contest.parent / "clone")
+    assert git(clone.root, "for-each-ref", "refs/ratchet") == ""
+    ours, theirs = ledger.rows()[0], clone.rows()[0]
+    assert [codec.encode_row(one) for one in ours] == [codec.encode_row(one) for one in theirs]
+    assert [one.commit for one in theirs] == [ours[0].commit, ours[1].commit, "", ours[3].commit]
+    assert numbers(clone, 2) == [3, 4]
+    assert [clone.kernel(number) for number in (1, 2, 3, 4)] == [ledger.kernel(number) for number in (1, 2, 3, 4)]
+    assert clone.attempt(3) == ledger.attempt(3)
+    assert clone.evidence_files(3) == {}
+    assert clone.champion() == ledger.champion()
+    candidate(clone.root, 64)
+    run_attempt(clone, "reject")
+    assert numbers(clone) == [1, 2, 3, 4, 5]
+    commits = git(clone.root, "rev-list", "--first-parent", clone.log_ref).split()
+    assert git(clone.root, "log", "--first-parent", "--format=%s", clone.log_ref).split("\n")[:2] == [
+        "attempt 5: reject: idea 5",
+        "attempt 4: accept: idea 4",
+    ]
+    assert len([one for one in commits if git(clone.root, "ls-tree", one, "attempt.json")]) == 2
+    assert git(clone.root, "show", f"{commits[1]}:kernel.py").encode() == ledger.kernel(4)
+
+
+def test_a_clone_with_the_log_has_everything(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    candidate(contest, 16)
+    run_attempt(ledger, "reject")
+    clone = plain_clone(contest, contest.parent / "clone")
+    assert numbers(clone) == [1, 2, 3, 4]
+    git(clone.root, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
+    assert clone.rows() == ledger.rows()
+    shutil.rmtree(clone.root / "experiments")
+    assert clone.rows() == ledger.rows()
+
+
+def test_a_clone_that_cannot_rebuild_a_loser_says_so(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    clone = plain_clone(contest, contest.parent / "clone")
+    path = clone.experiments_directory / "0003-idea-3.json"
+    path.write_bytes(path.read_bytes().replace(b"+BQ = 64", b"+BQ = 65"))
+    with pytest.raises(RatchetError, match="git fetch") as caught:
+        clone.kernel(3)
+    assert caught.value.kind == "no-kernel"
+    path.write_bytes(path.read_bytes().replace(b"-BQ = 512", b"-BQ = 77"))
+    with pytest.raises(RatchetError, match="does not fit"):
+        clone.kernel(3)
+
+
+def test_two_clones_that_went_apart_show_both_attempts(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    clone = plain_clone(contest, contest.parent / "clone")
+    candidate(contest, 512)
+    run_attempt(ledger, hypothesis="ours")
+    candidate(clone.root, 64)
+    run_attempt(clone, "reject", hypothesis="theirs")
+    git(clone.root, "pull", "-q", "--ff-only")
+    found, notes = clone.rows()
+    assert [(one.number, one.hypothesis) for one in found] == [(1, "idea 1"), (2, "theirs"), (2, "ours")]
+    assert [one.commit for one in found[1:]] == [
+        git(clone.root, "rev-parse", clone.log_ref).strip(),
+        git(clone.root, "rev-parse", "HEAD").strip(),
+    ]
+    assert "attempt 2 exists more than once" in notes[0]
+    champion = clone.champion()
+    assert champion is not None
+    assert champion.hypothesis == "ours"
+    assert clone.next_number() == 3
+
+
+def test_worktrees_share_the_log(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    git(contest, "worktree", "add", "-q", str(contest.parent / "tree"), "-b", "other")
+    tree = Ledger.open(contest.parent / "tree")
+    candidate(tree.root, 512)
+    run_attempt(tree)
+    assert numbers(ledger) == [1, 2]
+    assert ledger.next_number() == 3
+    assert ledger.champion_kernel() == NAIVE
+    candidate(contest, 64)
+    run_attempt(ledger, "reject")
+    assert numbers(tree) == [1, 2, 3]
+    with ledger.lock(), pytest.raises(RatchetError) as caught, tree.lock():
+        pytest.fail("two at once")
+    assert caught.value.kind == "busy"
+
+
+def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    clone = plain_clone(contest, contest.parent / "clone")
+    folder = clone.experiments_directory
+    good = (folder / "0003-idea-3.json").read_bytes()
+    (folder / "0005-cut.json").write_bytes(good[:-20])
+    (folder / "0006-newer.json").write_bytes(good.replace(b'"schema": 1', b'"schema": 2', 1))
+    (folder / "0007-moved.json").write_bytes(good)
+    (folder / "2026-foreign.json").write_text('{"hello": 1}')
+    (folder / "0008-folder.json").mkdir()
+    (folder / "0001-idea-1.json").write_text("spoiled")
+    found, notes = clone.rows()
+    assert [one.number for one in found] == [1, 2, 3, 4]
+    for name in ("0005-cut", "0006-newer", "0007-moved", "2026-foreign", "0008-folder", "0001-idea-1"):
+        assert any(f"experiments/{name}.json" in note for note in notes), name
+    assert clone.attempt(1) == ledger.attempt(1)
+    with pytest.raises(RatchetError, match="schema 2") as caught:
+        clone.attempt(6)
+    assert caught.value.kind == "newer-record"
+    # A foreign file does not make the numbers jump; one that is ours but spoiled keeps its number.
+    assert clone.next_number() == 9
+    found, _ = clone.rows(2)
+    assert [one.number for one in found] == [3, 4]
+
+
+def test_a_strange_commit_in_the_log_is_named_and_skipped(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    strange = git(contest, "commit-tree", "HEAD^{tree}", "-p", LOG, "-m", "Ratchet-Row: {nonsense").strip()
+    git(contest, "update-ref", LOG, strange)
+    found, notes = ledger.rows()
+    assert [one.number for one in found] == [1]
+    assert strange[:12] in notes[0]
+    candidate(contest, 64)
+    run_attempt(ledger, "reject")
+    assert [one.number for one in ledger.rows()[0]] == [1, 2]
+
+
+def test_a_file_of_that_name_is_not_overwritten(ledger: Ledger, contest: Path) -> None:
+    (contest / "experiments").mkdir()
+    (contest / "experiments" / "0001-idea-1.json").write_text("[]")
+    done = run_attempt(ledger)
+    assert (contest / "experiments" / "0001-idea-1.json").read_text() == "[]"
+    assert "is there already" in done.messages[0]
+    assert [one.number for one in ledger.rows()[0]] == [1]
+
+
+def test_evidence_files_cannot_leave_their_folder(ledger: Ledger) -> None:
+    for name in ("../x", "/x", "kernel.py", "attempt.json", "a//b", ".git/hooks/x"):
+        with ledger.lock(), pytest.raises(ValueError, match="evidence file"):
+            ledger.record(*ready(ledger), {name: b""}, new_branch_commit=False)
+    assert ledger.rows() == ((), ())
+
+
+def test_rows_survive_whatever_the_message_says(ledger: Ledger, contest: Path) -> None:
+    hypotheses = [
+        "",
+        "\n\n",
+        "提高\n\"quotes\" and 'more'\\n",
+        "\udce9 not UTF-8",
+        "a\0b",
+        "# not a comment",
+        "x" * 500,
+    ]
+    for hypothesis in hypotheses:
+        candidate(contest, len(hypothesis) + 1000)
+        run_attempt(ledger, hypothesis=hypothesis)
+    assert [one.hypothesis for one in ledger.rows()[0]] == hypotheses
+    clone = plain_clone(contest, contest.parent / "clone")
+    assert [one.hypothesis for one in clone.rows()[0]] == hypotheses
+    assert all(len(line) <= 72 for line in git(contest, "log", "--format=%s").split("\n"))
+
+
+def test_a_file_can_be_read_by_any_program(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    document = json.loads((contest / "experiments" / "0001-idea-1.json").read_text())
+    assert document["row"]["number"] == document["attempt"]["number"] == 1
+
+
+def test_the_row_of_a_file_is_that_of_the_log(tmp_path: Path) -> None:
+    made = attempt(7)
+    path = tmp_path / experiments.file_name(7, made.hypothesis)
+    path.write_bytes(codec.encode_attempt(made, row(made)))
+    assert isinstance(experiments.row_in(path, "here"), Row)
+
+
+def test_the_judge_is_untouched(ledger: Ledger, contest: Path) -> None:
+    four_attempts(ledger)
+    assert (contest / "prepare.py").read_bytes() == PREPARE
+    assert subprocess.run(["git", "fsck", "--strict"], cwd=contest, capture_output=True).returncode == 0

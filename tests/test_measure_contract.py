@@ -1,0 +1,184 @@
+"""What the trace finds: a broken contract, foreign work, false claims; and identity, traffic and buffers of a good one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from planted import NAIVE, SMALL, Tracer, naive, tracer, with_wrapper
+
+from harness.problems import Attention
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracer]:
+    with tracer(tmp_path_factory.mktemp("tracer")) as one:
+        yield one
+
+
+CONTRACT = {
+    "syntax-error": (naive(("BQ = 128\n", "BQ = = 128\n")), "line 34: invalid syntax"),
+    "import-error": (naive(("import math\n", "import math\nimport no_such_module\n")), "no_such_module"),
+    "missing-kernel-fn": (naive(("def kernel_fn(", "def kernel_function(")), "expected kernel.py to define kernel_fn(q, k, v)"),
+    "wrong-signature": (
+        naive(("def kernel_fn(q, k, v):", "def kernel_fn(q, kv):")), "expected kernel_fn(q, k, v), got kernel_fn(q, kv)",
+    ),
+    "missing-name": (naive(('KERNEL_NAME = "naive_attention"', "KERNEL_NAME = 3")), "KERNEL_NAME"),
+    "missing-claim": (naive(("def get_tiling_meta(", "def tiling(")), "get_tiling_meta"),
+    "bad-claim": (naive(("return 4 * sequence", "return 0.5 + 4 * sequence")), "whole numbers"),
+    "trace-error": (naive(("BQ = 128\n", "BQ = 384\n")), "expected BQ to divide the sequence of 512, got BQ=384"),
+    "wrong-shape": (with_wrapper("    return honest(q, k, v)[:256]\n"), "[512, 128], got [256, 128]"),
+    "wrong-dtype": (with_wrapper("    return honest(q, k, v).astype(jnp.float32)\n"), "bfloat16, got float32"),
+    "wrong-structure": (with_wrapper("    return (honest(q, k, v),)\n"), "got tuple of 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CONTRACT)
+def test_a_broken_contract_is_named(bench: Tracer, kind: str) -> None:
+    source, words = CONTRACT[kind]
+    failure = bench.failure(source)
+    assert (failure.stage, failure.kind) == ("contract", kind)
+    assert words in failure.message
+
+
+def test_an_exception_names_its_line(bench: Tracer) -> None:
+    line = NAIVE.splitlines().index("    accumulator = pltpu.VMEM((BQ, d), jnp.float32)") + 1
+    failure = bench.failure(naive(("    accumulator = pltpu.VMEM(", "    accumulator = undefined.VMEM(")))
+    assert failure.kind == "trace-error"
+    assert f"kernel.py line {line}: NameError" in failure.message
+
+
+@pytest.mark.parametrize("source", [b"\x00\x01", "a = 'ü".encode("latin-1"), b"raise SystemExit(0)", b"raise KeyboardInterrupt"])
+def test_odd_files_are_failures_too(bench: Tracer, source: bytes) -> None:
+    assert bench.failure(source).kind in ("syntax-error", "import-error")
+
+
+STATIC = {
+    "no-pallas-call": "    return q * 2\n",
+    "dot-outside-pallas": "    return honest(q @ jnp.eye(128, dtype=q.dtype), k, v)\n",
+    "exp-outside-pallas": "    return honest(jnp.exp(q), k, v)\n",
+    "host-callback": "    jax.debug.callback(lambda x: None, q[0, 0])\n    return honest(q, k, v)\n",
+    "work-outside-pallas": (
+        "    big = jnp.broadcast_to(q, (512, 512, 128))\n    return honest(q + (big * big).sum(axis=0), k, v)\n"
+    ),
+    "platform-dependent": (
+        "    q = jax.lax.platform_dependent(q, tpu=lambda x: x, default=lambda x: x * 0)\n    return honest(q, k, v)\n"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STATIC)
+def test_foreign_work_is_refused(bench: Tracer, kind: str) -> None:
+    failure = bench.failure(with_wrapper(STATIC[kind]))
+    assert (failure.stage, failure.kind) == ("static", kind)
+
+
+def test_foreign_work_is_found_inside_jit_and_loops(bench: Tracer) -> None:
+    hidden = (
+        "    def step(i, x):\n        return jax.jit(lambda y: y @ jnp.eye(128, dtype=y.dtype))(x)\n"
+        "    return honest(jax.lax.fori_loop(0, 2, step, q), k, v)\n"
+    )
+    failure = bench.failure(with_wrapper(hidden))
+    assert failure.kind == "dot-outside-pallas"
+    assert "kernel.py line" in failure.message
+
+
+def test_a_host_callback_inside_the_kernel_is_refused(bench: Tracer) -> None:
+    source = naive(("    step, steps = ", '    pl.debug_print("step")\n    step, steps = '))
+    assert bench.failure(source).kind == "host-callback"
+
+
+def test_an_overstated_flop_claim_fails_with_both_values(bench: Tracer) -> None:
+    failure = bench.failure(naive(("return 4 * sequence", "return 8 * sequence")))
+    assert (failure.stage, failure.kind) == ("static", "flop-claim")
+    assert f"{8 * 512**2 * 128 + 5 * 512**2:,}" in failure.message
+    assert f"{SMALL.work().flops:,}" in failure.message
+
+
+def test_a_false_tiling_claim_is_a_warning_with_both_values(bench: Tracer) -> None:
+    source = naive(('"k": grid[0] * once', '"k": once'), ('"grid": grid', '"grid": (1, 1)'))
+    warnings = bench.traced(source).warnings
+    assert any("claims grid (1, 1), the trace shows (4, 2)" in warning for warning in warnings)
+    assert any("inputs" in warning and str(10 * 512 * 256 - 3 * 512 * 256) in warning for warning in warnings) or len(warnings) == 2
+
+
+def test_the_contests_kernel_claims_the_truth(bench: Tracer) -> None:
+    reply = bench.traced(NAIVE)
+    assert reply.warnings == ()
+    assert reply.claims.kernel_name == "naive_attention"
+
+
+def test_inputs_may_come_in_another_order_by_name(bench: Tracer) -> None:
+    swapped = naive(("def kernel_fn(q, k, v):", "def kernel_fn(v, k, q):"))
+    assert bench.traced(swapped).trace.fingerprint == bench.traced(NAIVE).trace.fingerprint
+
+
+SAME = {
+    "comments": (("BQ = 128\n", "# a comment\n\nBQ = 128  # another\n"),),
+    "function names": (("attend", "one_step"), ("def start", "def begin"), ("start()", "begin()")) [:1],
+    "kernel name": (("name=KERNEL_NAME,", 'name="something_else",'),),
+    "no kernel name": (("        name=KERNEL_NAME,\n", ""),),
+    "variables": (("rescale", "correction"), ("new_max", "m_new")),
+}  # fmt: skip
+OTHER = {
+    "block size": (("BQ = 128\n", "BQ = 256\n"),),
+    "index map": (("lambda i, j: (j, 0)", "lambda i, j: (1 - j, 0)"),),
+    "one index map of two": (("pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),\n            pl", "pl.BlockSpec((BQ, d), lambda i, j: (3 - i, 0)),\n            pl"),),
+    "constant": (("scale=1 / math.sqrt(d)", "scale=1.0001 / math.sqrt(d)"),),
+    "compiler parameters": (('("parallel", "arbitrary")', '("arbitrary", "arbitrary")'),),
+    "VMEM limit": (("VMEM_LIMIT = None", "VMEM_LIMIT = 1 << 25"),),
+    "order of operations": (("weights.sum(axis=1, keepdims=True)", "weights.astype(jnp.bfloat16).astype(jnp.float32).sum(axis=1, keepdims=True)"),),
+    "work around the kernel": (("    )(q, k, v)\n", "    )(q * 1.5, k, v)\n"),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", SAME)
+def test_the_same_program_spelled_differently_has_the_same_fingerprint(bench: Tracer, edit: str) -> None:
+    assert bench.traced(naive(*SAME[edit])).trace.fingerprint == bench.traced(NAIVE).trace.fingerprint
+
+
+@pytest.mark.parametrize("edit", OTHER)
+def test_another_program_has_another_fingerprint(bench: Tracer, edit: str) -> None:
+    assert bench.traced(naive(*OTHER[edit])).trace.fingerprint != bench.traced(NAIVE).trace.fingerprint
+
+
+def test_traffic_and_buffers_of_the_naive_kernel(bench: Tracer) -> None:
+    """K and V are read once for every block of queries, Q and O once: 2 S d bytes each time."""
+    reply = bench.traced(NAIVE, Attention(sequence=16384, head_dim=128))
+    (call,) = reply.trace.pallas_calls
+    once = 2 * 16384 * 128
+    assert call.grid == (128, 64)
+    assert call.dimension_semantics == ("parallel", "arbitrary")
+    moved = {window.name: (window.fetches, window.hbm_bytes) for window in call.windows}
+    assert moved == {"q": (128, once), "k": (8192, 128 * once), "v": (8192, 128 * once), "o": (128, once)}
+    assert [window.role for window in call.windows] == ["input", "input", "input", "output"]
+    assert [window.vmem_bytes for window in call.windows] == [2 * 128 * 256, 2 * 256 * 256, 2 * 256 * 256, 2 * 128 * 256]
+    assert [scratch.vmem_bytes for scratch in call.scratch] == [128 * 128 * 4] * 3
+    pairs = 16384**2
+    # The dots exactly; of the elementwise work at least the five of the softmax for each pair.
+    assert reply.trace.pallas_flops - 4 * pairs * 128 > 5 * pairs * 0.99
+    assert reply.trace.outside_flops == 0
+
+
+def test_a_block_that_never_changes_is_read_once_and_held_once(bench: Tracer) -> None:
+    reply = bench.traced(naive(("BKV = 256\n", "BKV = 512\n")))
+    windows = {window.name: window for window in reply.trace.pallas_calls[0].windows}
+    assert (windows["k"].fetches, windows["k"].buffers, windows["k"].hbm_bytes) == (1, 1, 512 * 256)
+    assert (windows["q"].fetches, windows["q"].buffers) == (4, 2)
+
+
+def test_an_index_map_that_computes_is_walked_too(bench: Tracer) -> None:
+    """Every second query block walks the keys backwards: at each turn one block of keys is not fetched again."""
+    zigzag = naive(("lambda i, j: (j, 0)", "lambda i, j: (jnp.where(i % 2 == 0, j, pl.num_programs(1) - 1 - j), 0)"))
+    zigzag = zigzag.replace("pl.num_programs(1)", "kv_sequence // BKV")
+    zigzag = zigzag.replace("step, steps = pl.program_id(1), kv_sequence // BKV", "step, steps = pl.program_id(1), pl.num_programs(1)")
+    windows = {window.name: window for window in bench.traced(zigzag).trace.pallas_calls[0].windows}
+    assert windows["k"].fetches == 4 * 2 - 3
+
+
+def test_the_reduced_shape_keeps_several_blocks_along_each_axis(bench: Tracer) -> None:
+    """The first of 256, 512, 1024, ... at which every axis with several steps still has two."""
+    large = Attention(sequence=4096, head_dim=128)
+    shapes = [problem.sequence for problem in large.reduced()]
+    for edits, expected in (((), 512), ((("BQ = 128\n", "BQ = 1024\n"),), 2048), ((("BKV = 256\n", "BKV = 4096\n"),), None)):
+        position = bench.traced(naive(*edits), large).reduced
+        assert (None if position is None else shapes[position]) == expected

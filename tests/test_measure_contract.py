@@ -97,8 +97,11 @@ def test_an_overstated_flop_claim_fails_with_both_values(bench: Tracer) -> None:
 def test_a_false_tiling_claim_is_a_warning_with_both_values(bench: Tracer) -> None:
     source = naive(('"k": grid[0] * once', '"k": once'), ('"grid": grid', '"grid": (1, 1)'))
     warnings = bench.traced(source).warnings
-    assert any("claims grid (1, 1), the trace shows (4, 2)" in warning for warning in warnings)
-    assert any("inputs" in warning and str(10 * 512 * 256 - 3 * 512 * 256) in warning for warning in warnings) or len(warnings) == 2
+    once = 2 * 512 * 128
+    assert warnings == (
+        "get_tiling_meta() claims grid (1, 1), the trace shows (4, 2)",
+        f"get_tiling_meta() claims inputs with re-reads in bytes {6 * once}, the trace shows {9 * once}",
+    )
 
 
 def test_the_contests_kernel_claims_the_truth(bench: Tracer) -> None:
@@ -114,7 +117,7 @@ def test_inputs_may_come_in_another_order_by_name(bench: Tracer) -> None:
 
 SAME = {
     "comments": (("BQ = 128\n", "# a comment\n\nBQ = 128  # another\n"),),
-    "function names": (("attend", "one_step"), ("def start", "def begin"), ("start()", "begin()")) [:1],
+    "function names": (("attend", "one_step"), ("def start", "def begin"), ("def finish", "def end")),
     "kernel name": (("name=KERNEL_NAME,", 'name="something_else",'),),
     "no kernel name": (("        name=KERNEL_NAME,\n", ""),),
     "variables": (("rescale", "correction"), ("new_max", "m_new")),
@@ -122,7 +125,7 @@ SAME = {
 OTHER = {
     "block size": (("BQ = 128\n", "BQ = 256\n"),),
     "index map": (("lambda i, j: (j, 0)", "lambda i, j: (1 - j, 0)"),),
-    "one index map of two": (("pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),\n            pl", "pl.BlockSpec((BQ, d), lambda i, j: (3 - i, 0)),\n            pl"),),
+    "index map of the output": (("out_specs=pl.BlockSpec((BQ, d), lambda i, j: (i, 0))", "out_specs=pl.BlockSpec((BQ, d), lambda i, j: (3 - i, 0))"),),
     "constant": (("scale=1 / math.sqrt(d)", "scale=1.0001 / math.sqrt(d)"),),
     "compiler parameters": (('("parallel", "arbitrary")', '("arbitrary", "arbitrary")'),),
     "VMEM limit": (("VMEM_LIMIT = None", "VMEM_LIMIT = 1 << 25"),),
@@ -168,9 +171,7 @@ def test_a_block_that_never_changes_is_read_once_and_held_once(bench: Tracer) ->
 
 def test_an_index_map_that_computes_is_walked_too(bench: Tracer) -> None:
     """Every second query block walks the keys backwards: at each turn one block of keys is not fetched again."""
-    zigzag = naive(("lambda i, j: (j, 0)", "lambda i, j: (jnp.where(i % 2 == 0, j, pl.num_programs(1) - 1 - j), 0)"))
-    zigzag = zigzag.replace("pl.num_programs(1)", "kv_sequence // BKV")
-    zigzag = zigzag.replace("step, steps = pl.program_id(1), kv_sequence // BKV", "step, steps = pl.program_id(1), pl.num_programs(1)")
+    zigzag = naive(("lambda i, j: (j, 0)", "lambda i, j: (jnp.where(i % 2 == 0, j, kv_sequence // BKV - 1 - j), 0)"))
     windows = {window.name: window for window in bench.traced(zigzag).trace.pallas_calls[0].windows}
     assert windows["k"].fetches == 4 * 2 - 3
 

@@ -1,0 +1,145 @@
+"""Children that misbehave in every way: each is its own named failure, none survives, none is believed."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from planted import MEMORY, SMALL, naive, tracer
+
+from harness.measure import environment
+from harness.measure.child import Children
+from harness.measure.messages import TraceReply, TraceRequest
+from harness.records import Failure
+
+IMPORT = "import math\n"
+
+
+def trace(directory: Path, source: str, *, seconds: float = 60, memory_bytes: int = MEMORY) -> Failure:
+    """What tracing `source` comes to, in a process of its own."""
+    (directory / "kernel.py").write_text(source)
+    with Children(memory_bytes) as children:
+        child = children.start("candidate", "harness.measure.candidate", directory, environment.on_cpu())
+        request = TraceRequest(problem=str(directory / "none"), artifact=str(directory / "none"))
+        children.ask(child, "trace", "contract", "trace", request, TraceReply, seconds)
+        _, reply = children.wait()
+    assert isinstance(reply, Failure)
+    assert reply.stage == "contract"
+    return reply
+
+
+def planted(tmp_path: Path, code: str) -> str:
+    """A kernel that runs `code` when it is imported; the problem that the trace asks for is there."""
+    (tmp_path / "none").write_bytes(pickle.dumps(SMALL))
+    return naive((IMPORT, f"{IMPORT}import os, sys\n{code}\n"))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_early_exit_is_a_crash(tmp_path: Path, code: int) -> None:
+    failure = trace(tmp_path, planted(tmp_path, f"print('RESULT: score=1e9')\nos._exit({code})"))
+    assert failure.kind == "crash"
+    assert f"exit code {code} and without a result" in failure.message
+    assert "RESULT: score=1e9" in failure.detail
+
+
+def test_a_segmentation_fault_is_named(tmp_path: Path) -> None:
+    failure = trace(tmp_path, planted(tmp_path, "import ctypes\nctypes.string_at(0)"))
+    assert failure.kind == "killed"
+    assert "SIGSEGV" in failure.message
+
+
+def test_a_killed_child_is_named(tmp_path: Path) -> None:
+    failure = trace(tmp_path, planted(tmp_path, "os.kill(os.getpid(), 9)"))
+    assert failure.kind == "killed"
+    assert "SIGKILL" in failure.message
+
+
+def test_a_kernel_that_never_returns_is_ended(tmp_path: Path) -> None:
+    failure = trace(tmp_path, planted(tmp_path, "print('here', flush=True)\nwhile True: pass"), seconds=6)
+    assert failure.kind == "timeout"
+    assert "6 s" in failure.message
+    assert "here" in failure.detail
+
+
+def test_a_memory_hog_is_ended(tmp_path: Path) -> None:
+    code = "hog = []\nwhile True: hog.append(bytearray(os.urandom(1 << 20) * 64))"
+    failure = trace(tmp_path, planted(tmp_path, code), memory_bytes=1 << 30)
+    assert failure.kind == "out-of-memory"
+    assert "1.0 GiB it may have" in failure.message
+
+
+def test_memory_that_cannot_be_had_at_all(tmp_path: Path) -> None:
+    assert trace(tmp_path, planted(tmp_path, "bytearray(1 << 60)")).kind == "out-of-memory"
+
+
+def test_a_flood_of_output_is_cut(tmp_path: Path) -> None:
+    failure = trace(tmp_path, planted(tmp_path, "while True: print('flood' * 10000)"))
+    assert failure.kind == "output-flood"
+    assert len(failure.detail) < 20_000
+
+
+def test_junk_that_is_not_text_is_shown_as_far_as_it_can_be(tmp_path: Path) -> None:
+    failure = trace(tmp_path, planted(tmp_path, "os.write(1, b'\\xff\\xfe\\x00\\x1b[31m last words')\nos._exit(1)"))
+    assert failure.kind == "crash"
+    assert "last words" in failure.detail
+    assert "\x1b" not in failure.detail
+    assert "\x00" not in failure.detail
+
+
+def test_a_result_cannot_be_forged_by_writing_to_every_descriptor(tmp_path: Path) -> None:
+    code = (
+        "for fd in range(1, 64):\n"
+        "    try: os.write(fd, b'\\0\\0\\0\\0\\0\\0\\0\\2={}')\n"
+        "    except OSError: pass\n"
+        "os._exit(0)"
+    )
+    assert trace(tmp_path, planted(tmp_path, code)).kind == "crash"
+
+
+def test_what_it_starts_ends_with_it(tmp_path: Path) -> None:
+    code = (
+        "if not os.fork():\n"
+        "    os.setpgid(0, 0)\n"
+        "    open('left', 'w').write(str(os.getpid()))\n"
+        "    import time; time.sleep(600)\n"
+        "while not os.path.exists('left') or not open('left').read(): pass\n"
+        "os._exit(5)"
+    )
+    failure = trace(tmp_path, planted(tmp_path, code))
+    assert failure.kind == "crash"
+    left = int((tmp_path / "left").read_text())
+    assert not _is_alive(left)
+
+
+def test_an_exception_in_the_parent_ends_all_children(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), Children(MEMORY) as children:
+        child = children.start("candidate", "harness.measure.candidate", tmp_path, environment.on_cpu())
+        raise KeyboardInterrupt
+    assert not _is_alive(child.process.pid)
+
+
+def test_one_process_traces_again_and_again(tmp_path: Path) -> None:
+    with tracer(tmp_path) as bench:
+        assert bench.failure("1 +").kind == "syntax-error"
+        assert bench.traced(naive()).trace.pallas_calls[0].steps == 8
+
+
+def test_children_do_not_get_what_would_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    monkeypatch.setenv("HOME_OF_MINE", "kept")
+    given = environment.on_cpu()
+    assert "XLA_FLAGS" not in given
+    assert "JAX_ENABLE_X64" not in given
+    assert given["HOME_OF_MINE"] == "kept"
+    warnings = environment.warnings_about(os.environ)
+    assert [warning.partition("=")[0] for warning in warnings] == ["JAX_ENABLE_X64", "XLA_FLAGS"]
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether the process still runs; one that only waits to be reaped by its new parent does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X")

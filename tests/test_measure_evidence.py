@@ -1,0 +1,209 @@
+"""Evidence gathered with real children and the real compiler: a good kernel, wrong ones, and what interrupts it."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from planted import NAIVE, POLICY, SMALL, V5E, naive
+
+from harness import simulate
+from harness.errors import RatchetError, UsageError
+from harness.measure import duel, evidence
+from harness.problems import Attention, Problem
+from harness.records import Evidence, Policy, Trace
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+KERNELS = Path(__file__).parent / "kernels"
+
+
+def gather(
+    contest: Path, kernel: str, *, work: str = "0001", problem: Problem = SMALL, policy: Policy = POLICY, on: str | None = None
+) -> Evidence:
+    return evidence.gather(
+        contest, kernel.encode(), problem, V5E, policy, work_directory=contest / "profile_data" / work,
+        simulate=simulate.run, on=on,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest in a folder whose name has spaces, as users' folders have."""
+    folder = tmp_path_factory.mktemp("a contest of mine")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def good(contest: Path) -> Evidence:
+    return gather(contest, NAIVE)
+
+
+def test_a_good_kernel_passes_everything(good: Evidence) -> None:
+    assert good.failure is None
+    assert good.claims is not None
+    assert good.warnings == ()
+    families = [(check.family, check.mode) for check in good.checks]
+    assert sorted(families) == sorted(
+        [("composite", "full"), *((family, "interpret") for family in SMALL.families(full=False))]
+    )
+    assert all(check.passed and check.elements for check in good.checks)
+    # Drawn anew for every check, after the trace.
+    assert len({check.seed for check in good.checks}) == len(good.checks)
+
+
+def test_counters_of_all_levels(good: Evidence) -> None:
+    assert good.hlo is not None
+    assert (good.hlo.copy, good.hlo.dot, good.hlo.custom_call) == (0, 0, 1)
+    assert good.mosaic is not None
+    assert (good.mosaic.matmul, good.mosaic.exp, good.mosaic.reduction) == (2, 2, 2)
+    assert good.simulation is not None
+    assert good.simulation.static_bundles > 100
+
+
+def test_the_simulated_latency_is_above_the_floor_of_the_matrix_unit(good: Evidence) -> None:
+    assert good.latency is not None
+    assert good.latency.source == "simulated"
+    assert good.latency.seconds is not None
+    assert good.latency.seconds > SMALL.work().matmul_flops / V5E.peak_bf16_flops_per_second
+
+
+def test_the_files_that_are_kept(contest: Path, good: Evidence) -> None:
+    work = contest / "profile_data" / "0001"
+    assert good.dump_directory == "profile_data/0001/dumps"
+    assert {path.name for path in work.iterdir()} == {"candidate.cpu", "candidate.tpu", "dumps", "kernel.hlo.txt", "mosaic"}
+    assert (contest / "profile_data" / "kernel.hlo.txt").read_bytes() == (work / "kernel.hlo.txt").read_bytes()
+    assert "tpu_custom_call" in (work / "kernel.hlo.txt").read_text()
+    assert "tpu.matmul" in next((work / "mosaic").iterdir()).read_text()
+    assert next((work / "dumps").glob("*per-bundle-utilization.txt")).stat().st_size > 0
+
+
+def test_the_schedule_names_lines_of_the_kernel(contest: Path, good: Evidence) -> None:
+    line = NAIVE.splitlines().index("    weights = jnp.exp(scores - new_max)") + 1
+    schedule = max((contest / "profile_data" / "0001" / "dumps").glob("*final_bundles.txt"), key=os.path.getsize)
+    assert f'loc("kernel.py":{line}:' in schedule.read_text()
+
+
+def test_every_stage_has_its_time(good: Evidence) -> None:
+    assert {stage.stage for stage in good.stages} == {"trace", "compile", "simulate", "correctness", "interpret"}
+    assert all(stage.seconds > 0 for stage in good.stages)
+
+
+WRONG = {
+    # The accumulator is never set to zero: what VMEM held before is added.
+    "uninitialised": ("non-finite", (("        acc_ref[...] = jnp.zeros_like(acc_ref)\n", ""),)),
+    "not rescaled": ("wrong-result", (("acc_ref[...] * rescale", "acc_ref[...]"),)),
+    "last block dropped": ("wrong-result", (("    scores = scores * scale\n", "    scores = jnp.where(step == steps - 1, -1e30, scores * scale)\n"),)),
+    "infinite": ("non-finite", (("(acc_ref[...] / l_ref[:, :1])", "(acc_ref[...] / (l_ref[:, :1] - l_ref[:, :1]))"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: str) -> None:
+    kind, edits = WRONG[name]
+    found = gather(contest, naive(*edits), work="wrong")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
+    assert "o[" in found.failure.message
+    assert any(not check.passed for check in found.checks)
+
+
+@pytest.mark.parametrize(("file", "kind"), [("unsynchronised.py", "race"), ("past_the_end.py", "out-of-bounds")])
+def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str) -> None:
+    found = gather(contest, (KERNELS / file).read_text(), work="unsafe")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
+
+
+def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
+    greedy = naive(("accumulator, accumulator, accumulator]", "accumulator, accumulator, accumulator] + [pltpu.VMEM((1 << 16, 128), jnp.float32)]"),
+                   ("acc_ref, *, scale", "acc_ref, greed_ref, *, scale"),
+                   ("        acc_ref[...] = jnp.zeros_like(acc_ref)\n", "        acc_ref[...] = jnp.zeros_like(acc_ref)\n        greed_ref[...] = jnp.zeros_like(greed_ref)\n"))  # fmt: skip
+    found = gather(contest, greedy, work="greedy")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("compile", "vmem-exceeded")
+    assert "vmem" in found.failure.message.lower()
+
+
+def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
+    sorting = naive(("    weights = jnp.exp(scores - new_max)\n", "    weights = jnp.sort(jnp.exp(scores - new_max), axis=0)\n"))
+    found = gather(contest, sorting, work="sorting")
+    assert found.failure is not None
+    assert found.failure.kind in ("unsupported", "compile-error", "not-lowerable")
+
+
+def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> None:
+    found = gather(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
+    assert found.failure is not None
+    assert found.failure.kind == "syntax-error"
+    assert (found.trace, found.hlo, found.latency, found.checks) == (None, None, None, ())
+
+
+def test_a_kernel_too_slow_for_the_policy_times_out(contest: Path) -> None:
+    slow = naive(("import math\n", "import math\nimport time\ntime.sleep(60)\n"))
+    found = gather(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("contract", "timeout")
+
+
+def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> None:
+    def refuse(trace: Trace) -> NoReturn:
+        raise RatchetError("identical-candidate", trace.fingerprint)
+
+    with pytest.raises(RatchetError) as refused:
+        evidence.gather(
+            contest, NAIVE.encode(), SMALL, V5E, POLICY, work_directory=contest / "profile_data" / "refused",
+            simulate=simulate.run, after_trace=refuse,
+        )  # fmt: skip
+    assert refused.value.kind == "identical-candidate"
+    assert not (contest / "profile_data" / "refused" / "scratch").exists()
+
+
+def test_measured_on_the_cpu_and_a_duel(contest: Path) -> None:
+    policy = replace(POLICY, measured_pairs=8)
+    slower = gather(contest, NAIVE, work="0002-champion", policy=policy, on="cpu")
+    assert slower.failure is None
+    assert slower.latency is not None
+    assert slower.latency.source == "measured cpu"
+    assert slower.samples is not None
+    assert len(slower.samples.host_seconds) == 8
+    assert slower.samples.device_seconds == ()
+    assert [check.mode for check in slower.checks].count("device") == 1
+    assert list((contest / "profile_data" / "plugins" / "profile").glob("0002-champion-*/*.xplane.pb"))
+    profile_data = contest / "profile_data"
+    found, champion, candidate = duel.run(profile_data / "0002-champion", profile_data / "0001", SMALL, policy, on="cpu")
+    assert found.clock == "host"
+    assert len(found.champion_seconds) == len(found.candidate_seconds) == 8
+    assert found.champion_seconds == champion.host_seconds
+    assert found.candidate_seconds == candidate.host_seconds
+
+
+def test_a_duel_needs_both_programs(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match="found none"):
+        duel.run(tmp_path, tmp_path, SMALL, POLICY, on="cpu")
+
+
+def test_sources() -> None:
+    assert evidence.source(V5E, "cpu") == "measured cpu"
+    assert evidence.source(V5E, "simulated") == "simulated"
+    with pytest.raises(UsageError, match="expected --on"):
+        evidence.source(V5E, "gpu")
+
+
+def test_the_environment_is_stable_and_named() -> None:
+    first = evidence.environment()
+    assert first == evidence.environment()
+    assert first.jax[0].isdigit()
+    assert first.libtpu
+    assert "cores" in first.machine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [(128, 256), (2048, 1024)])
+def test_the_contest_itself(contest: Path, blocks: tuple[int, int]) -> None:
+    kernel = naive(("BQ = 128\n", f"BQ = {blocks[0]}\n"), ("BKV = 256\n", f"BKV = {blocks[1]}\n"))
+    found = gather(contest, kernel, problem=Attention(sequence=16384, head_dim=128), work="contest")
+    assert found.failure is None
+    assert found.latency is not None
+    assert found.latency.seconds is not None

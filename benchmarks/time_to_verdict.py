@@ -29,7 +29,12 @@ def judge(contest: contests.Contest, blocks: str, run: int) -> tuple[float, Evid
         kernel = rewrite(kernel, name, value, "kernel.py")
     begun = time.perf_counter()
     evidence = ratchet.evaluate(
-        contest, kernel, ratchet.Options(), Policy(), lambda stage, state, seconds: None, work=f"{blocks}-{run}".replace("/", "-")
+        contest,
+        kernel,
+        ratchet.Options(),
+        Policy(),
+        lambda stage, state, seconds: None,
+        work=f"{blocks}-{run}".replace("/", "-"),
     )
     return time.perf_counter() - begun, evidence
 
@@ -54,7 +59,14 @@ def main() -> None:
                 for stage in evidence.stages:
                     stages.setdefault(stage.stage, []).append(stage.seconds)
             total = statistics.median(seconds for seconds, _ in runs)
-            table.append([blocks, *[f"{statistics.median(values):.2f}" for values in stages.values()], f"{total:.2f}", ", ".join(failures)])
+            table.append(
+                [
+                    blocks,
+                    *[f"{statistics.median(values):.2f}" for values in stages.values()],
+                    f"{total:.2f}",
+                    ", ".join(failures),
+                ]
+            )
             headers = ["BQ/BKV", *stages, "total", "failure"]
     print(f"median seconds of {given.repeat} judgements per row, wall clock, this machine, chip {given.chip}")
     print(tabulate(table, headers=headers, disable_numparse=True, colalign=("left",)))

@@ -7,9 +7,10 @@ from pathlib import Path
 from git import Repo
 
 from harness import contest as contests
-from harness import diff, git, git_write, ratchet
+from harness import diff, git, ratchet
 from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.git import write
 from harness.hardware import chip
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
@@ -74,7 +75,9 @@ def undo(contest: Contest) -> tuple[str, ...]:
         champion = ledger.champion()
         before = ledger.champion_before(champion.number) if champion else None
         if champion is None or before is None:
-            raise RatchetError("nothing-to-undo", "expected an accepted attempt after the baseline, found none on this branch")
+            raise RatchetError(
+                "nothing-to-undo", "expected an accepted attempt after the baseline, found none on this branch"
+            )
         original = ledger.kernel_path.read_bytes()
         if original != ledger.champion_kernel():
             raise RatchetError(
@@ -142,15 +145,15 @@ def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:
     head = git.head_commit(repository)
     names = {git.relative_path(repository, path): path for path in paths}
     changes = {
-        name: git.Entry(mode="100644", blob=git_write.write_blob(repository, path.read_bytes(), name))
+        name: git.Entry(mode="100644", blob=write.write_blob(repository, path.read_bytes(), name))
         for name, path in names.items()
     }
     private_index = git.git_directory(repository) / "ratchet" / "new.index"
-    tree = git_write.write_tree(repository, head, changes, private_index)
+    tree = write.write_tree(repository, head, changes, private_index)
     sign = git.is_set(repository, "commit.gpgsign", False)
-    commit = git_write.write_commit(repository, tree, (head,), f"{message}\n", sign=sign)
-    git_write.move_ref(repository, git.branch(repository), commit, head, "ratchet: new contest")
-    git_write.set_index_entries(repository, changes)
+    commit = write.write_commit(repository, tree, (head,), f"{message}\n", sign=sign)
+    write.move_ref(repository, git.branch(repository), commit, head, "ratchet: new contest")
+    write.set_index_entries(repository, changes)
     return commit
 
 

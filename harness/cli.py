@@ -13,6 +13,7 @@ import msgspec
 
 from harness import __version__, actions, ratchet
 from harness import contest as contests
+from harness import lock as locking
 from harness.codec import encode_attempt
 from harness.errors import RatchetError, UsageError
 from harness.hardware import CHIPS, chip
@@ -85,7 +86,9 @@ def _run(words: list[str]) -> int:
         if any(word in ("-h", "--help") for word in words):
             print(OVERVIEW, end="")
             return 0
-        raise UsageError("no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{OVERVIEW}")
+        raise UsageError(
+            "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{OVERVIEW}"
+        )
     if verb in words and verb != "experiment":
         words.remove(verb)
     if verb == "experiment" and "experiment" in words:
@@ -118,7 +121,9 @@ def _verb(words: Sequence[str]) -> str | None:
 
 
 def _parser(verb: str, description: str, example: str) -> _Parser:
-    parser = _Parser(prog=f"ratchet.sh {verb}", description=description, epilog=f"example: {example}", allow_abbrev=False)
+    parser = _Parser(
+        prog=f"ratchet.sh {verb}", description=description, epilog=f"example: {example}", allow_abbrev=False
+    )
     parser.add_argument("-C", dest="directory", type=Path, default=None, metavar="DIR", help="the contest's folder")
     return parser
 
@@ -136,7 +141,9 @@ def _directory(given: Path | None) -> Path:
 
 def _evaluation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", default=None, help=f"judge for this chip: {', '.join(c.name for c in CHIPS)}")
-    parser.add_argument("--on", choices=["cpu"], default=None, help="time on this CPU (development; says nothing about a TPU)")
+    parser.add_argument(
+        "--on", choices=["cpu"], default=None, help="time on this CPU (development; says nothing about a TPU)"
+    )
     parser.add_argument("--deep", action="store_true", help="profile with TRACE_COMPUTE_AND_SYNC (on a device)")
     parser.add_argument("--full", action="store_true", help="print the whole report, not one screen")
     parser.add_argument("--json", action="store_true", help="print the record instead of the report")
@@ -151,11 +158,20 @@ def _experiment(words: list[str]) -> int:
     )
     parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
     _evaluation_options(parser)
-    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="rewrite this constant of kernel.py")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="rewrite this constant of kernel.py",
+    )
     parser.add_argument("--expect", default=None, metavar="5%", help="how much less time you expect; recorded")
     parser.add_argument("--again", action="store_true", help="judge a program that was judged before once more")
     parser.add_argument("--record", action="store_true", help="record an unchanged kernel's evaluation too")
-    parser.add_argument("--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right")
+    parser.add_argument(
+        "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"
+    )
     given = parser.parse_args(words)
     hypothesis = given.message.removeprefix("experiment:").strip()
     if not given.message.startswith("experiment:"):
@@ -164,7 +180,9 @@ def _experiment(words: list[str]) -> int:
     if hypothesis.split()[-1:] == ["--deep"]:
         deep, hypothesis = True, hypothesis[: -len("--deep")].strip()
     if not hypothesis:
-        raise UsageError("no-message", "expected a hypothesis after `experiment:`, got nothing; say what you changed and why")
+        raise UsageError(
+            "no-message", "expected a hypothesis after `experiment:`, got nothing; say what you changed and why"
+        )
     contest = contests.load(_directory(given.directory), given.chip)
     options = ratchet.Options(
         settings=tuple(parse(text) for text in given.settings),
@@ -180,7 +198,11 @@ def _experiment(words: list[str]) -> int:
     if given.json:
         print(encode_attempt(judged.attempt).decode(), end="")
     else:
-        print(terminal.report_text(judged.attempt, judged.report, judged.champion_report, full=given.full, colour=_colour()))
+        print(
+            terminal.report_text(
+                judged.attempt, judged.report, judged.champion_report, full=given.full, colour=_colour()
+            )
+        )
         if not judged.recorded:
             print("kernel.py is the champion's: evaluated again, nothing recorded (--record records it)")
     for message in judged.messages:
@@ -208,7 +230,8 @@ def _judge(words: list[str]) -> int:
     contest = contests.load(_directory(given.directory), given.chip)
     policy = Policy()
     options = ratchet.Options(on=given.on, deep=given.deep)
-    with terminal.Progress(quiet=given.quiet or given.json) as progress:
+    lock = contest.directory / "profile_data" / "judge.lock"
+    with locking.held(lock, "judge"), terminal.Progress(quiet=given.quiet or given.json) as progress:
         evidence = ratchet.evaluate(contest, contest.kernel_path.read_bytes(), options, policy, progress, work="judge")
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     if given.json:
@@ -267,7 +290,9 @@ def _status(words: list[str]) -> int:
 def _checkout(words: list[str]) -> int:
     parser = _parser("checkout", "Puts the kernel.py of an attempt into the working tree.", "ratchet.sh checkout 3")
     parser.add_argument("number", type=int, help="the attempt")
-    parser.add_argument("--force", action="store_true", help="overwrite a kernel.py that no attempt and no commit holds")
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite a kernel.py that no attempt and no commit holds"
+    )
     given = parser.parse_args(words)
     for sentence in actions.checkout(_directory(given.directory), given.number, force=given.force):
         print(sentence)
@@ -282,10 +307,19 @@ def _undo(words: list[str]) -> int:
 
 
 def _new(words: list[str]) -> int:
-    parser = _parser("new", "Makes another contest, with its own ledger, and commits it.", "ratchet.sh new mine --like attention")
+    parser = _parser(
+        "new", "Makes another contest, with its own ledger, and commits it.", "ratchet.sh new mine --like attention"
+    )
     parser.add_argument("folder", type=Path, help="a folder in a git repository")
     parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(contests.templates())}")
-    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="rewrite this constant of prepare.py")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="rewrite this constant of prepare.py",
+    )
     given = parser.parse_args(words)
     base = given.directory or Path.cwd()
     for sentence in actions.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings)):

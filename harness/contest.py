@@ -108,7 +108,9 @@ def scaffold(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) 
         contents["prepare.py"] = rewrite(contents["prepare.py"], name, value, "prepare.py")
     for name in contents:
         if (directory / name).exists():
-            raise RatchetError("exists", f"{directory / name} is there already; nothing was written. Choose a new folder")
+            raise RatchetError(
+                "exists", f"{directory / name} is there already; nothing was written. Choose a new folder"
+            )
     directory.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
         (directory / name).write_bytes(data)

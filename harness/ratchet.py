@@ -89,7 +89,9 @@ class _Opponent:
     fresh: bool
 
 
-def attempt(contest: Contest, hypothesis: str, options: Options, policy: Policy, progress: Progress, say: Say) -> Judged:
+def attempt(
+    contest: Contest, hypothesis: str, options: Options, policy: Policy, progress: Progress, say: Say
+) -> Judged:
     """Runs one attempt of `contest` from kernel.py in the working tree and records it, whatever its outcome.
 
     Effects: one commit on the log ref; on accept one on the branch; on anything else kernel.py
@@ -226,7 +228,9 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
         contest, kernel, options, run.policy, run.progress, work=f"{run.number:04d}", after_trace=refuse_identical
     )
     if contest.judge_digest() != run.key.judge or dirty_judge_files(contest):
-        changed = Failure(stage="static", kind="judge-changed", message="a file of the judge changed during the attempt")
+        changed = Failure(
+            stage="static", kind="judge-changed", message="a file of the judge changed during the attempt"
+        )
         evidence = replace(evidence, failure=changed)
     duel = None
     if opponent and run.key.source != "simulated" and evidence.failure is None:
@@ -255,16 +259,24 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
         duel=duel,
         expected_time_ratio=options.expected_time_ratio,
         settings=options.settings,
-        diff=diff.unified(champion_kernel, kernel) if champion else "",
+        diff=diff.unified(champion_kernel, kernel),
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
     if unchanged and not options.record:
         return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=())
     row = reporting.row(result, report, run.digest)
-    recorded = ledger.record(result, row, kernel, {}, new_branch_commit=verdict.outcome == "accept")
+    recorded = ledger.record(
+        result, row, kernel, {}, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
+    )
     return Judged(
         attempt=result, report=report, champion_report=champion_report, recorded=True, messages=recorded.messages
     )
+
+
+def _judge_paths(run: _Run) -> tuple[str, ...]:
+    """The judge's files as the contest's repository names them; none where the harness lies elsewhere."""
+    root = run.ledger.root
+    return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
 
 
 def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
@@ -278,7 +290,9 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
         known = run.ledger.attempt(first.number).champion_evidence if first else None
         if known:
             return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
-        run.say(f"{_difference(champion.key, run.key)}: the champion (attempt {champion.number}) is evaluated again first")
+        run.say(
+            f"{_difference(champion.key, run.key)}: the champion (attempt {champion.number}) is evaluated again first"
+        )
     options = replace(run.options, deep=False)
     work = f"{run.number:04d}-champion"
     evidence = evaluate(run.contest, kernel, options, run.policy, run.progress, work=work)
@@ -307,7 +321,12 @@ def _duel(run: _Run, evidence: Evidence, opponent: _Opponent) -> tuple[Duel, Evi
     """Champion and candidate timed in turn; their evidence then holds the samples of the duel."""
     folder = run.contest.directory / "profile_data"
     duel, champion_samples, samples = duelling.run(
-        folder / f"{run.number:04d}-champion", folder / f"{run.number:04d}", run.contest.problem, run.policy, on=run.options.on
+        folder / f"{run.number:04d}-champion",
+        folder / f"{run.number:04d}",
+        run.contest.problem,
+        run.policy,
+        on=run.options.on,
+        deep=run.options.deep,
     )
     ours = replace(evidence, samples=samples)
     theirs = replace(opponent.evidence, samples=champion_samples)

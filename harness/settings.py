@@ -41,10 +41,10 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
         known = ", ".join(sorted(values)) or "none"
         problem = "is assigned more than once at the top level" if found else "is not assigned at the top level"
         raise RatchetError("unknown-constant", f"--set {name}: {name} {problem} of {where}; constants there: {known}")
-    node = found[0]
+    old = found[0]
     lines = source.splitlines(keepends=True)
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
-    after = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])
+    assert old.end_lineno is not None
+    assert old.end_col_offset is not None
+    before = b"".join(lines[: old.lineno - 1]) + lines[old.lineno - 1][: old.col_offset]
+    after = lines[old.end_lineno - 1][old.end_col_offset :] + b"".join(lines[old.end_lineno :])
     return before + value.encode() + after

@@ -11,7 +11,7 @@ from evidence_examples import KEY, evidence
 
 from harness import diff
 from harness.ledger import Ledger
-from harness.recording import Recorded
+from harness.ledger.recording import Recorded
 from harness.records import Attempt, Champion, Policy, Row, Verdict
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"

@@ -56,7 +56,9 @@ def test_no_message(contest: Path) -> None:
     refused(ratchet(contest, "experiment:  "), "no-message", 2, "hypothesis")
 
 
-@pytest.mark.parametrize(("word", "hint"), [("resluts", "did you mean `results`?"), ("expriment: faster", "experiment:")])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("resluts", "did you mean `results`?"), ("expriment: faster", "experiment:")]
+)
 def test_a_mistyped_verb(contest: Path, word: str, hint: str) -> None:
     refused(ratchet(contest, word), "unknown-verb", 2, hint)
 
@@ -116,8 +118,15 @@ def test_identity_missing(contest: Path) -> None:
         text=True,
         cwd=contest,
         timeout=60,
-        env={**os.environ, "HOME": str(contest), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull,
-             "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.useConfigOnly", "GIT_CONFIG_VALUE_0": "true"},
+        env={
+            **os.environ,
+            "HOME": str(contest),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_SYSTEM": os.devnull,
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "user.useConfigOnly",
+            "GIT_CONFIG_VALUE_0": "true",
+        },
     )
     refused(done, "identity", 4, "user.email")
 
@@ -185,7 +194,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB, where the machine lets us mount one."""
     mount = tmp_path / "small"
     mount.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], capture_output=True, text=True)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], capture_output=True, text=True
+    )
     if made.returncode != 0:
         pytest.skip(f"cannot mount a small file system here: {made.stderr.strip()}")
     yield mount
@@ -201,10 +212,9 @@ def test_no_space_left(small_disk: Path) -> None:
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "A contest")
     kernel = (folder / "kernel.py").read_bytes()
-    with (small_disk / "filler").open("wb") as filler, pytest.raises(OSError, match="No space"):
+    with (small_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
         while True:
             filler.write(b"x" * 65536)
-            filler.flush()
     done = ratchet(folder, "experiment: x", "--set", "BQ=256")
     refused(done, "no-space", 4, "space")
     (small_disk / "filler").unlink()

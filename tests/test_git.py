@@ -9,9 +9,8 @@ import pytest
 from ledger_fixtures import NAIVE, git, hashes, identify, new_repository, users_state
 
 from harness import git as questions
-from harness import git_write
 from harness.errors import RatchetError
-from harness.git import Entry
+from harness.git import Entry, write
 
 
 @pytest.fixture
@@ -118,7 +117,7 @@ def test_a_hook_environment_does_not_lead_elsewhere(
     assert questions.root(repository) == folder.resolve()
     (folder / "kernel.py").write_bytes(b"changed\n")
     assert questions.changed_paths(repository, (folder,)) == ("kernel.py",)
-    blob = git_write.write_blob(repository, b"here\n")
+    blob = write.write_blob(repository, b"here\n")
     monkeypatch.undo()
     assert git(folder, "cat-file", "-p", blob) == "here\n"
 
@@ -163,7 +162,7 @@ def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) ->
     before = users_state(folder)
     index = (folder / ".git" / "index").read_bytes()
     repository = questions.open_repository(folder)
-    blob = git_write.write_blob(repository, b"new\n")
+    blob = write.write_blob(repository, b"new\n")
     private = tmp_path / "private" / "index"
     private.parent.mkdir()
     private.with_name("index.lock").write_text("left by a killed process")
@@ -171,7 +170,7 @@ def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) ->
         "experiments/0001-a b.json": Entry(mode="100644", blob=blob),
         "kernel.py": Entry(mode="100755", blob=blob),
     }
-    tree = git_write.write_tree(repository, "HEAD", changes, private)
+    tree = write.write_tree(repository, "HEAD", changes, private)
     listed = git(folder, "ls-tree", "-r", tree).splitlines()
     assert [line.partition("\t")[2] for line in listed] == [
         "README",
@@ -183,7 +182,7 @@ def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) ->
     assert list(private.parent.iterdir()) == []
     assert (folder / ".git" / "index").read_bytes() == index
     assert users_state(folder) == before
-    empty = git_write.write_tree(repository, None, {"a": Entry(mode="100644", blob=blob)}, private)
+    empty = write.write_tree(repository, None, {"a": Entry(mode="100644", blob=blob)}, private)
     assert git(folder, "ls-tree", "--name-only", empty) == "a\n"
 
 
@@ -191,13 +190,13 @@ def test_a_ref_moves_only_from_where_it_was_seen(folder: Path) -> None:
     repository = questions.open_repository(folder)
     first = questions.head_commit(repository)
     tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
-    second = git_write.write_commit(repository, tree, (first,), '小さい\n\n"body"\0\n', sign=False)
-    git_write.move_ref(repository, "refs/ratchet/root/log", first, None, "made")
+    second = write.write_commit(repository, tree, (first,), '小さい\n\n"body"\0\n', sign=False)
+    write.move_ref(repository, "refs/ratchet/root/log", first, None, "made")
     for new, old in ((second, None), (second, second), (first, second)):
         with pytest.raises(RatchetError) as caught:
-            git_write.move_ref(repository, "refs/ratchet/root/log", new, old, "lost")
+            write.move_ref(repository, "refs/ratchet/root/log", new, old, "lost")
         assert caught.value.kind == "ref-moved"
-    git_write.move_ref(repository, "refs/ratchet/root/log", second, first, "moved")
+    write.move_ref(repository, "refs/ratchet/root/log", second, first, "moved")
     found = questions.log(repository, ("refs/ratchet/root/log",))
     assert [commit.id for commit in found] == [second, first]
     assert found[0].parents == (first,)
@@ -214,7 +213,7 @@ def test_messages_are_utf8_whatever_is_configured(folder: Path) -> None:
     git(folder, "config", "i18n.logOutputEncoding", "GBK")
     repository = questions.open_repository(folder)
     tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
-    commit = git_write.write_commit(repository, tree, (), "提高", sign=False)
+    commit = write.write_commit(repository, tree, (), "提高", sign=False)
     assert questions.log(repository, (commit,))[0].message.strip() == "提高"
 
 
@@ -235,15 +234,15 @@ def test_line_endings_go_through_gits_own_filters(folder: Path) -> None:
     (folder / ".gitattributes").write_text("kernel.py text eol=crlf\n")
     repository = questions.open_repository(folder)
     windows = NAIVE.replace(b"\n", b"\r\n")
-    blob = git_write.write_blob(repository, windows, "kernel.py")
+    blob = write.write_blob(repository, windows, "kernel.py")
     assert questions.read_blobs(repository, (blob,)) == (NAIVE,)
     assert questions.in_working_tree_form(repository, blob, "kernel.py") == windows
     assert questions.hash_of(repository, windows, "kernel.py") == blob
     git(folder, "config", "core.safecrlf", "true")
     git(folder, "config", "core.autocrlf", "true")
-    mixed = git_write.write_blob(repository, windows + b"mixed\n", "kernel.py")
+    mixed = write.write_blob(repository, windows + b"mixed\n", "kernel.py")
     assert questions.read_blobs(repository, (mixed,)) == (NAIVE + b"mixed\n",)
-    assert questions.read_blobs(repository, (git_write.write_blob(repository, windows),)) == (windows,)
+    assert questions.read_blobs(repository, (write.write_blob(repository, windows),)) == (windows,)
 
 
 def test_exactly_the_named_index_entries_change(folder: Path) -> None:
@@ -264,8 +263,8 @@ def test_exactly_the_named_index_entries_change(folder: Path) -> None:
     git(folder, "update-index", "--index-info", stdin=f"0 {'0' * 40}\tunmerged\n{stages}".encode())
     before = git(folder, "ls-files", "-s", "-v").splitlines()
     repository = questions.open_repository(folder)
-    new = git_write.write_blob(repository, b"new\n")
-    git_write.set_index_entries(
+    new = write.write_blob(repository, b"new\n")
+    write.set_index_entries(
         repository,
         {"kernel.py": Entry(mode="100755", blob=new), "experiments/0001-x.json": Entry(mode="100644", blob=new)},
     )
@@ -280,12 +279,12 @@ def test_exactly_the_named_index_entries_change(folder: Path) -> None:
 
 
 def test_a_locked_index_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_write, "_INDEX_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(write, "_INDEX_PATIENCE_SECONDS", 0.0)
     repository = questions.open_repository(folder)
-    blob = git_write.write_blob(repository, b"new\n")
+    blob = write.write_blob(repository, b"new\n")
     (folder / ".git" / "index.lock").write_text("")
     with pytest.raises(RatchetError) as caught:
-        git_write.set_index_entries(repository, {"kernel.py": Entry(mode="100644", blob=blob)})
+        write.set_index_entries(repository, {"kernel.py": Entry(mode="100644", blob=blob)})
     assert caught.value.kind == "index-locked"
 
 
@@ -298,13 +297,13 @@ def test_signing_is_asked_for_and_its_failure_named(folder: Path) -> None:
     repository = questions.open_repository(folder)
     tree = git(folder, "rev-parse", "HEAD^{tree}").strip()
     git(folder, "config", "commit.gpgsign", "true")
-    signed = git_write.write_commit(repository, tree, (), "signed", sign=True)
+    signed = write.write_commit(repository, tree, (), "signed", sign=True)
     assert "gpgsig" in git(folder, "cat-file", "-p", signed)
-    plain = git_write.write_commit(repository, tree, (), "plain", sign=False)
+    plain = write.write_commit(repository, tree, (), "plain", sign=False)
     assert "gpgsig" not in git(folder, "cat-file", "-p", plain)
     signer.write_text("#!/bin/sh\nexit 2\n")
     with pytest.raises(RatchetError, match=r"commit\.gpgsign") as caught:
-        git_write.write_commit(repository, tree, (), "signed", sign=True)
+        write.write_commit(repository, tree, (), "signed", sign=True)
     assert caught.value.kind == "signing"
     assert questions.is_set(repository, "commit.gpgsign", False)
     assert not questions.is_set(repository, "no.suchsetting", False)

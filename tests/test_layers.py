@@ -9,7 +9,7 @@ import harness
 
 PACKAGE = Path(harness.__file__).parent
 VOCABULARY = {"records", "hardware", "units", "errors"}
-TOOLS = {"dumps", "codec", "git", "settings", "journal", "lock"}
+TOOLS = {"dumps", "codec", "git", "settings", "files", "diff", "lock"}
 COLUMNS = {"problems", "measure", "simulate", "judge", "ledger", "render"}
 # Columns that may use another's records or pure functions, with the reason.
 ALLOWED = {

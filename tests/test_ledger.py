@@ -19,7 +19,7 @@ from ledger_fixtures import (
 
 from harness.errors import RatchetError
 from harness.ledger import Ledger
-from harness.place import contest_name
+from harness.ledger.place import contest_name
 
 LOG = "refs/ratchet/root/log"
 

@@ -21,9 +21,9 @@ from ledger_fixtures import (
     run_attempt,
 )
 
-from harness import codec, experiments
+from harness import codec
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, experiments
 from harness.records import Row
 
 LOG = "refs/ratchet/root/log"

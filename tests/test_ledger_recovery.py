@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from ledger_fixtures import NAIVE, candidate, git, identify, new_repository, ready, run_attempt, users_state
 
-from harness import files, git_write, recording
+from harness import files
 from harness.errors import RatchetError
-from harness.ledger import Ledger
+from harness.git import write
+from harness.ledger import Ledger, recording
 
 BEGUN = ("begun", "kernel-noted", "kernel-written")
 DECIDED = ("objects-written", "journal-written", "log-moved", "file-written")
@@ -337,7 +338,7 @@ def test_a_signature_that_fails_is_made_up_for_later(contest: Path) -> None:
 
 
 def test_a_locked_index_is_made_up_for_later(contest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_write, "_INDEX_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(write, "_INDEX_PATIENCE_SECONDS", 0.0)
     (contest / ".git" / "index.lock").write_text("")
     with pytest.raises(RatchetError) as caught:
         attempt_with_setting(Ledger.open(contest), "accept")

@@ -97,7 +97,11 @@ def test_the_loop(repository: Path, contest: Path) -> None:
     start = git(repository, "rev-parse", "HEAD").strip()
 
     baseline = ratchet(contest, "experiment: baseline")
-    assert re.search(r"^RESULT: score=[\d.]+ +latency=[\d.]+ms +util=[\d.]+% +tflops=[\d.]+ +\[simulated v5e\]$", baseline.stdout, re.M)
+    assert re.search(
+        r"^RESULT: score=[\d.]+ +latency=[\d.]+ms +util=[\d.]+% +tflops=[\d.]+ +\[simulated v5e\]$",
+        baseline.stdout,
+        re.M,
+    )
     assert re.search(r"^REGIME: [A-Z-]+-BOUND ", baseline.stdout, re.M)
     naive = (contest / "kernel.py").read_text()
 
@@ -105,23 +109,31 @@ def test_the_loop(repository: Path, contest: Path) -> None:
     faster = (contest / "kernel.py").read_text()
     assert faster == naive.replace("BQ = 128", "BQ = 1024")
 
-    rejected = ratchet(contest, "experiment: small blocks again: \"klein\", 小さい\nzweite Zeile", "--set", "BQ=256", expect=1)
+    rejected = ratchet(
+        contest, 'experiment: small blocks again: "klein", 小さい\nzweite Zeile', "--set", "BQ=256", expect=1
+    )
     assert "reject" in rejected.stdout.lower()
     assert (contest / "kernel.py").read_text() == faster
 
     table = rows(contest)
     assert [(row["number"], row["kind"], row["outcome"]) for row in table] == [
-        (1, "baseline", "accept"), (2, "experiment", "accept"), (3, "experiment", "reject"),
+        (1, "baseline", "accept"),
+        (2, "experiment", "accept"),
+        (3, "experiment", "reject"),
     ]
     assert table[1]["seconds"] < 0.99 * table[0]["seconds"]
     assert table[1]["expected_time_ratio"] == pytest.approx(0.6)
-    assert table[2]["hypothesis"] == "small blocks again: \"klein\", 小さい\nzweite Zeile"
+    assert table[2]["hypothesis"] == 'small blocks again: "klein", 小さい\nzweite Zeile'
     assert all(git(repository, "cat-file", "-t", row["commit"]).strip() == "commit" for row in table)
 
     commits = git(repository, "log", "--format=%s", f"{start}..HEAD").splitlines()
     assert len(commits) == 2
     changed = set(git(repository, "diff", "--name-only", start, "HEAD").split())
-    assert changed == {"mine/kernel.py", "mine/experiments/0001-baseline.json", "mine/experiments/0002-bq-128-1024.json"}
+    assert changed == {
+        "mine/kernel.py",
+        "mine/experiments/0001-baseline.json",
+        "mine/experiments/0002-bq-128-1024.json",
+    }
     assert users_state(repository) == before
 
     shown = ratchet(contest, "show", "3").stdout

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy import stats
 
 from harness.records import Duel
 
@@ -30,6 +29,9 @@ def paired_ratio(duel: Duel, confidence: float = CONFIDENCE) -> tuple[float, flo
 
     Raises ValueError if the two sides differ in length, are empty, or hold anything but positive, finite seconds.
     """
+    # Importing scipy.stats takes over a second, and only measured verdicts need it.
+    from scipy import stats
+
     champion, candidate = np.asarray(duel.champion_seconds), np.asarray(duel.candidate_seconds)
     if champion.shape != candidate.shape or champion.size == 0:
         raise ValueError(f"expected as many candidate as champion samples, got {candidate.size} and {champion.size}")

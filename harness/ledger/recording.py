@@ -8,10 +8,12 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import codec, experiments, files, git, git_write, history, journal, messages
+from harness import codec, files, git
 from harness.errors import RatchetError
-from harness.journal import Journal, Recording
-from harness.place import KERNEL_NAME, RECORD_NAME, Place
+from harness.git import write
+from harness.ledger import experiments, history, journal, messages
+from harness.ledger.journal import Journal, Recording
+from harness.ledger.place import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
 Checkpoint = Callable[[str], None]
@@ -51,7 +53,7 @@ def prepare(
     repository = place.repository
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)
-    blob = git_write.write_blob(repository, kernel, place.kernel)
+    blob = write.write_blob(repository, kernel, place.kernel)
     log_commit = _log_commit(place, attempt, row, {KERNEL_NAME: blob}, small_files, log_tip)
     return Recording(
         number=attempt.number,
@@ -110,17 +112,17 @@ def _log_commit(
     before: str | None,
 ) -> str:
     entries = {name: git.Entry(mode="100644", blob=blob) for name, blob in blobs.items()}
-    record = git_write.write_blob(place.repository, codec.encode_attempt(attempt, row))
+    record = write.write_blob(place.repository, codec.encode_attempt(attempt, row))
     entries[RECORD_NAME] = git.Entry(mode="100644", blob=record)
     for name, data in small_files.items():
         if name in _RESERVED or name.startswith("/") or {"", ".", "..", ".git"} & set(name.split("/")):
             raise ValueError(f"{name!r} cannot be the name of an evidence file")
-        entries[name] = git.Entry(mode="100644", blob=git_write.write_blob(place.repository, data))
-    tree = git_write.write_tree(place.repository, None, entries, place.state_directory / "index")
+        entries[name] = git.Entry(mode="100644", blob=write.write_blob(place.repository, data))
+    tree = write.write_tree(place.repository, None, entries, place.state_directory / "index")
     judged = git.commit_of(place.repository, attempt.judged_against)
     # The first commit has no parent at all: first parents then lead through the log and never into the branch.
     parents = () if before is None else (before,) if judged is None else (before, judged)
-    return git_write.write_commit(place.repository, tree, parents, messages.log_message(row), sign=False)
+    return write.write_commit(place.repository, tree, parents, messages.log_message(row), sign=False)
 
 
 def _first_log_commit(place: Place) -> str | None:
@@ -134,7 +136,7 @@ def _first_log_commit(place: Place) -> str | None:
     except RatchetError:
         # A log without this kernel.py is better than no log; asked for it, `history.kernel` says what is missing.
         return _log_commit(place, last, rows[0], {}, {}, None)
-    blob = git_write.write_blob(place.repository, kernel, place.kernel)
+    blob = write.write_blob(place.repository, kernel, place.kernel)
     return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, {}, None)
 
 
@@ -142,7 +144,7 @@ def _move_log(place: Place, begun: Journal, recording: Recording, checkpoint: Ch
     if not git.is_ancestor(place.repository, recording.log_commit, place.log_ref):
         try:
             reason = f"ratchet: attempt {recording.number}"
-            git_write.move_ref(place.repository, place.log_ref, recording.log_commit, recording.log_before, reason)
+            write.move_ref(place.repository, place.log_ref, recording.log_commit, recording.log_before, reason)
         except RatchetError as error:
             if error.kind != "ref-moved":
                 raise
@@ -223,9 +225,9 @@ def _unstage_candidate(place: Place, recording: Recording) -> None:
     head = git.entry_at(place.repository, "HEAD", place.kernel)
     is_candidate = staged is not None and staged.stages == ("0",) and staged.entry.blob == recording.candidate_blob
     if head is not None and is_candidate and head.blob == recording.restore_blob:
-        git_write.set_index_entries(place.repository, {place.kernel: head})
+        write.set_index_entries(place.repository, {place.kernel: head})
     else:
-        git_write.refresh_index(place.repository, (place.kernel,))
+        write.refresh_index(place.repository, (place.kernel,))
 
 
 # --- the branch --------------------------------------------------------------------------------
@@ -250,17 +252,15 @@ def _commit_accept(place: Place, recording: Recording, checkpoint: Checkpoint) -
                 "back, and another attempt judges it against the branch as it is now",
             )
         changes, said = _changes(place, recording, head)
-        tree = git_write.write_tree(repository, head, changes, place.state_directory / "index")
+        tree = write.write_tree(repository, head, changes, place.state_directory / "index")
         data = git.file_at(repository, recording.log_commit, RECORD_NAME) or b""
         where = f"log commit {recording.log_commit[:12]}"
         attempt, row = codec.decode_attempt(data, where), codec.decode_attempt_row(data, where)
         sign = git.is_set(repository, "commit.gpgsign", False)
-        commit = git_write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
+        commit = write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
         checkpoint("branch-commit-written")
         try:
-            git_write.move_ref(
-                repository, recording.branch, commit, head, f"ratchet: accept attempt {recording.number}"
-            )
+            write.move_ref(repository, recording.branch, commit, head, f"ratchet: accept attempt {recording.number}")
         except RatchetError as error:
             if error.kind != "ref-moved":
                 raise
@@ -315,7 +315,7 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
         except codec.RecordError as error:
             said.append(f"not committed: {error}")
             continue
-        blob = git_write.write_blob(place.repository, data, f"{place.experiments}/{name}")
+        blob = write.write_blob(place.repository, data, f"{place.experiments}/{name}")
         changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
     return changes, said
 
@@ -337,7 +337,7 @@ def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]
             changes[path] = new
         else:
             said.append(f"{path} stays staged as you staged it, which is not what was accepted")
-    git_write.set_index_entries(repository, changes)
+    write.set_index_entries(repository, changes)
     return said
 
 
@@ -356,12 +356,12 @@ def is_known(begun: Journal, sha256: str | None) -> bool:
 
 def kept_original(place: Place, begun: Journal) -> str | None:
     """Stores the user's original kernel.py as a blob and returns its id, so that a later edit does not bury it."""
-    return None if begun.original is None else git_write.write_blob(place.repository, begun.original)
+    return None if begun.original is None else write.write_blob(place.repository, begun.original)
 
 
 def stored_kernel(place: Place, kernel: bytes) -> str:
     """The blob of a kernel.py in working tree form, stored."""
-    return git_write.write_blob(place.repository, kernel, place.kernel)
+    return write.write_blob(place.repository, kernel, place.kernel)
 
 
 def with_written(begun: Journal, data: bytes) -> Journal:

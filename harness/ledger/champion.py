@@ -3,10 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 
-from harness import experiments, git
+from harness import git
 from harness.codec import RecordError, decode_attempt
-from harness.history import Accepted, accepted_at_head, attempt, committed_names
-from harness.place import Place
+from harness.ledger import experiments
+from harness.ledger.history import Accepted, accepted_at_head, attempt, committed_names
+from harness.ledger.place import Place
 from harness.records import Attempt
 
 

@@ -1,4 +1,4 @@
-"""What a repository says: one function per question, nothing written; `git_write` is the other half."""
+"""What a repository says: one function per question, nothing written; `write` is the other half."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from git import Repo
 from git.exc import InvalidGitRepositoryError, NoSuchPathError
 
 from harness.errors import RatchetError
-from harness.git_command import attempted, environment_here, refusal, run
+from harness.git.command import attempted, environment_here, refusal, run
 
 # Files in the git directory that stand for an operation the user has not finished.
 _OPERATIONS = (

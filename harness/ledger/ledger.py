@@ -7,13 +7,14 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import champion as champions
-from harness import files, git, history, journal, recording
+from harness import files, git
 from harness import lock as locking
 from harness.errors import RatchetError
-from harness.journal import Journal
-from harness.place import Place, place_of
-from harness.recording import Checkpoint, Recorded
+from harness.ledger import champion as champions
+from harness.ledger import history, journal, recording
+from harness.ledger.journal import Journal
+from harness.ledger.place import Place, place_of
+from harness.ledger.recording import Checkpoint, Recorded
 from harness.records import Attempt, Row
 
 

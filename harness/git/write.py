@@ -15,7 +15,7 @@ from git import Repo
 from harness import git
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
-from harness.git_command import attempted, run
+from harness.git.command import attempted, run
 
 # Editors and prompts hold index.lock for moments when they refresh; longer is somebody's real work.
 _INDEX_PATIENCE_SECONDS = 3.0

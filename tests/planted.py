@@ -47,7 +47,7 @@ class Tracer:
         (self._directory / "kernel.py").write_bytes(source if isinstance(source, bytes) else source.encode())
         pickled = self._directory / "problem.pickle"
         pickled.write_bytes(pickle.dumps(problem))
-        request = TraceRequest(problem=str(pickled), artifact=str(self._directory / "candidate.tpu"))
+        request = TraceRequest(problem=str(pickled), chip=V5E, artifact=str(self._directory / "candidate.tpu"))
         self._children.ask(self._child, "trace", "contract", "trace", request, TraceReply, 60)
         _, reply = self._children.wait()
         return reply

@@ -165,7 +165,7 @@ def test_an_unchanged_kernel_is_evaluated_but_not_recorded(contest: Path) -> Non
 def test_a_wrong_kernel_fails_and_is_recorded(contest: Path) -> None:
     kernel = contest / "kernel.py"
     accepted = kernel.read_text()
-    wrong = accepted.replace("* alpha", "* 1.0", 1)
+    wrong = accepted.replace("acc_ref[...] * rescale", "acc_ref[...]", 1)
     assert wrong != accepted
     kernel.write_text(wrong)
     done = json.loads(ratchet(contest, "experiment: drop the rescale", "--json", expect=1).stdout)

@@ -5,10 +5,10 @@ import pickle
 from pathlib import Path
 
 import pytest
-from planted import MEMORY, SMALL, naive, tracer
+from planted import MEMORY, SMALL, V5E, naive, tracer
 
 from harness.measure import environment
-from harness.measure.child import Children
+from harness.measure.child import Child, Children
 from harness.measure.messages import TraceReply, TraceRequest
 from harness.records import Failure
 
@@ -20,7 +20,7 @@ def trace(directory: Path, source: str, *, seconds: float = 60, memory_bytes: in
     (directory / "kernel.py").write_text(source)
     with Children(memory_bytes) as children:
         child = children.start("candidate", "harness.measure.candidate", directory, environment.on_cpu())
-        request = TraceRequest(problem=str(directory / "none"), artifact=str(directory / "none"))
+        request = TraceRequest(problem=str(directory / "none"), chip=V5E, artifact=str(directory / "none"))
         children.ask(child, "trace", "contract", "trace", request, TraceReply, seconds)
         _, reply = children.wait()
     assert isinstance(reply, Failure)
@@ -112,10 +112,16 @@ def test_what_it_starts_ends_with_it(tmp_path: Path) -> None:
 
 
 def test_an_exception_in_the_parent_ends_all_children(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), Children(MEMORY) as children:
-        child = children.start("candidate", "harness.measure.candidate", tmp_path, environment.on_cpu())
-        raise KeyboardInterrupt
-    assert not _is_alive(child.process.pid)
+    started: list[Child] = []
+
+    def interrupted() -> None:
+        with Children(MEMORY) as children:
+            started.append(children.start("candidate", "harness.measure.candidate", tmp_path, environment.on_cpu()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not _is_alive(started[0].process.pid)
 
 
 def test_one_process_traces_again_and_again(tmp_path: Path) -> None:

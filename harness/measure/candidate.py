@@ -56,12 +56,17 @@ def trace(request: TraceRequest) -> TraceReply:
     module = contract.load(Path(contract.FILE))
     function = contract.bound(module, statement)
     claims = contract.claims(module, statement)
-    with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
+    with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(request.chip):
         _full = _trace(function, problem)
     work = jaxprs.flops(_full.closed.jaxpr)
     _refuse(claims, work, statement)
-    position, _reduced = _choose_reduced(function, _full)
-    exported = interpretation.export(_full.closed, _full.shapes, "tpu")
+    with interpretation.aiming_at(request.chip):
+        position, _reduced = _choose_reduced(function, _full)
+    with (
+        contract.CandidateCode("compile", "unsupported", "lowering for the TPU"),
+        interpretation.aiming_at(request.chip),
+    ):
+        exported = interpretation.export(_full.closed, _full.shapes, "tpu")
     Path(request.artifact).write_bytes(exported.serialize())
     found = Trace(
         fingerprint=fingerprint(exported.mlir_module()),

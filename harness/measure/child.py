@@ -29,6 +29,8 @@ _OUTPUT_LIMIT = 16 << 20
 _REPLY_LIMIT = 64 << 20
 # Between two looks at memory and clock. A child can touch about a GB in this time.
 _POLL_SECONDS = 0.2
+# A process that is stuck in the kernel cannot be waited for for ever.
+_ENDING_SECONDS = 2.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -159,11 +161,17 @@ class Children:
             self._look()
 
     def _look(self) -> None:
-        """Ends the children that have run too long or hold too much."""
+        """Ends the children that have run too long or hold too much, and notices those that are gone."""
         self._looked = time.monotonic()
         resident = _resident_bytes({child.process.pid for child in self._children if not child.ended})
         for child in self._children:
             if child.ended:
+                continue
+            if child.process.poll() is not None:
+                # Something it started may hold its end of the channel open.
+                self._hear(child)
+                if not child.ended:
+                    self._died(child)
                 continue
             job = child.queue[0] if child.queue else None
             held = resident.get(child.process.pid, 0)
@@ -198,6 +206,8 @@ class Children:
             chunk = child.channel.recv(1 << 20)
         except ConnectionResetError:
             chunk = b""
+        except BlockingIOError:
+            return
         if not chunk:
             self._died(child)
             return
@@ -274,10 +284,13 @@ class Children:
         leader = child.process.pid
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
-        # Descendants that left the process group are still in the session.
-        for pid, _ in _members({leader}).get(leader, ()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        # Descendants that left the process group are still in the session; a signal takes a moment.
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while (left := _members({leader}).get(leader)) and time.monotonic() < deadline:
+            for pid, _ in left:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
         child.process.wait()
         self._selector.unregister(child.channel)
         child.channel.close()
@@ -305,6 +318,7 @@ def _members(leaders: set[int]) -> dict[int, list[tuple[int, int]]]:
             # proc(5): after the name in parentheses come state, ppid, pgrp, session (4th) ... rss in pages (22nd).
             fields = entry.read_bytes().rpartition(b")")[2].split()
             session = int(fields[3])
-            if session in leaders:
+            # Z and X: dead already, only not yet reaped.
+            if session in leaders and fields[0] not in (b"Z", b"X"):
                 found.setdefault(session, []).append((int(entry.parent.name), int(fields[21]) * page))
     return found

@@ -75,9 +75,13 @@ def _compile_failure(text: str) -> Rejected:
 
 
 def _sentence(text: str) -> str:
-    """The first line that says something, without the runtime's prefixes."""
+    """The compiler's sentence that says most: which limit was exceeded by how much, else the first that is no code."""
+    exceeded = re.search(r"Scoped allocation with size .*? exceeded scoped vmem limit by [\d.]*\w*", text)
+    if exceeded:
+        return exceeded.group()
     for line in text.splitlines():
-        line = re.sub(r"^(?:[A-Z_]+: |INTERNAL: |Mosaic failed to compile TPU kernel: )+", "", line.strip())
+        # In front stand the runtime's codes: `RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:`.
+        line = re.sub(r"^(?:[A-Z_]+: |E\d+: \w+:|Mosaic failed to compile TPU kernel: )+", "", line.strip())
         if line:
             return line[:600]
     return "the compiler failed without a word"

@@ -114,7 +114,7 @@ class Gathering:
 
         self._ask(
             candidate, "trace", "contract", "trace",
-            TraceRequest(problem=str(plan.pickled_problem), artifact=str(plan.artifact("tpu"))),
+            TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.artifact("tpu"))),
             TraceReply, plan.policy.trace_seconds, traced,
         )  # fmt: skip
         self._work_off()

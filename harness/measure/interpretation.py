@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
+from harness.hardware import Chip
 from harness.measure import jaxprs
 
 _RACE = "RACE DETECTED"
@@ -22,6 +24,13 @@ def runnable(closed: Any, interpret: object) -> Callable[..., list[Any]]:
     """The traced program as a function of its inputs, with every Pallas call interpreted that way (False: compiled)."""
     program = closed.replace(jaxpr=jaxprs.with_interpret(closed.jaxpr, interpret))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
+
+
+def aiming_at(chip: Chip) -> AbstractContextManager[Any]:
+    """Within this context JAX traces and lowers for that TPU: what it does for some operations depends on the chip."""
+    device = jax.sharding.AbstractDevice(device_kind=chip.device_kinds[0], num_cores=chip.cores, platform="tpu")
+    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)  # type: ignore[no-any-return]
 
 
 def checking_parameters() -> Any:

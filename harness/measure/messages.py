@@ -42,6 +42,7 @@ class TraceRequest:
     """Trace kernel.py of the working directory for the pickled problem; write the TPU program to `artifact`."""
 
     problem: str
+    chip: Chip
     artifact: str
 
 

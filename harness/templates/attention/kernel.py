@@ -69,7 +69,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
 
 
 def kernel_fn(q, k, v):
-    """Attention of q [sequence, d] over k, v [kv_sequence, d]. Raises ValueError where blocks do not divide sequences."""
+    """Attention of q [sequence, d] over k, v [kv_sequence, d]. Raises ValueError where a block does not divide them."""
     (sequence, d), kv_sequence = q.shape, k.shape[0]
     for name, length, block in (("BQ", sequence, BQ), ("BKV", kv_sequence, BKV)):
         if length % block:

@@ -64,7 +64,7 @@ def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
 
 
 def undo(contest: Contest) -> tuple[str, ...]:
-    """Takes the last accept back: a new commit with the kernel.py of the champion before it, and an attempt that says so.
+    """Takes the last accept back: a new commit with the kernel.py of the champion before, and an attempt that says so.
 
     Raises RatchetError `nothing-to-undo`, `unsaved-kernel`, or as an attempt does where it cannot be recorded.
     """
@@ -82,8 +82,8 @@ def undo(contest: Contest) -> tuple[str, ...]:
         if original != ledger.champion_kernel():
             raise RatchetError(
                 "unsaved-kernel",
-                f"{ledger.kernel_path} is not the champion's (attempt {champion.number}): undo would overwrite your change. "
-                f"Put it back first: ratchet.sh checkout {champion.number}",
+                f"{ledger.kernel_path} is not the champion's (attempt {champion.number}): undo would overwrite your "
+                f"change. Put it back first: ratchet.sh checkout {champion.number}",
             )
         kernel = ledger.kernel(before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"

@@ -142,7 +142,11 @@ def _directory(given: Path | None) -> Path:
 def _evaluation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", default=None, help=f"judge for this chip: {', '.join(c.name for c in CHIPS)}")
     parser.add_argument(
-        "--on", choices=["cpu"], default=None, help="time on this CPU (development; says nothing about a TPU)"
+        "--on",
+        choices=["cpu", "tpu", "simulated"],
+        default=None,
+        help="where the latency comes from; without it the TPU if there is one, else the simulator. "
+        "cpu is for development and says nothing about a TPU",
     )
     parser.add_argument("--deep", action="store_true", help="profile with TRACE_COMPUTE_AND_SYNC (on a device)")
     parser.add_argument("--full", action="store_true", help="print the whole report, not one screen")

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal
 
 from harness import diff, git, simulate
 from harness.contest import PACKAGE, Contest
@@ -13,6 +14,7 @@ from harness.judge import verdict as judging
 from harness.ledger import Ledger
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
+from harness.measure import latency
 from harness.measure.environment import environment
 from harness.records import (
     Attempt,
@@ -184,9 +186,13 @@ def evaluate(
     progress: Progress,
     *,
     work: str,
+    timed: bool = True,
     after_trace: Callable[[Trace], None] = lambda trace: None,
 ) -> Evidence:
-    """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`."""
+    """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
+
+    Not `timed`: a device's latency is left to a duel.
+    """
     return measuring.gather(
         contest.directory,
         kernel,
@@ -197,6 +203,7 @@ def evaluate(
         simulate=simulate.run,
         on=options.on,
         deep=options.deep,
+        timed=timed,
         after_trace=after_trace,
         progress=progress,
     )
@@ -225,7 +232,14 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
             _refuse_identical(run, trace)
 
     evidence = evaluate(
-        contest, kernel, options, run.policy, run.progress, work=f"{run.number:04d}", after_trace=refuse_identical
+        contest,
+        kernel,
+        options,
+        run.policy,
+        run.progress,
+        work=f"{run.number:04d}",
+        timed=opponent is None,
+        after_trace=refuse_identical,
     )
     if contest.judge_digest() != run.key.judge or dirty_judge_files(contest):
         changed = Failure(
@@ -233,8 +247,8 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
         )
         evidence = replace(evidence, failure=changed)
     duel = None
-    if opponent and run.key.source != "simulated" and evidence.failure is None:
-        duel, evidence, opponent = _duel(run, evidence, opponent)
+    if opponent and evidence.failure is None and run.key.source != "simulated":
+        duel, evidence, opponent = _duel(run, run.key.source, evidence, opponent)
     verdict = judging.decide(evidence, opponent.evidence if opponent else None, duel, run.policy, contest.chip)
     report = reporting.report(evidence, contest.chip, run.rows)
     champion_report = None
@@ -293,15 +307,14 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
         run.say(
             f"{_difference(champion.key, run.key)}: the champion (attempt {champion.number}) is evaluated again first"
         )
-    options = replace(run.options, deep=False)
     work = f"{run.number:04d}-champion"
-    evidence = evaluate(run.contest, kernel, options, run.policy, run.progress, work=work)
+    evidence = evaluate(run.contest, kernel, run.options, run.policy, run.progress, work=work, timed=False)
     if evidence.failure:
         raise RatchetError(
             "champion-fails",
             f"the champion (attempt {champion.number}) itself fails under {_difference(champion.key, run.key)}: "
-            f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was recorded; "
-            "--rebaseline makes kernel.py the champion if it passes",
+            f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
+            "recorded; --rebaseline makes kernel.py the champion if it passes",
         )
     return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
 
@@ -312,13 +325,16 @@ def _refuse_identical(run: _Run, trace: Trace) -> None:
         if row.fingerprint == trace.fingerprint and row.key_digest == run.digest:
             raise RatchetError(
                 "identical-candidate",
-                f"this is the same program as attempt {row.number} ({row.outcome}: {' '.join(row.hypothesis.split())}), "
+                f"this is the same program as attempt {row.number} "
+                f"({row.outcome}: {' '.join(row.hypothesis.split())}), "
                 "traced to the same operations under the same judge; nothing was recorded. --again judges it once more",
             )
 
 
-def _duel(run: _Run, evidence: Evidence, opponent: _Opponent) -> tuple[Duel, Evidence, _Opponent]:
-    """Champion and candidate timed in turn; their evidence then holds the samples of the duel."""
+def _duel(
+    run: _Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: _Opponent
+) -> tuple[Duel, Evidence, _Opponent]:
+    """Champion and candidate timed in turn; their evidence then holds the samples and latencies of the duel."""
     folder = run.contest.directory / "profile_data"
     duel, champion_samples, samples = duelling.run(
         folder / f"{run.number:04d}-champion",
@@ -328,8 +344,8 @@ def _duel(run: _Run, evidence: Evidence, opponent: _Opponent) -> tuple[Duel, Evi
         on=run.options.on,
         deep=run.options.deep,
     )
-    ours = replace(evidence, samples=samples)
-    theirs = replace(opponent.evidence, samples=champion_samples)
+    ours = replace(evidence, samples=samples, latency=latency.measured(samples, source))
+    theirs = replace(opponent.evidence, samples=champion_samples, latency=latency.measured(champion_samples, source))
     return duel, ours, replace(opponent, evidence=theirs)
 
 

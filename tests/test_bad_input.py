@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(mount)], check=True)
 
 
+def fill(file: RawIOBase) -> None:
+    while True:
+        file.write(b"x" * 65536)
+
+
 def test_no_space_left(small_disk: Path) -> None:
     folder = small_disk / "contest"
     scaffold(folder, "attention", (("SEQUENCE", "1024"),))
@@ -213,8 +219,7 @@ def test_no_space_left(small_disk: Path) -> None:
     git(folder, "commit", "-qm", "A contest")
     kernel = (folder / "kernel.py").read_bytes()
     with (small_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
-        while True:
-            filler.write(b"x" * 65536)
+        fill(filler)
     done = ratchet(folder, "experiment: x", "--set", "BQ=256")
     refused(done, "no-space", 4, "space")
     (small_disk / "filler").unlink()

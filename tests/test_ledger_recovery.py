@@ -275,9 +275,9 @@ def test_a_holder_that_has_not_named_itself(contest: Path) -> None:
 
 def test_the_ledger_is_not_written_without_its_lock(contest: Path) -> None:
     ledger = Ledger.open(contest)
-    for write in (ledger.recover, ledger.abandon, lambda: ledger.begin(NAIVE, "x")):
+    for writes in (ledger.recover, ledger.abandon, lambda: ledger.begin(NAIVE, "x")):
         with pytest.raises(RuntimeError, match="lock"):
-            write()
+            writes()
 
 
 def test_a_branch_that_moves_at_the_last_moment(contest: Path) -> None:

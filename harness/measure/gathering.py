@@ -49,6 +49,7 @@ class Plan:
     simulate: Simulate
     source: Source
     deep: bool
+    timed: bool
 
     @property
     def scratch(self) -> Path:
@@ -118,7 +119,7 @@ class Gathering:
             TraceReply, plan.policy.trace_seconds, traced,
         )  # fmt: skip
         self._work_off()
-        if not self._failures and plan.source != "simulated":
+        if not self._failures and plan.timed and plan.source != "simulated":
             self._measure()
             self._work_off()
         first = min(self._failures, key=lambda failure: _ORDER.index(failure.stage), default=None)

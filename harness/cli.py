@@ -200,7 +200,8 @@ def _experiment(words: list[str]) -> int:
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, _say)
     if given.json:
-        print(encode_attempt(judged.attempt).decode(), end="")
+        row = reporting.row(judged.attempt, judged.report, judging.key_digest(judged.attempt.key))
+        print(encode_attempt(judged.attempt, row).decode(), end="")
     else:
         print(
             terminal.report_text(

@@ -238,13 +238,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTime:
-    """Time of one HLO op of the module."""
+    """Time of one HLO op of the module, all its calls together."""
 
     name: str
     bundles: int
     executed_bundles: int
     cycles: float
     seconds: float
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from schedule_examples import ATTENTION, NEWEST, unpack
 
-from harness.dumps.llo import Op, parse_schedule, parse_utilisation, read_module
+from harness.dumps.llo import Op, called_operands, parse_schedule, parse_utilisation, read_module
 from harness.errors import RatchetError
 
 
@@ -96,8 +96,9 @@ def test_a_directory_without_schedules_is_refused(tmp_path: Path) -> None:
         read_module(tmp_path)
 
 
-def test_calls_in_a_loop_or_without_a_schedule_are_told(tmp_path: Path) -> None:
+def test_the_top_level_programs_calls_are_read(tmp_path: Path) -> None:
     (tmp_path / "1-copy.1-03-final_bundles.txt").write_text("     0   :  { %s1_s0 = smov 0 }\n")
+    (tmp_path / "1-copy.9-03-final_bundles.txt").write_text("     0   :  { %s1_s0 = smov 0 }\n")
     (tmp_path / "0-TLP-03-final_bundles.txt").write_text(
         "     0   :  { %1 = inlined_call /* <late-initialization> */ }\n"
         "   0x1   :  { %2 = inlined_call %s1_s0 /* %copy.1 = copy(%a) */ } /* Start region 7 */\n"
@@ -105,6 +106,6 @@ def test_calls_in_a_loop_or_without_a_schedule_are_told(tmp_path: Path) -> None:
         "   0x3   :  { %4 = inlined_call %s1_s0 /* %fusion.2 = fusion(%a) */ }\n"
     )
     dump = read_module(tmp_path)
-    assert dump.calls == ("copy.1",)
-    assert any("in a loop" in remark for remark in dump.remarks)
-    assert any("fusion.2" in remark for remark in dump.remarks)
+    assert dump.calls == ("copy.1", "fusion.2")
+    assert called_operands(dump.top.bundles[1].ops[0]) == ("a",)
+    assert dump.remarks == ("the top-level program does not call copy.9: it is not counted",)

@@ -169,8 +169,8 @@ def test_a_wrong_kernel_fails_and_is_recorded(contest: Path) -> None:
     assert wrong != accepted
     kernel.write_text(wrong)
     done = json.loads(ratchet(contest, "experiment: drop the rescale", "--json", expect=1).stdout)
-    assert done["verdict"]["outcome"] == "failed"
-    assert done["verdict"]["failure"]["kind"] == "wrong-result"
+    assert done["attempt"]["verdict"]["outcome"] == "failed"
+    assert done["attempt"]["verdict"]["failure"]["kind"] == "wrong-result"
     assert kernel.read_text() == accepted
 
 

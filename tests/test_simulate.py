@@ -17,8 +17,8 @@ from harness.errors import RatchetError
 from harness.hardware import CHIPS, chip
 from harness.records import Simulation
 from harness.simulate.__main__ import main
+from harness.simulate.core import OpRun, run_op
 from harness.simulate.machine import machine_of
-from harness.simulate.module import OpRun, run_op
 from harness.simulate.pipes import IDLE, Pipes, Use
 from harness.simulate.values import Unknowable, Unknown, decided, pick
 

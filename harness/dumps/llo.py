@@ -5,8 +5,8 @@ is not known is kept as text, so that the reader of the records can count it ins
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import RatchetError
@@ -19,7 +19,9 @@ class Op:
     `destination` is the register it writes (`s12`, `p3`, `v7`, `vm2`: the physical one) or "".
     `predicate` is `p3` or `!p3` where the operation only takes effect under it, else "".
     `arguments` is the rest of the text, comments and predicate removed. `source` is
-    `kernel.py:23` where the compiler says which line it comes from, else "".
+    `kernel.py:23` where the compiler says which line it comes from, else "". `note` is what only
+    its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
+    memory word that the runtime writes (`core id`), else "".
     """
 
     opcode: str
@@ -27,6 +29,7 @@ class Op:
     predicate: str
     arguments: str
     source: str
+    note: str = ""
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -36,11 +39,15 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """One very long instruction word: `address` is its place in the program, `regions` those that start here."""
+    """One very long instruction word: `address` is its place in the program, `regions` those that start here.
+
+    `ends` says whether a region of the program ends with it.
+    """
 
     address: int
     ops: tuple[Op, ...]
     regions: tuple[int, ...]
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +75,38 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleDump:
-    """All of one dump directory that a simulation needs; `calls` names the HLO ops in the order they are called."""
+    """All of one dump directory that a simulation needs: the HLO ops' schedules, and the program that calls them.
+
+    `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it.
+    """
 
     schedules: tuple[Schedule, ...]
     utilisations: tuple[Utilisation | None, ...]
-    calls: tuple[str, ...]
-    top_level_bundles: int
+    top: Schedule
+    hlo: str
     remarks: tuple[str, ...]
 
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The HLO ops that the top-level program calls, one entry for each place it calls them from."""
+        return tuple(name for bundle in self.top.bundles for op in bundle.ops if (name := called_name(op)))
 
+
+# The region that the last bundle starts where its comment only says that it is the exit, and its label that one jumps
+# to it.
+EXIT_REGION = -1
 # The opcode of an operation that has none: text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"
 
 _BUNDLE = re.compile(r"^ *(0x[0-9a-f]+|0) +(?:[A-Z]{2}[A-Z, ]*)?: *[> ]*\{", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _REGION = re.compile(r"Start(?:/End empty)? region (\d+)")
+_END = re.compile(r"End region \d")
 _SOURCE = re.compile(r'loc\("([^"]*)":(\d+)')
-_OP = re.compile(r"%(?:([a-z]+)?\d+(?:_([a-z]+\d+))?) = ([a-z][\w.\-]*(?:\[\d+\][\w.]*)*)(.*)", re.DOTALL)
+_OP = re.compile(
+    r"%(?:([a-z]+)?\d+(?:_([a-z]+\d+))?) = (inlined_call_operand\.<[^>]*>|[a-z][\w.\-]*(?:\[\d+\][\w.]*)*)(.*)",
+    re.DOTALL,
+)
 _PREDICATE = re.compile(r"\((!?)%p\d+_(p\d+)\)")
 _REGISTER = re.compile(r"%[a-z]+\d+_([a-z]+\d+)")
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[(]*[\])])")
@@ -92,7 +114,20 @@ _STAGE = re.compile(r"iteration index, stage = (\d+)")
 _KERNEL_ENTRY = re.compile(r"entry bundle: %[\w.\-]+ = [^*]*?custom-call\(")
 _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
-_CALL = re.compile(r"= inlined_call\b[^\n;]*?/\* %([\w.\-]+) = ")
+_TOP = "TLP"
+_CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
+# What the comment of a load from scalar memory says about a word that the runtime or the loader left there.
+_RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|logical chip id|hbm offset)\b")
+
+
+def called_name(op: Op) -> str:
+    """The HLO op that an `inlined_call` calls, else ""."""
+    return op.note[1:].partition(" = ")[0] if op.opcode == "inlined_call" else ""
+
+
+def called_operands(op: Op) -> tuple[str, ...]:
+    """The names of the HLO instructions that an `inlined_call` hands to the op it calls, in their order."""
+    return tuple(re.findall(r"%([\w.\-]+)", op.note.partition("(")[2])) if op.opcode == "inlined_call" else ()
 
 
 def read_module(directory: Path) -> ModuleDump:
@@ -104,45 +139,48 @@ def read_module(directory: Path) -> ModuleDump:
     files = sorted(directory.iterdir()) if directory.is_dir() else []
     schedules: dict[str, Schedule] = {}
     tables: dict[str, Utilisation] = {}
-    calls: list[str] = []
-    top_level_bundles = 0
+    top = None
+    hlo = ""
     remarks: list[str] = []
     for path in files:
-        if match := _SCHEDULE_FILE.fullmatch(path.name):
+        if path.name.endswith("-TLP-hlo.txt"):
+            hlo = path.read_text(encoding="utf-8", errors="replace")
+        elif match := _SCHEDULE_FILE.fullmatch(path.name):
             name = match[2]
-            if name.startswith("<"):
-                continue
-            text = path.read_text(encoding="utf-8", errors="replace")
-            if name == "TLP":
-                top = parse_schedule(name, text)
-                calls += [call[1] for call in _CALL.finditer(text)]
-                top_level_bundles += len(top.bundles)
-                remarks += _loops_around_calls(top)
-            else:
-                schedules[name] = parse_schedule(name, text)
+            if not name.startswith("<"):
+                schedules[name] = parse_schedule(name, path.read_text(encoding="utf-8", errors="replace"))
         elif match := _UTILISATION_FILE.fullmatch(path.name):
             try:
                 tables[match[2]] = parse_utilisation(path.read_text(encoding="utf-8", errors="replace"))
             except ValueError as error:
                 remarks.append(f"{path.name} is not read: {error}")
+    top = schedules.pop(_TOP, None)
     if not schedules:
         raise RatchetError(
             "no-dump",
             f"no schedule to simulate: expected files `*-final_bundles.txt` in {directory}, found "
             f"{f'{len(files)} other files' if files else 'nothing'}; compile with the compiler's dump flags first",
         )
-    for name in calls:
-        if name not in schedules:
-            remarks.append(f"the top-level program calls {name}, whose schedule is not in the dump")
-    if not calls:
+    if top is None:
         remarks.append("the dump has no top-level program: every schedule in it is taken to run once")
-    return ModuleDump(
+        top = _one_call_each(schedules)
+    dump = ModuleDump(
         schedules=tuple(schedules.values()),
         utilisations=tuple(tables.get(name) for name in schedules),
-        calls=tuple(name for name in calls if name in schedules) or tuple(schedules),
-        top_level_bundles=top_level_bundles,
-        remarks=tuple(dict.fromkeys(remarks)),
+        top=top,
+        hlo=hlo,
+        remarks=(),
     )
+    for name in schedules:
+        if name not in dump.calls:
+            remarks.append(f"the top-level program does not call {name}: it is not counted")
+    return replace(dump, remarks=tuple(dict.fromkeys(remarks)))
+
+
+def _one_call_each(schedules: Iterable[str]) -> Schedule:
+    """A top-level program of which nothing is known but that it calls each HLO op once."""
+    ops = (Op("inlined_call", "", "", "", "", f"%{name} = unknown()") for name in schedules)
+    return Schedule(name=_TOP, bundles=tuple(Bundle(address, (op,), ()) for address, op in enumerate(ops)))
 
 
 def parse_schedule(name: str, text: str) -> Schedule:
@@ -167,7 +205,9 @@ def _bundles(text: str) -> Iterator[Bundle]:
     for match, end in zip(starts, ends, strict=False):
         body = text[match.end() : end]
         regions = tuple(int(number) for number in _REGION.findall(body)) if "Start" in body else ()
-        yield Bundle(int(match[1], 16), tuple(_ops(body)), regions)
+        if match is starts[-1] and not regions and "PF" in match[0]:
+            regions = (EXIT_REGION,)
+        yield Bundle(int(match[1], 16), tuple(_ops(body)), regions, _END.search(body) is not None)
 
 
 def _ops(body: str) -> Iterator[Op]:
@@ -192,7 +232,14 @@ def _ops(body: str) -> Iterator[Op]:
             "".join(predicate.groups()) if predicate is not None else "",
             _REGISTER.sub(r"\1", arguments).strip(" ,\n"),
             f"{source[1].rsplit('/', 1)[-1]}:{source[2]}" if source is not None else "",
+            _note(opcode, part),
         )
+
+
+def _note(opcode: str, text: str) -> str:
+    pattern = _CALLED if opcode == "inlined_call" else _RUNTIME_WORD if opcode == "sld" else None
+    match = pattern.search(text) if pattern is not None else None
+    return match[1] if match is not None else ""
 
 
 def parse_utilisation(text: str) -> Utilisation:
@@ -212,15 +259,3 @@ def parse_utilisation(text: str) -> Utilisation:
     if any(len(row) != len(table.units) for row in (table.slots, *table.rows)):
         raise ValueError(f"expected {len(table.units)} numbers in each row")
     return table
-
-
-def _loops_around_calls(top: Schedule) -> Iterator[str]:
-    """What makes the number of calls unknowable: a backward branch of the top-level program over a call."""
-    start_of = {region: index for index, bundle in enumerate(top.bundles) for region in bundle.regions}
-    for index, bundle in enumerate(top.bundles):
-        for op in bundle.ops:
-            target = re.search(r"region(\d+)", op.arguments) if op.opcode.startswith("sbr") else None
-            first = start_of.get(int(target[1]), index) if target else index
-            inside = top.bundles[first:index]
-            if any(call.opcode == "inlined_call" for inner in inside for call in inner.ops):
-                yield "the top-level program calls HLO ops in a loop, and how often is not known"

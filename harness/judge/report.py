@@ -27,7 +27,7 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         raise ValueError(f"expected evidence of {chip.name}, got evidence of {evidence.chip}")
     work = evidence.problem.work
     latency = roofline.latency_seconds(evidence)
-    hbm_bytes, traffic_source = roofline.traffic(evidence, chip)
+    hbm_bytes, traffic_source = roofline.traffic(evidence)
     compute_only = roofline.compute_only_seconds(work, chip)
     memory_only = None if hbm_bytes is None else roofline.memory_only_seconds(hbm_bytes, chip)
     intensity = work.flops / hbm_bytes if hbm_bytes else None
@@ -133,7 +133,7 @@ def _size(change: Change) -> float:
 def _movable(evidence: Evidence, chip: Chip) -> dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]:
     run, trace = roofline.finished_run(evidence), evidence.trace
     return {
-        "HBM traffic": ("B", roofline.traffic(evidence, chip)[0]),
+        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
         "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
         "bundles executed": ("cycles", run.bundle_cycles if run else None),
         "DMA waits": ("cycles", run.dma_wait_cycles if run else None),

@@ -65,12 +65,11 @@ def gap_size(gap_fraction: float) -> GapSize:
     return "large" if gap_fraction > LARGE_GAP else "moderate"
 
 
-def traffic(evidence: Evidence, chip: Chip) -> tuple[int | None, TrafficSource]:
+def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     """HBM bytes of one call with re-reads, and where the number comes from.
 
     Derived from the block index maps of the Pallas calls; where a kernel moves an operand by
-    hand, the simulator's DMA bytes stand in. Those are of one core: on a chip whose cores split
-    `parallel` grid dimensions (v4, v5p) each core moves its own share.
+    hand, the simulator's DMA bytes of the whole chip stand in.
     """
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     derived = [call.hbm_bytes for call in calls]
@@ -80,9 +79,7 @@ def traffic(evidence: Evidence, chip: Chip) -> tuple[int | None, TrafficSource]:
     run = finished_run(evidence)
     if run is None:
         return None, "unknown"
-    is_split = any("parallel" in call.dimension_semantics for call in calls)
-    cores = chip.cores if is_split else 1
-    return cores * (run.hbm_read_bytes + run.hbm_written_bytes), "simulated DMA"
+    return run.hbm_read_bytes + run.hbm_written_bytes, "simulated DMA"
 
 
 def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ Style = Literal["good", "bad", "doubt", "strong", "faint"]
 _CODES: dict[Style, str] = {"good": "32", "bad": "31", "doubt": "33", "strong": "1", "faint": "2"}
 
 
-def terminal_width() -> int:
-    """Columns of the terminal on stdout (or of `COLUMNS`); 100 where there is no terminal."""
-    return max(NARROWEST, shutil.get_terminal_size((DEFAULT_WIDTH, 40)).columns)
+def terminal_width(without: int = DEFAULT_WIDTH) -> int:
+    """Columns of the terminal on stdout (or of `COLUMNS`); `without` where there is no terminal."""
+    return max(NARROWEST, shutil.get_terminal_size((without, 40)).columns)
 
 
 def wants_colour(stream: TextIO) -> bool:

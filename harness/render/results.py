@@ -22,6 +22,7 @@ _FORMAT = TableFormat(
     with_header_hide=None,
 )
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 18, 60
+_WIDE = 140
 # tabulate knows display widths only with a package that may be absent. So the hypotheses are laid
 # out here: it sees a run of this private character, one column wide, and the text goes in after.
 _STAND_IN = "\ue000"
@@ -47,7 +48,8 @@ def results_table(rows: Sequence[Row], champion_number: int | None, width: int |
     """
     if not rows:
         return "no attempts yet"
-    width = terminal_width() if width is None else width
+    # In a file or a pipe no column has to give way.
+    width = terminal_width(_WIDE) if width is None else width
     columns = [
         _Column(title="#", text=lambda row: f"{row.number}{'*' if row.number == champion_number else ' '}"),
         _Column(title="commit", text=lambda row: row.commit[:7] or None, rank=4, align="left"),

@@ -16,7 +16,7 @@ from harness.render.layout import (
 )
 from harness.render.progress import Progress
 from harness.render.results import results_table
-from harness.units import change, milliseconds
+from harness.units import change, decimal, milliseconds, percent
 
 __all__ = [
     "Progress",
@@ -161,7 +161,7 @@ def _findings(
     # What does not compile is mostly too large: the buffers are what one looks at then.
     does_not_fit = evidence.failure is not None and evidence.failure.stage == "compile"
     memory = sections.vmem(report, calls, width, full=full or does_not_fit)
-    correct = sections.checks(evidence, width, full=full)
+    correct = [*_work_in_kernels(evidence, width), *sections.checks(evidence, width, full=full)]
     took = sections.stages(evidence, width)
     if full:
         found += [machine, sections.counters(report, champion, width, full=True)]
@@ -170,6 +170,17 @@ def _findings(
         found += [[*machine, *memory, *correct, *took], sections.counters(report, champion, width, full=False)]
     found += [sections.warnings(evidence, width), sections.hints(report.hints, width, colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
+
+
+def _work_in_kernels(evidence: Evidence, width: int) -> list[str]:
+    """Which share of the traced floating-point work the Pallas calls do."""
+    trace = evidence.trace
+    if trace is None or not trace.pallas_flops + trace.outside_flops:
+        return []
+    total = trace.pallas_flops + trace.outside_flops
+    outside = decimal(trace.outside_flops, "FLOP")
+    share = f"{percent(trace.pallas_flops / total, 2)} of the traced FLOPs, {outside} outside"
+    return wrap(share, width, "Work in Pallas calls:  ")
 
 
 def _reasons(verdict: Verdict, width: int, *, full: bool) -> list[str]:

@@ -10,6 +10,7 @@ from harness.hardware import Chip
 class Machine:
     """The constants of one chip's TensorCore. Nothing here is fitted to measured times yet.
 
+    cores: cores that run the program together. Source: hardware.py.
     clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
     hbm_bytes_per_cycle: bandwidth of HBM seen by one core, reads and writes together. Source: hardware.py.
     granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
@@ -24,6 +25,8 @@ class Machine:
     matmul_latency_cycles: from a matmul's issue to its first result.
     xlu_cycles, xlu_latency_cycles: the cross-lane units, per operation.
     eup_latency_cycles: the transcendental unit (one operation per cycle).
+    branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
+        leave empty ones out, and the core waits in their place when it jumps. Seen in the schedules.
     launch_cycles: fixed cost of one launch beyond the top-level program's bundles. UNCALIBRATED (0: not known).
     relative_error: half width of the honest interval around a latency, as a fraction of it.
 
@@ -33,6 +36,7 @@ class Machine:
     """
 
     chip: str
+    cores: int
     clock_hz: float
     hbm_bytes_per_cycle: float
     granule_bytes: int
@@ -49,6 +53,8 @@ class Machine:
     xlu_cycles: int
     xlu_latency_cycles: int
     eup_latency_cycles: int
+    branch_slots: int
+    branch_slots_vary: bool
     launch_cycles: int
     relative_error: float
 
@@ -140,6 +146,7 @@ def machine_of(chip: Chip) -> Machine:
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
     return Machine(
         chip=chip.name,
+        cores=chip.cores,
         clock_hz=chip.clock_hz,
         hbm_bytes_per_cycle=chip.hbm_bytes_per_second / chip.cores / chip.clock_hz,
         granule_bytes=units.granule,
@@ -156,6 +163,8 @@ def machine_of(chip: Chip) -> Machine:
         xlu_cycles=units.xlu,
         xlu_latency_cycles=units.xlu_latency,
         eup_latency_cycles=units.eup_latency,
+        branch_slots=6 if chip.name == "v7x" else 4,
+        branch_slots_vary=chip.name == "v7x",
         launch_cycles=0,
         relative_error=_RELATIVE_ERROR,
     )

@@ -1,29 +1,92 @@
 """The memory a schedule's scalar program can see: scalar memory, sync flags, and the DMA engine that raises them."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil
 
 from harness.simulate.machine import Machine
+from harness.simulate.scalar import CROSS_CORE
 from harness.simulate.values import Unknowable, Unknown, decided
 
 _WORD_BYTES = 4
+# One row of a vector register: what addresses in VMEM count.
+_ROW_BYTES = 512
 
 
-class Memory:
-    """State of one HLO op's run: time is in cycles since it began."""
+class Channel:
+    """One core's way to HBM and around the chip, shared by all HLO ops of a module: busy until, and bytes moved."""
 
-    def __init__(self, machine: Machine, names: dict[int, str]) -> None:
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.names = names
-        self.words: dict[int, int | Unknown] = {}
-        self.flags: dict[int, int] = {}
-        self.arrivals: dict[int, list[tuple[int, int]]] = {}
         self.hbm_free = 0.0
         self.local_free = 0.0
         self.read_bytes = 0
         self.written_bytes = 0
         self.transfers = 0
+
+    @property
+    def traffic(self) -> tuple[int, int, int]:
+        """Bytes read from and written to HBM, and transfers of any kind, so far."""
+        return self.read_bytes, self.written_bytes, self.transfers
+
+    def arrival(self, source: str, destination: str, amount: int, clock: int) -> int:
+        """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
+
+        A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
+        writes alike, and arrives one latency later: transfers overlap their latencies but not
+        their bytes.
+        """
+        machine = self.machine
+        self.transfers += 1
+        if "hbm" in (source, destination):
+            touched = amount * ((source == "hbm") + (destination == "hbm"))
+            self.read_bytes += amount * (source == "hbm")
+            self.written_bytes += amount * (destination == "hbm")
+            self.hbm_free = max(self.hbm_free, clock) + touched / machine.hbm_bytes_per_cycle
+            return ceil(self.hbm_free + machine.dma_latency_cycles)
+        self.local_free = max(self.local_free, clock) + amount / machine.local_bytes_per_cycle
+        return ceil(self.local_free + machine.local_dma_latency_cycles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """Where an operand begins that holds known words, in the addresses of its memory space."""
+
+    space: str
+    address: int
+    words: Callable[[], tuple[int, ...] | None]
+
+
+class Memory:
+    """What one call of one HLO op sees: scalar memory, sync flags, its operands. Time is in cycles.
+
+    `core` is which of the chip's cores runs it, `arguments` are the values its caller hands over,
+    `operands` those whose contents may be known. `runtime` is true for the top-level program,
+    whose scalar memory the runtime has written before it starts.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        names: dict[int, str],
+        *,
+        core: int = 0,
+        arguments: Sequence["int | Unknown"] = (),
+        operands: Sequence[Operand] = (),
+        runtime: bool = False,
+    ) -> None:
+        self.channel = channel
+        self.names = names
+        self.core = core
+        self.arguments = arguments
+        self.operands = operands
+        self.runtime = runtime
+        self.words: dict[int, int | Unknown] = {}
+        self.flags: dict[int, int] = {}
+        self.arrivals: dict[int, list[tuple[int, int]]] = {}
         self.wait_cycles = 0
+        self.barrier_cycles = 0
         self.remarks: dict[str, int] = {}
 
     def name_of(self, address: int) -> str:
@@ -37,8 +100,18 @@ class Memory:
             return address
         word = self.words.get(address)
         if word is None:
+            name = self.name_of(address)
+            if self.runtime and "spill" not in name:
+                # The word the top-level program compares with 1 asks it to run; no other decides anything.
+                return 1
             return Unknown(f"the scalar memory word {self.name_of(address)}, which nothing wrote")
         return word
+
+    def argument(self, index: int) -> "int | Unknown":
+        """The value that the caller handed over in a register."""
+        if 0 <= index < len(self.arguments):
+            return self.arguments[index]
+        return Unknown(f"operand {index}, which the caller handed over in a register")
 
     def store(self, predicate: "bool | Unknown", address: "int | Unknown", value: "int | Unknown") -> None:
         """Writes a scalar memory word under a predicate; where either is unknown, so is what it may have written."""
@@ -63,42 +136,42 @@ class Memory:
     def check(self, failed: "bool | Unknown", where: str) -> None:
         """Notes a bounds check of the compiler that fails, or that cannot be evaluated; the chip would halt."""
         if isinstance(failed, Unknown):
-            self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")
+            if failed.reason != CROSS_CORE:
+                self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")
         elif failed:
             self.remark(f"a bounds check fails: {where}")
 
-    def overwrite(self, address: "int | Unknown", size: "int | Unknown") -> None:
-        """Makes the scalar memory that a transfer fills unknown: what it brings is not in the schedule."""
+    def fill(self, space: str, source: "int | Unknown", address: "int | Unknown", size: "int | Unknown") -> None:
+        """Puts into scalar memory what a transfer brings: an operand's known words, else words that are unknown."""
         first = decided(address, "the destination in scalar memory of a transfer")
-        words = decided(size, "the size of a transfer to scalar memory") * self.machine.granule_bytes // _WORD_BYTES
+        granule = self.channel.machine.granule_bytes
+        count = decided(size, "the size of a transfer to scalar memory") * granule // _WORD_BYTES
+        words = self._contents(space, source, granule)
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
-        self.words.update(dict.fromkeys(range(first, first + words), filled))
+        for place in range(count):
+            self.words[first + place] = words[place] if words and place < len(words) else filled
+
+    def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int, ...] | None":
+        if isinstance(source, Unknown):
+            return None
+        for operand in self.operands:
+            # A transfer counts its address in granules; the operand's may count rows of 512 bytes.
+            for base in {operand.address, operand.address * _ROW_BYTES // granule}:
+                offset = (source - base) * granule // _WORD_BYTES
+                words = operand.words() if operand.space == space and offset >= 0 else None
+                if words is not None and offset < len(words):
+                    return words[offset:]
+        return None
 
     def start(self, kind: str, size: "int | Unknown", flag: "int | Unknown", clock: int) -> None:
-        """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived.
-
-        A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
-        writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes.
-        """
+        """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived."""
         granules = decided(size, f"the size of a {kind}")
         target = decided(flag, f"the sync flag of a {kind}")
         if granules < 0:
             raise Unknowable(f"a {kind} has the impossible size of {granules} granules")
-        amount = granules * self.machine.granule_bytes
         source, _, destination = kind.removeprefix("dma.").partition("_to_")
-        self.transfers += 1
-        machine = self.machine
-        if "hbm" in (source, destination):
-            touched = amount * ((source == "hbm") + (destination == "hbm"))
-            self.read_bytes += amount * (source == "hbm")
-            self.written_bytes += amount * (destination == "hbm")
-            self.hbm_free = max(self.hbm_free, clock) + touched / machine.hbm_bytes_per_cycle
-            arrival = self.hbm_free + machine.dma_latency_cycles
-        else:
-            self.local_free = max(self.local_free, clock) + amount / machine.local_bytes_per_cycle
-            arrival = self.local_free + machine.local_dma_latency_cycles
-        heappush(self.arrivals.setdefault(target, []), (ceil(arrival), granules))
+        arrival = self.channel.arrival(source, destination, granules * self.channel.machine.granule_bytes, clock)
+        heappush(self.arrivals.setdefault(target, []), (arrival, granules))
 
     def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int) -> int:
         """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there."""

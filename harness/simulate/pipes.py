@@ -46,6 +46,8 @@ _LONGEST_MEMORY = 1 << 14
 
 _MXU = re.compile(r"mxu\d")
 _XLU = re.compile(r"xlu\d")
+# The width of a transpose stands behind its arrays: (vx, 128) or (vx, vy, 128).
+_WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
 _EUP = ("vexp", "vpow2", "vrcp", "vlog", "vrsqrt", "vtanh", "vsqrt", "vsin", "vcos", "verf", "vsigmoid", "vrecip")
 
@@ -57,15 +59,31 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
         return _mxu_uses(name, mxu[0], machine)
     if xlu := _XLU.search(name):
         if name.startswith("vpop"):
-            return (Use("", 0, xlu[0], pops=True),)
+            return (Use("", 0, f"{xlu[0]} {name.split('.')[1]}", pops=True),)
         if name.startswith("vset"):
             return ()
-        return (Use(xlu[0], machine.xlu_cycles, xlu[0], machine.xlu_latency_cycles, results=1),)
+        if name.startswith("vxpose"):
+            return _transpose_uses(op, xlu[0], machine)
+        kind = "xlane" if ".xlane" in name else "permute"
+        return (Use(xlu[0], machine.xlu_cycles, f"{xlu[0]} {kind}", machine.xlu_latency_cycles, results=1),)
     if name == "vpop.eup":
         return (Use("", 0, "eup", pops=True),)
     if name.startswith(_EUP):
         return (Use("eup", 1, "eup", machine.eup_latency_cycles, results=1),)
     return ()
+
+
+def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
+    """A transpose takes its rows in with several operations; what it makes of them comes out after the last.
+
+    `width` columns become rows, 8 of 32 bits or 16 of 16 bits in a register; `binary` transposes two arrays.
+    """
+    if ".end" not in op.opcode:
+        return (Use(xlu, machine.xlu_cycles, ""),)
+    width = _WIDTH.search(op.arguments)
+    rows = 16 if ".b16" in op.opcode else 32 if ".b8" in op.opcode else 8
+    results = max(1, (int(width[1]) if width else 128) // rows * (2 if ".binary" in op.opcode else 1))
+    return (Use(xlu, machine.xlu_cycles, f"{xlu} trf", machine.xlu_latency_cycles, results, machine.xlu_cycles),)
 
 
 def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:

@@ -6,24 +6,27 @@ of a kernel costs as many Python statements as it has scalar instructions.
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import cast
 
-from harness.dumps.llo import UNREADABLE, Op, Schedule
+from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule, called_name
 from harness.simulate.machine import Machine
 from harness.simulate.memory import Memory
 from harness.simulate.pipes import Pipes, Use, Uses, uses_of
-from harness.simulate.scalar import Names, expression, write_of
+from harness.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
 from harness.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, smaller
 
-# The four bundles after a branch are executed whatever it decides.
-_DELAY_SLOTS = 4
 _REGISTER = re.compile(r"\b[sp]\d+\b")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
+_SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 _REGION = re.compile(r"region(\d+)")
 
-Run = Callable[[Memory, Pipes, Callable[[int], None], list[int]], int]
+# What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
+Steps = Generator[int, int, int]
+# Calls an HLO op by its place in `Program.calls` with its arguments at a clock.
+Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]
+Run = Callable[[Memory, Pipes, Callable[[int], None], list[int], int, Call], Steps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +43,22 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """`run(memory, pipes, tick, counts)` executes it: returns the cycles, raises Unknowable.
+    """`run(memory, pipes, tick, counts, clock, call)` executes it from `clock` on: a generator (see Steps)
+    that returns the clock at its end and raises Unknowable.
 
     `counts[i]` grows by one for each time stretch i runs; `tick(clock)` is called at every jump.
+    `calls` are the `inlined_call` operations, `operands` memory space and address by operand.
     """
 
     stretches: tuple[Stretch, ...]
     names: dict[int, str]
+    operands: dict[int, tuple[str, int]]
+    calls: tuple[Op, ...]
     run: Run
     text: str
 
     def pipes(self) -> Pipes:
-        """Fresh units for one run."""
+        """Fresh units; what they remember serves all runs of the program."""
         return Pipes((stretch.last - stretch.first, stretch.uses) for stretch in self.stretches)
 
 
@@ -73,6 +80,8 @@ def compile_program(schedule: Schedule, machine: Machine) -> Program:
     return Program(
         stretches=tuple(writer.stretches),
         names=writer.names.by_address(),
+        operands=writer.names.operands,
+        calls=tuple(writer.calls),
         run=cast(Run, scope["run"]),
         text=text,
     )
@@ -88,6 +97,8 @@ class _Writer:
         self.stretches: list[Stretch] = []
         self.registers: set[str] = set()
         self.uses = [tuple((op, uses_of(op, machine)) for op in bundle.ops) for bundle in self.bundles]
+        self.calls: list[Op] = []
+        self.cross_core = _cross_core_pops(schedule)
         self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
         self.branches = {i: op for i, bundle in enumerate(self.bundles) for op in bundle.ops if _is_branch(op)}
 
@@ -97,11 +108,12 @@ class _Writer:
             self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=False)
         ]
         lines = [
-            "def run(memory, pipes, tick, counts):",
+            "def run(memory, pipes, tick, counts, clock, call):",
+            "    if False: yield clock",
             "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
             "    divisions = deque()",
-            "    clock = state = block = 0",
+            "    state = block = 0",
             "    unset = Unknown('a register that nothing wrote')",
         ]
         targets = [*sorted(self.registers), *(f"b{index}" for index in self.branches)]
@@ -117,17 +129,47 @@ class _Writer:
             self.block_of: dict[int, int] = {}
             return []
         starts = {0}
+        self.slots = {index: self._delay_slots(index) for index in self.branches}
         for index, op in self.branches.items():
-            starts.add(min(index + _DELAY_SLOTS + 1, len(self.bundles)))
+            starts.add(min(index + self.slots[index] + 1, len(self.bundles)))
             target = self._target(op)
             if target is not None:
                 starts.add(target)
         self.block_of = {first: number for number, first in enumerate(sorted(starts - {len(self.bundles)}))}
         return sorted(self.block_of)
 
+    def _delay_slots(self, index: int) -> int:
+        """How many bundles after a branch are executed whatever it decides.
+
+        As many as the branch takes to act, on all chips but the newest: there the compiler leaves
+        out empty ones, which the chip makes up for when it jumps. What is moved up into them from
+        the path without the jump carries the branch's opposite predicate; without such, they end
+        where a region of the program starts or ends.
+        """
+        most = self.machine.branch_slots
+        if not self.machine.branch_slots_vary:
+            return most
+        (branch,) = (op for op in self.bundles[index].ops if _is_branch(op))
+        opposite = branch.predicate[1:] if branch.predicate[:1] == "!" else f"!{branch.predicate}"
+        behind = self.bundles[index + 1 : index + 1 + most]
+        started = next((i for i, bundle in enumerate(behind) if bundle.regions), len(behind))
+        behind = behind[:started]
+        moved_up = [i for i, bundle in enumerate(behind) if any(op.predicate == opposite for op in bundle.ops)]
+        if moved_up:
+            last = moved_up[-1] + 1
+            while last < len(behind) and not behind[last].ops:
+                last += 1
+            return last
+        for slots, bundle in enumerate(behind):
+            if any(_is_timed(op) for op in bundle.ops):
+                return slots
+            if bundle.ends:
+                return slots + 1
+        return len(behind)
+
     def _target(self, op: Op) -> int | None:
         match = _REGION.search(op.arguments)
-        return self.region_start.get(int(match[1])) if match else None
+        return self.region_start.get(int(match[1]), self.region_start.get(EXIT_REGION)) if match else None
 
     def _dispatch(self, blocks: list[list[str]], first: int, last: int, depth: int) -> list[str]:
         """The blocks `first` to `last` under a binary tree of comparisons."""
@@ -154,7 +196,8 @@ class _Writer:
             position = end
         # A branch of an earlier block may have its delay slots end here: each one is asked, newest last.
         for index, op in sorted(self.branches.items()):
-            if index + _DELAY_SLOTS + 1 == last or (last == len(self.bundles) and index + _DELAY_SLOTS >= last):
+            behind = index + self.slots[index] + 1
+            if behind == last or (last == len(self.bundles) and behind > last):
                 lines += self._jump(index, op)
         lines.append(f"block = {self.block_of[last]}" if last < len(self.bundles) else "return clock")
         return lines
@@ -164,7 +207,9 @@ class _Writer:
         if target is None:
             where = f"{op.opcode} {op.arguments}".strip()
             return [f"if b{index}: {_raise(f'the branch `{where}` leads nowhere that is known')}"]
-        return [f"if b{index}:", f"    b{index} = False", f"    block = {self.block_of[target]}", "    continue"]
+        late = self.machine.branch_slots - self.slots[index]
+        wait = [f"    clock += {late}; state = later(state, {late})"] if late else []
+        return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
     def _begins_stretch(self, index: int) -> bool:
         return any(_is_timed(op) for op in self.bundles[index].ops) or self._has_predicated_use(index)
@@ -218,10 +263,27 @@ class _Writer:
         self._note(values)
         condition = [f"if {self._condition(op)}:"] if op.predicate else []
         indent = "    " if condition else ""
-        if op.opcode.startswith("dma.") and "_to_" in op.opcode and len(values) >= 4:
-            lines = [f"start({op.opcode!r}, {values[1]}, {values[3]}, clock)"]
-            if op.opcode.endswith("_to_smem"):
-                lines.append(f"memory.overwrite({values[2]}, {values[1]})")
+        if op.opcode == "inlined_call":
+            number = len(self.calls)
+            self.calls.append(op)
+            arguments = "".join(f"{value}, " for value in values)
+            return [*condition, f"{indent}clock = yield from call({number}, ({arguments}), clock); state = 0"]
+        if op.opcode == "vpop.ccrf":
+            return [
+                *condition,
+                f"{indent}since = clock; clock = yield clock; memory.barrier_cycles += clock - since",
+                f"{indent}state = later(state, clock - since)",
+            ]
+        if op.opcode.startswith("dma.") and len(values) >= 4:
+            kind = op.opcode
+            if kind == "dma.general":
+                kind = f"dma.{self._space(op.operands[0], index)}_to_{self._space(op.operands[2], index)}"
+            if "_to_" not in kind or "?" in kind:
+                return [*condition, indent + _raise(f"where {kind} moves data from and to is not known")]
+            lines = [f"start({kind!r}, {values[1]}, {values[3]}, clock)"]
+            if kind.endswith("_to_smem"):
+                source = kind.removeprefix("dma.").partition("_to_")[0]
+                lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             return [*condition, *(indent + line for line in lines)]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             return [
@@ -237,12 +299,23 @@ class _Writer:
             ]
         return [*condition, indent + _raise(f"the unknown operation {op.opcode} moves data or waits")]
 
+    def _space(self, register: str, index: int) -> str:
+        """The memory space that `register` points to, by the operation that made the address; `?` if none tells."""
+        for bundle in self.bundles[index::-1]:
+            for op in bundle.ops:
+                if op.destination == register and (match := _SPACE.search(op.opcode)):
+                    return match[1]
+        return "?"
+
     def _scalar(self, index: int) -> list[str]:
         """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
         values: list[tuple[str, str, str]] = []
         effects: list[str] = []
         for op in self.bundles[index].ops:
-            if write := write_of(op, self.names):
+            write = write_of(op, self.names)
+            if write is not None and id(op) in self.cross_core:
+                write = Write(write.register, f"Unknown({CROSS_CORE!r})")
+            if write is not None:
                 values.append((write.register, write.value, _predicate(op.predicate)))
                 self._note([write.register, write.value, _predicate(op.predicate)])
             elif not _is_timed(op):
@@ -293,7 +366,7 @@ class _Writer:
                 f"divisions.append({values[0]} - divided({values[0]}, {values[1]}) * {values[1]})"
             ]
         if _is_branch(op):
-            if any(other in self.branches for other in range(index + 1, index + _DELAY_SLOTS + 1)):
+            if any(other in self.branches for other in range(index + 1, index + self.slots[index] + 1)):
                 return [_raise("a branch stands in the delay slots of another")]
             return [f"b{index} = {self._condition(op)}"]
         if name == UNREADABLE:
@@ -316,13 +389,33 @@ class _Writer:
             self.registers.update(_REGISTER.findall(text))
 
 
+def _cross_core_pops(schedule: Schedule) -> set[int]:
+    """Identities of the operations that take a scalar from a vector which the other core sent: checks, not data."""
+    pushed: deque[bool] = deque()
+    sent: set[str] = set()
+    pops = set()
+    for bundle in schedule.bundles:
+        for op in bundle.ops:
+            if op.opcode == "vpop.ccrf":
+                sent.add(op.destination)
+            elif op.opcode == "vpush":
+                pushed.append(op.arguments in sent)
+            elif op.opcode == "spop" and pushed and pushed.popleft():
+                pops.add(id(op))
+            elif op.destination in sent:
+                sent.discard(op.destination)
+    return pops
+
+
 def _is_branch(op: Op) -> bool:
     return op.opcode.startswith("sbr")
 
 
 def _is_timed(op: Op) -> bool:
     """Whether the clock matters to the operation, or it moves the clock."""
-    return op.opcode.startswith(("dma.", "vwait", "vdelay"))
+    if op.opcode == "inlined_call":
+        return called_name(op) != ""
+    return op.opcode.startswith(("dma.", "vwait", "vdelay", "vpop.ccrf"))
 
 
 def _raise(reason: str) -> str:

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from harness.dumps.llo import Op
 
 # Distance between two allocations in the made-up address space, in the words or rows that addresses
-# count; the true places are not in the dump, and only comparisons within one allocation matter.
-ALLOCATION_SPACING = 1 << 16
-# Operands in HBM lie above everything else, each as far from the next as it is large.
-FIRST_OPERAND = 1 << 24
+# count: as much as the largest VMEM holds. The true places are not in the dump, and only comparisons
+# within one allocation matter. Spilled scalars, of which there can be thousands, lie close together.
+ALLOCATION_SPACING = 1 << 18
+_SPILL_SPACING = 1 << 8
+_FIRST_SPILL = 1 << 28
+# Operands in HBM lie above the allocations, each as far from the next as it is large.
+FIRST_OPERAND = 1 << 26
+# Why a scalar is not known that one core of a chip sends the other as a check.
+CROSS_CORE = "a word from the other core"
 
 _SIGNED = "(({0}) + 2147483648 & 4294967295) - 2147483648"
 _U = "({0} & 4294967295)"
@@ -40,11 +45,19 @@ _TEMPLATES = {
     "pmov": "{0}",
     "smov": "{0}",
     "sphi": "{1}",
+    "reloc": "{0}",
 }
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
 _COMPARISON = re.compile(r"scmp\.(eq|ne|lt|le|gt|ge)\.(s32|u32)(\.\w+)?")
+_INDEX = re.compile(r"\bindex: (\d+)")
 _SHAPE = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
+
+
+def operand_index(description: str) -> int:
+    """Which operand of the called HLO op `[shape: ..., index: 3, ...]` is; -1 where the text does not say."""
+    match = _INDEX.search(description)
+    return int(match[1]) if match else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +73,26 @@ class Names:
 
     def __init__(self) -> None:
         self.bases: dict[str, int] = {}
+        # Memory space and address of each operand that the schedule names, by its index.
+        self.operands: dict[int, tuple[str, int]] = {}
         self._next_operand = FIRST_OPERAND
 
     def base(self, symbol: str) -> int:
         """Where the allocation called `symbol` begins."""
-        return self.bases.setdefault(symbol, (len(self.bases) + 1) * ALLOCATION_SPACING)
+        if symbol not in self.bases:
+            first, spacing = (_FIRST_SPILL, _SPILL_SPACING) if "spill" in symbol else (0, ALLOCATION_SPACING)
+            self.bases[symbol] = first + (len(self.bases) + 1) * spacing
+        return self.bases[symbol]
 
-    def operand(self, description: str) -> int:
-        """Where an operand in HBM begins, as many 32-byte granules from the next one as its shape needs."""
+    def operand(self, space: str, description: str) -> int:
+        """Where an operand begins; in HBM as many 32-byte granules from the next one as its shape needs."""
+        index = operand_index(description)
+        if space != "hbm":
+            address = self.base(f"operand {index}")
+            self.operands[index] = space, address
+            return address
         address = self._next_operand
+        self.operands[index] = space, address
         granules = 0
         for kind, bits, dimensions in _SHAPE.findall(description):
             elements = 1
@@ -119,6 +143,9 @@ def write_of(op: Op, names: Names) -> Write | None:
         source = op.operands[-1].split(" ")[-1] if op.operands else register
         return None if name == "sphi" or source == register else Write(register, expression(source, names))
     if name == "sld":
+        if op.note:
+            # Which core this is; chips are numbered from 0, and constants lie where the program expects them.
+            return Write(register, "memory.core" if op.note == "core id" else "0")
         return Write(register, f"load({expression(op.arguments, names)})")
     if name == "smov" and (match := _MOVE.fullmatch(op.arguments)):
         # `smov (p, a), b`: b is moved under p, and a is what stays otherwise.
@@ -126,8 +153,14 @@ def write_of(op: Op, names: Names) -> Write | None:
         if match[1]:
             chosen, otherwise = otherwise, chosen
         return Write(register, f"pick({match[2]}, {chosen}, {otherwise})")
-    if name in ("inlined_call_operand.hbm", "inlined_call_operand.vmem"):
-        return Write(register, str(names.operand(op.arguments)))
+    if name.startswith("inlined_call_operand."):
+        space = name.partition(".")[2]
+        if space in ("hbm", "vmem", "smem"):
+            return Write(register, str(names.operand(space, op.arguments)))
+        # An operand without a memory is the value itself, in a register of the caller.
+        return Write(register, f"memory.argument({operand_index(op.arguments)})")
+    if name == "scalar_parameter_address":
+        return Write(register, str(names.operand("hbm", f"index: {op.arguments}")))
     values = [expression(operand, names) for operand in op.operands]
     if name.startswith("scalar_lea.") and len(values) >= 2:
         return Write(register, _SIGNED.format(f"{values[0]} + {values[1]}"))

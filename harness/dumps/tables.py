@@ -1,0 +1,248 @@
+"""The values that a compiled module holds as constants, in the words in which they lie in the chip's memory.
+
+Scalar-prefetch kernels branch on such tables; only constants, what cheap HLO instructions make
+of them, and values handed in from outside are known.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Values = npt.NDArray[np.generic]
+
+_DTYPES = {"pred": "u1", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4", "f32": "<f4"}
+_INSTRUCTION = re.compile(
+    r"^ *(?:ROOT )?%([\w.\-]+) = (\w+)\[([\d,]*)\](?:\{([^}]*)\})? ([\w\-]+)\(((?:[^()]|\([^()]*\))*)\)(.*)",
+    re.MULTILINE,
+)
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) \(.*\{$", re.MULTILINE)
+_NAMES = re.compile(r"%[\w.\-]+")
+_ATTRIBUTES = re.compile(r", (?:metadata|backend_config)=[^\n]*")
+_OPERAND = re.compile(r"%([\w.\-]+)")
+_START = re.compile(r"^ *%([\w.\-]+) = \([^\n]* copy-start\(%([\w.\-]+)\)", re.MULTILINE)
+# Larger tables are not tables of indices.
+_MOST_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class _Instruction:
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+    opcode: str
+    operands: tuple[str, ...]
+    literal: str
+    attributes: str
+
+
+class Tables:
+    """The values of one HLO module's instructions, as far as they follow from its constants and from `operands`.
+
+    `operands` gives the contents of parameters, by the name of the instruction or by the name
+    that the program gave the argument.
+    """
+
+    def __init__(self, hlo: str, operands: Mapping[str, Values] | None = None) -> None:
+        self._given = dict(operands or {})
+        self._instructions: dict[str, _Instruction] = {}
+        self._known: dict[str, Values | None] = {}
+        bodies = list(_COMPUTATION.finditer(hlo))
+        ends = [match.start() for match in bodies[1:]] + [len(hlo)]
+        self._roots: dict[str, str] = {}
+        self._bodies: dict[str, str] = {}
+        self._parameters: dict[str, dict[int, str]] = {}
+        for body, end in zip(bodies, ends, strict=False):
+            text = hlo[body.end() : end]
+            self._bodies[body[1]] = _ATTRIBUTES.sub("", _NAMES.sub("%", text))
+            for match in _INSTRUCTION.finditer(text):
+                name, dtype, shape, layout, opcode, arguments, attributes = match.groups()
+                self._instructions[name] = _Instruction(
+                    dtype,
+                    tuple(int(size) for size in filter(None, shape.split(","))),
+                    layout or "",
+                    opcode,
+                    tuple(_OPERAND.findall(arguments)),
+                    arguments,
+                    attributes,
+                )
+                if match[0].lstrip().startswith("ROOT"):
+                    self._roots[body[1]] = name
+                if opcode == "parameter" and arguments.strip().isdigit():
+                    self._parameters.setdefault(body[1], {})[int(arguments)] = name
+        # An asynchronous copy is a tuple; what it brings is what it copies.
+        self._started = {match[1]: match[2] for match in _START.finditer(hlo)}
+
+    def values(self, name: str) -> Values | None:
+        """The array that the instruction `name` yields, or None if it does not follow from constants."""
+        if name not in self._known:
+            self._known[name] = None
+            instruction = self._instructions.get(name)
+            if instruction is not None and int(np.prod(instruction.shape)) <= _MOST_ELEMENTS:
+                try:
+                    self._known[name] = self._evaluated(name, instruction)
+                except (ValueError, IndexError, OverflowError, KeyError):
+                    self._known[name] = None
+        return self._known[name]
+
+    def words(self, name: str) -> tuple[int, ...] | None:
+        """The 32-bit words (signed) in which the chip's memory holds the value of `name`, or None."""
+        values = self.values(name)
+        if values is None:
+            return None
+        try:
+            return _words(values, self._instructions[name].layout)
+        except ValueError:
+            return None
+
+    def same_code(self, name: str, among: Iterable[str]) -> str | None:
+        """The first instruction of `among` that compiles to the same code as `name`, or None.
+
+        The compiler emits equal code once: for the same operation on the same types and layouts.
+        """
+        wanted = self._code(name)
+        if wanted is None:
+            return None
+        return next((other for other in among if self._code(other) == wanted), None)
+
+    def _code(self, name: str) -> tuple[object, ...] | None:
+        instruction = self._instructions.get(name)
+        if instruction is None:
+            return None
+        types = [
+            (operand.dtype, operand.shape, operand.layout) if operand is not None else ()
+            for operand in map(self._instructions.get, instruction.operands)
+        ]
+        plain = re.split(r", (?:metadata|backend_config|frontend_attributes|sharding|calls)=", instruction.attributes)[
+            0
+        ]
+        body = self._bodies.get(_attribute(instruction, "calls").lstrip("%"), "")
+        return instruction.dtype, instruction.shape, instruction.layout, instruction.opcode, *types, plain, body
+
+    def _evaluated(self, name: str, instruction: _Instruction) -> Values | None:
+        dtype = _DTYPES.get(instruction.dtype)
+        if dtype is None:
+            return None
+        values = self._raw(name, instruction, np.dtype(dtype))
+        if values is None:
+            return None
+        return values.astype(dtype, copy=False).reshape(instruction.shape)
+
+    def _raw(self, name: str, instruction: _Instruction, dtype: np.dtype[np.generic]) -> Values | None:
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            return self._parameter(name, instruction)
+        if opcode == "constant":
+            return _literal(instruction.literal, dtype)
+        if opcode == "iota":
+            axis = int(_attribute(instruction, "iota_dimension") or 0)
+            along = np.arange(instruction.shape[axis])
+            along = along.reshape([1] * axis + [-1] + [1] * (len(instruction.shape) - axis - 1))
+            return np.broadcast_to(along, instruction.shape)
+        if opcode == "fusion":
+            return self._fusion(instruction)
+        operands = [self._started.get(operand, operand) for operand in instruction.operands]
+        arrays = [self.values(operand) for operand in operands]
+        known = [array for array in arrays if array is not None]
+        if len(known) < len(arrays) or not known:
+            return None
+        return _computed(instruction, known)
+
+    def _parameter(self, name: str, instruction: _Instruction) -> Values | None:
+        argument = re.search(r'op_name="([^"]*)"', instruction.attributes)
+        for given in (name, argument[1] if argument else name):
+            if given in self._given:
+                return self._given[given]
+        return None
+
+    def _fusion(self, instruction: _Instruction) -> Values | None:
+        called = _attribute(instruction, "calls").lstrip("%")
+        root = self._roots.get(called)
+        parameters = self._parameters.get(called, {})
+        for number, operand in enumerate(instruction.operands):
+            if number in parameters:
+                self._known[parameters[number]] = self.values(operand)
+        return self.values(root) if root is not None else None
+
+
+def _attribute(instruction: _Instruction, name: str) -> str:
+    match = re.search(rf"\b{name}=(\{{[^}}]*\}}|[^,\s]+)", instruction.attributes)
+    return match[1].strip("{}") if match else ""
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in re.findall(r"\d+", text)]
+
+
+def _literal(text: str, dtype: np.dtype[np.generic]) -> Values | None:
+    if "..." in text:
+        return None
+    words = re.findall(r"true|false|[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)", re.sub(r"/\*.*?\*/", "", text))
+    plain = [{"true": "1", "false": "0"}.get(word, word) for word in words]
+    return np.array([float(word) if dtype.kind == "f" else int(word) for word in plain], dtype)
+
+
+def _computed(instruction: _Instruction, arrays: list[Values]) -> Values | None:
+    """What an instruction makes of known arrays; None for one that is not understood."""
+    opcode, first = instruction.opcode, arrays[0]
+    if opcode in ("copy", "copy-done", "reshape", "convert", "slice", "transpose", "bitcast", "broadcast"):
+        return _moved(instruction, first)
+    if opcode == "concatenate":
+        return np.concatenate(arrays, axis=_numbers(_attribute(instruction, "dimensions"))[0])
+    if opcode == "select" and len(arrays) == 3:
+        return np.where(first != 0, arrays[1], arrays[2])
+    if opcode == "compare" and len(arrays) == 2:
+        direction = _attribute(instruction, "direction")
+        functions = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
+                     "GE": np.greater_equal}  # fmt: skip
+        return functions[direction](first, arrays[1])
+    binary = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "minimum": np.minimum,
+              "maximum": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or}  # fmt: skip
+    if opcode in binary and len(arrays) == 2:
+        result: Values = binary[opcode](first, arrays[1])
+        return result
+    return None
+
+
+def _moved(instruction: _Instruction, first: Values) -> Values | None:
+    opcode = instruction.opcode
+    if opcode == "transpose":
+        return first.transpose(_numbers(_attribute(instruction, "dimensions")))
+    if opcode == "slice":
+        ranges = re.findall(r"\[(\d+):(\d+)(?::(\d+))?\]", instruction.attributes)
+        return first[tuple(slice(int(a), int(b), int(c or 1)) for a, b, c in ranges)]
+    if opcode == "broadcast":
+        kept = _numbers(_attribute(instruction, "dimensions"))
+        spread = first.reshape([size if axis in kept else 1 for axis, size in enumerate(instruction.shape)])
+        return np.broadcast_to(spread, instruction.shape)
+    if opcode == "bitcast" and first.size != int(np.prod(instruction.shape)):
+        return None
+    return first
+
+
+def _words(values: Values, layout: str) -> tuple[int, ...]:
+    """The array in memory order, its tiles applied one inside the other as XLA's layouts define them."""
+    order, _, tiling = layout.partition(":")
+    minor_to_major = _numbers(order) or list(range(values.ndim))[::-1]
+    array = values.transpose(minor_to_major[::-1]) if values.ndim else values.reshape(1)
+    for tile in re.findall(r"\(([\d,]+)\)", tiling.partition("S(")[0]):
+        array = _tiled(array, _numbers(tile))
+    raw = np.ascontiguousarray(array).tobytes()
+    raw += b"\0" * (-len(raw) % 4)
+    return tuple(int(word) for word in np.frombuffer(raw, "<i4"))
+
+
+def _tiled(array: Values, tile: list[int]) -> Values:
+    """The array's last dimensions cut into tiles: `[..., a, b]` becomes `[..., a/t, b/u, t, u]`, padded with zeros."""
+    if len(tile) > array.ndim:
+        array = array.reshape([1] * (len(tile) - array.ndim) + list(array.shape))
+    outer = array.ndim - len(tile)
+    padding = [(0, 0)] * outer + [(0, -size % step) for size, step in zip(array.shape[outer:], tile, strict=True)]
+    array = np.pad(array, padding)
+    shape = list(array.shape[:outer])
+    for size, step in zip(array.shape[outer:], tile, strict=True):
+        shape += [size // step, step]
+    inner = range(outer, outer + 2 * len(tile))
+    return array.reshape(shape).transpose([*range(outer), *inner[::2], *inner[1::2]])

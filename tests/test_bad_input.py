@@ -12,20 +12,7 @@ from io import RawIOBase
 from pathlib import Path
 
 import pytest
-
-from harness.contest import scaffold
-
-
-def git(repository: Path, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(repository), *arguments], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
-
-
-def ratchet(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, cwd=where, timeout=120
-    )
+from loop_fixtures import committed_contest, git, ratchet
 
 
 def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words: str) -> None:
@@ -39,13 +26,7 @@ def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words
 @pytest.fixture
 def contest(tmp_path: Path) -> Iterator[Path]:
     """A committed contest of its own, small enough to be judged quickly."""
-    folder = tmp_path / "contest"
-    scaffold(folder, "attention", (("SEQUENCE", "1024"),))
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "config", "user.name", "A User")
-    git(folder, "config", "user.email", "user@example.org")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "A contest")
+    folder = committed_contest(tmp_path / "contest")
     kernel = (folder / "kernel.py").read_bytes()
     yield folder
     if folder.exists():
@@ -113,22 +94,15 @@ def test_a_prepare_that_does_not_load(contest: Path) -> None:
 def test_identity_missing(contest: Path) -> None:
     git(contest, "config", "--unset", "user.name")
     git(contest, "config", "--unset", "user.email")
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", "experiment: x"],
-        capture_output=True,
-        text=True,
-        cwd=contest,
-        timeout=60,
-        env={
-            **os.environ,
-            "HOME": str(contest),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_SYSTEM": os.devnull,
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": "user.useConfigOnly",
-            "GIT_CONFIG_VALUE_0": "true",
-        },
-    )
+    nobody = {
+        "HOME": str(contest),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "user.useConfigOnly",
+        "GIT_CONFIG_VALUE_0": "true",
+    }
+    done = ratchet(contest, "experiment: x", environment=nobody)
     refused(done, "identity", 4, "user.email")
 
 
@@ -210,13 +184,7 @@ def fill(file: RawIOBase) -> None:
 
 
 def test_no_space_left(small_disk: Path) -> None:
-    folder = small_disk / "contest"
-    scaffold(folder, "attention", (("SEQUENCE", "1024"),))
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "config", "user.name", "A User")
-    git(folder, "config", "user.email", "user@example.org")
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "A contest")
+    folder = committed_contest(small_disk / "contest")
     kernel = (folder / "kernel.py").read_bytes()
     with (small_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):
         fill(filler)

@@ -2,35 +2,20 @@
 
 import hashlib
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loop_fixtures import git, identify
+from loop_fixtures import ratchet as run
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 
-def git(repository: Path, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(repository), *arguments], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
-
-
-def ratchet(contest: Path, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", *arguments, "-C", str(contest)],
-        capture_output=True,
-        text=True,
-        cwd=contest,
-        timeout=300,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
-    assert done.returncode == expect, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
+def ratchet(contest: Path, *arguments: str, expect: int = 0) -> "subprocess.CompletedProcess[str]":
+    return run(contest, *arguments, "-C", str(contest), expect=expect)
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
@@ -42,8 +27,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with one commit, and the user's own half-done work in every state git knows."""
     root = tmp_path_factory.mktemp("user")
     git(root, "init", "-q", "-b", "main")
-    git(root, "config", "user.name", "A User")
-    git(root, "config", "user.email", "user@example.org")
+    identify(root)
     (root / ".gitignore").write_text("*.ignored\n")
     for name in ("kept.txt", "staged.txt", "edited.txt", "removed.txt", "renamed.txt", "stashed.txt"):
         (root / name).write_text(f"{name}\n" * 5)
@@ -55,14 +39,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def contest(repository: Path) -> Path:
     folder = repository / "mine"
-    done = subprocess.run(
-        [sys.executable, "-m", "harness", "new", "mine", "--like", "attention", "--set", "SEQUENCE=2048"],
-        cwd=repository,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
+    run(repository, "new", "mine", "--like", "attention", "--set", "SEQUENCE=2048", expect=0)
     (repository / "stashed.txt").write_text("stashed\n")
     git(repository, "stash", "-q")
     (repository / "staged.txt").write_text("staged\n")
@@ -179,8 +156,7 @@ def test_a_plain_clone_shows_everything_committed_and_goes_on(repository: Path, 
     assert rows(contest)[-1]["outcome"] == "accept"
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", f"file://{repository}", str(clone)], check=True, timeout=60)
-    git(clone, "config", "user.name", "Another")
-    git(clone, "config", "user.email", "another@example.org")
+    identify(clone)
     assert [row["number"] for row in rows(clone / "mine")] == [1, 2, 3, 4, 5]
     ratchet(clone / "mine", "experiment: back to 256 keys", "--set", "BKV=256", "--again", expect=1)
     assert rows(clone / "mine")[-1]["number"] == 6

@@ -1,0 +1,93 @@
+"""What is compared with what: other chips, other sources, kernels changed by hand, and what records nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import committed_contest, git, ratchet
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest with a baseline for v5e; the tests of this module go on from there, in their order."""
+    folder = committed_contest(tmp_path_factory.mktemp("keys") / "a contest")
+    ratchet(folder, "experiment: baseline", expect=0)
+    return folder
+
+
+def record(contest: Path, number: int) -> dict[str, Any]:
+    return json.loads(ratchet(contest, "show", str(number), "--json", expect=0).stdout)["attempt"]
+
+
+def test_judge_and_prepare_record_nothing(contest: Path) -> None:
+    refs = git(contest, "for-each-ref")
+    judged = ratchet(contest, "judge", "--json", expect=0)
+    by_hand = subprocess.run(
+        [sys.executable, "prepare.py", "--quiet"], cwd=contest, capture_output=True, text=True, timeout=120
+    )
+    assert json.loads(judged.stdout)["latency"]["source"] == "simulated"
+    assert by_hand.returncode == 0, by_hand.stderr
+    assert "[simulated v5e]" in by_hand.stdout
+    assert by_hand.stderr == ""
+    assert git(contest, "for-each-ref") == refs
+    assert git(contest, "status", "--porcelain") == ""
+
+
+def test_another_chip_judges_the_champion_first_and_keeps_what_it_found(contest: Path) -> None:
+    done = ratchet(contest, "experiment: smaller blocks --deep", "--chip", "v6e", "--set", "BQ=256", "--json")
+    attempt = record(contest, 2)
+    assert done.returncode in (0, 1)
+    assert "chip v5e -> v6e" in done.stderr
+    assert attempt["hypothesis"] == "smaller blocks"
+    assert attempt["champion_evidence"]["chip"] == "v6e"
+    assert attempt["champion"]["seconds"] == attempt["champion_evidence"]["latency"]["seconds"]
+    ratchet(contest, "undo") if done.returncode == 0 else None
+
+
+def test_what_is_known_of_the_champion_is_not_found_out_again(contest: Path) -> None:
+    before = len(json.loads(ratchet(contest, "results", "--json").stdout))
+    done = ratchet(contest, "experiment: tiny blocks", "--chip", "v6e", "--set", "BKV=128", "--json", expect=1)
+    attempt = record(contest, before + 1)
+    assert "evaluated again first" not in done.stderr
+    assert attempt["champion_evidence"] is None
+    assert attempt["verdict"]["time_ratio"] > 1
+
+
+def test_a_kernel_changed_by_hand_is_said_and_can_be_made_the_champion(contest: Path) -> None:
+    kernel = contest / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("BKV = 256", "BKV = 512"))
+    git(contest, "commit", "-qam", "By hand")
+    judged = ratchet(contest, "experiment: by hand", "--rebaseline", expect=0)
+    assert "rebaseline" in judged.stdout
+    assert "BKV = 512" in git(contest, "show", "HEAD:kernel.py")
+    assert "the champion's" in ratchet(contest, "status", expect=0).stdout
+
+
+def test_a_measured_latency_is_only_compared_with_a_measured_one(contest: Path) -> None:
+    kernel = (contest / "kernel.py").read_text()
+    done = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BQ=256", "--json")
+    assert done.returncode in (0, 1, 3), done.stderr
+    attempt = json.loads(done.stdout)["attempt"]
+    duel, latency = attempt["duel"], attempt["evidence"]["latency"]
+    assert attempt["key"]["source"] == latency["source"] == "measured cpu"
+    assert len(duel["champion_seconds"]) == len(duel["candidate_seconds"]) == attempt["policy"]["measured_pairs"]
+    assert latency["seconds"] == pytest.approx(sorted(duel["candidate_seconds"])[15], rel=0.5)
+    assert attempt["champion_evidence"]["latency"]["source"] == "measured cpu"
+    if done.returncode:
+        assert (contest / "kernel.py").read_text() == kernel
+
+
+def test_without_the_compiler_one_sentence_says_what_to_do(contest: Path, tmp_path: Path) -> None:
+    hide = "import importlib.metadata as m\nreal = m.version\ndef version(name):\n"
+    hide += "    if name == 'libtpu':\n        raise m.PackageNotFoundError(name)\n    return real(name)\nm.version = version\n"
+    (tmp_path / "sitecustomize.py").write_text(hide)
+    kernel = (contest / "kernel.py").read_bytes()
+    done = ratchet(contest, "experiment: x", "--set", "BQ=512", environment={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 4, done.stderr
+    assert "[no-libtpu]" in done.stderr
+    assert (contest / "kernel.py").read_bytes() == kernel

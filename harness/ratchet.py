@@ -299,9 +299,7 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
     if champion.key == run.key and run.key.source == "simulated":
         return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=champion.evidence, fresh=False)
     if run.key.source == "simulated":
-        # The first attempt of this key since the accept had to evaluate the champion too.
-        first = next((r for r in run.rows if r.number > champion.number and r.key_digest == run.digest), None)
-        known = run.ledger.attempt(first.number).champion_evidence if first else None
+        known = _known_evidence(run, champion)
         if known:
             return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
         run.say(
@@ -317,6 +315,16 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
             "recorded; --rebaseline makes kernel.py the champion if it passes",
         )
     return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
+
+
+def _known_evidence(run: _Run, champion: Attempt) -> Evidence | None:
+    """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to."""
+    for row in run.rows:
+        if row.number > champion.number and row.key_digest == run.digest:
+            since = run.ledger.attempt(row.number)
+            if since.champion and since.champion.attempt == champion.number and since.champion_evidence:
+                return since.champion_evidence
+    return None
 
 
 def _refuse_identical(run: _Run, trace: Trace) -> None:

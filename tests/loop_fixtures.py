@@ -6,7 +6,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import harness
 from harness.contest import scaffold
+
+PROJECT = str(Path(harness.__file__).parent.parent)
 
 
 def git(repository: Path, *arguments: str) -> str:
@@ -42,7 +45,7 @@ def ratchet(
         text=True,
         cwd=where,
         timeout=300,
-        env={**os.environ, "NO_COLOR": "1", **(environment or {})},
+        env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": PROJECT, **(environment or {})},
     )
     if expect is not None:
         assert done.returncode == expect, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import committed_contest, git, ratchet
-
-import harness
+from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -42,7 +40,12 @@ def test_judge_and_prepare_record_nothing(contest: Path) -> None:
     refs = git(contest, "for-each-ref")
     judged = ratchet(contest, "judge", "--json", expect=0)
     by_hand = subprocess.run(
-        [sys.executable, "prepare.py", "--quiet"], cwd=contest, capture_output=True, text=True, timeout=120
+        [sys.executable, "prepare.py", "--quiet"],
+        cwd=contest,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": PROJECT},
     )
     assert json.loads(judged.stdout)["latency"]["source"] == "simulated"
     assert by_hand.returncode == 0, by_hand.stderr
@@ -98,7 +101,7 @@ def test_a_measured_latency_is_only_compared_with_a_measured_one(contest: Path) 
 
 def test_without_the_compiler_one_sentence_says_what_to_do(contest: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_LIBTPU)
-    path = os.pathsep.join([str(tmp_path), str(Path(harness.__file__).parent.parent)])
+    path = os.pathsep.join([str(tmp_path), PROJECT])
     kernel = (contest / "kernel.py").read_bytes()
     done = ratchet(contest, "experiment: x", "--set", "BQ=512", environment={"PYTHONPATH": path})
     assert done.returncode == 4, done.stderr

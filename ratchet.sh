@@ -28,7 +28,7 @@ find_python() {
     if [[ $wanted == */* ]]; then
         candidates=("$wanted")
     elif [[ -n $wanted ]]; then
-        candidates=("python$wanted" "$HOME"/.pyenv/versions/"$wanted".*/bin/python)
+        candidates=("$wanted" "python$wanted" "$HOME"/.pyenv/versions/"$wanted".*/bin/python)
     fi
     for candidate in "${candidates[@]}"; do
         if supported "$candidate"; then

@@ -1,5 +1,9 @@
 """`python -m harness ARGUMENTS`: what ratchet.sh runs."""
 
-from harness.cli import main
+try:
+    from harness.cli import main
+except KeyboardInterrupt:
+    # Importing takes a moment, and Ctrl-C then is no different.
+    raise SystemExit(130) from None
 
 raise SystemExit(main())

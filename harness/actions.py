@@ -1,5 +1,6 @@
 """What a person does beside attempts: look where one stands, check a kernel out, undo, make a contest."""
 
+import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from harness.hardware import chip
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
-from harness.records import Champion, Policy, Row, Status, Verdict
+from harness.records import Champion, LogState, Policy, Row, Status, Verdict
 
 
 def status(contest: Contest) -> Status:
@@ -29,6 +30,12 @@ def status(contest: Contest) -> Status:
     local = git.commit_of(ledger.repository, ledger.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
     champion = ledger.champion()
+    if champion and champion.key != key:
+        messages.append("the champion was judged under another key: the next attempt evaluates it again first")
+    if champion and ledger.kernel_changed_since(champion):
+        messages.append(
+            "kernel.py at HEAD is not the champion's: an ordinary commit changed it (--rebaseline adopts it)"
+        )
     return Status(
         contest=ledger.name,
         branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
@@ -38,7 +45,7 @@ def status(contest: Contest) -> Status:
         key_digest=judging.key_digest(key),
         kernel_state=_kernel_state(ledger, contest, rows),
         dirty_judge_files=ratchet.dirty_judge_files(contest),
-        log_is_pushed=any(remote.commit == local for remote in pushed) if pushed else None,
+        log=_log_state(local, tuple(remote.commit for remote in pushed)),
         messages=tuple(messages),
     )
 
@@ -63,7 +70,7 @@ def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
     return (*messages, f"kernel.py is now that of attempt {number}")
 
 
-def undo(contest: Contest) -> tuple[str, ...]:
+def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
     """Takes the last accept back: a new commit with the kernel.py of the champion before, and an attempt that says so.
 
     Raises RatchetError `nothing-to-undo`, `unsaved-kernel`, or as an attempt does where it cannot be recorded.
@@ -83,13 +90,12 @@ def undo(contest: Contest) -> tuple[str, ...]:
             raise RatchetError(
                 "unsaved-kernel",
                 f"{ledger.kernel_path} is not the champion's (attempt {champion.number}): undo would overwrite your "
-                f"change. Put it back first: ratchet.sh checkout {champion.number}",
+                f"change. Put it back first: ratchet.sh checkout --force {champion.number}",
             )
         kernel = ledger.kernel(before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
         now = datetime.now(UTC).isoformat(timespec="seconds")
         report = reporting.report(before.evidence, chip(before.evidence.chip))
-        taken_back = reporting.report(champion.evidence, chip(champion.evidence.chip))
         attempt = replace(
             before,
             number=ledger.next_number(),
@@ -97,13 +103,13 @@ def undo(contest: Contest) -> tuple[str, ...]:
             started=now,
             finished=now,
             judged_against=git.head_commit(ledger.repository),
-            policy=Policy(),
+            policy=policy,
             verdict=Verdict(outcome="accept", reasons=(reason,)),
             champion=Champion(
                 attempt=champion.number,
                 commit=ledger.champion_commit() or "",
-                score=taken_back.score,
-                seconds=taken_back.seconds,
+                score=None,
+                seconds=None,
             ),
             champion_evidence=None,
             duel=None,
@@ -132,11 +138,16 @@ def new(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) -> tu
     repository = git.open_repository(existing)
     git.require_committable(repository)
     written = contests.scaffold(directory, like, settings)
-    commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
+    try:
+        commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
+    except BaseException:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
     shown = directory if not directory.is_absolute() else directory.resolve()
     return (
         f"made {', '.join(path.name for path in written)} in {shown} and committed them ({commit[:10]})",
-        f'next: ./ratchet.sh -C {shown} "experiment: baseline"',
+        f'next: ./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
     )
 
 
@@ -155,6 +166,14 @@ def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:
     write.move_ref(repository, git.branch(repository), commit, head, "ratchet: new contest")
     write.set_index_entries(repository, changes)
     return commit
+
+
+def _log_state(local: str | None, remote: tuple[str | None, ...]) -> LogState:
+    if local is None:
+        return "not fetched" if any(remote) else "none"
+    if not remote:
+        return "no remote"
+    return "pushed" if local in remote else "not pushed"
 
 
 def _recovered(ledger: Ledger) -> tuple[str, ...]:

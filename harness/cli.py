@@ -14,7 +14,7 @@ import msgspec
 from harness import __version__, actions, ratchet
 from harness import contest as contests
 from harness import lock as locking
-from harness.codec import encode_attempt
+from harness.codec import SCHEMA, encode_attempt
 from harness.errors import RatchetError, UsageError
 from harness.hardware import CHIPS, chip
 from harness.judge import report as reporting
@@ -44,7 +44,8 @@ usage: ratchet.sh "experiment: HYPOTHESIS" [options]     test one change of kern
   simulate DIR     execute the schedules in a directory of compiler dumps  ratchet.sh simulate dumps --chip v6e
   test             run the project's tests                               ratchet.sh test
 
-  -C DIR           the contest's folder (default: here, or the project's own)
+  -C DIR           the contest's folder (default: this one)
+  --python X       first of all: the Python to set the environment up with (3.12, or a path)
   ratchet.sh VERB --help says more; ratchet.sh experiment --help lists the options of an attempt.
 exit codes: 0 accepted or fine, 1 rejected or failed, 2 usage, 3 inconclusive, 4 known error, 5 bug, 130 interrupted
 kernel-ratchet {__version__}
@@ -71,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _fail("os-error", f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 4, as_json)
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+    # Python's own exit code for an exception is 1, which says "rejected" to a program that drives the loop.
+    except Exception:  # noqa: BLE001
         return _fail("bug", f"a bug in the ratchet, not in your kernel:\n{traceback.format_exc()}", BUG, as_json)
 
 
@@ -81,35 +83,33 @@ def judge_contest(prepare_path: str) -> int:
 
 
 def _run(words: list[str]) -> int:
-    verb = _verb(words)
-    if verb is None:
+    place = _place_of_verb(words)
+    if place is None:
         if any(word in ("-h", "--help") for word in words):
             print(OVERVIEW, end="")
             return 0
         raise UsageError(
             "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{OVERVIEW}"
         )
-    if verb in words and verb != "experiment":
-        words.remove(verb)
-    if verb == "experiment" and "experiment" in words:
-        words.remove("experiment")
-    return _COMMANDS[verb](words)
+    if words[place] == "experiment:" and words[place + 1 :]:
+        raise UsageError("no-message", f'put the message in quotes: "experiment: {" ".join(words[place + 1 :])}"')
+    if words[place] in _COMMANDS:
+        return _COMMANDS[words[place]](words[:place] + words[place + 1 :])
+    return _experiment(words)
 
 
-def _verb(words: Sequence[str]) -> str | None:
-    """The verb of a command line; `experiment` where the first free word is a message."""
+def _place_of_verb(words: Sequence[str]) -> int | None:
+    """Where the verb or the message stands: the first word that is no option's. Raises UsageError `unknown-verb`."""
     skip = False
-    for word in words:
+    for place, word in enumerate(words):
         if skip:
             skip = False
         elif word in VALUED:
             skip = True
         elif word.startswith("-"):
             continue
-        elif word.startswith("experiment:") or word == "experiment":
-            return "experiment"
-        elif word in VERBS:
-            return word
+        elif word.startswith("experiment:") or word in _COMMANDS:
+            return place
         else:
             near = difflib.get_close_matches(word, VERBS, 1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
@@ -129,11 +129,8 @@ def _parser(verb: str, description: str, example: str) -> _Parser:
 
 
 def _directory(given: Path | None) -> Path:
-    """The contest meant: the one named, else this folder if it is one, else the project's own."""
-    if given is not None:
-        return given
-    here = Path.cwd()
-    return here if (here / "prepare.py").is_file() else contests.PACKAGE.parent
+    """The contest meant: the one named, else this folder."""
+    return given or Path.cwd()
 
 
 # --- attempts ----------------------------------------------------------------------------------
@@ -199,17 +196,15 @@ def _experiment(words: list[str]) -> int:
     )
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, _say)
+    attempt, report = judged.attempt, judged.report
     if given.json:
-        row = reporting.row(judged.attempt, judged.report, judging.key_digest(judged.attempt.key))
-        print(encode_attempt(judged.attempt, row).decode(), end="")
+        row = reporting.row(attempt, report, judging.key_digest(attempt.key))
+        print(encode_attempt(attempt, row).decode(), end="")
+    elif judged.recorded:
+        print(terminal.report_text(attempt, report, judged.champion_report, full=given.full, colour=_colour()))
     else:
-        print(
-            terminal.report_text(
-                judged.attempt, judged.report, judged.champion_report, full=given.full, colour=_colour()
-            )
-        )
-        if not judged.recorded:
-            print("kernel.py is the champion's: evaluated again, nothing recorded (--record records it)")
+        print(terminal.judge_text(attempt.evidence, report, attempt.verdict, full=given.full, colour=_colour()))
+        print("\nThe kernel is the champion's, so nothing was recorded; --record records it.")
     for message in judged.messages:
         _say(message)
     return EXIT_OF_OUTCOME[judged.attempt.verdict.outcome]
@@ -240,7 +235,7 @@ def _judge(words: list[str]) -> int:
         evidence = ratchet.evaluate(contest, contest.kernel_path.read_bytes(), options, policy, progress, work="judge")
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     if given.json:
-        print(msgspec.json.format(msgspec.json.encode(evidence), indent=1).decode())
+        print(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, "evidence": evidence}), indent=1).decode())
     else:
         report = reporting.report(evidence, contest.chip)
         print(terminal.judge_text(evidence, report, verdict, full=given.full, colour=_colour()))
@@ -306,7 +301,7 @@ def _checkout(words: list[str]) -> int:
 
 def _undo(words: list[str]) -> int:
     given = _parser("undo", "Takes the last accept back, as a new commit.", "ratchet.sh undo").parse_args(words)
-    for sentence in actions.undo(contests.load(_directory(given.directory))):
+    for sentence in actions.undo(contests.load(_directory(given.directory)), Policy()):
         print(sentence)
     return 0
 

@@ -19,6 +19,21 @@ PACKAGE = Path(harness.__file__).parent
 TEMPLATES = PACKAGE / "templates"
 # What can change a verdict; rendering, the ledger and the command line cannot.
 JUDGE_PARTS = ("problems", "measure", "simulate", "judge", "dumps", "records.py", "hardware.py")
+# What a person's code raises when it is wrong; a signal (Ctrl-C) or lack of memory is not its mistake.
+_ANY_MISTAKE = (
+    SyntaxError,
+    ImportError,
+    NameError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    RuntimeError,
+    AssertionError,
+    OSError,
+    SystemExit,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +92,17 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     try:
         spec.loader.exec_module(module)
         problem, own_chip = module.problem(), module.CHIP
-    except (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError, ArithmeticError) as error:
+    except _ANY_MISTAKE as error:
         raise RatchetError(
             "bad-prepare",
             f"{path} must define CHIP and problem(); loading it failed with {type(error).__name__}: {error}",
         ) from error
+    if not (isinstance(own_chip, str) and isinstance(problem, Problem)):
+        raise RatchetError(
+            "bad-prepare",
+            f"{path}: expected CHIP to be a name such as 'v5e' and problem() to return a Problem, "
+            f"got {own_chip!r} and {type(problem).__name__}",
+        )
     return Contest(directory=directory, problem=problem, chip=chip(chip_name or own_chip))
 
 

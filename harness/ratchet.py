@@ -33,6 +33,9 @@ from harness.records import (
 from harness.settings import rewrite
 from harness.units import percent, seconds
 
+# Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
+_MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed")
+
 Progress = Callable[[str, str, float], None]
 Say = Callable[[str], None]
 
@@ -251,11 +254,9 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
         duel, evidence, opponent = _duel(run, run.key.source, evidence, opponent)
     verdict = judging.decide(evidence, opponent.evidence if opponent else None, duel, run.policy, contest.chip)
     report = reporting.report(evidence, contest.chip, run.rows)
-    champion_report = None
-    if champion:
-        champion_report = reporting.report(opponent.evidence if opponent else champion.evidence, contest.chip)
-    if unchanged and champion and champion_report:
-        verdict = _with_drift(verdict, champion, report, champion_report, run.key)
+    champion_report = reporting.report(opponent.evidence, contest.chip) if opponent else None
+    if unchanged and champion:
+        verdict = _with_drift(verdict, champion, report, run.key)
     result = Attempt(
         number=run.number,
         contest=ledger.name,
@@ -299,14 +300,18 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
     if champion.key == run.key and run.key.source == "simulated":
         return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=champion.evidence, fresh=False)
     if run.key.source == "simulated":
-        known = _known_evidence(run, champion)
+        known = _known_evidence(run, champion, commit)
         if known:
             return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
         run.say(
             f"{_difference(champion.key, run.key)}: the champion (attempt {champion.number}) is evaluated again first"
         )
     work = f"{run.number:04d}-champion"
-    evidence = evaluate(run.contest, kernel, run.options, run.policy, run.progress, work=work, timed=False)
+
+    def progress(stage: str, state: str, taken: float) -> None:
+        run.progress(f"champion {stage}", state, taken)
+
+    evidence = evaluate(run.contest, kernel, run.options, run.policy, progress, work=work, timed=False)
     if evidence.failure:
         raise RatchetError(
             "champion-fails",
@@ -317,12 +322,16 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
     return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
 
 
-def _known_evidence(run: _Run, champion: Attempt) -> Evidence | None:
+def _known_evidence(run: _Run, champion: Attempt, commit: str) -> Evidence | None:
     """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to."""
     for row in run.rows:
         if row.number > champion.number and row.key_digest == run.digest:
-            since = run.ledger.attempt(row.number)
-            if since.champion and since.champion.attempt == champion.number and since.champion_evidence:
+            try:
+                since = run.ledger.attempt(row.number)
+            except RatchetError:
+                # Named already when the rows were read.
+                continue
+            if since.champion and since.champion.commit == commit and since.champion_evidence:
                 return since.champion_evidence
     return None
 
@@ -330,7 +339,8 @@ def _known_evidence(run: _Run, champion: Attempt) -> Evidence | None:
 def _refuse_identical(run: _Run, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` where this very program was judged before under the same key."""
     for row in reversed(run.rows):
-        if row.fingerprint == trace.fingerprint and row.key_digest == run.digest:
+        same = row.fingerprint == trace.fingerprint and row.key_digest == run.digest
+        if same and row.failure_kind not in _MAY_PASS_NEXT_TIME:
             raise RatchetError(
                 "identical-candidate",
                 f"this is the same program as attempt {row.number} "
@@ -341,10 +351,10 @@ def _refuse_identical(run: _Run, trace: Trace) -> None:
 
 def _duel(
     run: _Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: _Opponent
-) -> tuple[Duel, Evidence, _Opponent]:
+) -> tuple[Duel | None, Evidence, _Opponent]:
     """Champion and candidate timed in turn; their evidence then holds the samples and latencies of the duel."""
     folder = run.contest.directory / "profile_data"
-    duel, champion_samples, samples = duelling.run(
+    outcome = duelling.run(
         folder / f"{run.number:04d}-champion",
         folder / f"{run.number:04d}",
         run.contest.problem,
@@ -352,18 +362,28 @@ def _duel(
         on=run.options.on,
         deep=run.options.deep,
     )
+    if isinstance(outcome, Failure):
+        # Whose fault it was cannot be told from outside; doubt falls on the candidate.
+        return None, replace(evidence, failure=outcome), opponent
+    duel, champion_samples, samples = outcome
     ours = replace(evidence, samples=samples, latency=latency.measured(samples, source))
     theirs = replace(opponent.evidence, samples=champion_samples, latency=latency.measured(champion_samples, source))
     return duel, ours, replace(opponent, evidence=theirs)
 
 
-def _with_drift(verdict: Verdict, champion: Attempt, report: Report, before: Report, own: Key) -> Verdict:
+def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -> Verdict:
     """The verdict on an unchanged kernel: how far its latency is from what it was when it was accepted."""
+    before = champion.evidence.latency
     sentence = f"kernel.py is the champion's (attempt {champion.number})"
     if champion.key != own:
         sentence += f", evaluated under {_difference(champion.key, own)}"
     ratio = None
-    if report.seconds and before.seconds and report.source == before.source:
+    is_same_thing = (champion.key.chip, champion.key.problem, champion.key.source) == (
+        own.chip,
+        own.problem,
+        own.source,
+    )
+    if is_same_thing and report.seconds and before and before.seconds:
         ratio = report.seconds / before.seconds
         sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
     return replace(verdict, reasons=(sentence, *verdict.reasons), time_ratio=ratio)
@@ -377,10 +397,14 @@ def _difference(old: Key, new: Key) -> str:
 
 
 def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:
-    if champion is None or report is None:
+    """The champion with what it scored under this attempt's key, if it was compared with."""
+    if champion is None:
         return None
     return Champion(
-        attempt=champion.number, commit=ledger.champion_commit() or "", score=report.score, seconds=report.seconds
+        attempt=champion.number,
+        commit=ledger.champion_commit() or "",
+        score=report.score if report else None,
+        seconds=report.seconds if report else None,
     )
 
 

@@ -7,6 +7,7 @@ Source = Literal["measured", "measured cpu", "simulated"]
 Stage = Literal["contract", "static", "correctness", "compile", "counters", "latency", "profile"]
 Outcome = Literal["accept", "reject", "inconclusive", "failed"]
 Parameter = str | int | float | bool
+LogState = Literal["none", "no remote", "pushed", "not pushed", "not fetched"]
 
 
 # --- Problem -----------------------------------------------------------------------------------
@@ -257,7 +258,11 @@ class Simulation:
     from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
     it reached control flow there is no latency. `executed_steps` counts the grid steps that
     really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
-    what the executed matmul instructions did, whole arrays, useful or not.
+    what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
+    the work, cycles and op times are those of the core that ends last, everything else is the
+    chip's. `as_profiled_seconds` is what a device profile taken as the published times were
+    would show. `relative_uncertainty` is for comparing two programs of the same kind on the same
+    chip: their time ratio is known to within this fraction of it, one standard deviation.
     """
 
     chip: str
@@ -284,6 +289,8 @@ class Simulation:
     executed_steps: int | None = None
     mxu_flops: int | None = None
     executed_empty_bundles: int | None = None
+    as_profiled_seconds: float | None = None
+    relative_uncertainty: float = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -562,7 +569,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a person stands in a contest. `log_is_pushed` None: there is no remote to push to."""
+    """Where a person stands in a contest."""
 
     contest: str
     branch: str
@@ -572,5 +579,5 @@ class Status:
     key_digest: str
     kernel_state: str
     dirty_judge_files: tuple[str, ...] = ()
-    log_is_pushed: bool | None = None
+    log: LogState = "none"
     messages: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from harness.problems import Attention, Problem
 from harness.records import Failure, Policy
 
 ROOT = Path(__file__).parent.parent
-NAIVE = (ROOT / "kernel.py").read_text()
+NAIVE = (ROOT / "harness" / "templates" / "attention" / "kernel.py").read_text()
 SMALL = Attention(sequence=512, head_dim=128)
 V5E = chip("v5e")
 POLICY = Policy()

@@ -12,7 +12,7 @@ from io import RawIOBase
 from pathlib import Path
 
 import pytest
-from loop_fixtures import committed_contest, git, ratchet
+from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
 
 def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words: str) -> None:
@@ -129,6 +129,7 @@ def started(contest: Path) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONPATH": PROJECT},
         start_new_session=True,
     )
     assert process.stderr is not None

@@ -186,7 +186,7 @@ def test_plateau() -> None:
 def test_a_failure_gets_its_next_step_only() -> None:
     (hint,) = found(failed("compile", "vmem-exceeded"))
     assert hint.observation == "compile failed: vmem-exceeded"
-    assert "halve the largest block" in hint.suggestion
+    assert "make blocks smaller" in hint.suggestion
 
 
 def test_every_stage_has_a_next_step() -> None:
@@ -218,3 +218,10 @@ def test_times_read() -> None:
     assert times_read(query) == 1
     assert times_read(key) == 128
     assert times_read(replace(key, fetches=None)) is None
+
+
+def test_no_two_hints_turn_the_same_knob() -> None:
+    """Spills ask for a smaller key block, many stalls for a larger one: only the stronger one speaks."""
+    spilling = simulation(6e-3, executed_spills=2_000_000, executed_fills=2_000_000, unit_stall_cycles=4e6)
+    suggestions = [hint.suggestion for hint in found(replace(evidence(6e-3, bq=1024), simulation=spilling))]
+    assert sum("key/value block" in suggestion for suggestion in suggestions) == 1

@@ -114,9 +114,9 @@ def test_traffic_of_a_kernel_that_moves_data_by_hand_is_the_simulators() -> None
     assert partial.regime is None
     assert partial.gap_fraction is None
     assert partial.memory_only_seconds is None
-    # On v5p the schedule is one core's share of a parallel grid.
+    # On v5p the simulator runs both cores and reports the whole chip's bytes.
     both = report(replace(given, chip="v5p"), chip("v5p"))
-    assert both.hbm_bytes == 2 * 1_082_130_432
+    assert both.hbm_bytes == 1_082_130_432
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, float("nan"), float("inf")])

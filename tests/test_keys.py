@@ -75,6 +75,17 @@ def test_what_is_known_of_the_champion_is_not_found_out_again(contest: Path) -> 
     assert attempt["verdict"]["time_ratio"] > 1
 
 
+def test_after_an_undo_the_champion_has_its_own_time_again(contest: Path) -> None:
+    accepted = ratchet(contest, "experiment: wide key blocks", "--chip", "v6e", "--set", "BKV=512", "--again", expect=0)
+    assert "ACCEPTED" in accepted.stdout
+    ratchet(contest, "undo", expect=0)
+    unchanged = ratchet(contest, "experiment: nothing", "--chip", "v6e", "--json", expect=0)
+    time = json.loads(unchanged.stdout)["attempt"]["evidence"]["latency"]["seconds"]
+    number = json.loads(ratchet(contest, "results", "--json").stdout)[-1]["number"]
+    ratchet(contest, "experiment: tiny again", "--chip", "v6e", "--set", "BKV=128", "--again", expect=1)
+    assert record(contest, number + 1)["champion"]["seconds"] == time
+
+
 def test_a_kernel_changed_by_hand_is_said_and_can_be_made_the_champion(contest: Path) -> None:
     kernel = contest / "kernel.py"
     kernel.write_text(kernel.read_text().replace("BKV = 256", "BKV = 512"))

@@ -179,6 +179,18 @@ def test_a_kernel_changed_by_an_ordinary_commit_is_noticed(ledger: Ledger, conte
     assert not ledger.kernel_changed_since(champion)
 
 
+def test_going_back_by_hand_does_not_make_an_older_attempt_the_champion(ledger: Ledger, contest: Path) -> None:
+    run_attempt(ledger)
+    candidate(contest, 512)
+    run_attempt(ledger)
+    (contest / "kernel.py").write_bytes(NAIVE)
+    git(contest, "commit", "-qam", "back to the naive kernel")
+    champion = ledger.champion()
+    assert champion is not None
+    assert champion.number == 2
+    assert ledger.kernel_changed_since(champion)
+
+
 def test_an_undo_takes_the_last_accept_back(ledger: Ledger, contest: Path) -> None:
     run_attempt(ledger)
     candidate(contest, 512)

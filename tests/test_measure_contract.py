@@ -1,6 +1,7 @@
 """What the trace finds: broken contracts, foreign work, false claims; identity, traffic and buffers of good ones."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from planted import NAIVE, SMALL, Tracer, naive, tracer, with_wrapper
@@ -196,3 +197,29 @@ def test_the_reduced_shape_keeps_several_blocks_along_each_axis(bench: Tracer) -
     ):
         position = bench.traced(naive(*edits), large).reduced
         assert (None if position is None else shapes[position]) == expected
+
+
+def test_a_file_beside_the_project_is_not_imported_unseen(tmp_path: Path) -> None:
+    (tmp_path / "stranger.py").write_text("BQ = 128\n")
+    imported = f"import math\nimport sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom stranger import BQ as ROWS\n"
+    (tmp_path / "work").mkdir()
+    with tracer(tmp_path / "work") as one:
+        failure = one.failure(naive(("import math\n", imported)))
+    assert (failure.stage, failure.kind) == ("contract", "foreign-import")
+    assert "stranger.py" in failure.message
+
+
+PATCHES = {
+    "harness.measure.interpretation.export": "interpretation.export = lambda *a: real(*a)\n",
+    "jax.export.export": "jax.export.export = lambda *a, **k: real(*a, **k)\n",
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_a_kernel_that_replaces_functions_of_the_judge_is_refused(tmp_path: Path, name: str) -> None:
+    patch = "import math\nimport jax.export\nfrom harness.measure import interpretation\n"
+    patch += f"real = {name.removeprefix('harness.measure.')}\n"
+    with tracer(tmp_path) as one:
+        failure = one.failure(naive(("import math\n", patch + PATCHES[name])))
+    assert (failure.stage, failure.kind) == ("static", "judge-patched")
+    assert name.rpartition(".")[2] in failure.message

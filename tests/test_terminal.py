@@ -162,7 +162,7 @@ def test_a_failure_shows_kind_sentence_last_output_and_what_to_do() -> None:
     assert cell_len(lines[14]) == 100
     assert "  naive: grid 128 x 64, 8,192 steps" in lines
     assert "Correctness:           no check was made" in lines
-    assert lines[-1].startswith("     -> halve the largest block")
+    assert any(line.startswith("     -> make blocks smaller") for line in lines)
     assert not any(line.startswith(("RESULT", "REGIME")) for line in lines)
     assert "    | line 0" in printed(failed(detail=detail), full=True).splitlines()
 
@@ -313,16 +313,17 @@ def test_status() -> None:
     assert lines[0] == "Contest:      root on branch main"
     assert lines[1] == "Champion:     attempt 2, score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"
     assert "Judge:        as committed" in lines
-    assert lines[-1] == "Log:          kept here only: there is no remote to push it to"
+    assert lines[-1] == "Log:          none yet"
+    assert "Log:          kept here only" in status_text(replace(status, log="no remote"), width=100)
     troubled = replace(
-        status, champion=None, dirty_judge_files=("prepare.py",), log_is_pushed=False, messages=("recovered attempt 5",)
+        status, champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",)
     )
     text = status_text(troubled, width=100)
     assert "Judge:        differs from HEAD: prepare.py" in text
     assert "Log:          not pushed" in text
     assert text.endswith("note: recovered attempt 5")
     assert "Champion:     none yet" in text
-    assert "Log:          pushed" in status_text(replace(status, log_is_pushed=True), width=100)
+    assert "Log:          pushed" in status_text(replace(status, log="pushed"), width=100)
 
 
 def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> None:
@@ -332,7 +333,7 @@ def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> 
         progress("trace", "done", 1.23)
         progress("compile", "start", 0.0)
         progress("compile", "vmem-exceeded", 0.4)
-    assert stream.getvalue() == "  trace             1.2 s\n  compile        400.0 ms  vmem-exceeded\n"
+    assert stream.getvalue() == "  trace                     1.2 s\n  compile                400.0 ms  vmem-exceeded\n"
     stream = io.StringIO()
     with Progress(quiet=True, stream=stream) as progress:
         progress("trace", "done", 1.23)

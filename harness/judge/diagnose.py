@@ -30,8 +30,14 @@ def hints(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> t
     )
     found = [finding for rule in RULES if (finding := rule(observed)) is not None]
     ranked = sorted(found, key=lambda finding: finding.saves, reverse=True)
-    # Two observations may ask for the same change (what stands before the colon): the stronger one speaks.
-    by_change: dict[str, Hint] = {}
+    # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
+    by_knob: dict[str, Hint] = {}
     for finding in ranked:
-        by_change.setdefault(finding.hint.suggestion.partition(":")[0], finding.hint)
-    return tuple(by_change.values())
+        by_knob.setdefault(_knob(finding.hint.suggestion), finding.hint)
+    return tuple(by_knob.values())
+
+
+def _knob(suggestion: str) -> str:
+    """What a suggestion changes: a block by its name, else the change itself (what stands before the colon)."""
+    change = suggestion.partition(":")[0]
+    return next((block for block in ("key/value block", "query block") if block in change), change)

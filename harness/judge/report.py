@@ -82,6 +82,8 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
     """The line of the results table that `attempt` gets; `commit` is the ledger's to fill in."""
     evidence, verdict = attempt.evidence, attempt.verdict
+    # What a wrong or impossible kernel takes is no time of this problem.
+    failed = verdict.outcome == "failed"
     run = roofline.finished_run(evidence)
     return Row(
         number=attempt.number,
@@ -94,13 +96,13 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         key_digest=key_digest,
         kernel_sha256=attempt.kernel_sha256,
         fingerprint=evidence.trace.fingerprint if evidence.trace else "",
-        score=report.score,
-        seconds=report.seconds,
+        score=None if failed else report.score,
+        seconds=None if failed else report.seconds,
         time_ratio=verdict.time_ratio,
         expected_time_ratio=attempt.expected_time_ratio,
-        util=report.util,
-        regime=report.regime,
-        gap_fraction=report.gap_fraction,
+        util=None if failed else report.util,
+        regime=None if failed else report.regime,
+        gap_fraction=None if failed else report.gap_fraction,
         copies=evidence.hlo.copy if evidence.hlo else None,
         spills=run.executed_spills if run else None,
         key=attempt.key,

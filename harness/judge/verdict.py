@@ -97,7 +97,7 @@ def _measured(duel: Duel | None, source: Source, policy: Policy, chip: Chip, mov
     elif low > limit + _ROUNDING:
         outcome, word = (
             "reject",
-            f"the whole interval is above {limit:.4f}: not {percent(policy.minimum_effect)}",
+            f"the whole interval is above {limit:.4f}: not {percent(policy.minimum_effect)} less time",
         )
     return Verdict(
         outcome=outcome,

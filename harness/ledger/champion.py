@@ -23,8 +23,8 @@ class Standing:
 def standing(place: Place) -> Standing | None:
     """The champion on this branch, or None before the first accept.
 
-    It is the newest accept in HEAD's history that no undo took back; where several lines of
-    history were merged, the one whose kernel.py HEAD has. Where the history does not say (a
+    It is the newest accept in HEAD's history that no undo took back; where lines of history were
+    merged that each accepted something, the one whose kernel.py HEAD has. Where the history does not say (a
     shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
     """
     candidates, undone = _candidates(place)
@@ -32,7 +32,14 @@ def standing(place: Place) -> Standing | None:
         place.repository, [f"{commit}:{place.kernel}" for commit in ("HEAD", *(one.commit for one in candidates))]
     )
     pairs = list(zip(candidates, blobs, strict=True))
-    for one, blob in [*(pair for pair in pairs if pair[1] == head_blob), *pairs[:1]]:
+    if pairs:
+        newest = pairs[0][0]
+        beside = (
+            (one, blob)
+            for one, blob in pairs[1:]
+            if blob == head_blob != pairs[0][1] and not git.is_ancestor(place.repository, one.commit, newest.commit)
+        )
+        one, blob = next(beside, pairs[0])
         return Standing(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
     return _standing_by_files(place, head_blob, {number for number in undone if number is not None})
 

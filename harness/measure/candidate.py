@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from harness.measure import arrays, contract, interpretation, jaxprs, traffic
+from harness.measure import arrays, contract, integrity, interpretation, jaxprs, traffic
 from harness.measure.fingerprint import fingerprint
 from harness.measure.messages import (
     Done,
@@ -53,6 +53,7 @@ def trace(request: TraceRequest) -> TraceReply:
     began = time.monotonic()
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     statement = problem.statement()
+    before = integrity.functions()
     module = contract.load(Path(contract.FILE))
     function = contract.bound(module, statement)
     claims = contract.claims(module, statement)
@@ -67,6 +68,8 @@ def trace(request: TraceRequest) -> TraceReply:
         interpretation.aiming_at(request.chip),
     ):
         exported = interpretation.export(_full.closed, _full.shapes, "tpu")
+    integrity.require_untouched(before)
+    integrity.require_self_contained()
     Path(request.artifact).write_bytes(exported.serialize())
     found = Trace(
         fingerprint=fingerprint(exported.mlir_module()),

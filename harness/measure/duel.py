@@ -16,15 +16,14 @@ from harness.records import Duel, Failure, Policy, Samples
 
 def run(
     champion: Path, candidate: Path, problem: Problem, policy: Policy, *, on: str | None = None, deep: bool = False
-) -> tuple[Duel, Samples, Samples]:
-    """The paired seconds, then all samples of the champion and of the candidate.
+) -> tuple[Duel, Samples, Samples] | Failure:
+    """The paired seconds, then all samples of the champion and of the candidate; a Failure where there are none.
 
     `champion` and `candidate` are the work directories of their `gather`. Within each of
     `policy.measured_pairs` rounds both get the same fresh inputs, in random order. The clock is
     the device's where the profile shows every call, else the host's. `on` is `cpu` or the TPU.
 
-    Writes a profile beside `candidate`. Raises RatchetError `no-program` where a directory
-    holds none, `duel-failed` where the timing process fails or an output it timed is wrong.
+    Writes a profile beside `candidate`. Raises RatchetError `no-program` where a directory holds none.
     """
     platform = "cpu" if on == "cpu" else "tpu"
     programs = (champion / f"candidate.{platform}", candidate / f"candidate.{platform}")
@@ -42,10 +41,10 @@ def run(
         children.ask(child, "duel", "latency", "measure", request, MeasureReply, policy.measure_seconds)
         _, reply = children.wait()
     if isinstance(reply, Failure):
-        said = f"timing champion and candidate failed: {reply.kind}: {reply.message}\n{reply.detail}"
-        raise RatchetError("duel-failed", said)
+        return reply
+    assert isinstance(reply, MeasureReply)
     if reply.check.failure is not None:
-        raise RatchetError("duel-failed", f"an output that was timed is wrong: {reply.check.failure.message}")
+        return reply.check.failure
     champions, candidates = reply.samples
     on_device = bool(champions.device_seconds and candidates.device_seconds)
     duel = Duel(

@@ -196,8 +196,7 @@ class Gathering:
             candidate, "correctness", "correctness", "export_cpu", ExportRequest(artifact=str(plan.artifact("cpu"))),
             Done, limit, exported,
         )  # fmt: skip
-        reduced = self._reduced is not None
-        for family in plan.problem.families(full=not reduced):
+        for family in plan.problem.families(full=False):
             drawn = seed()
             request = InterpretRequest(family=family, seed=drawn, outputs=str(plan.scratch / "outputs" / family))
             self._ask(

@@ -1,7 +1,7 @@
 """What every problem can answer: its statement, its inputs, and the right outputs with the error they may have."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ Rows: TypeAlias = NDArray[np.int64]
 Exact: TypeAlias = NDArray[np.float64]
 
 
+@runtime_checkable
 class Problem(Protocol):
     """One operation at one shape; every problem has one output.
 

@@ -54,7 +54,7 @@ class Progress:
 
     def _line(self, stage: str, state: str, seconds: float) -> None:
         remark = "" if state in ("done", "end", "ok") else f"  {state}"
-        text = f"  {stage:<14}{in_seconds(seconds, 1):>9}{remark}"
+        text = f"  {stage:<22}{in_seconds(seconds, 1):>9}{remark}"
         if self._live is not None:
             self._console.print(text, markup=False)
         else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.records import Attempt, Evidence, Outcome, Report, Status, Verdict
+from harness.records import Attempt, Evidence, LogState, Outcome, Report, Status, Verdict
 from harness.render import sections
 from harness.render.layout import (
     Style,
@@ -124,10 +124,12 @@ def status_text(status: Status, width: int | None = None) -> str:
         figures = f"attempt {champion.number}, {score}, {time} [{champion.source} {champion.chip}]"
         best = f"{figures}, {clean(champion.hypothesis)}"
     key = status.key
-    pushed = {
-        True: "pushed",
-        False: "not pushed: a clone elsewhere does not have the losing kernels",
-        None: "kept here only: there is no remote to push it to",
+    logs: dict[LogState, str] = {
+        "none": "none yet",
+        "no remote": "kept here only: there is no remote to push it to",
+        "pushed": "pushed",
+        "not pushed": "not pushed: clones elsewhere have only what the branch carries",
+        "not fetched": "not fetched: a remote has it; attempts made here without it start a log of their own",
     }
     dirty = ", ".join(status.dirty_judge_files)
     machine = f", {key.machine}" if key.machine else ""
@@ -139,7 +141,7 @@ def status_text(status: Status, width: int | None = None) -> str:
         *wrap(f"attempt {status.next_number}", width, "Next:         "),
         *wrap(f"{status.key_digest} ({clean(versions)})", width, "Key:          "),
         *wrap(f"differs from HEAD: {dirty}" if dirty else "as committed", width, "Judge:        "),
-        *wrap(pushed[status.log_is_pushed], width, "Log:          "),
+        *wrap(logs[status.log], width, "Log:          "),
     ]
     return joined([*lines, *(line for text in status.messages for line in wrap(clean(text), width, "note: "))])
 
@@ -150,7 +152,7 @@ def _findings(
     """Everything below the verdict."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     found: list[Sequence[str]] = []
-    if evidence.failure is None or report.seconds is not None:
+    if evidence.failure is None:
         found.append([*sections.result(report), *sections.unknowns(evidence, report, width)])
         found.append(sections.roofline(evidence, report, width) if full else sections.glance(report, width))
     machine = [

@@ -262,7 +262,8 @@ class Simulation:
     the work, cycles and op times are those of the core that ends last, everything else is the
     chip's. `as_profiled_seconds` is what a device profile taken as the published times were
     would show. `relative_uncertainty` is for comparing two programs of the same kind on the same
-    chip: their time ratio is known to within this fraction of it, one standard deviation.
+    chip: their time ratio is known to within this fraction of it, one standard deviation
+    (docs/FIDELITY.md: pairs of published times that differ in lengths, heads and blocks only).
     """
 
     chip: str
@@ -290,7 +291,7 @@ class Simulation:
     mxu_flops: int | None = None
     executed_empty_bundles: int | None = None
     as_profiled_seconds: float | None = None
-    relative_uncertainty: float = 0.02
+    relative_uncertainty: float = 0.015
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

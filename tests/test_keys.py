@@ -47,7 +47,7 @@ def test_judge_and_prepare_record_nothing(contest: Path) -> None:
         timeout=120,
         env={**os.environ, "PYTHONPATH": PROJECT},
     )
-    assert json.loads(judged.stdout)["latency"]["source"] == "simulated"
+    assert json.loads(judged.stdout)["evidence"]["latency"]["source"] == "simulated"
     assert by_hand.returncode == 0, by_hand.stderr
     assert "[simulated v5e]" in by_hand.stdout
     assert by_hand.stderr == ""

@@ -135,7 +135,7 @@ def test_an_identical_candidate_is_not_judged_twice(repository: Path, contest: P
 
 def test_an_unchanged_kernel_is_evaluated_but_not_recorded(contest: Path) -> None:
     done = ratchet(contest, "experiment: nothing at all")
-    assert "nothing recorded" in done.stdout
+    assert "nothing was recorded" in done.stdout
     assert len(rows(contest)) == 3
 
 

@@ -1,9 +1,8 @@
 """A profile of a few calls, written where xprof finds it, and the device time of each call read from it."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import jax
 from jax.profiler import ProfileData
@@ -11,8 +10,8 @@ from jax.profiler import ProfileData
 _MODES = {False: "TRACE_COMPUTE", True: "TRACE_COMPUTE_AND_SYNC"}
 
 
-def capture(calls: Sequence[Callable[[], Any]], directory: Path, session: str, *, deep: bool) -> Path:
-    """Profiles each call, blocked; returns the folder `directory/plugins/profile/<session>`.
+def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, *, deep: bool) -> Path:
+    """Profiles each call, which has to block; returns the folder `directory/plugins/profile/<session>`.
 
     `session` must be new: two captures of one name overwrite each other. Options as published
     for kernel work: no Python tracer, host level 1, TPU trace mode by `deep`.
@@ -29,7 +28,7 @@ def capture(calls: Sequence[Callable[[], Any]], directory: Path, session: str, *
     with jax.profiler.trace(str(directory), profiler_options=options):
         for step, call in enumerate(calls):
             with jax.profiler.TraceAnnotation(f"kernel_step_{step}"):
-                jax.block_until_ready(call())
+                call()
     return directory / "plugins" / "profile" / session
 
 

@@ -1,6 +1,7 @@
 """Saved schedules of the real compiler, unpacked for tests, and ways to tamper with them."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,19 +11,24 @@ NEWEST = "libtpu-0.0.50.1"
 # Every saved schedule of the attention kernel: (compiler, case).
 ATTENTION = tuple(
     sorted(
-        (folder.parent.name, folder.name)
-        for folder in SCHEDULES.glob("*/*")
-        if "x" in folder.name and not folder.name.endswith("single")
+        (folder.parent.name, folder.name) for folder in SCHEDULES.glob("*/*") if re.search(r"\d+x\d+-\d+$", folder.name)
     )
 )
 
 
-def unpack(compiler: str, case: str, target: Path, change: Callable[[str], str] | None = None) -> Path:
-    """Writes a saved dump into `target`; `change` is applied to the text of the kernel's own schedule."""
+def unpack(
+    compiler: str,
+    case: str,
+    target: Path,
+    change: Callable[[str], str] | None = None,
+    *,
+    where: str = r"-final_bundles",
+) -> Path:
+    """Writes a saved dump into `target`; `change` is applied to the kernel's own schedule, or to what `where` finds."""
     target.mkdir(parents=True, exist_ok=True)
     for path in (SCHEDULES / compiler / case).iterdir():
         text = gzip.decompress(path.read_bytes()).decode()
-        if change is not None and "TLP" not in path.name and "final_bundles" in path.name:
+        if change is not None and re.search(where, path.name) and ("TLP" in where or "TLP" not in path.name):
             changed = change(text)
             assert changed != text, "the change must find what it changes"
             text = changed

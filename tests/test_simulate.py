@@ -172,7 +172,8 @@ def test_the_module_entry_point_prints_what_the_function_returns(
     result = simulate.run(tmp_path, chip("v5e"))
     assert printed["total_seconds"] == result.seconds
     assert printed["ops"] == [{"name": o.name, "cycles": o.cycles, "seconds": o.seconds} for o in result.ops]
-    assert printed["as_profiled_seconds"] < printed["total_seconds"]
+    assert printed["as_profiled_seconds"] == result.as_profiled_seconds
+    assert printed["relative_uncertainty"] == result.relative_uncertainty
     assert main([str(tmp_path), "--chip", "v5e"]) == 0
     assert "MXU" in capsys.readouterr().out
     assert main([str(tmp_path / "none"), "--chip", "v5e"]) == RatchetError.exit_code
@@ -246,7 +247,7 @@ def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> 
     wait = "%9 = dma.done.wait [#allocation1], {}"
     setup = "%s1_s0 = smov 0  ;;  %s1_s1 = smov 0"
     one = execute(setup, "%1 = " + start.format(32768), wait.format(32768))
-    bytes_cycles = 32768 * 32 / V5E.hbm_bytes_per_cycle
+    bytes_cycles = 32768 * 32 / V5E.hbm_bytes_per_cycle + V5E.transfer_cycles
     assert one.wait_cycles == pytest.approx(bytes_cycles + V5E.dma_latency_cycles - 1, abs=1)
     assert one.cycles == one.bundle_cycles + one.wait_cycles
     two = execute(setup, "%1 = " + start.format(32768), "%2 = " + start.format(32768), wait.format(65536))
@@ -350,5 +351,5 @@ def test_every_chips_constants_are_positive_and_respect_its_peak(name: str) -> N
     assert machine.hbm_bytes_per_cycle * machine.clock_hz * hardware.cores == pytest.approx(
         hardware.hbm_bytes_per_second
     )
-    assert machine.dma_latency_cycles > 0
-    assert 0 < machine.relative_error < 1
+    assert min(machine.dma_latency_cycles, machine.transfer_cycles) > 0
+    assert machine.cores == hardware.cores

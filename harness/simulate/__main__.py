@@ -5,8 +5,11 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from harness import units
-from harness.errors import RatchetError
+from harness.dumps.tables import Values
+from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.records import Simulation
 from harness.simulate import run
@@ -17,10 +20,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.simulate", description=__doc__)
     parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
     parser.add_argument("--chip", required=True, help="the chip they were compiled for, such as v6e")
+    parser.add_argument(
+        "--operand",
+        action="append",
+        default=[],
+        metavar="NAME=FILE.npy",
+        help="contents of an argument that the program's control flow reads",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(arguments)
     try:
-        simulation = run(options.directory, chip(options.chip))
+        simulation = run(options.directory, chip(options.chip), operands=_operands(options.operand))
     except RatchetError as error:
         print(f"{error.kind}: {error}", file=sys.stderr)
         return error.exit_code
@@ -28,15 +38,27 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if simulation.seconds is not None else 1
 
 
+def _operands(words: list[str]) -> dict[str, Values]:
+    """`NAME=FILE.npy` for each. Raises UsageError `bad-operand` for anything else."""
+    operands: dict[str, Values] = {}
+    for word in words:
+        name, _, file = word.partition("=")
+        try:
+            operands[name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy, got {error}") from error
+    return operands
+
+
 def as_json(simulation: Simulation) -> str:
-    """The simulation as JSON: `as_profiled_seconds` sums the HLO ops, without launch and top-level program."""
-    profiled = sum(op.seconds for op in simulation.ops) if simulation.seconds is not None else None
+    """The simulation as JSON."""
     return json.dumps(
         {
             "chip": simulation.chip,
             "total_seconds": simulation.seconds,
-            "as_profiled_seconds": profiled,
+            "as_profiled_seconds": simulation.as_profiled_seconds,
             "plus_minus_seconds": simulation.plus_minus_seconds,
+            "relative_uncertainty": simulation.relative_uncertainty,
             "ops": [{"name": op.name, "cycles": op.cycles, "seconds": op.seconds} for op in simulation.ops],
             "cycles": {
                 "bundles": simulation.bundle_cycles,
@@ -62,6 +84,10 @@ def as_text(simulation: Simulation) -> str:
     else:
         plus_minus = units.seconds(simulation.plus_minus_seconds)
         lines.append(f"{units.seconds(simulation.seconds)} +/- {plus_minus} [simulated {simulation.chip}]")
+        if simulation.as_profiled_seconds is not None:
+            lines.append(
+                f"  {units.seconds(simulation.as_profiled_seconds)} in a profile taken as published times were"
+            )
         for name, cycles in (
             ("bundles", simulation.bundle_cycles),
             ("waiting for DMA", simulation.dma_wait_cycles),

@@ -8,13 +8,14 @@ from harness.hardware import Chip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The constants of one chip's TensorCore. Nothing here is fitted to measured times yet.
+    """The constants of one chip's TensorCore. Marked CALIBRATED: fitted to published times; UNCALIBRATED: a guess.
 
     cores: cores that run the program together. Source: hardware.py.
     clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
     hbm_bytes_per_cycle: bandwidth of HBM seen by one core, reads and writes together. Source: hardware.py.
     granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
-    dma_latency_cycles: from issuing an HBM transfer to its flag, beyond its bytes. UNCALIBRATED.
+    dma_latency_cycles: from issuing an HBM transfer to its flag, beyond its bytes. CALIBRATED.
+    transfer_cycles: for how long each HBM transfer keeps the way to HBM busy beyond its bytes. CALIBRATED.
     local_bytes_per_cycle, local_dma_latency_cycles: the same inside the chip (VMEM, SMEM). UNCALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of one. Source: hardware.py.
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
@@ -28,7 +29,6 @@ class Machine:
     branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
         leave empty ones out, and the core waits in their place when it jumps. Seen in the schedules.
     launch_cycles: fixed cost of one launch beyond the top-level program's bundles. UNCALIBRATED (0: not known).
-    relative_error: half width of the honest interval around a latency, as a fraction of it.
 
     Where a unit's cycles and latencies come from: the spacing of its operations in the
     compiler's own schedule before it removes the empty bundles that the hardware's interlocks
@@ -41,6 +41,7 @@ class Machine:
     hbm_bytes_per_cycle: float
     granule_bytes: int
     dma_latency_cycles: int
+    transfer_cycles: int
     local_bytes_per_cycle: float
     local_dma_latency_cycles: int
     mxus: int
@@ -56,7 +57,6 @@ class Machine:
     branch_slots: int
     branch_slots_vary: bool
     launch_cycles: int
-    relative_error: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +126,14 @@ _UNITS = {
     ),
 }
 
-# UNCALIBRATED. A Pallas matmul in 128-cubed blocks on v5e takes about 350 ns per step (JAX's documentation:
-# 8192 cubed in 91.8 ms), of which 80 ns are the bytes at full bandwidth; the rest bounds the latency from above.
-_DMA_LATENCY_SECONDS = 270e-9
+# CALIBRATED together on one time: a Pallas matmul in 128-cubed blocks on v5e, which takes 350 ns per step (JAX's
+# documentation: 8192 cubed in 91.8 ms), of which 80 ns are the bytes of its two transfers at full bandwidth. How it
+# splits follows from short attention kernels with four transfers per step on v6e and v7x (docs/FIDELITY.md).
+_DMA_LATENCY_SECONDS = 240e-9
+_TRANSFER_SECONDS = 100e-9
 # UNCALIBRATED. Copies inside the chip: one 512-byte row per cycle, and the latency of crossing it.
 _LOCAL_BYTES_PER_CYCLE = 512.0
 _LOCAL_LATENCY_SECONDS = 100e-9
-# The first version of this simulator, without unit stalls, lay at 0.81 to 0.99 of published device times.
-_RELATIVE_ERROR = 0.20
 
 
 def machine_of(chip: Chip) -> Machine:
@@ -150,6 +150,7 @@ def machine_of(chip: Chip) -> Machine:
         clock_hz=chip.clock_hz,
         hbm_bytes_per_cycle=chip.hbm_bytes_per_second / chip.cores / chip.clock_hz,
         granule_bytes=units.granule,
+        transfer_cycles=round(_TRANSFER_SECONDS * chip.clock_hz),
         dma_latency_cycles=round(_DMA_LATENCY_SECONDS * chip.clock_hz),
         local_bytes_per_cycle=_LOCAL_BYTES_PER_CYCLE,
         local_dma_latency_cycles=round(_LOCAL_LATENCY_SECONDS * chip.clock_hz),
@@ -166,5 +167,4 @@ def machine_of(chip: Chip) -> Machine:
         branch_slots=6 if chip.name == "v7x" else 4,
         branch_slots_vary=chip.name == "v7x",
         launch_cycles=0,
-        relative_error=_RELATIVE_ERROR,
     )

@@ -43,7 +43,7 @@ class Channel:
             touched = amount * ((source == "hbm") + (destination == "hbm"))
             self.read_bytes += amount * (source == "hbm")
             self.written_bytes += amount * (destination == "hbm")
-            self.hbm_free = max(self.hbm_free, clock) + touched / machine.hbm_bytes_per_cycle
+            self.hbm_free = max(self.hbm_free, clock) + machine.transfer_cycles + touched / machine.hbm_bytes_per_cycle
             return ceil(self.hbm_free + machine.dma_latency_cycles)
         self.local_free = max(self.local_free, clock) + amount / machine.local_bytes_per_cycle
         return ceil(self.local_free + machine.local_dma_latency_cycles)

@@ -10,16 +10,16 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import cast
 
-from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule, called_name
+from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
 from harness.simulate.machine import Machine
 from harness.simulate.memory import Memory
 from harness.simulate.pipes import Pipes, Use, Uses, uses_of
 from harness.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
+from harness.simulate.structure import cross_core_pops, delay_slots, is_branch, is_timed, memory_space
 from harness.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, smaller
 
 _REGISTER = re.compile(r"\b[sp]\d+\b")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
-_SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 _REGION = re.compile(r"region(\d+)")
 
 # What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
@@ -98,9 +98,9 @@ class _Writer:
         self.registers: set[str] = set()
         self.uses = [tuple((op, uses_of(op, machine)) for op in bundle.ops) for bundle in self.bundles]
         self.calls: list[Op] = []
-        self.cross_core = _cross_core_pops(schedule)
+        self.cross_core = cross_core_pops(schedule)
         self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
-        self.branches = {i: op for i, bundle in enumerate(self.bundles) for op in bundle.ops if _is_branch(op)}
+        self.branches = {i: op for i, bundle in enumerate(self.bundles) for op in bundle.ops if is_branch(op)}
 
     def function(self) -> str:
         starts = self._block_starts()
@@ -129,7 +129,7 @@ class _Writer:
             self.block_of: dict[int, int] = {}
             return []
         starts = {0}
-        self.slots = {index: self._delay_slots(index) for index in self.branches}
+        self.slots = {index: delay_slots(self.bundles, index, self.machine) for index in self.branches}
         for index, op in self.branches.items():
             starts.add(min(index + self.slots[index] + 1, len(self.bundles)))
             target = self._target(op)
@@ -137,35 +137,6 @@ class _Writer:
                 starts.add(target)
         self.block_of = {first: number for number, first in enumerate(sorted(starts - {len(self.bundles)}))}
         return sorted(self.block_of)
-
-    def _delay_slots(self, index: int) -> int:
-        """How many bundles after a branch are executed whatever it decides.
-
-        As many as the branch takes to act, on all chips but the newest: there the compiler leaves
-        out empty ones, which the chip makes up for when it jumps. What is moved up into them from
-        the path without the jump carries the branch's opposite predicate; without such, they end
-        where a region of the program starts or ends.
-        """
-        most = self.machine.branch_slots
-        if not self.machine.branch_slots_vary:
-            return most
-        (branch,) = (op for op in self.bundles[index].ops if _is_branch(op))
-        opposite = branch.predicate[1:] if branch.predicate[:1] == "!" else f"!{branch.predicate}"
-        behind = self.bundles[index + 1 : index + 1 + most]
-        started = next((i for i, bundle in enumerate(behind) if bundle.regions), len(behind))
-        behind = behind[:started]
-        moved_up = [i for i, bundle in enumerate(behind) if any(op.predicate == opposite for op in bundle.ops)]
-        if moved_up:
-            last = moved_up[-1] + 1
-            while last < len(behind) and not behind[last].ops:
-                last += 1
-            return last
-        for slots, bundle in enumerate(behind):
-            if any(_is_timed(op) for op in bundle.ops):
-                return slots
-            if bundle.ends:
-                return slots + 1
-        return len(behind)
 
     def _target(self, op: Op) -> int | None:
         match = _REGION.search(op.arguments)
@@ -212,14 +183,14 @@ class _Writer:
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
     def _begins_stretch(self, index: int) -> bool:
-        return any(_is_timed(op) for op in self.bundles[index].ops) or self._has_predicated_use(index)
+        return any(is_timed(op) for op in self.bundles[index].ops) or self._has_predicated_use(index)
 
     def _has_predicated_use(self, index: int) -> bool:
         return any(op.predicate and uses for op, uses in self.uses[index])
 
     def _stretch(self, first: int, last: int) -> list[str]:
         """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
-        timed = [line for op in self.bundles[first].ops if _is_timed(op) for line in self._timed(op, first)]
+        timed = [line for op in self.bundles[first].ops if is_timed(op) for line in self._timed(op, first)]
         guarded = [op.predicate for op, uses in self.uses[first] if op.predicate and uses]
         number = len(self.stretches)
         for outcome in range(1 << len(guarded)):
@@ -277,7 +248,8 @@ class _Writer:
         if op.opcode.startswith("dma.") and len(values) >= 4:
             kind = op.opcode
             if kind == "dma.general":
-                kind = f"dma.{self._space(op.operands[0], index)}_to_{self._space(op.operands[2], index)}"
+                source, destination = (memory_space(self.bundles, index, op.operands[place]) for place in (0, 2))
+                kind = f"dma.{source}_to_{destination}"
             if "_to_" not in kind or "?" in kind:
                 return [*condition, indent + _raise(f"where {kind} moves data from and to is not known")]
             lines = [f"start({kind!r}, {values[1]}, {values[3]}, clock)"]
@@ -299,14 +271,6 @@ class _Writer:
             ]
         return [*condition, indent + _raise(f"the unknown operation {op.opcode} moves data or waits")]
 
-    def _space(self, register: str, index: int) -> str:
-        """The memory space that `register` points to, by the operation that made the address; `?` if none tells."""
-        for bundle in self.bundles[index::-1]:
-            for op in bundle.ops:
-                if op.destination == register and (match := _SPACE.search(op.opcode)):
-                    return match[1]
-        return "?"
-
     def _scalar(self, index: int) -> list[str]:
         """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
         values: list[tuple[str, str, str]] = []
@@ -318,7 +282,7 @@ class _Writer:
             if write is not None:
                 values.append((write.register, write.value, _predicate(op.predicate)))
                 self._note([write.register, write.value, _predicate(op.predicate)])
-            elif not _is_timed(op):
+            elif not is_timed(op):
                 effects += self._effect(op, index)
         written = [register for register, _, _ in values]
         reads = [set(_REGISTER.findall(f"{value} {predicate}")) for _, value, predicate in values]
@@ -365,7 +329,7 @@ class _Writer:
                 f"divisions.append(divided({values[0]}, {values[1]})); "
                 f"divisions.append({values[0]} - divided({values[0]}, {values[1]}) * {values[1]})"
             ]
-        if _is_branch(op):
+        if is_branch(op):
             if any(other in self.branches for other in range(index + 1, index + self.slots[index] + 1)):
                 return [_raise("a branch stands in the delay slots of another")]
             return [f"b{index} = {self._condition(op)}"]
@@ -387,35 +351,6 @@ class _Writer:
     def _note(self, texts: list[str]) -> None:
         for text in texts:
             self.registers.update(_REGISTER.findall(text))
-
-
-def _cross_core_pops(schedule: Schedule) -> set[int]:
-    """Identities of the operations that take a scalar from a vector which the other core sent: checks, not data."""
-    pushed: deque[bool] = deque()
-    sent: set[str] = set()
-    pops = set()
-    for bundle in schedule.bundles:
-        for op in bundle.ops:
-            if op.opcode == "vpop.ccrf":
-                sent.add(op.destination)
-            elif op.opcode == "vpush":
-                pushed.append(op.arguments in sent)
-            elif op.opcode == "spop" and pushed and pushed.popleft():
-                pops.add(id(op))
-            elif op.destination in sent:
-                sent.discard(op.destination)
-    return pops
-
-
-def _is_branch(op: Op) -> bool:
-    return op.opcode.startswith("sbr")
-
-
-def _is_timed(op: Op) -> bool:
-    """Whether the clock matters to the operation, or it moves the clock."""
-    if op.opcode == "inlined_call":
-        return called_name(op) != ""
-    return op.opcode.startswith(("dma.", "vwait", "vdelay", "vpop.ccrf"))
 
 
 def _raise(reason: str) -> str:

@@ -1,0 +1,67 @@
+"""Compiles one row of the published measurements with tokamax, dumping its schedules: a child of fidelity.py."""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+TOPOLOGIES = {"v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "v7x": "tpu7x:2x2x1"}
+_FLAGS = (
+    "--xla_jf_dump_to={directory} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true "
+    "--xla_jf_dump_llo_pass_label_regex=final_bundles|per-bundle"
+)
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """The environment in which the compiler starts, without a TPU, and dumps into `directory`."""
+    return os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "LIBTPU_INIT_ARGS": _FLAGS.format(directory=directory),
+    }
+
+
+def compile_row(chip: str, row: dict[str, str]) -> None:
+    """Compiles the splash attention of one row for `chip`, ahead of time: inputs in their default layouts."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import topologies
+    from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
+    from tokamax._src.ops.experimental.tpu.splash_attention import base, pallas_mosaic_tpu
+
+    device = topologies.get_topology_desc(topology_name=TOPOLOGIES[chip], platform="tpu").devices[0]
+    layouts = (pallas_mosaic_tpu.QKVLayout.HEAD_DIM_MINOR, pallas_mosaic_tpu.QKVLayout.SEQ_MINOR)
+    query, key, value = (layouts[int(digit) - 1] for digit in row["layouts"])
+    config = pallas_mosaic_tpu.Config(
+        block_q=int(row["block_q"]),
+        block_kv=int(row["block_kv"]),
+        block_kv_compute=int(row["block_kv_compute"]),
+        q_layout=query,
+        k_layout=key,
+        v_layout=value,
+        use_experimental_scheduler=row["exp_sched"] == "1",
+    )
+    attention = pallas_mosaic_tpu.PallasMosaicTpuSplashAttention(config=config, bypass_device_check=True)
+    mask = base.CAUSAL_MASK if row["causal"] == "1" else base.FULL_MASK
+    batch, length = int(row["B"]), int(row["S"])
+
+    def operand(heads: str, width: str) -> jax.ShapeDtypeStruct:
+        shape = (int(row[heads]), length, int(row[width]))
+        shape = shape if batch == 1 else (batch, *shape)
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=SingleDeviceSharding(device))
+
+    def one(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        return attention(q, k, v, mask=mask, return_residuals=False)
+
+    kind = AbstractDevice(device_kind=device.device_kind, num_cores=None, platform="tpu")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)))
+        function = jax.jit(one if batch == 1 else jax.vmap(one))
+        function.lower(operand("Hq", "Dqk"), operand("Hkv", "Dqk"), operand("Hkv", "Dv")).compile()
+
+
+if __name__ == "__main__":
+    compile_row(sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:]))

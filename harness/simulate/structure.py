@@ -1,0 +1,78 @@
+"""What a schedule's operations say about each other: which jump, which wait, what belongs to a jump's delay slots."""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+
+from harness.dumps.llo import Bundle, Op, Schedule, called_name
+from harness.simulate.machine import Machine
+
+_SPACE = re.compile(r"\.(hbm|vmem|smem)$")
+
+
+def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
+    """How many bundles after a branch are executed whatever it decides.
+
+    As many as the branch takes to act, on all chips but the newest: there the compiler leaves
+    out empty ones, which the chip makes up for when it jumps. What is moved up into them from
+    the path without the jump carries the branch's opposite predicate; without such, they end
+    where a region of the program starts or ends.
+    """
+    most = machine.branch_slots
+    if not machine.branch_slots_vary:
+        return most
+    (branch,) = (op for op in bundles[index].ops if is_branch(op))
+    opposite = branch.predicate[1:] if branch.predicate[:1] == "!" else f"!{branch.predicate}"
+    behind = bundles[index + 1 : index + 1 + most]
+    started = next((i for i, bundle in enumerate(behind) if bundle.regions), len(behind))
+    behind = behind[:started]
+    moved_up = [i for i, bundle in enumerate(behind) if any(op.predicate == opposite for op in bundle.ops)]
+    if moved_up:
+        last = moved_up[-1] + 1
+        while last < len(behind) and not behind[last].ops:
+            last += 1
+        return last
+    for slots, bundle in enumerate(behind):
+        if any(is_timed(op) for op in bundle.ops):
+            return slots
+        if bundle.ends:
+            return slots + 1
+    return len(behind)
+
+
+def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:
+    """The memory space that `register` points to, by the operation that made the address; `?` if none tells."""
+    for bundle in bundles[index::-1]:
+        for op in bundle.ops:
+            if op.destination == register and (match := _SPACE.search(op.opcode)):
+                return match[1]
+    return "?"
+
+
+def cross_core_pops(schedule: Schedule) -> set[int]:
+    """Identities of the operations that take a scalar from a vector which the other core sent: checks, not data."""
+    pushed: deque[bool] = deque()
+    sent: set[str] = set()
+    pops = set()
+    for bundle in schedule.bundles:
+        for op in bundle.ops:
+            if op.opcode == "vpop.ccrf":
+                sent.add(op.destination)
+            elif op.opcode == "vpush":
+                pushed.append(op.arguments in sent)
+            elif op.opcode == "spop" and pushed and pushed.popleft():
+                pops.add(id(op))
+            elif op.destination in sent:
+                sent.discard(op.destination)
+    return pops
+
+
+def is_branch(op: Op) -> bool:
+    return op.opcode.startswith("sbr")
+
+
+def is_timed(op: Op) -> bool:
+    """Whether the clock matters to the operation, or it moves the clock."""
+    if op.opcode == "inlined_call":
+        return called_name(op) != ""
+    return op.opcode.startswith(("dma.", "vwait", "vdelay", "vpop.ccrf"))

@@ -18,7 +18,7 @@ from harness.settings import rewrite
 PACKAGE = Path(harness.__file__).parent
 TEMPLATES = PACKAGE / "templates"
 # What can change a verdict; rendering, the ledger and the command line cannot.
-JUDGE_PARTS = ("problems", "measure", "simulate", "judge", "dumps", "records.py", "hardware.py")
+JUDGE_PARTS = ("problems", "measure", "simulate", "judge", "dumps", "records", "hardware.py")
 # What a person's code raises when it is wrong; a signal (Ctrl-C) or lack of memory is not its mistake.
 _ANY_MISTAKE = (
     SyntaxError,

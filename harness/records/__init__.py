@@ -1,0 +1,62 @@
+"""The vocabulary: every fact that flows from a problem to a verdict, as frozen records that can be saved."""
+
+from harness.records.candidate import Claims, Failure, PallasCall, Scratch, Stage, TilingClaim, Trace, Window
+from harness.records.evidence import (
+    Check,
+    Environment,
+    Evidence,
+    HloCounts,
+    Latency,
+    MosaicCounts,
+    OpTime,
+    Samples,
+    Simulation,
+    Source,
+    StageTime,
+    Unit,
+)
+from harness.records.problem import Array, Parameter, Statement, Work
+from harness.records.report import CounterLine, Hint, LogState, Report, Row, Status, UnitUse
+from harness.records.verdict import Attempt, Champion, Change, Duel, Key, Outcome, Policy, Verdict
+
+__all__ = [
+    "Array",
+    "Attempt",
+    "Champion",
+    "Change",
+    "Check",
+    "Claims",
+    "CounterLine",
+    "Duel",
+    "Environment",
+    "Evidence",
+    "Failure",
+    "Hint",
+    "HloCounts",
+    "Key",
+    "Latency",
+    "LogState",
+    "MosaicCounts",
+    "OpTime",
+    "Outcome",
+    "PallasCall",
+    "Parameter",
+    "Policy",
+    "Report",
+    "Row",
+    "Samples",
+    "Scratch",
+    "Simulation",
+    "Source",
+    "Stage",
+    "StageTime",
+    "Statement",
+    "Status",
+    "TilingClaim",
+    "Trace",
+    "Unit",
+    "UnitUse",
+    "Verdict",
+    "Window",
+    "Work",
+]

@@ -1,0 +1,121 @@
+"""A kernel.py as its one trace shows it: claims, Pallas calls, buffers and traffic; or how it failed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.records.problem import Array
+
+Stage = Literal["contract", "static", "correctness", "compile", "counters", "latency", "profile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A candidate that did not pass: a value, not an exception. `kind` is stable for programs."""
+
+    stage: Stage
+    kind: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TilingClaim:
+    """What `get_tiling_meta()` says, made comparable; checked, never believed. None: not stated."""
+
+    grid: tuple[int, ...] | None = None
+    input_bytes: int | None = None
+    output_bytes: int | None = None
+    buffer_bytes: int | None = None
+    vregs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What the kernel says about itself."""
+
+    kernel_name: str
+    problem_description: str
+    flops: int | None
+    tiling: TilingClaim | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One operand of a Pallas call: its block, and the HBM traffic that walking its index map over the grid gives.
+
+    `fetches` counts the steps at which the block index changes (the first one included);
+    `hbm_bytes` = fetches x block bytes. Both are None where the kernel moves the operand by
+    hand (memory space ANY/HBM): then only the simulator knows. `buffers` is how many copies
+    of the block VMEM holds (2: double buffering; 1: the block never changes).
+    """
+
+    name: str
+    role: Literal["input", "output"]
+    array: Array
+    block_shape: tuple[int, ...]
+    memory_space: str
+    buffers: int
+    fetches: int | None
+    hbm_bytes: int | None
+    vmem_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scratch:
+    """One scratch buffer of a Pallas call, padded to the tiles of its dtype."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    memory_space: str
+    vmem_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PallasCall:
+    """One Pallas call found in the trace."""
+
+    name: str
+    grid: tuple[int, ...]
+    dimension_semantics: tuple[str, ...]
+    windows: tuple[Window, ...]
+    scratch: tuple[Scratch, ...]
+    vmem_limit_bytes: int | None
+
+    @property
+    def steps(self) -> int:
+        """Grid steps of one call."""
+        product = 1
+        for bound in self.grid:
+            product *= bound
+        return product
+
+    @property
+    def hbm_bytes(self) -> int | None:
+        """HBM bytes in and out of one call, or None where an operand is moved by hand."""
+        total = 0
+        for window in self.windows:
+            if window.hbm_bytes is None:
+                return None
+            total += window.hbm_bytes
+        return total
+
+    @property
+    def vmem_bytes(self) -> int:
+        """VMEM that the windows and scratch of the call need."""
+        return sum(window.vmem_bytes for window in self.windows) + sum(s.vmem_bytes for s in self.scratch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What the one trace of the candidate shows.
+
+    `fingerprint` is a hash of the traced program without source locations: equal fingerprints
+    are identical candidates. `pallas_flops` and `outside_flops` are counted from the trace
+    (dots and elementwise floating-point operations, full shapes, grid steps included).
+    """
+
+    fingerprint: str
+    pallas_calls: tuple[PallasCall, ...]
+    pallas_flops: int
+    outside_flops: int
+    seconds: float

@@ -1,0 +1,197 @@
+"""Everything found out about one candidate: correctness, counters, simulation, samples, latency."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.records.candidate import Claims, Failure, Trace
+from harness.records.problem import Statement
+
+Source = Literal["measured", "measured cpu", "simulated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One correctness check: errors relative to what an honest computation in the problem's dtype costs.
+
+    `error` is the candidate's error against float64, `honest_error` that of the honest
+    computation on the same inputs, `tolerance` the largest `error` that passes; all three in
+    units of the output, and None where nothing could be compared (wrong structure, shape or
+    dtype, non-finite output). `criterion` says which error: of the worst element, or the root
+    mean square over all; the one nearer to its limit is recorded. `elements` says how many
+    were compared.
+    """
+
+    family: str
+    mode: Literal["full", "interpret", "device"]
+    shape: tuple[int, ...]
+    seed: int
+    elements: int
+    error: float | None
+    honest_error: float | None
+    tolerance: float | None
+    passed: bool
+    criterion: Literal["worst element", "root mean square"] = "worst element"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HloCounts:
+    """Instructions of the compiled HLO module *around* the kernel, fusions' insides included, from the HLO proto."""
+
+    copy: int
+    transpose: int
+    fusion: int
+    dot: int
+    exponential: int
+    reduce: int
+    custom_call: int
+    instructions: int
+    text_lines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MosaicCounts:
+    """Operations *inside* the kernel bodies (static, all kernels of the module), from the Mosaic MLIR."""
+
+    matmul: int
+    exp: int
+    reduction: int
+    load: int
+    store: int
+    dma: int
+    operations: int
+    not_understood: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One functional unit over the whole run: issue slots used of those offered, and how busy it was.
+
+    `static_slots` counts slots in the schedule text, `executed_slots` weights each bundle by
+    how often it ran, `offered_slots` is cycles x slots per bundle. `busy_cycles` is the
+    unit's occupancy where an op keeps it longer than its issue (the MXU), else None.
+    """
+
+    name: str
+    slots_per_bundle: int
+    static_slots: int
+    executed_slots: int
+    offered_slots: int
+    busy_cycles: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTime:
+    """Time of one HLO op of the module, all its calls together."""
+
+    name: str
+    bundles: int
+    executed_bundles: int
+    cycles: float
+    seconds: float
+    calls: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """The final schedule, executed. Without a latency (`seconds` None) `unknown` says why.
+
+    `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles`
+    + `launch_cycles` = `cycles`. Spills and fills are vector registers saved to and restored
+    from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
+    it reached control flow there is no latency. `executed_steps` counts the grid steps that
+    really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
+    what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
+    the work, cycles and op times are those of the core that ends last, everything else is the
+    chip's. `as_profiled_seconds` is what a device profile taken as the published times were
+    would show. `relative_uncertainty` is for comparing two programs of the same kind on the same
+    chip: their time ratio is known to within this fraction of it, one standard deviation
+    (docs/FIDELITY.md: pairs of published times that differ in lengths, heads and blocks only).
+    """
+
+    chip: str
+    seconds: float | None
+    plus_minus_seconds: float | None
+    cycles: float | None
+    bundle_cycles: int
+    dma_wait_cycles: float
+    unit_stall_cycles: float
+    launch_cycles: float
+    clock_hz: float
+    ops: tuple[OpTime, ...]
+    units: tuple[Unit, ...]
+    static_bundles: int
+    empty_bundles: int
+    static_spills: int
+    static_fills: int
+    executed_spills: int
+    executed_fills: int
+    hbm_read_bytes: int
+    hbm_written_bytes: int
+    dma_transfers: int
+    unknown: tuple[str, ...]
+    executed_steps: int | None = None
+    mxu_flops: int | None = None
+    executed_empty_bundles: int | None = None
+    as_profiled_seconds: float | None = None
+    relative_uncertainty: float = 0.015
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Raw seconds of one artifact on one device: host wall clock around a blocked call, device time from a profile."""
+
+    device_kind: str
+    host_seconds: tuple[float, ...]
+    device_seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """The latency that is judged, with its source. `seconds` None: not known, and `reasons` says why."""
+
+    source: Source
+    seconds: float | None
+    plus_minus_seconds: float | None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Where the evidence was taken; `machine` only matters to measured numbers."""
+
+    python: str
+    jax: str
+    jaxlib: str
+    libtpu: str | None
+    machine: str
+    platform: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTime:
+    """How long one stage of the judgement took on this machine, and when it began (seconds since the start)."""
+
+    stage: str
+    start_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything found out about one candidate; what a failure kept from being found is None or empty."""
+
+    problem: Statement
+    chip: str
+    environment: Environment
+    claims: Claims | None = None
+    trace: Trace | None = None
+    checks: tuple[Check, ...] = ()
+    warnings: tuple[str, ...] = ()
+    hlo: HloCounts | None = None
+    mosaic: MosaicCounts | None = None
+    simulation: Simulation | None = None
+    samples: Samples | None = None
+    latency: Latency | None = None
+    dump_directory: str | None = None
+    stages: tuple[StageTime, ...] = ()
+    failure: Failure | None = None

@@ -1,0 +1,40 @@
+"""What is computed, as the judge states it."""
+
+from dataclasses import dataclass
+
+Parameter = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """Name, shape and dtype (numpy/ml_dtypes name, such as `bfloat16`) of one input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Useful work of one call, as the judge counts it: a causal kernel is credited with unmasked pairs only."""
+
+    matmul_flops: int
+    vector_flops: int
+    minimum_hbm_bytes: int
+
+    @property
+    def flops(self) -> int:
+        """All useful FLOPs, the number behind `tflops`, `util` and `score`."""
+        return self.matmul_flops + self.vector_flops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A problem as it is recorded: what is computed, in the words and numbers of the judge."""
+
+    operation: str
+    title: str
+    parameters: tuple[tuple[str, Parameter], ...]
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    work: Work

@@ -1,0 +1,125 @@
+"""What evidence means, all of it derived: the report, a row of the table, where one stands."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.records.evidence import Source
+from harness.records.verdict import Key, Outcome
+
+LogState = Literal["none", "no remote", "pushed", "not pushed", "not fetched"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterLine:
+    """One counter of the report: what was counted at which level, what is expected, and a word if it is off."""
+
+    level: Literal["hlo", "mosaic", "schedule"]
+    name: str
+    count: int
+    expected: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """What to try next: the observation first, then one concrete single change."""
+
+    observation: str
+    suggestion: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitUse:
+    """How much of a functional unit a run used: issue slots of those offered; cycles busy of all, if known."""
+
+    name: str
+    slot_fraction: float
+    busy_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the evidence means, all of it derived. Times in seconds, rates per second, fractions of 1.
+
+    `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from.
+    Everything that needs a latency is None where there is none.
+    """
+
+    chip: str
+    source: Source
+    seconds: float | None
+    plus_minus_seconds: float | None
+    flops_per_second: float | None
+    util: float | None
+    mxu_util: float | None
+    score: float | None
+    regime: Literal["compute-bound", "memory-bound", "latency-bound"] | None
+    hbm_bytes: int | None
+    minimum_hbm_bytes: int
+    traffic_source: Literal["block index maps", "simulated DMA", "unknown"]
+    bytes_per_second: float | None
+    bandwidth_util: float | None
+    intensity: float | None
+    minimum_intensity: float
+    ridge: float
+    compute_only_seconds: float
+    memory_only_seconds: float | None
+    gap_seconds: float | None
+    gap_fraction: float | None
+    vmem_bytes: int | None
+    vmem_limit_bytes: int
+    counters: tuple[CounterLine, ...]
+    hints: tuple[Hint, ...]
+    impossible: tuple[str, ...] = ()
+    units: tuple[UnitUse, ...] = ()
+    gap_size: Literal["small", "moderate", "large"] | None = None
+    device_median_seconds: float | None = None
+    host_median_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One attempt as the results table shows it; small enough to ride in a commit message.
+
+    `commit` is the branch commit of an accept, the log commit of anything else (empty: only
+    its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
+    `key` is the whole key behind `key_digest`, so that a table can say what changed.
+    """
+
+    number: int
+    kind: Literal["baseline", "experiment", "rebaseline", "undo"]
+    outcome: Outcome
+    failure_kind: str
+    hypothesis: str
+    source: Source
+    chip: str
+    key_digest: str
+    kernel_sha256: str
+    fingerprint: str
+    score: float | None = None
+    seconds: float | None = None
+    time_ratio: float | None = None
+    expected_time_ratio: float | None = None
+    util: float | None = None
+    regime: str | None = None
+    gap_fraction: float | None = None
+    copies: int | None = None
+    spills: int | None = None
+    commit: str = ""
+    key: Key | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Where a person stands in a contest."""
+
+    contest: str
+    branch: str
+    champion: Row | None
+    next_number: int
+    key: Key
+    key_digest: str
+    kernel_state: str
+    dirty_judge_files: tuple[str, ...] = ()
+    log: LogState = "none"
+    messages: tuple[str, ...] = ()

@@ -81,10 +81,10 @@ _UNEXPLAINED = """## What is not explained
   Half of the last is waiting for units; the compiler's own static estimate of that kernel is 19 % above ours."""
 
 
-_MOVED = """The latency of the cross-lane units comes from the compiler's schedules, not from these times, and they confirm it. The
-two constants of a transfer matter in few of these kernels; moved by 20 %, each moves the v5e product in 128-cubed
-blocks by 6 to 7 %. The bandwidth limits none of these kernels; it is the published one. A simulated copy, a sum and an
-RMSNorm of 256 MB on v5e reach 94 % of it."""
+_MOVED = """The latency of the cross-lane units comes from the compiler's schedules, not from these times, and they
+confirm it. The two constants of a transfer matter in few of these kernels; moved by 20 %, each moves the v5e product in
+128-cubed blocks by 6 to 7 %. The bandwidth limits none of these kernels; it is the published one. A simulated copy, a
+sum and an RMSNorm of 256 MB on v5e reach 94 % of it."""
 
 _ROW_HEAD = ("row", "chip", "B", "S", "heads", "width", "causal", "blocks", "measured", "simulated", "as profiled",
              "error", "held out", "spread")  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from git import Repo
 
 from harness import contest as contests
-from harness import diff, git, ratchet
+from harness import diff, git, preconditions, ratchet
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.git import write
@@ -25,7 +25,7 @@ def status(contest: Contest) -> Status:
     messages = list(_recovered(ledger))
     rows, skipped = ledger.rows()
     messages += skipped
-    key = ratchet.key(contest, "simulated")
+    key = preconditions.key(contest, "simulated")
     pushed = git.ref_on_remotes(ledger.repository, ledger.log_ref)
     local = git.commit_of(ledger.repository, ledger.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
@@ -44,7 +44,7 @@ def status(contest: Contest) -> Status:
         key=key,
         key_digest=judging.key_digest(key),
         kernel_state=_kernel_state(ledger, contest, rows),
-        dirty_judge_files=ratchet.dirty_judge_files(contest),
+        dirty_judge_files=preconditions.dirty_judge_files(contest),
         log=_log_state(local, tuple(remote.commit for remote in pushed)),
         messages=tuple(messages),
     )
@@ -78,7 +78,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
     ledger = Ledger.open(contest.directory)
     with ledger.lock("undo"):
         messages = ledger.recover()
-        ratchet.refuse_unfit(ledger, contest)
+        preconditions.refuse_unfit(ledger.repository, contest)
         champion = ledger.champion()
         before = ledger.champion_before(champion.number) if champion else None
         if champion is None or before is None:

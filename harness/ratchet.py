@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness import diff, git, simulate
-from harness.contest import PACKAGE, Contest
+from harness import diff, git, preconditions, simulate
+from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
@@ -15,7 +15,6 @@ from harness.ledger import Ledger
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
 from harness.measure import latency
-from harness.measure.environment import environment
 from harness.records import (
     Attempt,
     Champion,
@@ -26,7 +25,6 @@ from harness.records import (
     Policy,
     Report,
     Row,
-    Source,
     Trace,
     Verdict,
 )
@@ -107,7 +105,7 @@ def attempt(
     with ledger.lock():
         for sentence in ledger.recover():
             say(sentence)
-        refuse_unfit(ledger, contest)
+        preconditions.refuse_unfit(ledger.repository, contest)
         original = contest.kernel_path.read_bytes()
         kernel = original
         for name, value in options.settings:
@@ -123,7 +121,7 @@ def attempt(
             progress=progress,
             say=say,
             number=ledger.next_number(),
-            key=key(contest, measuring.source(contest.chip, options.on)),
+            key=preconditions.key(contest, measuring.source(contest.chip, options.on)),
             rows=rows,
         )
         ledger.begin(original, f"attempt {run.number}")
@@ -139,46 +137,6 @@ def attempt(
         if not judged.recorded:
             ledger.abandon()
         return judged
-
-
-def refuse_unfit(ledger: Ledger, contest: Contest) -> None:
-    """Raises RatchetError where an attempt could not be judged or recorded: no branch, no identity, dirty judge."""
-    git.require_committable(ledger.repository)
-    dirty = dirty_judge_files(contest)
-    if dirty:
-        raise RatchetError(
-            "dirty-judge",
-            f"the judge differs from HEAD: {', '.join(dirty)}. A verdict must come from a committed judge: "
-            "commit these files or put them back (git checkout -- FILE), then run again",
-        )
-
-
-def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
-    """Judge files that differ from HEAD of the repository they lie in, as they are named there."""
-    prepare = contest.directory / "prepare.py"
-    dirty = list(git.changed_paths(git.open_repository(contest.directory), (prepare,)))
-    # An installed package lies in no repository: its bytes are still hashed into every record.
-    home = git.find_repository(PACKAGE)
-    if home is not None:
-        own = [path for path in contest.judge_files() if path != prepare]
-        places = {path if path.parent == PACKAGE else path.parent for path in own}
-        dirty += [path for path in git.changed_paths(home, sorted(places)) if path.endswith(".py")]
-    return tuple(dict.fromkeys(dirty))
-
-
-def key(contest: Contest, source: Source) -> Key:
-    """The comparability key of evidence taken now."""
-    here = environment()
-    return Key(
-        judge=contest.judge_digest(),
-        problem=contest.problem_digest,
-        chip=contest.chip.name,
-        source=source,
-        jax=here.jax,
-        jaxlib=here.jaxlib,
-        libtpu=here.libtpu or "",
-        machine="" if source == "simulated" else here.machine,
-    )
 
 
 def evaluate(
@@ -244,7 +202,7 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
         timed=opponent is None,
         after_trace=refuse_identical,
     )
-    if contest.judge_digest() != run.key.judge or dirty_judge_files(contest):
+    if contest.judge_digest() != run.key.judge or preconditions.dirty_judge_files(contest):
         changed = Failure(
             stage="static", kind="judge-changed", message="a file of the judge changed during the attempt"
         )

@@ -47,7 +47,7 @@ def violations(part: str, used: set[str]) -> set[str]:
         return used - VOCABULARY - TOOLS
     if part in COLUMNS:
         others = {other for other in COLUMNS - {part} if (part, other) not in ALLOWED}
-        return used & (others | {"cli", "ratchet", "contest"})
+        return used & (others | {"cli", "actions", "ratchet", "preconditions", "contest"})
     return set()
 
 

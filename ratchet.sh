@@ -58,10 +58,12 @@ set_up() {
         say "ratchet: libtpu, the TPU compiler, exists for x86-64 Linux only: on $(uname -sm) nothing can be compiled or simulated"
     fi
     rm -rf "$venv"
-    "$python" -m venv "$venv" ||
-        { say "ratchet: $python cannot make virtual environments (on Debian: apt install python3-venv)"; exit 4; }
     uv=$(command -v uv || true)
-    if [[ -z $uv ]]; then
+    if [[ -n $uv ]]; then
+        "$uv" venv --quiet --seed --python "$python" "$venv" || { say "ratchet: uv could not make $venv; see above"; exit 4; }
+    else
+        "$python" -m venv "$venv" ||
+            { say "ratchet: $python cannot make virtual environments (on Debian: apt install python3-venv)"; exit 4; }
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
             { say "ratchet: could not install uv; is there a network? Install uv by hand and run again"; exit 4; }
         uv=$venv/bin/uv

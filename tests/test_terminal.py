@@ -12,10 +12,9 @@ from rich.cells import cell_len
 from harness.judge.report import report
 from harness.judge.verdict import decide, key_digest
 from harness.records import Attempt, Evidence, Policy, Report, Row, Status
-from harness.render import layout
+from harness.render import layout, sections
 from harness.render.terminal import (
     Progress,
-    counters_table,
     judge_text,
     report_text,
     results_table,
@@ -228,10 +227,10 @@ def test_show_has_the_diff_and_the_key() -> None:
 
 
 def test_counters_table_alone() -> None:
-    lines = counters_table(report(CHAMPION, V5E), width=100).splitlines()
+    lines = sections.counters(report(CHAMPION, V5E), None, 100, full=True)
     assert lines[0].split() == ["level", "counter", "count", "expected"]
     assert len(lines) == 2 + len(report(CHAMPION, V5E).counters)
-    assert counters_table(report(evidence(hlo=None, mosaic=None, simulation=None), V5E), width=100) == ""
+    assert sections.counters(report(evidence(hlo=None, mosaic=None, simulation=None), V5E), None, 100, full=True) == []
 
 
 # --- results -----------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from harness.units import change, decimal, milliseconds, percent
 
 __all__ = [
     "Progress",
-    "counters_table",
     "judge_text",
     "report_text",
     "results_table",
@@ -104,13 +103,6 @@ def show_text(attempt: Attempt, report: Report, diff: str, colour: bool = False,
         return joined([*lines, "", "kernel.py: no change against the champion's"])
     # A diff is shown as it is: cutting it would hide code, and people copy from it.
     return f"{joined(lines)}\n\n" + "\n".join(_diff_line(line, colour) for line in diff.splitlines())
-
-
-def counters_table(
-    report: Report, champion_report: Report | None = None, *, full: bool = True, width: int | None = None
-) -> str:
-    """The counters at the three levels, with what is expected and a remark where a count is off."""
-    return joined(sections.counters(report, champion_report, terminal_width() if width is None else width, full=full))
 
 
 def status_text(status: Status, width: int | None = None) -> str:

@@ -1,0 +1,99 @@
+"""The verbs that read the ledger or move its kernels: results, show, status, checkout, undo, new."""
+
+from pathlib import Path
+
+import msgspec
+
+from harness import actions
+from harness import contest as contests
+from harness.cli.arguments import colour, directory, say, verb_parser
+from harness.codec import encode_attempt
+from harness.errors import UsageError
+from harness.hardware import chip
+from harness.judge import report as reporting
+from harness.ledger import Ledger
+from harness.records import Policy
+from harness.render import terminal
+from harness.settings import parse
+
+
+def results(words: list[str]) -> int:
+    parser = verb_parser("results", "Prints the table of all attempts of the contest.", "ratchet.sh results --limit 20")
+    parser.add_argument("--limit", type=int, default=None, metavar="N", help="only the newest N")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    given = parser.parse_args(words)
+    if given.limit is not None and given.limit < 1:
+        raise UsageError("usage", f"expected --limit 1 or more, got {given.limit}")
+    ledger = Ledger.open(directory(given.directory))
+    rows, skipped = ledger.rows(given.limit)
+    for sentence in skipped:
+        say(sentence)
+    if given.json:
+        print(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
+    elif rows:
+        champion = ledger.champion()
+        print(terminal.results_table(rows, champion.number if champion else None))
+    else:
+        print('no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
+    return 0
+
+
+def show(words: list[str]) -> int:
+    parser = verb_parser("show", "Prints the whole report and the diff of one attempt.", "ratchet.sh show 3")
+    parser.add_argument("number", type=int, help="the attempt")
+    parser.add_argument("--json", action="store_true", help="print the record")
+    given = parser.parse_args(words)
+    attempt = Ledger.open(directory(given.directory)).attempt(given.number)
+    if given.json:
+        print(encode_attempt(attempt).decode(), end="")
+    else:
+        report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
+        print(terminal.show_text(attempt, report, attempt.diff, colour()))
+    return 0
+
+
+def status(words: list[str]) -> int:
+    given = verb_parser("status", "Says where you stand.", "ratchet.sh status").parse_args(words)
+    contest = contests.load(directory(given.directory))
+    print(terminal.status_text(actions.status(contest)))
+    return 0
+
+
+def checkout(words: list[str]) -> int:
+    parser = verb_parser("checkout", "Puts the kernel.py of an attempt into the working tree.", "ratchet.sh checkout 3")
+    parser.add_argument("number", type=int, help="the attempt")
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite a kernel.py that no attempt and no commit holds"
+    )
+    given = parser.parse_args(words)
+    for sentence in actions.checkout(directory(given.directory), given.number, force=given.force):
+        print(sentence)
+    return 0
+
+
+def undo(words: list[str]) -> int:
+    given = verb_parser("undo", "Takes the last accept back, as a new commit.", "ratchet.sh undo").parse_args(words)
+    for sentence in actions.undo(contests.load(directory(given.directory)), Policy()):
+        print(sentence)
+    return 0
+
+
+def new(words: list[str]) -> int:
+    parser = verb_parser(
+        "new", "Makes another contest, with its own ledger, and commits it.", "ratchet.sh new mine --like attention"
+    )
+    parser.add_argument("folder", type=Path, help="a folder in a git repository")
+    parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(contests.templates())}")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="rewrite this constant of prepare.py",
+    )
+    given = parser.parse_args(words)
+    base = given.directory or Path.cwd()
+    for sentence in actions.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings)):
+        print(sentence)
+    return 0

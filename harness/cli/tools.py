@@ -1,0 +1,15 @@
+"""The verbs beside the loop: simulate any dump, run the project's tests."""
+
+import subprocess
+import sys
+
+from harness.contest import PACKAGE
+from harness.simulate.__main__ import main as run_simulator
+
+
+def simulate(words: list[str]) -> int:
+    return run_simulator(words)
+
+
+def test(words: list[str]) -> int:
+    return subprocess.call([sys.executable, "-m", "pytest", *words], cwd=PACKAGE.parent)

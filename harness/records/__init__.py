@@ -1,5 +1,6 @@
 """The vocabulary: every fact that flows from a problem to a verdict, as frozen records that can be saved."""
 
+from harness.records.anatomy import Anatomy, LineTime, Part, PartKind, Span, SpanKind, Timeline
 from harness.records.candidate import Claims, Failure, PallasCall, Scratch, Stage, TilingClaim, Trace, Window
 from harness.records.evidence import (
     Check,
@@ -20,6 +21,7 @@ from harness.records.report import CounterLine, Hint, LogState, Report, Row, Sta
 from harness.records.verdict import Attempt, Champion, Change, Duel, Key, Outcome, Policy, Verdict
 
 __all__ = [
+    "Anatomy",
     "Array",
     "Attempt",
     "Champion",
@@ -35,12 +37,15 @@ __all__ = [
     "HloCounts",
     "Key",
     "Latency",
+    "LineTime",
     "LogState",
     "MosaicCounts",
     "OpTime",
     "Outcome",
     "PallasCall",
     "Parameter",
+    "Part",
+    "PartKind",
     "Policy",
     "Report",
     "Row",
@@ -48,11 +53,14 @@ __all__ = [
     "Scratch",
     "Simulation",
     "Source",
+    "Span",
+    "SpanKind",
     "Stage",
     "StageTime",
     "Statement",
     "Status",
     "TilingClaim",
+    "Timeline",
     "Trace",
     "Unit",
     "UnitUse",

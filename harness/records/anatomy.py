@@ -1,0 +1,109 @@
+"""Where the cycles of a simulated run go: parts that sum to the total, source lines, spills; and its timeline."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+PartKind = Literal["issuing", "empty bundles", "operand wait", "barrier wait", "unit stall", "fill and drain", "launch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Cycles of one kind. `name` is the operand whose transfer is waited for, or the busy unit, else "".
+
+    issuing: bundles with operations, one cycle each. empty bundles: those without. operand wait:
+    for a transfer, in the steady state. unit stall: for a unit that is busy or a result that is
+    not out yet. fill and drain: waits before a kernel's first grid step has begun and after its
+    last has ended. barrier wait: for the other core. launch: the top-level program.
+    """
+
+    kind: PartKind
+    name: str
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineTime:
+    """What one source line costs; `line` 0 is everything that the compiler ascribes to no line.
+
+    A bundle's cycle is shared evenly by its operations, a stall or wait belongs to the operation
+    that waits. `operations` are executed operations per unit; spilled bytes are vector registers
+    that this line's operations save to and restore from VMEM.
+    """
+
+    file: str
+    line: int
+    issue_cycles: float
+    stall_cycles: float
+    wait_cycles: float
+    operations: tuple[tuple[str, int], ...] = ()
+    spilled_bytes: int = 0
+    filled_bytes: int = 0
+
+    @property
+    def cycles(self) -> float:
+        """All cycles of the line."""
+        return self.issue_cycles + self.stall_cycles + self.wait_cycles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anatomy:
+    """One core's run (of several, the one that ends last) taken apart; parts and lines each sum to its cycles.
+
+    `spill_cycles` are the bundles that would not be there, at least, without spilling: whole
+    bundles in which nothing else is issued than spills and fills.
+    """
+
+    parts: tuple[Part, ...]
+    lines: tuple[LineTime, ...]
+    steps: int | None
+    spilled_bytes: int
+    filled_bytes: int
+    spill_cycles: float
+
+    @property
+    def cycles(self) -> float:
+        """The total."""
+        return sum(part.cycles for part in self.parts)
+
+    @property
+    def bubble_fraction(self) -> float:
+        """The share of cycles in which nothing is issued."""
+        idle = sum(part.cycles for part in self.parts if part.kind != "issuing")
+        return idle / self.cycles if self.cycles else 0.0
+
+
+SpanKind = Literal["op", "step", "transfer", "wait", "stall", "issue"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Something that took from cycle `start` to cycle `end` of the run.
+
+    `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`,
+    `core 0 waits`, and, in the window that is shown bundle by bundle, one row per unit
+    (`core 0 MXU`). `hbm_bytes` counts for transfers, `flops` for ops, `line` for issued operations.
+    """
+
+    kind: SpanKind
+    row: str
+    name: str
+    start: int
+    end: int
+    hbm_bytes: int = 0
+    flops: int = 0
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A simulated run to look at: all of it step by step, some steady-state steps bundle by bundle (`window`).
+
+    `left_out` counts spans that were dropped to keep it small, by row.
+    """
+
+    chip: str
+    clock_hz: float
+    cycles: int
+    spans: tuple[Span, ...]
+    window: tuple[int, int] | None = None
+    left_out: tuple[tuple[str, int], ...] = ()

@@ -103,10 +103,11 @@ class Simulation:
     really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
     what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
     the work, cycles and op times are those of the core that ends last, everything else is the
-    chip's. `anatomy` takes that core's cycles apart. `as_profiled_seconds` is what a device profile taken as the published times were
-    would show. `relative_uncertainty` is for comparing two programs of the same kind on the same
-    chip: their time ratio is known to within this fraction of it, one standard deviation
-    (docs/FIDELITY.md: pairs of published times that differ in lengths, heads and blocks only).
+    chip's; `anatomy` takes that core's cycles apart. `as_profiled_seconds` is what a device profile
+    taken as the published times were would show. `relative_uncertainty` is for comparing two
+    programs of the same kind on the same chip: their time ratio is known to within this fraction
+    of it, one standard deviation (docs/FIDELITY.md: pairs of published times that differ in
+    lengths, heads and blocks only).
     """
 
     chip: str

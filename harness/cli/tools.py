@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from harness.contest import PACKAGE
-from harness.simulate.__main__ import main as run_simulator
+from harness.simulate.__main__ import simulate as run_simulator
 
 
 def simulate(words: list[str]) -> int:

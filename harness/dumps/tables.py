@@ -150,9 +150,19 @@ class Tables:
             return None
         return _computed(instruction, known)
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names by which values of the program's arguments can be given."""
+        names = {
+            name: None
+            for instruction_name, instruction in self._instructions.items()
+            if instruction.opcode == "parameter"
+            for name in _argument_names(instruction_name, instruction)
+        }
+        return tuple(names)
+
     def _parameter(self, name: str, instruction: _Instruction) -> Values | None:
-        argument = re.search(r'op_name="([^"]*)"', instruction.attributes)
-        for given in (name, argument[1] if argument else name):
+        for given in _argument_names(name, instruction):
             if given in self._given:
                 return self._given[given]
         return None
@@ -165,6 +175,12 @@ class Tables:
             if number in parameters:
                 self._known[parameters[number]] = self.values(operand)
         return self.values(root) if root is not None else None
+
+
+def _argument_names(name: str, instruction: _Instruction) -> tuple[str, ...]:
+    """What a parameter is called: as the HLO instruction, and as the program's argument where that is told."""
+    argument = re.search(r'op_name="([^"]*)"', instruction.attributes)
+    return (name, argument[1]) if argument else (name,)
 
 
 def _attribute(instruction: _Instruction, name: str) -> str:

@@ -4,20 +4,36 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from harness import units
-from harness.dumps.tables import Values
+from harness.dumps.tables import Tables, Values
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.records import Simulation
-from harness.simulate import run
+from harness.simulate.dumped import read
+from harness.simulate.module import run_module
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError("usage", f"{message}\n{self.format_usage().strip()}")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the simulation to stdout and returns the exit code: 0 with a latency, 1 without, else a known error's."""
-    parser = argparse.ArgumentParser(prog="python -m harness.simulate", description=__doc__)
+    """The same as `simulate`, with known errors printed to stderr and returned as their exit code."""
+    try:
+        return simulate(sys.argv[1:] if arguments is None else arguments)
+    except RatchetError as error:
+        print(f"simulate: {error} [{error.kind}]", file=sys.stderr)
+        return error.exit_code
+
+
+def simulate(arguments: list[str]) -> int:
+    """Prints the simulation to stdout and returns the exit code: 0 with a latency, 1 without. Raises RatchetError."""
+    parser = _Parser(prog="simulate", description=__doc__, allow_abbrev=False)
     parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
     parser.add_argument("--chip", required=True, help="the chip they were compiled for, such as v6e")
     parser.add_argument(
@@ -29,20 +45,21 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(arguments)
-    try:
-        simulation = run(options.directory, chip(options.chip), operands=_operands(options.operand))
-    except RatchetError as error:
-        print(f"{error.kind}: {error}", file=sys.stderr)
-        return error.exit_code
+    target = chip(options.chip)
+    dump = read(options.directory, target)
+    simulation = run_module(dump, target, operands=_operands(options.operand, Tables(dump.hlo).parameters))
     print(as_json(simulation) if options.json else as_text(simulation))
     return 0 if simulation.seconds is not None else 1
 
 
-def _operands(words: list[str]) -> dict[str, Values]:
-    """`NAME=FILE.npy` for each. Raises UsageError `bad-operand` for anything else."""
+def _operands(words: list[str], known: tuple[str, ...]) -> dict[str, Values]:
+    """`NAME=FILE.npy` for each, with a name of `known`. Raises UsageError `bad-operand` for anything else."""
     operands: dict[str, Values] = {}
     for word in words:
         name, _, file = word.partition("=")
+        if name not in known:
+            names = ", ".join(known) or "none: its HLO module is not in the dump"
+            raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy with an argument of {names}")
         try:
             operands[name] = np.load(file, allow_pickle=False)
         except (OSError, ValueError) as error:

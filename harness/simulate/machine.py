@@ -46,7 +46,7 @@ class Machine:
     local_dma_latency_cycles: int
     mxus: int
     mxu_size: int
-    matmul_rows_per_cycle: int
+    matmul_rows_per_cycle: float
     matmul_results: int
     push_cycles: int
     push_transposed_cycles: int

@@ -92,7 +92,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         return (Use("", 0, f"{mxu}[{buffer[1]}]" if buffer else mxu, pops=True),)
     if name.startswith("vmatmul"):
         rows, results = _rows_and_results(name, machine)
-        cycles = rows // machine.matmul_rows_per_cycle
+        cycles = max(1, round(rows / machine.matmul_rows_per_cycle))
         spacing = cycles // results
         latency = machine.matmul_latency_cycles
         flops = 2 * rows * machine.mxu_size**2

@@ -1,0 +1,62 @@
+"""`simulate DIR --chip C` from the command line: the wrong chip, wrong words, and what it answers in JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from schedule_examples import NEWEST, unpack
+
+from harness.cli import main
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    code = main(["simulate", *arguments])
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert code in (2, 4)
+    return told.err
+
+
+def test_a_schedule_of_another_chip_is_refused_by_its_matrix_units(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(unpack(NEWEST, "v6e-128x256-2048", tmp_path))
+    said = refused([folder, "--chip", "v5e"], capsys)
+    assert "other-chip" in said
+    assert "v6e or v7x" in said
+    assert main(["simulate", folder, "--chip", "v6e"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["{}", "--chip", "v9"], "unknown-chip"),
+        (["{}"], "usage"),
+        (["{}/nothing", "--chip", "v5e"], "no-dump"),
+        (["{}", "--chip", "v5e", "--operand", "table"], "bad-operand"),
+        (["{}", "--chip", "v5e", "--operand", "nobody={}/table.npy"], "bad-operand"),
+    ],
+)
+def test_bad_words_are_refused_in_one_form(
+    words: list[str], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numpy as np
+
+    unpack(NEWEST, "v5e-128x256-2048", tmp_path)
+    np.save(tmp_path / "table.npy", np.zeros(4, np.int32))
+    said = refused([word.format(tmp_path) for word in words], capsys)
+    assert said.startswith("ratchet: ")
+    assert f"[{kind}]" in said
+
+
+def test_the_json_says_what_the_text_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(unpack(NEWEST, "v5e-1024x512-2048", tmp_path))
+    assert main(["simulate", folder, "--chip", "v5e", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert {"chip", "total_seconds", "as_profiled_seconds", "plus_minus_seconds", "ops", "unknown"} <= set(answer)
+    assert answer["chip"] == "v5e"
+    assert answer["unknown"] == []
+    parts = answer["cycles"]
+    assert parts["bundles"] + parts["dma_wait"] + parts["unit_stall"] + parts["launch"] == parts["total"]
+    assert all(set(op) == {"name", "cycles", "seconds"} for op in answer["ops"])
+    assert sum(op["seconds"] for op in answer["ops"]) <= answer["total_seconds"]

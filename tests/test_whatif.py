@@ -1,0 +1,73 @@
+"""Another chip for the same schedule: factors of one change nothing, and each resource helps what waits for it."""
+
+from pathlib import Path
+
+import pytest
+from schedule_examples import NEWEST, unpack
+
+from harness.dumps.llo import ModuleDump, read_module
+from harness.errors import UsageError
+from harness.hardware import CHIPS, chip
+from harness.simulate.machine import machine_of
+from harness.simulate.whatif import SWEEP, Answer, Scale, answers, scaled
+
+
+def dump(case: str, folder: Path) -> ModuleDump:
+    return read_module(unpack(NEWEST, case, folder))
+
+
+def ratio(module: ModuleDump, name: str, scale: Scale) -> float:
+    _, (answer,) = answers(module, chip(name), (scale,))
+    return answer.time_ratio
+
+
+@pytest.mark.parametrize("known", CHIPS, ids=lambda known: known.name)
+def test_factors_of_one_change_nothing(known: object) -> None:
+    machine = machine_of(known)  # type: ignore[arg-type]
+    assert scaled(machine, Scale()) == machine
+    assert Scale().words == ""
+
+
+def test_a_run_with_factors_of_one_takes_exactly_as_long(tmp_path: Path) -> None:
+    assert ratio(dump("v5e-1024x512-2048", tmp_path), "v5e", Scale()) == 1.0
+
+
+def test_twice_the_clock_of_everything_halves_the_time(tmp_path: Path) -> None:
+    everything = Scale(clock=2, bandwidth=2, dma_latency=0.5, transfer_cost=0.5)
+    assert ratio(dump("v5e-1024x512-2048", tmp_path), "v5e", everything) == pytest.approx(0.5, rel=0.02)
+
+
+def test_single_buffers_profit_from_latency_and_a_large_matmul_from_its_matrix_units(tmp_path: Path) -> None:
+    no_latency, fast_mxu = Scale(dma_latency=0), Scale(mxu=2)
+    single = dump("v5e-1024x512-2048-single", tmp_path / "single")
+    double = dump("v5e-1024x512-2048", tmp_path / "double")
+    assert ratio(single, "v5e", no_latency) < ratio(double, "v5e", no_latency) - 0.03
+    matmul = dump("v5e-dot-8192", tmp_path / "matmul")
+    assert ratio(matmul, "v5e", fast_mxu) < 0.8
+    assert ratio(matmul, "v5e", no_latency) > 0.99
+
+
+def test_less_of_a_resource_never_helps(tmp_path: Path) -> None:
+    module = dump("v5e-1024x512-2048", tmp_path)
+    for worse in (
+        Scale(clock=0.5),
+        Scale(bandwidth=0.25),
+        Scale(dma_latency=4),
+        Scale(transfer_cost=4),
+        Scale(mxu=0.5),
+    ):
+        assert ratio(module, "v5e", worse) >= 1.0
+
+
+def test_the_sweep_asks_for_one_resource_at_a_time() -> None:
+    assert all("," not in scale.words and scale.words for scale in SWEEP)
+    assert Answer(scale=Scale(mxu=2), seconds=1.0, time_ratio=0.99).profits
+    assert not Answer(scale=Scale(mxu=2), seconds=1.0, time_ratio=0.9999).profits
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"), [("bandwidth", 0.0), ("clock", -1.0), ("mxu", float("nan")), ("dma_latency", float("inf"))]
+)
+def test_a_factor_that_means_nothing_is_refused(name: str, factor: float) -> None:
+    with pytest.raises(UsageError, match=name.replace("_", "-")):
+        Scale(**{name: factor})

@@ -1,6 +1,7 @@
 """What is published about each chip: peaks, memories, names; nothing calibrated and nothing measured by us."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.errors import UsageError
 
@@ -11,11 +12,15 @@ class Chip:
 
     Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the
     whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
-    the others. `topology` is the smallest name that the TPU compiler accepts for it.
+    the other TPUs; on a GPU the whole chip, `cores` being its streaming multiprocessors.
+    `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
+    `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
+    `scoped_vmem_bytes` what one kernel gets of it by default. `mxu_size` are the rows and columns
+    of a matrix unit, None where they are not square (tensor cores).
     """
 
     name: str
-    topology: str
+    topology: str | None
     device_kinds: tuple[str, ...]
     cores: int
     peak_bf16_flops_per_second: float
@@ -25,8 +30,9 @@ class Chip:
     scoped_vmem_bytes: int
     clock_hz: float
     mxus_per_core: int
-    mxu_size: int
+    mxu_size: int | None
     source: str
+    platform: Literal["tpu", "cuda"] = "tpu"
 
     @property
     def ridge_flops_per_byte(self) -> float:
@@ -38,7 +44,7 @@ _MIB = 1 << 20
 _CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
 
 # Scoped VMEM: the compiler's default limit for one kernel, as its error message states it.
-CHIPS = (
+TPUS = (
     Chip(
         name="v4",
         topology="v4:2x2x1",
@@ -115,6 +121,46 @@ CHIPS = (
         source=_CLOUD,
     ),
 )
+
+_NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense bfloat16), Hopper tuning guide (shared memory)"
+
+# The clock is the one at which the published peak holds: 4096 FLOP per cycle and multiprocessor.
+GPUS = (
+    Chip(
+        name="h100",
+        platform="cuda",
+        topology=None,
+        device_kinds=("NVIDIA H100 80GB HBM3", "NVIDIA H100"),
+        cores=132,
+        peak_bf16_flops_per_second=989.4e12,
+        hbm_bytes_per_second=3350e9,
+        hbm_bytes=80_000_000_000,
+        vmem_bytes=228 * 1024,
+        scoped_vmem_bytes=227 * 1024,
+        clock_hz=1.83e9,
+        mxus_per_core=4,
+        mxu_size=None,
+        source=_NVIDIA,
+    ),
+    Chip(
+        name="h200",
+        platform="cuda",
+        topology=None,
+        device_kinds=("NVIDIA H200",),
+        cores=132,
+        peak_bf16_flops_per_second=989.4e12,
+        hbm_bytes_per_second=4800e9,
+        hbm_bytes=141_000_000_000,
+        vmem_bytes=228 * 1024,
+        scoped_vmem_bytes=227 * 1024,
+        clock_hz=1.83e9,
+        mxus_per_core=4,
+        mxu_size=None,
+        source=_NVIDIA,
+    ),
+)
+
+CHIPS = TPUS + GPUS
 
 
 def chip(name: str) -> Chip:

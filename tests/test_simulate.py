@@ -14,7 +14,7 @@ from schedule_examples import ATTENTION, NEWEST, shape, unpack
 from harness import simulate
 from harness.dumps.llo import parse_schedule
 from harness.errors import RatchetError
-from harness.hardware import CHIPS, chip
+from harness.hardware import TPUS, chip
 from harness.records import Simulation
 from harness.simulate.__main__ import main
 from harness.simulate.core import OpRun, run_op
@@ -23,6 +23,7 @@ from harness.simulate.pipes import IDLE, Pipes, Use
 from harness.simulate.values import Unknowable, Unknown, decided, pick
 
 SMALL = "v5e-128x256-2048"
+SMALL_STEPS = 16 * 8
 V5E = machine_of(chip("v5e"))
 
 
@@ -39,6 +40,9 @@ def assert_possible(result: Simulation) -> None:
     assert parts == result.cycles
     assert min(result.dma_wait_cycles, result.unit_stall_cycles, result.launch_cycles) >= 0
     assert result.seconds == result.cycles / result.clock_hz
+    assert result.anatomy is not None
+    assert result.anatomy.cycles == result.cycles
+    assert sum(line.cycles for line in result.anatomy.lines) == result.cycles
     for unit in result.units:
         assert 0 <= unit.executed_slots <= unit.offered_slots, unit.name
         assert unit.busy_cycles is None or unit.busy_cycles <= result.cycles
@@ -77,12 +81,11 @@ def test_the_compilers_own_matmul_is_not_faster_than_the_mxu(compiler: str, tmp_
     assert_possible(result)
 
 
-@pytest.mark.parametrize("factor", [2, 4])
-def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) -> None:
-    base = run(SMALL, tmp_path / "base")
-    steps = 16 * 8
+def longer(factor: int) -> Callable[[str], str]:
+    """Multiplies the number of grid steps in the SMALL kernel's schedule."""
+    steps = SMALL_STEPS
 
-    def longer(text: str) -> str:
+    def change(text: str) -> str:
         # The grid loop runs steps + 2 times; more query blocks than there are make it run on.
         for offset in (0, 1, 2):
             text = re.sub(rf"(scmp\.\w\w\.s32\.totalorder %s\d+_s\d+), {steps + offset}\b",
@@ -90,10 +93,19 @@ def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) 
         text = re.sub(rf"(scmp\.eq\.s32\.totalorder %s\d+_s\d+), {steps - 1}\b", rf"\1, {steps * factor - 1}", text)
         return re.sub(r"(scmp\.ge\.s32\.totalorder %s\d+_s\d+), 16\b", rf"\1, {16 * factor}", text)
 
-    result = run(SMALL, tmp_path / "longer", longer)
+    return change
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    result = run(SMALL, tmp_path / "longer", longer(factor))
     assert base.cycles is not None
     assert result.cycles is not None
-    assert result.executed_steps == steps * factor
+    assert result.executed_steps == SMALL_STEPS * factor
+    assert_possible(result)
+    assert result.anatomy is not None
+    assert result.anatomy.steps == SMALL_STEPS * factor
     assert result.hbm_written_bytes == factor * base.hbm_written_bytes
     fixed = base.launch_cycles + base.dma_wait_cycles + 100
     assert result.cycles == pytest.approx(factor * base.cycles, abs=factor * fixed)
@@ -146,6 +158,7 @@ def test_what_is_not_known_in_control_flow_leaves_no_latency(name: str, tmp_path
     assert result.seconds is None
     assert result.plus_minus_seconds is None
     assert result.cycles is None
+    assert result.anatomy is None
     assert reason in result.unknown[0]
 
 
@@ -255,6 +268,19 @@ def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> 
     assert (two.read_bytes, two.transfers) == (2 * one.read_bytes, 2)
 
 
+@pytest.mark.parametrize(("expected", "remarks"), [(5, 1), (4, 0)])
+def test_a_sync_flag_can_be_read(expected: int, remarks: int) -> None:
+    """Kernels that move data by hand check at their end that every semaphore is back at zero."""
+    result = execute(
+        "%1 = vsyncadd [#allocation1], 5",
+        "%2 = vsyncmov [#allocation1]",
+        "%s1_s1 = vpop.sfrf %2",
+        f"%p1_p0 = scmp.eq.s32.totalorder %s1_s1, {expected}",
+        "%3 = shalt.err (%p1_p0)",
+    )
+    assert (result.reason, len(result.remarks)) == ("", remarks)
+
+
 def test_a_transfer_under_a_false_predicate_does_not_happen() -> None:
     result = execute("%p1_p0 = pmov 0", "%1 = dma.vmem_to_hbm [thread:$0]  (%p1_p0), 0, 64, 0, [#allocation1]")
     assert (result.transfers, result.reason) == (0, "")
@@ -311,20 +337,20 @@ def test_remembered_stretches_equal_one_long_execution(work: list[tuple[int, str
     for length, uses in pieces * repeats:
         whole_uses += [(position + offset, here) for offset, here in uses]
         position += length
-    expected, _ = Pipes([(position, tuple(whole_uses))]).run(0, 0)
+    expected = Pipes([(position, tuple(whole_uses))]).run(0, 0).cycles
     pipes, clock, state = Pipes(pieces), 0, 0
     for _ in range(repeats):
         for number in range(len(pieces)):
-            cycles, state = pipes.memories[number].get(state) or pipes.run(number, state)
-            clock += cycles
+            passed = pipes.memories[number].get(state) or pipes.run(number, state)
+            clock, state = clock + passed.cycles, passed.state
     assert clock == expected
 
 
 def test_units_forget_while_nothing_is_issued() -> None:
     pipes = Pipes([(1, ((0, (Use("mxu0", 16, "mxu0", latency=125, results=2, spacing=8),)),))])
-    _, state = pipes.run(0, 0)
-    assert pipes.run(0, pipes.later(state, 10))[0] == 1 + 5
-    assert pipes.run(0, pipes.later(state, 15))[0] == 1
+    state = pipes.run(0, 0).state
+    assert pipes.run(0, pipes.later(state, 10)).cycles == 1 + 5
+    assert pipes.run(0, pipes.later(state, 15)).cycles == 1
     assert pipes.later(0, 100) == 0
     assert IDLE == ((), ())
 
@@ -342,7 +368,7 @@ def test_unknown_spreads_through_arithmetic_and_stops_decisions() -> None:
         decided(unknown, "a wait")
 
 
-@pytest.mark.parametrize("name", [known.name for known in CHIPS])
+@pytest.mark.parametrize("name", [known.name for known in TPUS])
 def test_every_chips_constants_are_positive_and_respect_its_peak(name: str) -> None:
     hardware, machine = chip(name), machine_of(chip(name))
     rate = 2 * machine.mxu_size**2 * machine.matmul_rows_per_cycle * machine.mxus * hardware.cores * machine.clock_hz

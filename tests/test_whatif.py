@@ -1,13 +1,15 @@
 """Another chip for the same schedule: factors of one change nothing, and each resource helps what waits for it."""
 
+import json
 from pathlib import Path
 
 import pytest
 from schedule_examples import NEWEST, unpack
 
+from harness.cli import main
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
-from harness.hardware import CHIPS, chip
+from harness.hardware import TPUS, chip
 from harness.simulate.machine import machine_of
 from harness.simulate.whatif import SWEEP, Answer, Scale, answers, scaled
 
@@ -21,7 +23,7 @@ def ratio(module: ModuleDump, name: str, scale: Scale) -> float:
     return answer.time_ratio
 
 
-@pytest.mark.parametrize("known", CHIPS, ids=lambda known: known.name)
+@pytest.mark.parametrize("known", TPUS, ids=lambda known: known.name)
 def test_factors_of_one_change_nothing(known: object) -> None:
     machine = machine_of(known)  # type: ignore[arg-type]
     assert scaled(machine, Scale()) == machine
@@ -71,3 +73,17 @@ def test_the_sweep_asks_for_one_resource_at_a_time() -> None:
 def test_a_factor_that_means_nothing_is_refused(name: str, factor: float) -> None:
     with pytest.raises(UsageError, match=name.replace("_", "-")):
         Scale(**{name: factor})
+
+
+def test_the_command_says_which_resource_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
+    assert main(["whatif", folder, "--chip", "v5e"]) == 0
+    text = capsys.readouterr().out
+    assert "[simulated v5e]" in text
+    assert "it would profit most from clock x2" in text
+    assert main(["whatif", folder, "--chip", "v5e", "--clock", "x1", "--mxu", "1", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["source"] == "simulated"
+    assert [found["time_ratio"] for found in answer["answers"]] == [1.0]
+    assert main(["whatif", folder, "--chip", "v5e", "--mxu", "fast"]) == 2
+    assert "bad-factor" in capsys.readouterr().err

@@ -8,12 +8,17 @@ PartKind = Literal["issuing", "empty bundles", "operand wait", "barrier wait", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Cycles of one kind. `name` is the operand whose transfer is waited for, or the busy unit, else "".
+    """Cycles of one kind. `name` is the operand whose transfer is waited for, or what the unit lacks, else "".
+
+    Operands have the names of the HLO instructions that a kernel is called with (`k_ref.1`); what
+    it writes back is `naive.1 output`. Of several that one wait waits for, it is the last to arrive.
 
     issuing: bundles with operations, one cycle each. empty bundles: those without. operand wait:
-    for a transfer, in the steady state. unit stall: for a unit that is busy or a result that is
-    not out yet. fill and drain: waits before a kernel's first grid step has begun and after its
-    last has ended. barrier wait: for the other core. launch: the top-level program.
+    for a transfer, in the steady state of a kernel with a grid, or anywhere else. unit stall: for a
+    unit that is taken (`MXU busy`, `MXU weights`), a result that is not out yet (`XLU result`), a
+    `delay` that the program asks for, a `branch` to act. fill and drain: waits for transfers before
+    a kernel's first grid step has begun and after its last has ended. barrier wait: for the other
+    core. launch: the top-level program, except its waits.
     """
 
     kind: PartKind
@@ -23,11 +28,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineTime:
-    """What one source line costs; `line` 0 is everything that the compiler ascribes to no line.
+    """What one source line costs; `line` 0 is everything that belongs to no line.
 
-    A bundle's cycle is shared evenly by its operations, a stall or wait belongs to the operation
-    that waits. `operations` are executed operations per unit; spilled bytes are vector registers
-    that this line's operations save to and restore from VMEM.
+    A bundle's cycle is shared evenly by its operations, an empty one's by those that follow it; a
+    stall or wait belongs to the operation that waits. The waits of a kernel's grid pipeline are no
+    line's. Operations that the compiler added belong to the line that they work for (see
+    harness/simulate/sources.py). `operations` are executed operations per unit. `spilled_bytes` are
+    vector registers that this line computes and that are saved to VMEM, `filled_bytes` those it
+    uses that are restored.
     """
 
     file: str
@@ -80,8 +88,9 @@ class Span:
     """Something that took from cycle `start` to cycle `end` of the run.
 
     `row` is where it is drawn: `core 0 ops`, `core 0 steps`, `core 0 DMA in`, `core 0 DMA out`,
-    `core 0 waits`, and, in the window that is shown bundle by bundle, one row per unit
-    (`core 0 MXU`). `hbm_bytes` counts for transfers, `flops` for ops, `line` for issued operations.
+    `core 0 waits`, and, in the window that is shown bundle by bundle, `core 0 stalls` and one row
+    per unit (`core 0 MXU`), where bundles in a row that issue the same there are one span.
+    `hbm_bytes` counts for transfers, `flops` for ops, `line` for issued operations.
     """
 
     kind: SpanKind

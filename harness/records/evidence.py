@@ -19,11 +19,16 @@ class Check:
     units of the output, and None where nothing could be compared (wrong structure, shape or
     dtype, non-finite output). `criterion` says which error: of the worst element, or the root
     mean square over all; the one nearer to its limit is recorded. `elements` says how many
-    were compared.
+    were compared. Modes: `full` and `twin` are the CPU twin at the contest's and at a smaller
+    shape, `interpret` is TPU interpret mode.
+
+    Two criteria compare bits with another run of the same program instead: `dependence` (inputs
+    were changed as `family` says) and `determinism` (they were the same). There `error` counts
+    the elements that broke the rule, and `tolerance` is 0.
     """
 
     family: str
-    mode: Literal["full", "interpret", "device"]
+    mode: Literal["full", "interpret", "twin", "device"]
     shape: tuple[int, ...]
     seed: int
     elements: int
@@ -31,7 +36,7 @@ class Check:
     honest_error: float | None
     tolerance: float | None
     passed: bool
-    criterion: Literal["worst element", "root mean square"] = "worst element"
+    criterion: Literal["worst element", "root mean square", "dependence", "determinism"] = "worst element"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +102,8 @@ class Simulation:
     """The final schedule, executed. Without a latency (`seconds` None) `unknown` says why.
 
     `bundle_cycles` (issued bundles, one cycle each) + `dma_wait_cycles` + `unit_stall_cycles`
-    + `launch_cycles` = `cycles`. Spills and fills are vector registers saved to and restored
+    + `launch_cycles` (the top-level program, and waiting for the other core) = `cycles`.
+    Spills and fills are vector registers saved to and restored
     from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
     it reached control flow there is no latency. `executed_steps` counts the grid steps that
     really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
@@ -105,9 +111,8 @@ class Simulation:
     the work, cycles and op times are those of the core that ends last, everything else is the
     chip's; `anatomy` takes that core's cycles apart. `as_profiled_seconds` is what a device profile
     taken as the published times were would show. `relative_uncertainty` is for comparing two
-    programs of the same kind on the same chip: their time ratio is known to within this fraction
-    of it, one standard deviation (docs/FIDELITY.md: pairs of published times that differ in
-    lengths, heads and blocks only).
+    programs of the same kind on the same chip: how far their time ratio may be off, as a fraction
+    of it, one standard deviation (simulate/uncertainty.py, docs/FIDELITY.md).
     """
 
     chip: str
@@ -135,17 +140,36 @@ class Simulation:
     mxu_flops: int | None = None
     executed_empty_bundles: int | None = None
     as_profiled_seconds: float | None = None
-    relative_uncertainty: float = 0.015
+    relative_uncertainty: float = 0.02
     anatomy: Anatomy | None = None
+
+    def used_fraction(self, unit: Unit) -> float | None:
+        """How much of `unit` the run used, its slots or its time, whichever is more; None without a latency.
+
+        The same operations cannot take less than this fraction of the cycles, however they are scheduled.
+        """
+        if not self.cycles or not unit.offered_slots:
+            return None
+        return max(unit.executed_slots / unit.offered_slots, (unit.busy_cycles or 0.0) / self.cycles)
+
+    @property
+    def limiting_unit(self) -> Unit | None:
+        """The unit of which the run used most; None without a latency."""
+        used = [(fraction, unit) for unit in self.units if (fraction := self.used_fraction(unit)) is not None]
+        return max(used, key=lambda pair: pair[0])[1] if used else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """Raw seconds of one artifact on one device: host wall clock around a blocked call, device time from a profile."""
+    """Raw seconds of one artifact on one device: host wall clock around blocked calls, device time from a profile.
+
+    A call too short for the host's clock is timed `host_calls_per_sample` at a time; seconds are per call.
+    """
 
     device_kind: str
     host_seconds: tuple[float, ...]
     device_seconds: tuple[float, ...] = ()
+    host_calls_per_sample: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +192,20 @@ class Environment:
     libtpu: str | None
     machine: str
     platform: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """How the children were kept apart from the machine: layers that the kernel offered, and their own environment.
+
+    `landlock` is the version of its interface (None: files and network lay open);
+    `system_calls_filtered`: no process, program or socket could be started. `variables` are the
+    environment variables of the candidate's process, `NAME=value`, where they can matter.
+    """
+
+    landlock: int | None
+    system_calls_filtered: bool
+    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,3 +236,4 @@ class Evidence:
     dump_directory: str | None = None
     stages: tuple[StageTime, ...] = ()
     failure: Failure | None = None
+    isolation: Isolation | None = None

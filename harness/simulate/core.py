@@ -1,5 +1,6 @@
 """The cores of a chip running one compiled module: its top-level program, and every HLO op that this calls."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,62 +8,34 @@ from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
+from harness.records import PartKind
+from harness.simulate.account import Account
 from harness.simulate.machine import Machine
 from harness.simulate.memory import Channel, Memory, Operand
 from harness.simulate.opcodes import not_understood
 from harness.simulate.pipes import Pipes
 from harness.simulate.program import Program, Steps, compile_program
+from harness.simulate.runs import CoreRun, Idle, OpRun
+from harness.simulate.trace import Trace
 from harness.simulate.values import Unknowable, Unknown
 
 # A kernel that has not ended after this long on the chip does not end.
 _LONGEST_RUN_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpRun:
-    """All calls of one HLO op on one core: `executions[i]` is how often bundle i ran; `reason` is why it has no end."""
-
-    schedule: Schedule
-    calls: int
-    cycles: int
-    executions: tuple[int, ...]
-    wait_cycles: int
-    barrier_cycles: int
-    mxu_busy_cycles: float
-    mxu_flops: int
-    read_bytes: int
-    written_bytes: int
-    transfers: int
-    reason: str
-    remarks: tuple[str, ...]
-
-    @property
-    def bundle_cycles(self) -> int:
-        """Bundles issued, one cycle each."""
-        return sum(self.executions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreRun:
-    """One core's run of a module: clock at the end, ops in the order of their first call, bytes and transfers."""
-
-    cycles: int
-    ops: tuple[OpRun, ...]
-    read_bytes: int
-    written_bytes: int
-    transfers: int
-    reason: str
-
-
 def run_cores(
-    dump: ModuleDump, machine: Machine, tables: Tables, deadline: float = float("inf")
+    dump: ModuleDump,
+    machine: Machine,
+    tables: Tables,
+    deadline: float = float("inf"),
+    traces: tuple[Trace, ...] = (),
 ) -> tuple[CoreRun, ...]:
     """The module on all cores of the chip, which wait for each other at the barriers that the program has.
 
-    `deadline` is a time.monotonic() value.
+    `deadline` is a time.monotonic() value. `traces`, one for each core if given, note down what happens when.
     """
-    module = _Module(dump, machine, tables, deadline)
-    cores = [_Core(module, number) for number in range(machine.cores)]
+    module = _Module(dump, machine, tables, deadline, traced=bool(traces))
+    cores = [_Core(module, number, traces[number] if traces else None) for number in range(machine.cores)]
     reason = module.unfit or _in_step([core.steps() for core in cores])
     return tuple(core.finished(reason) for core in cores)
 
@@ -71,7 +44,7 @@ def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf"))
     """One HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
     module = _Module(None, machine, Tables(""), deadline)
     module.add(schedule)
-    core = _Core(module, 0)
+    core = _Core(module, 0, None)
     reason = module.unfit or _in_step([core.op_steps(schedule.name, (), (), 0)])
     return core.finished(reason).ops[0]
 
@@ -101,12 +74,14 @@ def _in_step(cores: list[Steps]) -> str:
 class _Module:
     """The compiled programs of a module's schedules, shared by its cores."""
 
-    def __init__(self, dump: ModuleDump | None, machine: Machine, tables: Tables, deadline: float) -> None:
+    def __init__(
+        self, dump: ModuleDump | None, machine: Machine, tables: Tables, deadline: float, *, traced: bool = False
+    ) -> None:
+        self.traced = traced
         self.machine = machine
         self.tables = tables
         self.deadline = deadline
         self.programs: dict[str, Program] = {}
-        self.pipes: dict[str, Pipes] = {}
         self.schedules: dict[str, Schedule] = {}
         self.unfit = ""
         self.top = None
@@ -115,24 +90,23 @@ class _Module:
                 if schedule.name in dump.calls or schedule is dump.top:
                     self.add(schedule)
             self.top = dump.top.name
+            self.parameters = _parameters(dump.hlo)
 
     def add(self, schedule: Schedule) -> None:
         """Compiles one more schedule."""
         self.schedules[schedule.name] = schedule
         self.unfit = self.unfit or _unfit(schedule)
-        self.programs[schedule.name] = compile_program(schedule, self.machine)
-        self.pipes[schedule.name] = self.programs[schedule.name].pipes()
+        self.programs[schedule.name] = compile_program(schedule, self.machine, traced=self.traced)
 
 
 @dataclass(slots=True)
 class _Tally:
     """What one op has done so far."""
 
-    counts: list[int]
+    pipes: Pipes
     calls: int = 0
     cycles: int = 0
-    wait_cycles: int = 0
-    barrier_cycles: int = 0
+    idle: dict[tuple[int, PartKind, str], int] = field(default_factory=dict)
     traffic: tuple[int, int, int] = (0, 0, 0)
     remarks: dict[str, int] = field(default_factory=dict)
 
@@ -140,7 +114,8 @@ class _Tally:
 class _Core:
     """One core while it runs."""
 
-    def __init__(self, module: _Module, number: int) -> None:
+    def __init__(self, module: _Module, number: int, trace: Trace | None) -> None:
+        self.trace = trace
         self.module = module
         self.number = number
         self.channel = Channel(module.machine)
@@ -151,7 +126,7 @@ class _Core:
     def steps(self) -> Steps:
         """The top-level program from its start."""
         assert self.module.top is not None
-        self.clock = yield from self._run(self.module.top, (), (), 0, runtime=True)
+        self.clock = yield from self._run(self.module.top, (), self.module.parameters, 0, runtime=True)
         return self.clock
 
     def op_steps(
@@ -178,17 +153,21 @@ class _Core:
                 raise Unknowable(f"{name}: its schedule is not in the dump, nor one of an equal instruction")
             name = twin
         program = module.programs[name]
-        tally = self.tallies.setdefault(name, _Tally([0] * len(program.stretches)))
+        tally = self.tallies.get(name) or self.tallies.setdefault(name, _Tally(program.pipes()))
         tally.calls += 1
+        account = Account(module.schedules[name])
+        if self.trace is not None:
+            self.trace.enter(module.schedules[name], program.stretches, account, clock)
         memory = Memory(
             self.channel,
             program.names,
             core=self.number,
             arguments=_arguments(tables, arguments, operands),
-            operands=_operands(tables, program, operands),
+            operands=_operands(tables, program, operands, name),
+            account=account,
+            trace=self.trace,
             runtime=runtime,
         )
-        pipes = module.pipes[name]
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
             op = program.calls[number]
@@ -197,18 +176,21 @@ class _Core:
         end = clock
         before = self.channel.traffic
         try:
-            end = yield from program.run(memory, pipes, self.tick, tally.counts, clock, call)
+            end = yield from program.run(memory, tally.pipes, self.tick, clock, call)
         except Unknowable as error:
             raise Unknowable(str(error) if ": " in str(error) else f"{name}: {error}") from error
         finally:
             tally.cycles += end - clock
-            tally.wait_cycles += memory.wait_cycles
-            tally.barrier_cycles += memory.barrier_cycles
+            account.close()
+            for key, cycles in account.cycles.items():
+                tally.idle[key] = tally.idle.get(key, 0) + cycles
             moved = zip(tally.traffic, self.channel.traffic, before, strict=True)
             read, written, transfers = (old + now - then for old, now, then in moved)
             tally.traffic = read, written, transfers
             for text, count in memory.remarks.items():
                 tally.remarks[text] = tally.remarks.get(text, 0) + count
+        if self.trace is not None:
+            self.trace.leave(end)
         return end
 
     def finished(self, reason: str) -> CoreRun:
@@ -218,6 +200,7 @@ class _Core:
             names = [name for name in self.module.schedules if name != self.module.top]
         return CoreRun(
             cycles=self.clock,
+            top=self._op(self.module.top, reason) if self.module.top is not None else None,
             ops=tuple(self._op(name, reason) for name in names),
             read_bytes=self.channel.traffic[0],
             written_bytes=self.channel.traffic[1],
@@ -227,10 +210,10 @@ class _Core:
 
     def _op(self, name: str, reason: str) -> OpRun:
         program, schedule = self.module.programs[name], self.module.schedules[name]
-        tally = self.tallies.get(name) or _Tally([0] * len(program.stretches))
+        tally = self.tallies.get(name) or _Tally(program.pipes())
         executions = [0] * len(schedule.bundles)
         busy = flops = 0
-        for stretch, count in zip(program.stretches, tally.counts, strict=True):
+        for stretch, count in zip(program.stretches, tally.pipes.counts, strict=True):
             if count:
                 for index in range(stretch.first, stretch.last):
                     executions[index] += count
@@ -238,17 +221,20 @@ class _Core:
                     for use in uses:
                         flops += count * use.flops
                         busy += count * use.cycles * (use.flops > 0)
+        idle = dict(tally.idle)
+        for number, offset, waited, cycles in tally.pipes.stalls():
+            key: tuple[int, PartKind, str] = program.stretches[number].first + offset, "unit stall", waited
+            idle[key] = idle.get(key, 0) + cycles
         remarks = [f"{name}: {text} ({count} times)" for text, count in tally.remarks.items()]
         remarks += [f"{name}: {text}" for text in not_understood(schedule, executions)]
-        if self.module.pipes[name].empty_pops:
+        if tally.pipes.empty_pops:
             remarks.append(f"{name}: results were popped that nothing had pushed: unit latencies are incomplete")
         return OpRun(
             schedule=schedule,
             calls=tally.calls,
             cycles=tally.cycles,
             executions=tuple(executions),
-            wait_cycles=tally.wait_cycles,
-            barrier_cycles=tally.barrier_cycles,
+            idle=tuple(Idle(*key, cycles) for key, cycles in sorted(idle.items())),
             mxu_busy_cycles=busy / self.module.machine.mxus,
             mxu_flops=flops,
             read_bytes=tally.traffic[0],
@@ -273,13 +259,21 @@ def _arguments(
     return given
 
 
-def _operands(tables: Tables, program: Program, names: tuple[str, ...]) -> list[Operand]:
-    """Where the op's operands lie that come with a name, with their contents should a transfer ask for them."""
-    return [
-        Operand(space=space, address=address, words=partial(tables.words, names[index]))
-        for index, (space, address) in program.operands.items()
-        if 0 <= index < len(names)
-    ]
+def _operands(tables: Tables, program: Program, names: tuple[str, ...], op: str) -> list[Operand]:
+    """Where the op's operands lie, with their contents should a transfer ask for them; what it writes comes last."""
+    found = []
+    for index, (space, address) in program.operands.items():
+        name = names[index] if 0 <= index < len(names) else f"{op} operand {index}"
+        if index in program.outputs:
+            name = f"{op} output"
+        found.append(Operand(name=name, space=space, address=address, words=partial(tables.words, name)))
+    return found
+
+
+def _parameters(hlo: str) -> tuple[str, ...]:
+    """The names of the module's parameters in their order."""
+    found = re.findall(r"%([\w.\-]+) = [^\n]*? parameter\((\d+)\)", hlo.rpartition("\nENTRY ")[2])
+    return tuple(name for name, _ in sorted(found, key=lambda match: int(match[1])))
 
 
 def _unfit(schedule: Schedule) -> str:

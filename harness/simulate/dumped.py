@@ -4,7 +4,7 @@ from pathlib import Path
 
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
-from harness.hardware import CHIPS, Chip
+from harness.hardware import TPUS, Chip
 
 
 def read(directory: Path, chip: Chip) -> ModuleDump:
@@ -17,7 +17,7 @@ def read(directory: Path, chip: Chip) -> ModuleDump:
     for table in dump.utilisations:
         slots = dict(zip(table.units, table.slots, strict=True)).get("MXU") if table else None
         if slots is not None and slots != chip.mxus_per_core:
-            fitting = " or ".join(other.name for other in CHIPS if other.mxus_per_core == slots)
+            fitting = " or ".join(other.name for other in TPUS if other.mxus_per_core == slots)
             raise UsageError(
                 "other-chip",
                 f"expected a schedule for {chip.name}, whose cores have {chip.mxus_per_core} matrix units; the one in "

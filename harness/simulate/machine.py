@@ -8,7 +8,7 @@ from harness.hardware import Chip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The constants of one chip's TensorCore. Marked CALIBRATED: fitted to published times; UNCALIBRATED: a guess.
+    """The constants of one chip's TensorCore. Marked CALIBRATED: fitted to published times.
 
     cores: cores that run the program together. Source: hardware.py.
     clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
@@ -16,7 +16,6 @@ class Machine:
     granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
     dma_latency_cycles: from issuing an HBM transfer to its flag, beyond its bytes. CALIBRATED.
     transfer_cycles: for how long each HBM transfer keeps the way to HBM busy beyond its bytes. CALIBRATED.
-    local_bytes_per_cycle, local_dma_latency_cycles: the same inside the chip (VMEM, SMEM). UNCALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of one. Source: hardware.py.
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
         from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
@@ -28,7 +27,6 @@ class Machine:
     eup_latency_cycles: the transcendental unit (one operation per cycle).
     branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
         leave empty ones out, and the core waits in their place when it jumps. Seen in the schedules.
-    launch_cycles: fixed cost of one launch beyond the top-level program's bundles. UNCALIBRATED (0: not known).
 
     Where a unit's cycles and latencies come from: the spacing of its operations in the
     compiler's own schedule before it removes the empty bundles that the hardware's interlocks
@@ -42,8 +40,6 @@ class Machine:
     granule_bytes: int
     dma_latency_cycles: int
     transfer_cycles: int
-    local_bytes_per_cycle: float
-    local_dma_latency_cycles: int
     mxus: int
     mxu_size: int
     matmul_rows_per_cycle: float
@@ -56,7 +52,6 @@ class Machine:
     eup_latency_cycles: int
     branch_slots: int
     branch_slots_vary: bool
-    launch_cycles: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,15 +126,12 @@ _UNITS = {
 # splits follows from short attention kernels with four transfers per step on v6e and v7x (docs/FIDELITY.md).
 _DMA_LATENCY_SECONDS = 240e-9
 _TRANSFER_SECONDS = 100e-9
-# UNCALIBRATED. Copies inside the chip: one 512-byte row per cycle, and the latency of crossing it.
-_LOCAL_BYTES_PER_CYCLE = 512.0
-_LOCAL_LATENCY_SECONDS = 100e-9
 
 
 def machine_of(chip: Chip) -> Machine:
     """The constants for `chip`. Raises UsageError `no-machine` for a chip without a record."""
     units = _UNITS.get(chip.name)
-    if units is None:
+    if units is None or chip.mxu_size is None:
         raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {', '.join(_UNITS)}")
     # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
@@ -152,8 +144,6 @@ def machine_of(chip: Chip) -> Machine:
         granule_bytes=units.granule,
         transfer_cycles=round(_TRANSFER_SECONDS * chip.clock_hz),
         dma_latency_cycles=round(_DMA_LATENCY_SECONDS * chip.clock_hz),
-        local_bytes_per_cycle=_LOCAL_BYTES_PER_CYCLE,
-        local_dma_latency_cycles=round(_LOCAL_LATENCY_SECONDS * chip.clock_hz),
         mxus=chip.mxus_per_core,
         mxu_size=chip.mxu_size,
         matmul_rows_per_cycle=rows_per_cycle,
@@ -166,5 +156,4 @@ def machine_of(chip: Chip) -> Machine:
         eup_latency_cycles=units.eup_latency,
         branch_slots=6 if chip.name == "v7x" else 4,
         branch_slots_vary=chip.name == "v7x",
-        launch_cycles=0,
     )

@@ -1,12 +1,15 @@
 """The memory a schedule's scalar program can see: scalar memory, sync flags, and the DMA engine that raises them."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil
 
+from harness.simulate.account import Account
 from harness.simulate.machine import Machine
-from harness.simulate.scalar import CROSS_CORE
+from harness.simulate.scalar import CROSS_CORE, FIRST_OPERAND
+from harness.simulate.trace import Trace
 from harness.simulate.values import Unknowable, Unknown, decided
 
 _WORD_BYTES = 4
@@ -15,12 +18,11 @@ _ROW_BYTES = 512
 
 
 class Channel:
-    """One core's way to HBM and around the chip, shared by all HLO ops of a module: busy until, and bytes moved."""
+    """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.hbm_free = 0.0
-        self.local_free = 0.0
         self.read_bytes = 0
         self.written_bytes = 0
         self.transfers = 0
@@ -39,20 +41,20 @@ class Channel:
         """
         machine = self.machine
         self.transfers += 1
-        if "hbm" in (source, destination):
-            touched = amount * ((source == "hbm") + (destination == "hbm"))
-            self.read_bytes += amount * (source == "hbm")
-            self.written_bytes += amount * (destination == "hbm")
-            self.hbm_free = max(self.hbm_free, clock) + machine.transfer_cycles + touched / machine.hbm_bytes_per_cycle
-            return ceil(self.hbm_free + machine.dma_latency_cycles)
-        self.local_free = max(self.local_free, clock) + amount / machine.local_bytes_per_cycle
-        return ceil(self.local_free + machine.local_dma_latency_cycles)
+        self.read_bytes += amount * (source == "hbm")
+        self.written_bytes += amount * (destination == "hbm")
+        # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
+        # which is no less.
+        touched = amount * max(1, (source == "hbm") + (destination == "hbm"))
+        self.hbm_free = max(self.hbm_free, clock) + machine.transfer_cycles + touched / machine.hbm_bytes_per_cycle
+        return ceil(self.hbm_free + machine.dma_latency_cycles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """Where an operand begins that holds known words, in the addresses of its memory space."""
+    """Where an operand begins in the addresses of its memory space, what it is called, and its words if known."""
 
+    name: str
     space: str
     address: int
     words: Callable[[], tuple[int, ...] | None]
@@ -62,7 +64,8 @@ class Memory:
     """What one call of one HLO op sees: scalar memory, sync flags, its operands. Time is in cycles.
 
     `core` is which of the chip's cores runs it, `arguments` are the values its caller hands over,
-    `operands` those whose contents may be known. `runtime` is true for the top-level program,
+    `operands` are where it finds what it is handed, `account` is where its waits
+    are booked, `trace` what is told about them. `runtime` is true for the top-level program,
     whose scalar memory the runtime has written before it starts.
     """
 
@@ -74,19 +77,24 @@ class Memory:
         core: int = 0,
         arguments: Sequence["int | Unknown"] = (),
         operands: Sequence[Operand] = (),
+        account: Account,
+        trace: Trace | None = None,
         runtime: bool = False,
     ) -> None:
         self.channel = channel
         self.names = names
+        self.account = account
+        self.trace = trace
+        in_hbm = sorted((operand.address, operand.name) for operand in operands if operand.space == "hbm")
+        self._operand_starts = [address for address, _ in in_hbm]
+        self._operand_names = [name for _, name in in_hbm]
         self.core = core
         self.arguments = arguments
         self.operands = operands
         self.runtime = runtime
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
-        self.arrivals: dict[int, list[tuple[int, int]]] = {}
-        self.wait_cycles = 0
-        self.barrier_cycles = 0
+        self.arrivals: dict[int, list[tuple[int, int, str, bool]]] = {}
         self.remarks: dict[str, int] = {}
 
     def name_of(self, address: int) -> str:
@@ -133,6 +141,12 @@ class Memory:
         address = decided(flag, "a sync flag")
         self.flags[address] = self.flags.get(address, 0) + decided(amount, "a sync flag's value")
 
+    def flag(self, flag: "int | Unknown", clock: int) -> int:
+        """What a sync flag holds at `clock`."""
+        address = decided(flag, "a sync flag")
+        arrived = sum(granules for arrival, granules, *_ in self.arrivals.get(address, []) if arrival <= clock)
+        return self.flags.get(address, 0) + arrived
+
     def check(self, failed: "bool | Unknown", where: str) -> None:
         """Notes a bounds check of the compiler that fails, or that cannot be evaluated; the chip would halt."""
         if isinstance(failed, Unknown):
@@ -163,35 +177,72 @@ class Memory:
                     return words[offset:]
         return None
 
-    def start(self, kind: str, size: "int | Unknown", flag: "int | Unknown", clock: int) -> None:
-        """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived."""
-        granules = decided(size, f"the size of a {kind}")
-        target = decided(flag, f"the sync flag of a {kind}")
-        if granules < 0:
-            raise Unknowable(f"a {kind} has the impossible size of {granules} granules")
-        source, _, destination = kind.removeprefix("dma.").partition("_to_")
-        arrival = self.channel.arrival(source, destination, granules * self.channel.machine.granule_bytes, clock)
-        heappush(self.arrivals.setdefault(target, []), (arrival, granules))
+    def operand_name(self, address: "int | Unknown") -> str:
+        """The operand in HBM that holds `address`, which counts granules; "" where that is not known."""
+        if isinstance(address, Unknown):
+            return ""
+        address &= 0xFFFFFFFF
+        # A transfer counts its address in granules; where the operand's counts rows, it has been scaled.
+        scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
+        place = bisect_right(self._operand_starts, address // scale if address >= FIRST_OPERAND * scale else address)
+        return self._operand_names[place - 1] if place else ""
 
-    def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int) -> int:
+    def start(
+        self,
+        source: str,
+        destination: str,
+        operand: "int | Unknown",
+        size: "int | Unknown",
+        flag: "int | Unknown",
+        clock: int,
+    ) -> None:
+        """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived.
+
+        `operand` is the address in HBM, if it has one.
+        """
+        granules = decided(size, f"the size of a transfer from {source} to {destination}")
+        target = decided(flag, f"the sync flag of a transfer from {source} to {destination}")
+        if granules < 0:
+            raise Unknowable(f"a transfer from {source} to {destination} has the impossible size {granules}")
+        name = self.operand_name(operand) if "hbm" in (source, destination) else ""
+        name = name or f"{source.upper()} to {destination.upper()}"
+        amount = granules * self.channel.machine.granule_bytes
+        arrival = self.channel.arrival(source, destination, amount, clock)
+        if self.trace is not None:
+            touched = amount * ((source == "hbm") + (destination == "hbm"))
+            self.trace.transferred(name, destination == "hbm", touched, clock, arrival)
+        heappush(self.arrivals.setdefault(target, []), (arrival, granules, name, destination == "hbm"))
+
+    def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int) -> int:
         """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there."""
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
         value = self.flags.get(address, 0)
         pending = self.arrivals.get(address, [])
         ready = clock
+        last = "", False
         while pending and (value < needed or pending[0][0] <= clock):
-            arrival, granules = heappop(pending)
+            arrival, granules, name, outgoing = heappop(pending)
             value += granules
-            ready = max(ready, arrival)
+            if arrival > ready:
+                ready, last = arrival, (name, outgoing)
         self.flags[address] = value
         if value < needed:
             raise Unknowable(
                 f"a wait for {needed} on the sync flag {self.name_of(address)} can never be satisfied: "
                 f"it has {value} and no transfer is under way"
             )
-        self.wait_cycles += ready - clock
+        if ready > clock:
+            self.account.wait(bundle, *last, ready - clock)
+            if self.trace is not None:
+                self.trace.waited(last[0], clock, ready)
         return ready
+
+    def met(self, bundle: int, since: int, clock: int) -> None:
+        """The core has waited for the other one at a barrier."""
+        self.account.add(bundle, "barrier wait", clock - since)
+        if self.trace is not None:
+            self.trace.waited("the other core", since, clock)
 
     def remark(self, text: str) -> None:
         """Counts something worth telling."""

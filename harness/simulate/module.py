@@ -10,16 +10,14 @@ from harness.dumps.boundary import Boundary, boundary
 from harness.dumps.llo import ModuleDump, read_module
 from harness.dumps.tables import Tables, Values
 from harness.hardware import Chip
-from harness.records import OpTime, Simulation, Unit
-from harness.simulate.core import CoreRun, OpRun, run_cores
+from harness.records import Anatomy, OpTime, PartKind, Simulation, Unit
+from harness.simulate.anatomy import anatomy
+from harness.simulate.core import run_cores
 from harness.simulate.machine import Machine, machine_of
 from harness.simulate.profiled import as_profiled_seconds, boundary_seconds
+from harness.simulate.runs import CoreRun, OpRun
+from harness.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
 
-# Nine of ten published times lie within this fraction of what is simulated for them, each predicted without itself
-# (docs/FIDELITY.md).
-RELATIVE_ERROR = 0.07
-# Something that is not understood was executed: its time may be wrong, and how much is not known.
-WIDER = 2
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
 
@@ -63,10 +61,10 @@ def _profiled(simulation: Simulation, module: Boundary | None, chip: Chip) -> Si
     if simulation.seconds is None:
         return simulation
     op_seconds = {op.name: op.seconds for op in simulation.ops}
-    doubt = RELATIVE_ERROR * simulation.seconds + boundary_seconds(module, chip)
+    border = boundary_seconds(module, chip)
     return replace(
         simulation,
-        plus_minus_seconds=doubt * (WIDER if simulation.unknown else 1),
+        plus_minus_seconds=plus_minus_seconds(simulation.seconds, border, is_understood=not simulation.unknown),
         as_profiled_seconds=as_profiled_seconds(simulation.seconds, op_seconds, module, chip),
     )
 
@@ -85,7 +83,13 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
     seconds, cycles = simulation.seconds, simulation.cycles
     if seconds is None or cycles is None:
         return ()
-    found = [
+    found = []
+    if simulation.anatomy is not None:
+        for what, counted in (("parts", simulation.anatomy.parts), ("lines", simulation.anatomy.lines)):
+            total = sum(part.cycles for part in counted)
+            if total != cycles:
+                found.append(f"the {what} of its time are {total:.0f} of {cycles:.0f} cycles")
+    found += [
         f"{unit.name} issues {unit.executed_slots} operations in {unit.offered_slots} slots"
         for unit in simulation.units
         if unit.executed_slots > unit.offered_slots
@@ -107,10 +111,8 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Si
     # The cores end together, at a barrier; should one be later, the chip is done when it is.
     last = max(cores, key=lambda core: core.cycles)
     reason = last.reason
-    launch = float(last.cycles - sum(op.cycles - op.barrier_cycles for op in last.ops) + machine.launch_cycles)
-    bundles = sum(op.bundle_cycles for op in last.ops)
-    waits = float(sum(op.wait_cycles for op in last.ops))
-    cycles = float(last.cycles + machine.launch_cycles)
+    parts = anatomy(last, machine)
+    cycles = float(last.cycles)
     seconds = None if reason else cycles / machine.clock_hz
     runs = [op for core in cores for op in core.ops]
     columns = _columns(dump, runs)
@@ -124,12 +126,12 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Si
     return Simulation(
         chip=machine.chip,
         seconds=seconds,
-        plus_minus_seconds=None if seconds is None else seconds * RELATIVE_ERROR,
+        plus_minus_seconds=None,
         cycles=None if reason else cycles,
-        bundle_cycles=bundles,
-        dma_wait_cycles=waits,
-        unit_stall_cycles=0.0 if reason else cycles - launch - bundles - waits,
-        launch_cycles=launch,
+        bundle_cycles=sum(op.bundle_cycles for op in last.ops),
+        dma_wait_cycles=_cycles(parts, "operand wait", "fill and drain"),
+        unit_stall_cycles=_cycles(parts, "unit stall"),
+        launch_cycles=_cycles(parts, "launch", "barrier wait"),
         clock_hz=machine.clock_hz,
         ops=() if reason else tuple(_op_time(op, machine) for op in last.ops),
         units=_units(columns, offered, sum(op.mxu_busy_cycles for op in runs) / machine.cores),
@@ -146,7 +148,13 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Si
         mxu_flops=sum(op.mxu_flops for op in runs),
         executed_steps=None if reason else _steps(runs),
         executed_empty_bundles=sum(_empty_executed(op) for op in last.ops),
+        relative_uncertainty=relative_uncertainty(machine.chip),
+        anatomy=None if reason else parts,
     )
+
+
+def _cycles(anatomy: Anatomy, *kinds: PartKind) -> float:
+    return float(sum(part.cycles for part in anatomy.parts if part.kind in kinds))
 
 
 def _op_time(op: OpRun, machine: Machine) -> OpTime:
@@ -162,10 +170,8 @@ def _op_time(op: OpRun, machine: Machine) -> OpTime:
 
 def _steps(runs: list[OpRun]) -> int | None:
     """Grid steps of all Pallas kernels together, from how often their grid loops' exit tests ran."""
-    kernels = [run for run in runs if run.schedule.grid_exit is not None]
-    if not kernels:
-        return None
-    return sum(run.executions[run.schedule.grid_exit or 0] - run.calls * run.schedule.pipeline_depth for run in kernels)
+    steps = [run.steps for run in runs if run.steps is not None]
+    return sum(steps) if steps else None
 
 
 def _empty_executed(run: OpRun) -> int:

@@ -6,7 +6,7 @@ superfluous, so counting bundles alone makes programs faster than the units can 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness.dumps.llo import Op
@@ -38,6 +38,33 @@ Uses = tuple[tuple[int, tuple[Use, ...]], ...]
 State = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
 
 IDLE: State = ((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bundles `first` to `last` (excluded) that run one after the other without a decision or a transfer between.
+
+    Of an operation that is predicated and keeps a unit busy, each outcome is a stretch of its own.
+    """
+
+    first: int
+    last: int
+    uses: Uses
+
+
+@dataclass(slots=True)
+class Pass:
+    """A stretch entered in one state: what it takes, the number of the state it leaves, and how often that happened.
+
+    `stalls` are those of one passage: bundle offset within the stretch, what was waited for, cycles.
+    """
+
+    cycles: int
+    state: int
+    stalls: tuple[tuple[int, str, int], ...] = ()
+    visits: int = 0
+
+
 # A queue deeper than any hardware FIFO means that pushes and pops were not paired rightly.
 _DEEPEST_QUEUE = 512
 
@@ -49,7 +76,7 @@ _XLU = re.compile(r"xlu\d")
 # The width of a transpose stands behind its arrays: (vx, 128) or (vx, vy, 128).
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
-_EUP = ("vexp", "vpow2", "vrcp", "vlog", "vrsqrt", "vtanh", "vsqrt", "vsin", "vcos", "verf", "vsigmoid", "vrecip")
+EUP = ("vexp", "vpow2", "vrcp", "vlog", "vrsqrt", "vtanh", "vsqrt", "vsin", "vcos", "verf", "vsigmoid", "vrecip")
 
 
 def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
@@ -68,9 +95,15 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
         return (Use(xlu[0], machine.xlu_cycles, f"{xlu[0]} {kind}", machine.xlu_latency_cycles, results=1),)
     if name == "vpop.eup":
         return (Use("", 0, "eup", pops=True),)
-    if name.startswith(_EUP):
+    if name.startswith(EUP):
         return (Use("eup", 1, "eup", machine.eup_latency_cycles, results=1),)
     return ()
+
+
+def waited_for(use: Use) -> str:
+    """What a stall for `use` waits for: `MXU busy`, `MXU weights` (its weight port), `XLU result` and so on."""
+    unit, _, port = (use.queue if use.pops else use.port).partition(" ")
+    return f"{unit[:3].upper()} {'result' if use.pops else port or 'busy'}"
 
 
 def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
@@ -130,28 +163,47 @@ class Pipes:
         self._states: list[State] = [IDLE]
         self._numbers: dict[State, int] = {IDLE: 0}
         self._after: dict[tuple[int, int], int] = {}
-        self.memories: tuple[dict[int, tuple[int, int]], ...] = tuple({} for _ in self._stretches)
+        self.memories: tuple[dict[int, Pass], ...] = tuple({} for _ in self._stretches)
         self.empty_pops = 0
 
-    def run(self, stretch: int, state: int) -> tuple[int, int]:
-        """Cycles that the stretch takes when entered in `state`, and the state it leaves; states are numbers."""
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How often each stretch ran."""
+        return tuple(sum(passed.visits for passed in memory.values()) for memory in self.memories)
+
+    def stalls(self) -> Iterator[tuple[int, int, str, int]]:
+        """Of all passages: stretch, bundle offset within it, what was waited for (see `waited_for`), cycles."""
+        for number, memory in enumerate(self.memories):
+            for passed in memory.values():
+                for offset, name, cycles in passed.stalls:
+                    yield number, offset, name, cycles * passed.visits
+
+    def run(self, stretch: int, state: int) -> Pass:
+        """The stretch when entered in `state`; states are numbers."""
         length, uses = self._stretches[stretch]
         ports = dict(self._states[state][0])
         queues = {name: list(values) for name, values in self._states[state][1]}
         stall = 0
+        stalls = []
         for offset, bundle in uses:
             now = offset + stall
             ready = now
+            last = None
             for use in bundle:
+                free = 0
                 if use.pops:
                     queue = queues.get(use.queue)
                     if queue:
-                        ready = max(ready, queue[0] if use.queue[-1] == "]" else queue.pop(0))
+                        free = queue[0] if use.queue[-1] == "]" else queue.pop(0)
                     elif use.queue[-1] != "]":
                         self.empty_pops += 1
                 elif use.port:
-                    ready = max(ready, ports.get(use.port, 0))
-            stall += ready - now
+                    free = ports.get(use.port, 0)
+                if free > ready:
+                    ready, last = free, use
+            if last is not None:
+                stall += ready - now
+                stalls.append((offset, waited_for(last), ready - now))
             for use in bundle:
                 if use.cycles:
                     ports[use.port] = ready + use.cycles
@@ -163,9 +215,8 @@ class Pipes:
                     else:
                         queues[use.queue] = (queues.get(use.queue, []) + out)[-_DEEPEST_QUEUE:]
         end = length + stall
-        answer = end, self._number(ports, queues, end)
-        self.memories[stretch][state] = answer
-        return answer
+        passed = self.memories[stretch][state] = Pass(end, self._number(ports, queues, end), tuple(stalls))
+        return passed
 
     def later(self, state: int, cycles: int) -> int:
         """The state after doing nothing for `cycles`."""

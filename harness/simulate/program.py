@@ -13,7 +13,7 @@ from typing import cast
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
 from harness.simulate.machine import Machine
 from harness.simulate.memory import Memory
-from harness.simulate.pipes import Pipes, Use, Uses, uses_of
+from harness.simulate.pipes import Pipes, Stretch, Use, Uses, uses_of
 from harness.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
 from harness.simulate.structure import cross_core_pops, delay_slots, is_branch, is_timed, memory_space
 from harness.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, smaller
@@ -26,33 +26,23 @@ _REGION = re.compile(r"region(\d+)")
 Steps = Generator[int, int, int]
 # Calls an HLO op by its place in `Program.calls` with its arguments at a clock.
 Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]
-Run = Callable[[Memory, Pipes, Callable[[int], None], list[int], int, Call], Steps]
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Bundles `first` to `last` (excluded) that run one after the other without a decision or a transfer between.
-
-    Of an operation that is predicated and keeps a unit busy, each outcome is a stretch of its own.
-    """
-
-    first: int
-    last: int
-    uses: Uses
+Run = Callable[[Memory, Pipes, Callable[[int], None], int, Call], Steps]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """`run(memory, pipes, tick, counts, clock, call)` executes it from `clock` on: a generator (see Steps)
+    """`run(memory, pipes, tick, clock, call)` executes it from `clock` on: a generator (see Steps)
     that returns the clock at its end and raises Unknowable.
 
-    `counts[i]` grows by one for each time stretch i runs; `tick(clock)` is called at every jump.
-    `calls` are the `inlined_call` operations, `operands` memory space and address by operand.
+    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `calls` are
+    the `inlined_call` operations, `operands` memory space and address by operand, `outputs` those
+    of them that the op writes.
     """
 
     stretches: tuple[Stretch, ...]
     names: dict[int, str]
     operands: dict[int, tuple[str, int]]
+    outputs: frozenset[int]
     calls: tuple[Op, ...]
     run: Run
     text: str
@@ -62,9 +52,9 @@ class Program:
         return Pipes((stretch.last - stretch.first, stretch.uses) for stretch in self.stretches)
 
 
-def compile_program(schedule: Schedule, machine: Machine) -> Program:
-    """The schedule as an executable program."""
-    writer = _Writer(schedule, machine)
+def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = False) -> Program:
+    """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch."""
+    writer = _Writer(schedule, machine, traced)
     text = writer.function()
     scope: dict[str, object] = {
         "Unknown": Unknown,
@@ -81,6 +71,7 @@ def compile_program(schedule: Schedule, machine: Machine) -> Program:
         stretches=tuple(writer.stretches),
         names=writer.names.by_address(),
         operands=writer.names.operands,
+        outputs=frozenset(writer.names.outputs),
         calls=tuple(writer.calls),
         run=cast(Run, scope["run"]),
         text=text,
@@ -90,8 +81,10 @@ def compile_program(schedule: Schedule, machine: Machine) -> Program:
 class _Writer:
     """Writes the function; its registers are Python locals named as on the chip (`s12`, `p3`)."""
 
-    def __init__(self, schedule: Schedule, machine: Machine) -> None:
+    def __init__(self, schedule: Schedule, machine: Machine, traced: bool) -> None:
+        self.traced = traced
         self.bundles = schedule.bundles
+        self.grid_exit = schedule.grid_exit
         self.machine = machine
         self.names = Names()
         self.stretches: list[Stretch] = []
@@ -108,11 +101,12 @@ class _Writer:
             self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=False)
         ]
         lines = [
-            "def run(memory, pipes, tick, counts, clock, call):",
+            "def run(memory, pipes, tick, clock, call):",
             "    if False: yield clock",
             "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
+            "    account, idle = memory.account, memory.account.add",
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
-            "    divisions = deque()",
+            "    divisions, flags = deque(), deque()",
             "    state = block = 0",
             "    unset = Unknown('a register that nothing wrote')",
         ]
@@ -179,7 +173,8 @@ class _Writer:
             where = f"{op.opcode} {op.arguments}".strip()
             return [f"if b{index}: {_raise(f'the branch `{where}` leads nowhere that is known')}"]
         late = self.machine.branch_slots - self.slots[index]
-        wait = [f"    clock += {late}; state = later(state, {late})"] if late else []
+        spent = f"    clock += {late}; state = later(state, {late}); idle({index}, 'unit stall', {late}, 'branch')"
+        wait = [spent] if late else []
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
     def _begins_stretch(self, index: int) -> bool:
@@ -199,17 +194,17 @@ class _Writer:
             bits = " + ".join(f"({1 << i} if pick({_predicate(p)}, True, False) else 0)" for i, p in enumerate(guarded))
             for p in guarded:
                 self.registers.add(p.lstrip("!"))
-            timing = [
-                f"number = {number} + {bits}",
-                "after = memories[number].get(state) or stretch(number, state)",
-                "clock += after[0]; state = after[1]; counts[number] += 1",
-            ]
+            timing = [f"number = {number} + {bits}"]
         else:
-            timing = [
-                f"after = memories[{number}].get(state) or stretch({number}, state)",
-                f"clock += after[0]; state = after[1]; counts[{number}] += 1",
-            ]
+            timing = [f"number = {number}"] if self.traced else []
+        which = "number" if timing else str(number)
+        timing.append(f"after = memories[{which}].get(state) or stretch({which}, state)")
+        if self.traced:
+            timing.append("memory.trace.passed(number, clock, after)")
+        timing.append("clock += after.cycles; state = after.state; after.visits += 1")
         scalar = [line for index in range(first, last) for line in self._scalar(index)]
+        if self.grid_exit is not None and first <= self.grid_exit < last:
+            scalar.append("account.turn += 1")
         return [*timed, *timing, *scalar]
 
     def _uses_between(self, first: int, last: int, outcome: int) -> Uses:
@@ -242,7 +237,7 @@ class _Writer:
         if op.opcode == "vpop.ccrf":
             return [
                 *condition,
-                f"{indent}since = clock; clock = yield clock; memory.barrier_cycles += clock - since",
+                f"{indent}since = clock; clock = yield clock; memory.met({index}, since, clock)",
                 f"{indent}state = later(state, clock - since)",
             ]
         if op.opcode.startswith("dma.") and len(values) >= 4:
@@ -252,22 +247,23 @@ class _Writer:
                 kind = f"dma.{source}_to_{destination}"
             if "_to_" not in kind or "?" in kind:
                 return [*condition, indent + _raise(f"where {kind} moves data from and to is not known")]
-            lines = [f"start({kind!r}, {values[1]}, {values[3]}, clock)"]
-            if kind.endswith("_to_smem"):
-                source = kind.removeprefix("dma.").partition("_to_")[0]
+            source, _, destination = kind.removeprefix("dma.").partition("_to_")
+            operand = values[2] if destination == "hbm" else values[0]
+            lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
+            if destination == "smem":
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             return [*condition, *(indent + line for line in lines)]
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             return [
                 *condition,
-                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock)",
+                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index})",
                 f"{indent}state = later(state, clock - since)",
             ]
         if op.opcode == "vdelay" and len(values) == 1:
             return [
                 *condition,
                 f"{indent}since = clock; clock += max(0, decided({values[0]}, 'a delay'))",
-                f"{indent}state = later(state, clock - since)",
+                f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', clock - since, 'delay')",
             ]
         return [*condition, indent + _raise(f"the unknown operation {op.opcode} moves data or waits")]
 
@@ -316,6 +312,10 @@ class _Writer:
                 return [_raise(f"the operation {name} {op.arguments} is not understood")]
             method = "add_flag" if name == "vsyncadd" else "set_flag"
             return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
+        if name == "vsyncmov" and len(op.operands) == 1:
+            flag = expression(op.operands[0], self.names)
+            self._note([flag])
+            return [f"if {self._condition(op)}: flags.append(memory.flag({flag}, clock))"]
         if name == "shalt.err":
             where = f"bundle {self.bundles[index].address:#x}"
             return [f"memory.check({condition}, {where!r})"]

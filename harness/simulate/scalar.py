@@ -75,6 +75,8 @@ class Names:
         self.bases: dict[str, int] = {}
         # Memory space and address of each operand that the schedule names, by its index.
         self.operands: dict[int, tuple[str, int]] = {}
+        # Those of them that the op writes.
+        self.outputs: set[int] = set()
         self._next_operand = FIRST_OPERAND
 
     def base(self, symbol: str) -> int:
@@ -87,6 +89,8 @@ class Names:
     def operand(self, space: str, description: str) -> int:
         """Where an operand begins; in HBM as many 32-byte granules from the next one as its shape needs."""
         index = operand_index(description)
+        if "kind: output" in description:
+            self.outputs.add(index)
         if space != "hbm":
             address = self.base(f"operand {index}")
             self.operands[index] = space, address
@@ -174,6 +178,8 @@ def write_of(op: Op, names: Names) -> Write | None:
     if name == "spop.drf":
         # Quotient and remainder of the division before it, in this order.
         return Write(register, "divisions.popleft() if divisions else Unknown('a quotient that nothing computed')")
+    if name == "vpop.sfrf":
+        return Write(register, "flags.popleft() if flags else Unknown('a sync flag that nothing read')")
     if name.startswith("spop"):
         return Write(register, "Unknown('a scalar taken from a vector register (spop)')")
     return Write(register, f"Unknown({f'the result of the unknown operation {name}'!r})")

@@ -3,10 +3,21 @@
 import re
 from collections import deque
 from collections.abc import Sequence
+from functools import cache
 
 from harness.dumps.llo import Bundle, Op, Schedule, called_name
 from harness.simulate.machine import Machine
+from harness.simulate.pipes import EUP
 
+# By the beginning of the opcode. Names for a register's value, and marks, take no slot of a unit.
+_UNITS = {
+    ("vpop.sfrf", "vpop.ccrf"): "",
+    ("vld",): "VLOAD",
+    ("vst",): "VSTORE",
+    ("vpop",): "VPOP",
+    ("dma.", "vsync", "vwait"): "DMA",
+    ("sphi", "int_to_ptr", "inlined_call", "reloc", "compiler-", "sfence", "strace", "vtrace", "vsettm", "vdelay"): "",
+}
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 
 
@@ -76,3 +87,25 @@ def is_timed(op: Op) -> bool:
     if op.opcode == "inlined_call":
         return called_name(op) != ""
     return op.opcode.startswith(("dma.", "vwait", "vdelay", "vpop.ccrf"))
+
+
+def vector_spill(op: Op) -> str:
+    """`spill` for a vector register saved to VMEM because there are too few, `fill` for one restored, else ""."""
+    kind = {"vst": "spill", "vld": "fill"}.get(op.opcode[:3], "")
+    return kind if kind and "_spill" in op.arguments else ""
+
+
+@cache
+def unit_of(opcode: str) -> str:
+    """The unit that issues the operation, by the names of the compiler's table of slots; "" for none of them.
+
+    DMA stands for transfers and what waits for them, which the table has no column for.
+    """
+    for prefixes, unit in _UNITS.items():
+        if opcode.startswith(prefixes):
+            return unit
+    if "mxu" in opcode or "xlu" in opcode:
+        return "MXU" if "mxu" in opcode else "XLU"
+    if opcode.startswith(EUP):
+        return "EUP"
+    return "VALU" if opcode.startswith("v") else "SALU"

@@ -90,7 +90,6 @@ def scaled(machine: Machine, scale: Scale) -> Machine:
         hbm_bytes_per_cycle=machine.hbm_bytes_per_cycle * scale.bandwidth / clock,
         dma_latency_cycles=in_cycles(machine.dma_latency_cycles, scale.dma_latency),
         transfer_cycles=in_cycles(machine.transfer_cycles, scale.transfer_cost),
-        launch_cycles=in_cycles(machine.launch_cycles, 1),
         matmul_rows_per_cycle=machine.matmul_rows_per_cycle * scale.mxu,
         push_cycles=max(1, round(machine.push_cycles / scale.mxu)),
         push_transposed_cycles=max(1, round(machine.push_transposed_cycles / scale.mxu)),

@@ -1,0 +1,87 @@
+"""Draws docs/timeline.png: the start of a simulated run of the contest's kernel, and some of its steps by bundle.
+
+    .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/simulator_page.py DUMP_DIR --chip v5e
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+
+from harness.hardware import chip
+from harness.records import Span, Timeline
+from harness.simulate.dumped import read
+from harness.simulate.timeline import timeline
+
+mpl.use("Agg")
+
+PICTURE = Path(__file__).parent.parent / "docs" / "timeline.png"
+_COLOURS = {
+    "op": "#9aa5b1",
+    "step": "#4c78a8",
+    "transfer": "#f58518",
+    "wait": "#e45756",
+    "stall": "#e45756",
+    "issue": "#54a24b",
+}
+_OVERVIEW = ("ops", "steps", "DMA in", "DMA out", "waits")
+# So many of the first steps are shown.
+_FIRST_STEPS = 12
+
+
+def _row(span: Span) -> str:
+    return span.row.removeprefix("core 0 ")
+
+
+def _draw(axes: plt.Axes, spans: list[Span], rows: list[str], clock_hz: float, between: tuple[int, int]) -> None:
+    first, last = between
+    for span in spans:
+        if span.end <= first or span.start >= last or _row(span) not in rows:
+            continue
+        start, end = max(span.start, first), min(span.end, last)
+        axes.barh(
+            rows.index(_row(span)),
+            (end - start) / clock_hz * 1e6,
+            left=start / clock_hz * 1e6,
+            height=0.8,
+            color=_COLOURS[span.kind],
+            edgecolor="white" if span.kind in ("step", "transfer", "op") else "none",
+            linewidth=0.4,
+        )
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.set_xlim(first / clock_hz * 1e6, last / clock_hz * 1e6)
+    axes.set_xlabel("microseconds, simulated")
+
+
+def draw(found: Timeline, picture: Path) -> None:
+    """Writes the picture: above the first steps, below the window that is known bundle by bundle."""
+    own = [span for span in found.spans if span.row.startswith("core 0 ")]
+    steps = [span for span in own if _row(span) == "steps"]
+    end = steps[min(_FIRST_STEPS, len(steps)) - 1].end if steps else found.cycles
+    figure, (above, below) = plt.subplots(2, 1, figsize=(11, 7), height_ratios=[2, 3], constrained_layout=True)
+    present = {_row(span) for span in own}
+    _draw(above, own, [name for name in _OVERVIEW if name in present], found.clock_hz, (0, end))
+    above.set_title(f"the first {min(_FIRST_STEPS, len(steps))} grid steps, simulated {found.chip}", loc="left")
+    if found.window is not None:
+        units = sorted(present - set(_OVERVIEW))
+        _draw(below, own, ["steps", "DMA in", *units], found.clock_hz, found.window)
+        below.set_title("steps in the middle of the run, bundle by bundle", loc="left")
+    figure.savefig(picture, dpi=110)
+
+
+def main() -> None:
+    """Reads the dumps, simulates, draws."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dumps", type=Path)
+    parser.add_argument("--chip", required=True)
+    parser.add_argument("--steps", type=int, default=2)
+    given = parser.parse_args()
+    target = chip(given.chip)
+    draw(timeline(read(given.dumps, target), target, steps_shown=given.steps), PICTURE)
+    print(PICTURE)
+
+
+if __name__ == "__main__":
+    main()

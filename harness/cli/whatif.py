@@ -1,0 +1,76 @@
+"""The verb that asks which resource of the chip a kernel would profit from."""
+
+from dataclasses import fields
+
+import msgspec
+from tabulate import tabulate
+
+from harness.cli.arguments import directory, verb_parser
+from harness.cli.insight import subject
+from harness.codec import SCHEMA
+from harness.errors import RatchetError, UsageError
+from harness.records import Simulation
+from harness.simulate import dumped
+from harness.simulate.whatif import SWEEP, Answer, Scale, answers
+from harness.units import change, seconds
+
+_FACTORS = tuple(field.name.replace("_", "-") for field in fields(Scale))
+VALUED = tuple(f"--{name}" for name in _FACTORS)
+
+
+def whatif(words: list[str]) -> int:
+    parser = verb_parser(
+        "whatif",
+        "Runs the same schedule on a chip with other resources, in the simulator; without factors each one in turn.",
+        "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e",
+    )
+    parser.add_argument(
+        "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
+    )
+    parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
+    for name in _FACTORS:
+        parser.add_argument(f"--{name}", default=None, metavar="x2", help=f"factor on the chip's {name}")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    words_given = {name.replace("-", "_"): getattr(given, name.replace("-", "_")) for name in _FACTORS}
+    factors = {name: _factor(name, word) for name, word in words_given.items() if word is not None}
+    meant = subject(directory(given.directory).resolve(), given.what, given.chip, quiet=given.quiet or given.json)
+    dump = dumped.read(meant.dumps, meant.chip)
+    real, found = answers(dump, meant.chip, (Scale(**factors),) if factors else SWEEP)
+    if real.seconds is None:
+        raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")
+    if given.json:
+        document = {"schema": SCHEMA, "source": "simulated", "chip": real.chip, "seconds": real.seconds}
+        print(msgspec.json.format(msgspec.json.encode({**document, "answers": found}), indent=1).decode())
+    else:
+        print(_text(meant.name, real, found))
+    return 0
+
+
+def _factor(name: str, word: str) -> float:
+    """`x2` or `2` as a number. Raises UsageError `bad-factor`."""
+    try:
+        return float(word.strip().removeprefix("x"))
+    except ValueError as error:
+        said = f"--{name.replace('_', '-')}: expected a factor such as x2, got {word!r}"
+        raise UsageError("bad-factor", said) from error
+
+
+def _text(name: str, real: Simulation, found: tuple[Answer, ...]) -> str:
+    assert real.seconds is not None
+    rows = [
+        [answer.scale.words or "nothing changed", seconds(answer.seconds), change(answer.time_ratio)]
+        for answer in found
+    ]
+    best = min(found, key=lambda answer: answer.time_ratio, default=None)
+    last = "nothing here would make it notably faster"
+    if best is not None and best.profits:
+        last = f"it would profit most from {best.scale.words}"
+    return "\n".join(
+        (
+            f"{name}: {seconds(real.seconds)} as it is [simulated {real.chip}]",
+            tabulate(rows, headers=["what if", "time", "change"], disable_numparse=True),
+            f"{last}; the schedule stays the one made for the real chip, so a gain is a lower bound",
+        )
+    )

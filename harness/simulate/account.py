@@ -1,0 +1,50 @@
+"""The account of one call of an HLO op: every cycle in which a bundle did not issue, and why."""
+
+from collections import deque
+
+from harness.dumps.llo import Schedule
+from harness.records import PartKind
+
+
+class Account:
+    """Cycles without an issue by bundle, kind and name (see records.Part).
+
+    `turn` counts the exit tests of the kernel's grid loop so far. The loop is pipelined: it turns
+    `pipeline_depth` times more often than there are steps, fetches first, then runs the step's
+    body, then waits for what the body wrote. So the first body runs in turn `first_body`, which is
+    `pipeline_depth` - 1 (None without a grid), and the last one in the last turn but one.
+    """
+
+    def __init__(self, schedule: Schedule | None) -> None:
+        self.cycles: dict[tuple[int, PartKind, str], int] = {}
+        self.turn = 0
+        grid = schedule is not None and schedule.grid_exit is not None
+        self.first_body = max(0, schedule.pipeline_depth - 1) if grid and schedule is not None else None
+        # Waits that may turn out to have come after the last body.
+        self._recent: deque[tuple[int, bool, int, str, int]] = deque()
+
+    def add(self, bundle: int, kind: PartKind, cycles: int, name: str = "") -> None:
+        """Adds cycles that are no wait for a transfer."""
+        key = bundle, kind, name
+        self.cycles[key] = self.cycles.get(key, 0) + cycles
+
+    def wait(self, bundle: int, name: str, outgoing: bool, cycles: int) -> None:
+        """Adds a wait for the transfer of the operand `name`, `outgoing` if it is written back."""
+        if self.first_body is None:
+            self.add(bundle, "operand wait", cycles, name)
+        elif self.turn < self.first_body or (self.turn == self.first_body and not outgoing):
+            self.add(bundle, "fill and drain", cycles, name)
+        else:
+            self._recent.append((self.turn, outgoing, bundle, name, cycles))
+            self._settle(self.turn + 1)
+
+    def _settle(self, turns: int, *, ended: bool = False) -> None:
+        """Books the waits of which it is known, after `turns` turns, on which side of the last body they are."""
+        while self._recent and (ended or self._recent[0][0] < turns - 2):
+            turn, outgoing, bundle, name, cycles = self._recent.popleft()
+            drains = turn > turns - 2 or (turn == turns - 2 and outgoing)
+            self.add(bundle, "fill and drain" if drains else "operand wait", cycles, name)
+
+    def close(self) -> None:
+        """Books what is left when the op has ended."""
+        self._settle(self.turn, ended=True)

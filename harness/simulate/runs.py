@@ -1,0 +1,70 @@
+"""What a run of the simulator hands on: how often each bundle ran, and what every other cycle was spent on."""
+
+from dataclasses import dataclass
+
+from harness.dumps.llo import Schedule
+from harness.records import PartKind
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Cycles in which bundle `bundle` did not issue because of `kind` and `name` (see records.Part)."""
+
+    bundle: int
+    kind: PartKind
+    name: str
+    cycles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRun:
+    """All calls of one HLO op on one core: `executions[i]` is how often bundle i ran; `reason` is why it has no end.
+
+    `cycles` are those from its calls to its returns, which for the top-level program includes what it calls.
+    """
+
+    schedule: Schedule
+    calls: int
+    cycles: int
+    executions: tuple[int, ...]
+    idle: tuple[Idle, ...]
+    mxu_busy_cycles: float
+    mxu_flops: int
+    read_bytes: int
+    written_bytes: int
+    transfers: int
+    reason: str
+    remarks: tuple[str, ...]
+
+    @property
+    def bundle_cycles(self) -> int:
+        """Bundles issued, one cycle each."""
+        return sum(self.executions)
+
+    @property
+    def wait_cycles(self) -> int:
+        """Cycles of waiting for transfers."""
+        return sum(idle.cycles for idle in self.idle if idle.kind in ("operand wait", "fill and drain"))
+
+    @property
+    def steps(self) -> int | None:
+        """Grid steps that ran, from how often the grid loop's exit test did; None for what has no grid."""
+        if self.schedule.grid_exit is None:
+            return None
+        return self.executions[self.schedule.grid_exit] - self.calls * self.schedule.pipeline_depth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreRun:
+    """One core's run of a module: clock at the end, the top-level program, ops in the order of their first call.
+
+    `top` is None where a single op is run.
+    """
+
+    cycles: int
+    top: OpRun | None
+    ops: tuple[OpRun, ...]
+    read_bytes: int
+    written_bytes: int
+    transfers: int
+    reason: str

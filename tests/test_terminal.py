@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from anatomy_examples import CYCLES, anatomy
 from evidence_examples import KEY, V5E, attempt, evidence, failed, measured, simulation
 from rich.cells import cell_len
 
@@ -57,9 +58,11 @@ def test_published_lines_are_exact() -> None:
 
 def test_an_accepted_attempt_begins_with_the_verdict_and_why() -> None:
     lines = printed(better(), expected_time_ratio=0.7).splitlines()
-    assert lines[:6] == [
+    assert lines[:8] == [
         "ACCEPTED  attempt 2: BQ 128 -> 2048",
-        "  44.4% less time than the champion: 1.200 ms against 2.160 ms, simulated v5e; 1.0% less is enough",
+        "  44.4% less time than the champion, and 3.2% would be enough: 1.0% are asked for, and what the",
+        "    simulator is uncertain of (1.645 standard deviations of 2.00%): 1.200 ms against 2.160 ms,",
+        "    simulated v5e",
         "  score 4892.2 against 1509.9 of attempt 1; expected a change of time of -30.0%, got -44.4%",
         "  what moved: fills executed 0 -> 130,000 · spills executed 0 -> 120,000",
         "              grid steps 8,192 -> 512 (-93.8%) · HBM traffic 1.08 GB -> 75.50 MB (-93.0%)",
@@ -120,6 +123,44 @@ def test_full_report_has_everything_else() -> None:
         assert words in text
 
 
+def taken_apart(**changes: object) -> Evidence:
+    """`better`, with the anatomy of its run."""
+    run = replace(simulation(CYCLES / 1.5e9, executed_spills=768, executed_fills=512), cycles=CYCLES)
+    return better(simulation=replace(run, anatomy=anatomy()), **changes)
+
+
+def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None:
+    kernel = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
+    candidate, found = judged(taken_apart())
+    lines = report_text(candidate, found, None, kernel=kernel, width=100).splitlines()
+    start = next(place for place, text in enumerate(lines) if text.startswith("Simulated cycles:"))
+    assert lines[start : start + 7] == [
+        "Simulated cycles:      30.00 kcycles at 1.50 GHz · issuing 80.0% · unit stall MXU 10.0%",
+        "                       operand wait k 5.0% · fill and drain 2.8% · empty bundles 2.0% · rest 0.2%",
+        "                       bubbles (nothing issued) 20.0%",
+        "Dearest lines:         50.0%  kernel.py:3  scores = dot(q, k)",
+        "                       25.0%  kernel.py:5  weights = exp(scores - new_max)",
+        "                       10.0%  jax.py:7",
+        "Simulated spilling:    768.0 KiB saved, 512.0 KiB restored per grid step; at least 7.5% of the",
+    ]
+    shares = [float(number) for number in re.findall(r"(\d+\.\d)%", " ".join(lines[start : start + 2]))]
+    assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
+    assert lines[start + 7] == "                       cycles; most at kernel.py:5 80%, no line 20%"
+    assert not any(text.startswith(("Simulated time:", "schedule  spills", "schedule  bundles")) for text in lines)
+    assert len(lines) <= 48
+    assert is_tidy("\n".join(lines), 100)
+
+
+def test_without_a_kernel_the_dearest_lines_are_still_named() -> None:
+    lines = printed(taken_apart(), full=True).splitlines()
+    assert "Dearest lines:         50.0%  kernel.py:3" in lines
+    assert any(text.startswith("schedule  spills executed") for text in lines), "the whole report has every counter"
+
+
+def test_a_record_from_before_runs_were_taken_apart_shows_the_sums() -> None:
+    assert any(text.startswith("Simulated time:        1.80 Mcycles at") for text in printed(better()).splitlines())
+
+
 def test_a_baseline_is_called_one() -> None:
     candidate, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
     lines = report_text(candidate, found, None, width=100).splitlines()
@@ -131,7 +172,7 @@ def test_a_baseline_is_called_one() -> None:
 def test_a_rejected_attempt() -> None:
     lines = printed(evidence(2.17e-3)).splitlines()
     assert lines[0] == "REJECTED  attempt 2: BQ 128 -> 2048"
-    assert lines[1].startswith("  0.46% more time than the champion is within ±1.0%: not a difference the simulator")
+    assert lines[1].startswith("  0.46% more time than the champion is within ±1.0%: 2.170 ms against 2.160 ms")
 
 
 def test_an_unknown_latency_is_the_word_unknown_with_its_reason() -> None:
@@ -196,7 +237,7 @@ def test_uncertainty_is_shown_where_it_is_stated() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
 @pytest.mark.parametrize("full", [False, True])
 def test_every_line_fits_and_has_no_trailing_blanks(width: int, full: bool) -> None:
-    shown = [better(warnings=(WIDE * 3,)), evidence(None), CHAMPION, failed(detail="y" * 300)]
+    shown = [better(warnings=(WIDE * 3,)), taken_apart(), evidence(None), CHAMPION, failed(detail="y" * 300)]
     for candidate in shown:
         assert is_tidy(printed(candidate, full=full, width=width, hypothesis=WIDE * 4), width), candidate.failure
 

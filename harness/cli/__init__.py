@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from harness import __version__
-from harness.cli import attempts, ledger, tools
+from harness.cli import attempts, audit, insight, ledger, selftest, tools, whatif
 from harness.errors import RatchetError, UsageError
 
 BUG, INTERRUPTED = 5, 130
-VALUED = ("-C", "--chip", "--set", "--expect", "--on", "--limit", "--like")
+VALUED = ("-C", "--chip", "--set", "--expect", "--on", "--limit", "--like", "--only", "--steps", *whatif.VALUED)
 
 OVERVIEW = f"""\
 usage: ratchet.sh "experiment: HYPOTHESIS" [options]     test one change of kernel.py, keep it if it is faster
@@ -25,9 +25,15 @@ usage: ratchet.sh "experiment: HYPOTHESIS" [options]     test one change of kern
   status           where you stand                                       ratchet.sh status
   checkout N       put the kernel.py of attempt N into the working tree  ratchet.sh checkout 3
   undo             take the last accept back, as a new commit            ratchet.sh undo
+  fsck             check log, branch and experiments/ against each other ratchet.sh fsck
+  replay N         judge attempt N again under the present judge         ratchet.sh replay 3
+  lines [N]        kernel.py with the simulated cycles of each line      ratchet.sh lines 3
+  timeline [N]     what happens when, for ui.perfetto.dev and XProf      ratchet.sh timeline 3
+  whatif [N]       which of the chip's resources would make it faster  ratchet.sh whatif --mxu x2
   new DIR          make another contest, with its own ledger             ratchet.sh new mine --like attention
   simulate DIR     execute the schedules in a directory of compiler dumps  ratchet.sh simulate dumps --chip v6e
   test             run the project's tests                               ratchet.sh test
+  selftest         plant bad kernels, see each of them refused           ratchet.sh selftest
 
   -C DIR           the contest's folder (default: this one)
   --python X       first of all: the Python to set the environment up with (3.12, or a path)
@@ -115,8 +121,14 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "status": ledger.status,
     "checkout": ledger.checkout,
     "undo": ledger.undo,
+    "fsck": audit.fsck,
+    "replay": audit.replay,
+    "lines": insight.lines,
+    "timeline": insight.timeline,
+    "whatif": whatif.whatif,
     "new": ledger.new,
     "simulate": tools.simulate,
     "test": tools.test,
+    "selftest": selftest.selftest,
 }
 VERBS = tuple(verb for verb in _COMMANDS if verb != "experiment")

@@ -3,13 +3,13 @@
 import msgspec
 
 from harness import contest as contests
-from harness import lock as locking
-from harness import ratchet
+from harness import last_judged, ratchet
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, evaluation_options, say, verb_parser
 from harness.codec import SCHEMA, encode_attempt
 from harness.errors import UsageError
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
+from harness.ledger import Ledger
 from harness.records import Policy
 from harness.render import terminal
 from harness.settings import parse
@@ -65,9 +65,19 @@ def experiment(words: list[str]) -> int:
         row = reporting.row(attempt, report, judging.key_digest(attempt.key))
         print(encode_attempt(attempt, row).decode(), end="")
     elif judged.recorded:
-        print(terminal.report_text(attempt, report, judged.champion_report, full=given.full, colour=colour()))
+        kernel = Ledger.open(contest.directory).kernel(attempt.number).decode("utf-8", "replace")
+        print(
+            terminal.report_text(
+                attempt, report, judged.champion_report, kernel=kernel, full=given.full, colour=colour()
+            )
+        )
     else:
-        print(terminal.judge_text(attempt.evidence, report, attempt.verdict, full=given.full, colour=colour()))
+        kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+        print(
+            terminal.judge_text(
+                attempt.evidence, report, attempt.verdict, kernel=kernel, full=given.full, colour=colour()
+            )
+        )
         print("\nThe kernel is the champion's, so nothing was recorded; --record records it.")
     for message in judged.messages:
         say(message)
@@ -94,13 +104,13 @@ def judge(words: list[str]) -> int:
     contest = contests.load(directory(given.directory), given.chip)
     policy = Policy()
     options = ratchet.Options(on=given.on, deep=given.deep)
-    lock = contest.directory / "profile_data" / "judge.lock"
-    with locking.held(lock, "judge"), terminal.Progress(quiet=given.quiet or given.json) as progress:
-        evidence = ratchet.evaluate(contest, contest.kernel_path.read_bytes(), options, policy, progress, work="judge")
+    with terminal.Progress(quiet=given.quiet or given.json) as progress:
+        evidence = last_judged.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     if given.json:
         print(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, "evidence": evidence}), indent=1).decode())
     else:
         report = reporting.report(evidence, contest.chip)
-        print(terminal.judge_text(evidence, report, verdict, full=given.full, colour=colour()))
+        kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+        print(terminal.judge_text(evidence, report, verdict, kernel=kernel, full=given.full, colour=colour()))
     return EXIT_OF_OUTCOME[verdict.outcome]

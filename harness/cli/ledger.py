@@ -6,9 +6,10 @@ import msgspec
 
 from harness import actions
 from harness import contest as contests
+from harness.calibration import calibration
 from harness.cli.arguments import colour, directory, say, verb_parser
 from harness.codec import encode_attempt
-from harness.errors import UsageError
+from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.judge import report as reporting
 from harness.ledger import Ledger
@@ -24,7 +25,7 @@ def results(words: list[str]) -> int:
     given = parser.parse_args(words)
     if given.limit is not None and given.limit < 1:
         raise UsageError("usage", f"expected --limit 1 or more, got {given.limit}")
-    ledger = Ledger.open(directory(given.directory))
+    ledger = _settled(given.directory)
     rows, skipped = ledger.rows(given.limit)
     for sentence in skipped:
         say(sentence)
@@ -32,7 +33,8 @@ def results(words: list[str]) -> int:
         print(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
     elif rows:
         champion = ledger.champion()
-        print(terminal.results_table(rows, champion.number if champion else None))
+        met = calibration(rows)
+        print(terminal.results_table(rows, champion.number if champion else None, calibration=met))
     else:
         print('no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
     return 0
@@ -43,13 +45,22 @@ def show(words: list[str]) -> int:
     parser.add_argument("number", type=int, help="the attempt")
     parser.add_argument("--json", action="store_true", help="print the record")
     given = parser.parse_args(words)
-    attempt = Ledger.open(directory(given.directory)).attempt(given.number)
+    ledger = _settled(given.directory)
+    attempt = ledger.attempt(given.number)
     if given.json:
         print(encode_attempt(attempt).decode(), end="")
     else:
         report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
-        print(terminal.show_text(attempt, report, attempt.diff, colour()))
+        print(terminal.show_text(attempt, report, attempt.diff, colour(), kernel=kernel_text(ledger, given.number)))
     return 0
+
+
+def _settled(given: Path | None) -> Ledger:
+    """The ledger of the contest meant; an attempt that was killed is finished or undone first, and that is said."""
+    ledger = Ledger.open(directory(given))
+    for sentence in actions.recovered(ledger) if ledger.is_unfinished() else ():
+        say(sentence)
+    return ledger
 
 
 def status(words: list[str]) -> int:
@@ -97,3 +108,11 @@ def new(words: list[str]) -> int:
     for sentence in actions.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings)):
         print(sentence)
     return 0
+
+
+def kernel_text(ledger: Ledger, number: int) -> str:
+    """The kernel.py of an attempt, or "" where only its record and diff are known here."""
+    try:
+        return ledger.kernel(number).decode("utf-8", "replace")
+    except RatchetError:
+        return ""

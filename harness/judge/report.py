@@ -9,6 +9,7 @@ from typing import Literal
 from harness.hardware import Chip
 from harness.judge import diagnose, roofline
 from harness.judge.counters import counter_lines, unit_uses
+from harness.judge.cycles import cycle_shares
 from harness.records import Attempt, Change, Evidence, PallasCall, Report, Row, Source
 
 # Less than this is no explanation of anything that a verdict turns on (the minimum effect is 1 %).
@@ -75,6 +76,7 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         hints=(),
         impossible=roofline.impossibilities(work, latency, chip) if latency is not None else (),
         units=unit_uses(evidence),
+        cycle_shares=cycle_shares(roofline.finished_run(evidence)),
     )
     return replace(result, hints=diagnose.hints(evidence, result, previous))
 

@@ -38,6 +38,35 @@ class UnitUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of a whole: what it is, the source line that it belongs to (0: none), and its fraction."""
+
+    name: str
+    fraction: float
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleShares:
+    """Where a simulated run's cycles go, for a glance. `parts` sum to 1, and so do `spill_lines`.
+
+    `dearest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is the
+    least that spilling costs, as such a fraction; `spill_lines` share the bytes that are saved
+    and restored. Bytes are per grid step, None where the schedule does not tell how many ran.
+    """
+
+    cycles: float
+    clock_hz: float
+    parts: tuple[Share, ...]
+    bubble_fraction: float
+    dearest: tuple[Share, ...]
+    spilled_bytes_per_step: float | None
+    filled_bytes_per_step: float | None
+    spill_fraction: float
+    spill_lines: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the evidence means, all of it derived. Times in seconds, rates per second, fractions of 1.
 
@@ -75,6 +104,7 @@ class Report:
     gap_size: Literal["small", "moderate", "large"] | None = None
     device_median_seconds: float | None = None
     host_median_seconds: float | None = None
+    cycle_shares: CycleShares | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +113,8 @@ class Row:
 
     `commit` is the branch commit of an accept, the log commit of anything else (empty: only
     its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
-    `key` is the whole key behind `key_digest`, so that a table can say what changed.
+    `key` is the whole key behind `key_digest`, so that a table can say what changed. `is_on_branch`
+    is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
     """
 
     number: int
@@ -107,6 +138,7 @@ class Row:
     spills: int | None = None
     commit: str = ""
     key: Key | None = None
+    is_on_branch: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

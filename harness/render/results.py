@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields
 from rich.cells import cell_len
 from tabulate import DataRow, TableFormat, tabulate
 
-from harness.records import Key, Row
+from harness.records import Calibration, Key, Row
 from harness.render.layout import clean, cut, pad, terminal_width, wrap
+from harness.render.review import calibration_line
 from harness.units import change, count, percent
 
 # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
@@ -40,7 +41,9 @@ class _Column:
     align: str = "right"
 
 
-def results_table(rows: Sequence[Row], champion_number: int | None, width: int | None = None) -> str:
+def results_table(
+    rows: Sequence[Row], champion_number: int | None, width: int | None = None, calibration: Calibration | None = None
+) -> str:
     """The table of `rows` in their order, `*` at the champion, a line between groups saying what changed.
 
     Fits `width` columns (the terminal's by default) by cutting hypotheses, then by leaving out
@@ -77,6 +80,8 @@ def results_table(rows: Sequence[Row], champion_number: int | None, width: int |
     out = _with_groups(lines, rows, width)
     if left_out:
         out += wrap(f"left out for want of width: {', '.join(left_out)} (--json has them)", width)
+    if calibration and (said := calibration_line(calibration)):
+        out += wrap(said, width)
     return "\n".join(line.rstrip() for line in out)
 
 
@@ -152,6 +157,8 @@ def _difference(before: Row, after: Row) -> str:
 
 
 def _verdict(row: Row) -> str:
+    if row.is_on_branch is False:
+        return "accept, not on branch"
     if row.outcome == "accept" and row.kind != "experiment":
         return row.kind
     return {"inconclusive": "unclear"}.get(row.outcome, row.outcome)

@@ -21,6 +21,7 @@ _AT_A_GLANCE = (
     ("schedule", "spills executed"),
     ("schedule", "fills executed"),
 )
+_OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed")
 _HINTS_SHOWN = 3
 _OUTPUT_LINES_SHOWN = 12
 _FIELD = 23
@@ -107,7 +108,13 @@ def glance(report: Report, width: int) -> list[str]:
 
 def counters(report: Report, champion: Report | None, width: int, *, full: bool) -> list[str]:
     """One table of the counters at the three levels, beside the champion's; a remark where a count is off."""
-    lines = [line for line in report.counters if full or line.remark or (line.level, line.name) in _AT_A_GLANCE]
+    # What the cycles are made of, and what spilling costs, has been said already where it is known.
+    said_above = _OF_THE_CYCLES if report.cycle_shares and not full else ()
+    lines = [
+        line
+        for line in report.counters
+        if full or ((line.remark or (line.level, line.name) in _AT_A_GLANCE) and line.name not in said_above)
+    ]
     if not lines:
         return []
     old = {(line.level, line.name): line.count for line in champion.counters} if champion else {}
@@ -142,20 +149,6 @@ def units(report: Report, width: int) -> list[str]:
         busy = "" if unit.busy_fraction is None else f" (busy {percent(unit.busy_fraction, 0)})"
         texts.append(f"{unit.name} {percent(unit.slot_fraction, 0)}{busy}")
     return flow(texts, width, "Simulated issue slots: ") if texts else []
-
-
-def cycles(run: Simulation | None, width: int) -> list[str]:
-    """What the simulated cycles are made of; nothing if the run did not come to its end."""
-    if run is None or not run.cycles:
-        return []
-    parts = [
-        f"{decimal(run.cycles, 'cycles', 2)} at {decimal(run.clock_hz, 'Hz', 2)}",
-        f"bundles {percent(run.bundle_cycles / run.cycles, 0)}",
-        f"DMA waits {percent(run.dma_wait_cycles / run.cycles, 0)}",
-        f"stalls {percent(run.unit_stall_cycles / run.cycles, 0)}",
-        f"launch {percent(run.launch_cycles / run.cycles, 0)}",
-    ]
-    return flow(parts, width, "Simulated time:        ")
 
 
 def measured(evidence: Evidence, report: Report, width: int) -> list[str]:
@@ -207,7 +200,9 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
         return ["Correctness:           no check was made"]
     failed = sum(not check.passed for check in done)
     verb = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks passed"
-    elements = f"{count(sum(check.elements for check in done))} elements against float64"
+    bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism"))
+    elements = f"{count(sum(check.elements for check in done) - bits)} elements against float64"
+    elements += f" and {count(bits)} bit for bit" if bits else ""
     compared = [check for check in done if check.error is not None and check.tolerance]
     worst = f"; nearest to its limit: {_check(max(compared, key=_closeness))}" if compared else ""
     lines = wrap(f"{verb}, {elements}{worst}", width, "Correctness:           ")

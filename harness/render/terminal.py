@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from harness.records import Attempt, Evidence, LogState, Outcome, Report, Status, Verdict
 from harness.render import sections
+from harness.render.cycles import cycles
 from harness.render.layout import (
     Style,
     clean,
@@ -41,14 +42,16 @@ def report_text(
     report: Report,
     champion_report: Report | None,
     *,
+    kernel: str = "",
     full: bool = False,
     colour: bool = False,
     width: int | None = None,
 ) -> str:
     """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints.
 
-    `full` prints all there is. Lines fit `width` columns (the terminal's by default), but for
-    the RESULT and REGIME lines, whose form is fixed.
+    `kernel` is the text of its kernel.py, for the lines that the report names. `full` prints all
+    there is. Lines fit `width` columns (the terminal's by default), but for the RESULT and
+    REGIME lines, whose form is fixed.
     """
     width = terminal_width() if width is None else width
     word, style = _WORDS[attempt.verdict.outcome]
@@ -58,7 +61,9 @@ def report_text(
     lines += _reasons(attempt.verdict, width, full=full)
     lines += _against_champion(attempt, report, width)
     lines += sections.moved(attempt.verdict.changes, width, full=full)
-    return joined([*lines, "", *_findings(attempt.evidence, report, champion_report, width, full=full, colour=colour)])
+    return joined(
+        [*lines, "", *_findings(attempt.evidence, report, champion_report, kernel, width, full=full, colour=colour)]
+    )
 
 
 def judge_text(
@@ -66,6 +71,7 @@ def judge_text(
     report: Report,
     verdict: Verdict,
     *,
+    kernel: str = "",
     full: bool = False,
     colour: bool = False,
     width: int | None = None,
@@ -76,17 +82,19 @@ def judge_text(
     word = "PASSED" if verdict.outcome == "accept" else word
     lines = [f"{paint(word, style, colour)}  {evidence.problem.title}; nothing is recorded"]
     lines += _reasons(verdict, width, full=full)
-    return joined([*lines, "", *_findings(evidence, report, None, width, full=full, colour=colour)])
+    return joined([*lines, "", *_findings(evidence, report, None, kernel, width, full=full, colour=colour)])
 
 
-def show_text(attempt: Attempt, report: Report, diff: str, colour: bool = False, width: int | None = None) -> str:
+def show_text(
+    attempt: Attempt, report: Report, diff: str, colour: bool = False, width: int | None = None, kernel: str = ""
+) -> str:
     """Everything about a recorded attempt, then its change of kernel.py."""
     width = terminal_width() if width is None else width
     where, key = attempt.evidence.environment, attempt.key
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
     settings = [f"--set {name}={value}" for name, value in attempt.settings]
     lines = [
-        report_text(attempt, report, None, full=True, colour=colour, width=width),
+        report_text(attempt, report, None, kernel=kernel, full=True, colour=colour, width=width),
         "",
         *wrap(
             f"{attempt.started} to {attempt.finished}, contest {clean(attempt.contest)}",
@@ -139,7 +147,7 @@ def status_text(status: Status, width: int | None = None) -> str:
 
 
 def _findings(
-    evidence: Evidence, report: Report, champion: Report | None, width: int, *, full: bool, colour: bool
+    evidence: Evidence, report: Report, champion: Report | None, kernel: str, width: int, *, full: bool, colour: bool
 ) -> list[str]:
     """Everything below the verdict."""
     calls = evidence.trace.pallas_calls if evidence.trace else ()
@@ -149,7 +157,7 @@ def _findings(
         found.append(sections.roofline(evidence, report, width) if full else sections.glance(report, width))
     machine = [
         *sections.measured(evidence, report, width),
-        *sections.cycles(evidence.simulation, width),
+        *cycles(evidence.simulation, report.cycle_shares, kernel, width),
         *sections.units(report, width),
     ]
     # What does not compile is mostly too large: the buffers are what one looks at then.

@@ -1,0 +1,43 @@
+"""The verbs that look back: fsck checks the ledger against itself, replay judges an attempt again."""
+
+import msgspec
+
+from harness import audit as auditing
+from harness import contest as contests
+from harness import replay as replaying
+from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, verb_parser
+from harness.ledger import Ledger
+from harness.render import review, terminal
+from harness.render.layout import terminal_width
+
+
+def fsck(words: list[str]) -> int:
+    parser = verb_parser(
+        "fsck", "Checks log, branch and experiments/ against each other; changes nothing.", "ratchet.sh fsck"
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    given = parser.parse_args(words)
+    found = auditing.audit(Ledger.open(directory(given.directory)))
+    if given.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        print(review.audit_text(found, terminal_width(), colour()))
+    return 1 if found.findings else 0
+
+
+def replay(words: list[str]) -> int:
+    parser = verb_parser(
+        "replay", "Judges an attempt again under the present judge; records nothing.", "ratchet.sh replay 3"
+    )
+    parser.add_argument("number", type=int, help="the attempt")
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    contest = contests.load(directory(given.directory))
+    with terminal.Progress(quiet=given.quiet or given.json) as progress:
+        found = replaying.replay(contest, given.number, progress)
+    if given.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        print(review.replay_text(found, terminal_width(), colour()))
+    return EXIT_OF_OUTCOME[found.now.outcome]

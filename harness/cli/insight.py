@@ -1,0 +1,153 @@
+"""The verbs that look inside a run: `lines` (what each line of kernel.py costs) and `timeline` (what happens when)."""
+
+import gzip
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness import contest as contests
+from harness import last_judged
+from harness.cli.arguments import colour, directory, verb_parser
+from harness.cli.ledger import kernel_text
+from harness.codec import SCHEMA
+from harness.dumps.instructions import instructions
+from harness.errors import RatchetError, UsageError
+from harness.files import write_atomically
+from harness.hardware import CHIPS, Chip, chip
+from harness.ledger import Ledger
+from harness.measure import xspace
+from harness.records import Evidence, Policy
+from harness.render import terminal
+from harness.render.layout import terminal_width
+from harness.render.lines import listing, narrowest
+from harness.render.traces.perfetto import trace_json
+from harness.render.traces.summary import summary
+from harness.render.traces.xspace import xspace_text
+from harness.simulate import dumped
+from harness.simulate.timeline import timeline as simulated_timeline
+
+
+def lines(words: list[str]) -> int:
+    parser = verb_parser(
+        "lines", "Prints kernel.py with the simulated cycles of each line.", "ratchet.sh lines; ratchet.sh lines 3"
+    )
+    parser.add_argument("number", type=int, nargs="?", help="the attempt (default: kernel.py as it stands)")
+    parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    if given.number is not None and given.chip is not None:
+        raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
+    if given.number is None:
+        contest = contests.load(directory(given.directory), given.chip)
+        title, kernel = "kernel.py as it stands", contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+        with terminal.Progress(quiet=given.quiet or given.json) as progress:
+            evidence = last_judged.evidence(contest, Policy(), progress)
+        again = ""
+    else:
+        ledger = Ledger.open(directory(given.directory))
+        title, kernel = f"kernel.py of attempt {given.number}", kernel_text(ledger, given.number)
+        evidence = ledger.attempt(given.number).evidence
+        again = (
+            f". Judge it again: ratchet.sh replay {given.number}; "
+            f"or, to see its lines: ratchet.sh checkout {given.number}, then ratchet.sh lines"
+        )
+    run = evidence.simulation
+    if run is None or run.seconds is None:
+        raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {_why_none(evidence)}")
+    if run.anatomy is None:
+        raise RatchetError("no-anatomy", f"{title} was judged before cycles were counted line by line{again}")
+    if given.json:
+        document = {"schema": SCHEMA, "source": "simulated", "chip": run.chip, "clock_hz": run.clock_hz}
+        figures = {**document, "cycles": run.anatomy.cycles, "anatomy": run.anatomy}
+        print(msgspec.json.format(msgspec.json.encode(figures), indent=1).decode())
+    else:
+        width = terminal_width(narrowest(kernel))
+        print(listing(run, run.anatomy, kernel, title, width, colour=colour()))
+    return 0
+
+
+def timeline(words: list[str]) -> int:
+    parser = verb_parser(
+        "timeline",
+        "Writes what the simulated run does when, for ui.perfetto.dev and for XProf.",
+        "ratchet.sh timeline; ratchet.sh timeline 3; ratchet.sh timeline dumps --chip v6e",
+    )
+    parser.add_argument(
+        "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
+    )
+    parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
+    parser.add_argument("--steps", type=int, default=3, metavar="N", help="grid steps to show bundle by bundle (3)")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    if given.steps < 0:
+        raise UsageError("usage", f"expected --steps 0 or more, got {given.steps}")
+    folder = directory(given.directory).resolve()
+    meant = subject(folder, given.what, given.chip, quiet=given.quiet)
+    dump = dumped.read(meant.dumps, meant.chip)
+    found = simulated_timeline(dump, meant.chip, steps_shown=given.steps)
+    title = f"{meant.name} simulated {meant.chip.name}"
+    run = title.replace(" ", "-")
+    perfetto = folder / "profile_data" / f"{run}.trace.json.gz"
+    write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
+    profile = folder / "profile_data" / "plugins" / "profile" / run / f"simulated-{meant.chip.name}.xplane.pb"
+    xspace.write(xspace_text(found, meant.chip, title, instructions(dump.hlo)), profile)
+    print(summary(found, perfetto, profile))
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a timeline is made of."""
+
+    name: str
+    dumps: Path
+    chip: Chip
+
+
+def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: bool) -> Subject:
+    """The schedules meant, and their chip.
+
+    Raises RatchetError `no-simulation`, `no-dump`, `unknown-attempt`; UsageError `usage`, `unknown-chip`.
+    """
+    if what is None:
+        contest = contests.load(folder, chip_name)
+        with terminal.Progress(quiet=quiet) as progress:
+            evidence = last_judged.evidence(contest, Policy(), progress)
+        return Subject(name="kernel.py", dumps=_dumps(folder, evidence, "kernel.py"), chip=contest.chip)
+    if re.fullmatch(r"\d+", what):
+        if chip_name is not None:
+            raise UsageError("usage", "an attempt has its own chip: leave --chip out")
+        evidence = Ledger.open(folder).attempt(int(what)).evidence
+        name = f"{int(what):04d}"
+        return Subject(name=name, dumps=_dumps(folder, evidence, f"attempt {int(what)}"), chip=chip(evidence.chip))
+    if chip_name is None:
+        known = ", ".join(candidate.name for candidate in CHIPS)
+        raise UsageError("usage", f"expected --chip, one of {known}: dumps do not say which chip they are for")
+    dumps = Path(what)
+    # A folder called `dumps` says nothing; the one above it does.
+    name = "-".join(part for part in dumps.resolve().parts[-2:] if part != "dumps")
+    return Subject(name=re.sub(r"[^\w.-]", "_", name), dumps=dumps, chip=chip(chip_name))
+
+
+def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:
+    """Where the compiler's schedules of this evidence are. Raises RatchetError `no-simulation` or `no-dump`."""
+    if evidence.dump_directory is None:
+        raise RatchetError("no-simulation", f"{name} has no schedule: {_why_none(evidence)}")
+    dumps = folder / evidence.dump_directory
+    if not dumps.is_dir():
+        raise RatchetError(
+            "no-dump",
+            f"expected the schedules of {name} in {dumps}, where they stay on the machine that judged it; found "
+            "nothing. Put its kernel.py into the working tree (ratchet.sh checkout N), then: ratchet.sh timeline",
+        )
+    return dumps
+
+
+def _why_none(evidence: Evidence) -> str:
+    if evidence.failure is not None:
+        return f"it failed, {evidence.failure.kind}: {evidence.failure.message}"
+    reasons = evidence.latency.reasons if evidence.latency else ()
+    return reasons[0] if reasons else "it was not simulated"

@@ -1,0 +1,61 @@
+"""What a simulated run's cycles are made of, as a few lines of a report."""
+
+from harness.records import CycleShares, Simulation
+from harness.render.layout import clean, cut, flow, wrap
+from harness.units import decimal, kibibytes, percent
+
+# Less than this of the cycles is no explanation of anything: such parts are added up.
+_SMALL = 0.005
+
+
+def cycles(run: Simulation | None, shares: CycleShares | None, kernel: str, width: int) -> list[str]:
+    """What the cycles are made of, the lines of `kernel` (a kernel.py) that cost most, and what spilling costs.
+
+    Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
+    """
+    if run is None or not run.cycles:
+        return []
+    total = f"{decimal(run.cycles, 'cycles', 2)} at {decimal(run.clock_hz, 'Hz', 2)}"
+    if shares is None:
+        sums = (
+            ("bundles", run.bundle_cycles),
+            ("DMA waits", run.dma_wait_cycles),
+            ("stalls", run.unit_stall_cycles),
+            ("launch", run.launch_cycles),
+        )
+        parts = [f"{name} {percent(value / run.cycles, 0)}" for name, value in sums]
+        return flow([total, *parts], width, "Simulated time:        ")
+    parts = [f"{clean(part.name)} {percent(part.fraction)}" for part in shares.parts if part.fraction >= _SMALL]
+    rest = sum(part.fraction for part in shares.parts if part.fraction < _SMALL)
+    parts += [f"rest {percent(rest)}"] if rest else []
+    bubbles = f"bubbles (nothing issued) {percent(shares.bubble_fraction)}"
+    return [
+        *flow([total, *parts, bubbles], width, "Simulated cycles:      "),
+        *_dearest(shares, kernel, width),
+        *_spilling(shares, width),
+    ]
+
+
+def _dearest(shares: CycleShares, kernel: str, width: int) -> list[str]:
+    """One line for each of the source lines that cost most, with its text where it is one of `kernel`."""
+    texts = kernel.splitlines()
+    lead, lines = "Dearest lines:         ", []
+    for share in shares.dearest:
+        is_known = share.name.startswith("kernel.py:") and share.line <= len(texts)
+        text = f"  {clean(texts[share.line - 1])}" if is_known else ""
+        lines.append(cut(f"{lead}{percent(share.fraction):>5}  {clean(share.name)}{text}", width))
+        lead = " " * len(lead)
+    return lines
+
+
+def _spilling(shares: CycleShares, width: int) -> list[str]:
+    """What register spills move in each grid step, what that costs at least, and which lines it belongs to."""
+    if not shares.spill_lines:
+        return []
+    saved, restored = shares.spilled_bytes_per_step, shares.filled_bytes_per_step
+    moved = "bytes per grid step unknown"
+    if saved is not None and restored is not None:
+        moved = f"{kibibytes(saved)} saved, {kibibytes(restored)} restored per grid step"
+    where = ", ".join(f"{clean(line.name)} {percent(line.fraction, 0)}" for line in shares.spill_lines[:3])
+    cost = f"at least {percent(shares.spill_fraction)} of the cycles"
+    return wrap(f"{moved}; {cost}; most at {where}", width, "Simulated spilling:    ")

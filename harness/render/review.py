@@ -1,0 +1,95 @@
+"""What looking back found, as text: an audit of the ledger, an attempt judged again, expectations against results."""
+
+from harness.records import Audit, Calibration, Change, Judgement, Replay
+from harness.render.layout import clean, joined, paint, wrap
+from harness.units import change, percent, seconds
+
+
+def audit_text(audit: Audit, width: int, colour: bool) -> str:
+    """What was checked, then every finding with what to do about it, then facts worth knowing."""
+    looked = (
+        f"contest {audit.contest}: {audit.log_commits} log commits, {audit.files} files in experiments/, "
+        f"{audit.accepts} accepts on branches; {audit.records} records decoded and derived anew, "
+        f"{audit.kernels} kernel.py hashed"
+    )
+    lines = wrap(looked, width)
+    for finding in audit.findings:
+        lines += ["", *wrap(f"{clean(finding.where)}: {clean(finding.what)} [{finding.kind}]", width)]
+        lines += wrap(clean(finding.remedy), width, "  -> ", "     ")
+    if audit.notes:
+        lines += ["", *(line for note in audit.notes for line in wrap(clean(note), width, "note: ", "      "))]
+    count = len(audit.findings)
+    if count:
+        verdict = paint(f"{count} finding{'s' if count > 1 else ''}; nothing was changed", "bad", colour)
+    else:
+        verdict = paint("clean: log, branch and files agree", "good", colour)
+    return joined([*lines, "", verdict])
+
+
+def replay_text(replay: Replay, width: int, colour: bool) -> str:
+    """Then against now: latency, verdict, correctness, what differs in between."""
+    then, now = replay.then, replay.now
+    same = then.outcome == now.outcome and then.failure_kind == now.failure_kind
+    title = f"attempt {replay.number}, judged again: {clean(replay.hypothesis)}"
+    lines = [*wrap(title, width), ""]
+    lines += _pair("latency", _latency(then), _latency(now), width)
+    if replay.drift is not None:
+        lines += wrap(f"drift {percent(replay.drift - 1, 2)} of the time of then", width, " " * 13)
+    elif then.seconds is not None and now.seconds is not None:
+        lines += wrap("no drift is stated: other source, chip or problem", width, " " * 13)
+    lines += _pair("verdict", _outcome(then), _outcome(now), width)
+    lines.append(" " * 13 + paint("the same verdict" if same else "another verdict", "good" if same else "bad", colour))
+    lines += _pair("correctness", _checks(then), _checks(now), width)
+    lines += _pair("program", then.fingerprint[:12] or "none traced", now.fingerprint[:12] or "none traced", width)
+    lines.append("")
+    lines += wrap("what differs since:" if replay.differences else "key, policy and problem are those of then", width)
+    for difference in replay.differences:
+        lines += wrap(clean(difference), width, "  ")
+    if replay.changes:
+        lines += ["", "counters that moved:"]
+        lines += [line for moved in replay.changes for line in wrap(_moved(moved), width, "  ", "    ")]
+    return joined([*lines, "", *wrap(f"nothing was recorded; files are in {replay.scratch}", width)])
+
+
+def calibration_line(found: Calibration) -> str:
+    """One sentence on expected against got; empty where no attempt stated an expectation."""
+    if not found.stated:
+        return ""
+    attempts = f"{found.stated} attempt{'s' if found.stated > 1 else ''}"
+    start = f"expectations: {attempts} stated one, {found.compared} came to a comparison"
+    if found.median_ratio is None:
+        return f"{start}: too few to say how good they are"
+    return (
+        f"{start}: {found.same_sign} had the right direction, {found.within_factor} got between half and twice the "
+        f"expected gain; median got/expected {found.median_ratio:.2f}"
+    )
+
+
+def _pair(name: str, then: str, now: str, width: int) -> list[str]:
+    return [*wrap(then, width, f"{name:<12} then "), *wrap(now, width, f"{'':<12} now  ")]
+
+
+def _latency(one: Judgement) -> str:
+    if one.seconds is None:
+        return "not known"
+    spread = f" ± {seconds(one.plus_minus_seconds)}" if one.plus_minus_seconds else ""
+    score = f", score {one.score:.1f}" if one.score is not None else ""
+    return f"{seconds(one.seconds)}{spread} [{one.source}]{score}"
+
+
+def _outcome(one: Judgement) -> str:
+    kind = f" ({one.failure_kind})" if one.failure_kind else ""
+    ratio = f", {change(one.time_ratio)} of time" if one.time_ratio is not None else ""
+    return f"{one.outcome}{kind}{ratio}: {clean('; '.join(one.reasons))}"
+
+
+def _checks(one: Judgement) -> str:
+    if not one.checks:
+        return "not checked"
+    nearest = f"; nearest to its limit: {one.tightest[0]}, {percent(one.tightest[1])} of it" if one.tightest else ""
+    return f"{one.checks_passed} of {one.checks} checks passed{nearest}"
+
+
+def _moved(one: Change) -> str:
+    unit = f" {one.unit}" if one.unit else ""
+    return f"{one.name}: {one.before:,.6g} -> {one.after:,.6g}{unit}"

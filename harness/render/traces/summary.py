@@ -1,0 +1,32 @@
+"""What a person reads about a timeline's files: what is in them, and how to look at them."""
+
+import sys
+from pathlib import Path
+
+from harness.records import Timeline
+from harness.units import count, decimal, seconds
+
+
+def summary(timeline: Timeline, perfetto: Path, profile: Path) -> str:
+    """The run, what is shown of it, the two files, and the way to open each."""
+    time = f"{seconds(timeline.cycles / timeline.clock_hz)} [simulated {timeline.chip}]"
+    lines = [f"{time}: {count(timeline.cycles)} cycles at {decimal(timeline.clock_hz, 'Hz', 2)}"]
+    shown = f"{count(len(timeline.spans))} spans"
+    if timeline.window is not None:
+        first, last = timeline.window
+        at = f"{seconds(first / timeline.clock_hz)} to {seconds(last / timeline.clock_hz)}"
+        shown += f"; bundle by bundle from {at} (cycles {count(first)} to {count(last)})"
+    lines.append(f"  {shown}")
+    lines += [f"  left out to keep the files small: {count(spans)} of {row}" for row, spans in timeline.left_out]
+    # LOGDIR/plugins/profile/RUN/HOST.xplane.pb
+    logdir, run = profile.parents[3], profile.parent.name
+    return "\n".join(
+        [
+            *lines,
+            f"Perfetto:  {perfetto}",
+            "  open https://ui.perfetto.dev and choose `Open trace file`; the file stays on your machine",
+            f"XProf:     {profile}",
+            f"  {sys.executable} -m harness.xprof_server {logdir}",
+            f"  serves it on http://127.0.0.1:8791/ as the run {run}; nothing in it was measured",
+        ]
+    )

@@ -1,0 +1,194 @@
+"""kernel.py line by line: figures sum to the total, whatever they belong to; bad requests are told what to do."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from anatomy_examples import CYCLES, anatomy
+from evidence_examples import KEY, V5E, attempt, evidence, failed, simulation
+from loop_fixtures import committed_contest, ratchet
+from rich.cells import cell_len
+
+from harness.cli import main
+from harness.codec import encode_attempt
+from harness.judge import report as reporting
+from harness.judge.cycles import cycle_shares
+from harness.judge.verdict import key_digest
+from harness.records import Anatomy, Part, Verdict
+from harness.render.lines import listing, narrowest
+
+KERNEL = "import jax\n\ndot(q, k)\n\n\tweights = exp(s)\x1b[2J\n" + "# a comment\n" * 8 + "o[...] = out\nunused()\n"
+RUN = simulation(CYCLES / 1.5e9, cycles=CYCLES)
+
+
+def listed(found: Anatomy | None = None, kernel: str = KERNEL, width: int = 120, colour: bool = False) -> list[str]:
+    return listing(RUN, found or anatomy(), kernel, "kernel.py", width, colour=colour).splitlines()
+
+
+def cycles_of(line: str) -> int:
+    match = re.match(r" *(?:\d+ )? *([\d,]+) +\d+\.\d%", line)
+    assert match, line
+    return int(match[1].replace(",", ""))
+
+
+def test_each_line_has_its_cycles_its_share_their_split_units_and_spills() -> None:
+    lines = listed()
+    assert lines[0] == "kernel.py: 30.000 kcycles at 1.50 GHz, 20.000 us [simulated v5e]"
+    assert lines[3] == "    3      15,000  50.0%    80%    20%      -          -  MXU VALU XLU       dot(q, k)"
+    assert lines[4] == "    4"
+    spilling = "    5       7,500  25.0%    80%      -    20%   1.00 MiB  EUP"
+    assert lines[5] == f"{spilling}                    weights = exp(s)[2J"
+    assert lines[6] == "  ..."
+    assert lines[7] == f"   14         900   3.0%   100%      -      -          -  {'':17}  o[...] = out"
+
+
+def test_lines_and_what_belongs_to_none_sum_to_the_run() -> None:
+    lines = listed(width=200)
+    *parts, total = lines[-4:]
+    assert [part.split("  ")[-1].strip() for part in (*parts, total)] == [
+        "lines of kernel.py",
+        "jax.py:7",
+        "no line: launch, other HLO ops, what the compiler adds",
+        "sum",
+    ]
+    assert [cycles_of(part) for part in parts] == [23_400, 3_000, 3_600]
+    assert sum(map(cycles_of, parts)) == cycles_of(total) == CYCLES
+    assert sum(cycles_of(lines[place]) for place in (3, 5, 7)) == cycles_of(parts[0])
+
+
+def test_a_kernel_that_no_line_is_known_of_says_why() -> None:
+    nothing = replace(anatomy(), lines=anatomy().lines[-1:], parts=(Part(kind="issuing", name="", cycles=3_600.0),))
+    assert listed(nothing)[-1].endswith("it was made without source annotations.")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_asked_or_steers_the_terminal(width: int) -> None:
+    lines = listed(width=width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_colour_is_a_second_signal_only() -> None:
+    plain, coloured = "\n".join(listed()), "\n".join(listed(colour=True))
+    assert "\x1b[31m    3 " in coloured
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+    assert narrowest(KERNEL) > 80
+
+
+def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:
+    shares = cycle_shares(replace(RUN, anatomy=anatomy()))
+    assert shares is not None
+    assert sum(part.fraction for part in shares.parts) == pytest.approx(1)
+    assert [(part.name, part.fraction) for part in shares.parts[:3]] == [
+        ("issuing", 0.8),
+        ("unit stall MXU", 0.1),
+        ("operand wait k", 0.05),
+    ]
+    assert shares.bubble_fraction == pytest.approx(0.2)
+    assert [(line.name, line.fraction) for line in shares.dearest] == [
+        ("kernel.py:3", 0.5),
+        ("kernel.py:5", 0.25),
+        ("jax.py:7", 0.1),
+    ]
+    assert (shares.spilled_bytes_per_step, shares.filled_bytes_per_step) == (3 * 2**18, 2**19)
+    assert shares.spill_fraction == 0.075
+    assert [(line.name, line.fraction) for line in shares.spill_lines] == [("kernel.py:5", 0.8), ("no line", 0.2)]
+    unknown = cycle_shares(replace(RUN, anatomy=replace(anatomy(), steps=None)))
+    assert unknown is not None
+    assert unknown.spilled_bytes_per_step is None
+
+
+def test_a_run_that_was_not_taken_apart_has_no_shares() -> None:
+    assert cycle_shares(RUN) is None
+    assert cycle_shares(None) is None
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest with three recorded attempts: an old record, one with its anatomy, one that failed."""
+    folder = committed_contest(tmp_path_factory.mktemp("lines") / "contest")
+    (folder / "experiments").mkdir()
+    passed = evidence(simulation=replace(RUN, anatomy=anatomy()))
+    accept = Verdict(outcome="accept", reasons=("faster",))
+    for number, found in ((1, evidence()), (2, passed), (3, failed())):
+        made = attempt(found, accept, number=number)
+        row = reporting.row(made, reporting.report(found, V5E), key_digest(KEY))
+        (folder / "experiments" / f"{number:04d}-x.json").write_bytes(encode_attempt(made, row))
+    return folder
+
+
+def test_a_recorded_attempt_shows_its_lines(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lines", "2", "-C", str(contest)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("kernel.py of attempt 2: 30.000 kcycles at 1.50 GHz, 20.000 us [simulated v5e]\n")
+    assert "    3      15,000  50.0% " in shown
+    assert "\x1b" not in shown
+    assert main(["lines", "2", "--json", "-C", str(contest)]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["source"], figures["chip"], figures["cycles"]) == ("simulated", "v5e", CYCLES)
+    lines = figures["anatomy"]["lines"]
+    assert sum(line[f"{kind}_cycles"] for line in lines for kind in ("issue", "stall", "wait")) == CYCLES
+
+
+def test_an_old_record_says_how_to_get_its_lines(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lines", "1", "--json", "-C", str(contest)]) == 4
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert error["kind"] == "no-anatomy"
+    assert "replay 1" in error["message"]
+    assert "[no-anatomy]" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "code"),
+    [
+        (("lines", "999"), "unknown-attempt", 4),
+        (("lines", "3"), "no-simulation", 4),
+        (("lines", "1", "--chip", "v6e"), "usage", 2),
+        (("lines", "one"), "usage", 2),
+        (("timeline", "999"), "unknown-attempt", 4),
+        (("timeline", "2"), "no-dump", 4),
+        (("timeline", "3"), "no-simulation", 4),
+        (("timeline", "2", "--chip", "v5e"), "usage", 2),
+        (("timeline", "experiments"), "usage", 2),
+        (("timeline", "experiments", "--chip", "v5e"), "no-dump", 4),
+        (("timeline", "experiments", "--chip", "v9"), "unknown-chip", 2),
+        (("timeline", "2", "--steps", "-1"), "usage", 2),
+    ],
+)
+def test_bad_requests(
+    contest: Path, words: tuple[str, ...], kind: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "-C", str(contest)]) == code
+    assert f"[{kind}]" in capsys.readouterr().err
+    assert not (contest / "profile_data").exists(), "nothing may be left of what was refused"
+
+
+def test_the_kernel_as_it_stands_is_judged_once(contest: Path) -> None:
+    figures = json.loads(ratchet(contest, "lines", "--json", expect=0).stdout)
+    lines = {line["line"]: line for line in figures["anatomy"]["lines"] if line["file"] == "kernel.py"}
+    texts = (contest / "kernel.py").read_text().splitlines()
+    dearest = max(lines, key=lambda number: lines[number]["issue_cycles"])
+    assert re.search(r"dot|exp|max|sum", texts[dearest - 1]), "the work of attention is in its matmuls and softmax"
+    parts = sum(part["cycles"] for part in figures["anatomy"]["parts"])
+    split = sum(line[f"{kind}_cycles"] for line in figures["anatomy"]["lines"] for kind in ("issue", "stall", "wait"))
+    assert parts == pytest.approx(figures["cycles"])
+    assert split == pytest.approx(figures["cycles"])
+    found = contest / "profile_data" / "judge" / "found.json"
+    before = found.stat().st_mtime_ns
+    shown = ratchet(contest, "lines", expect=0)
+    assert shown.stdout.startswith("kernel.py as it stands: ")
+    assert found.stat().st_mtime_ns == before, "what was found is used again"
+    done = ratchet(contest, "timeline", "--steps", "1", expect=0)
+    assert found.stat().st_mtime_ns == before
+    assert "[simulated v5e]" in done.stdout
+    assert (contest / "profile_data" / "kernel.py-simulated-v5e.trace.json.gz").is_file()
+    (contest / "kernel.py").write_text("raise ValueError\n")
+    failed_run = ratchet(contest, "lines", expect=4)
+    assert "[no-simulation]" in failed_run.stderr
+    assert "ValueError" in failed_run.stderr

@@ -1,0 +1,271 @@
+"""A timeline's files read back by other programs: XProf's converters, JAX's profile reader, Perfetto's own engine."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anatomy_examples import timeline
+from jax.profiler import ProfileData
+from schedule_examples import NEWEST, unpack
+from xprof.convert import raw_to_tool_data
+
+from harness.cli import main
+from harness.dumps.instructions import instructions
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.measure import xspace
+from harness.records import Simulation, Span, Timeline
+from harness.render.traces.perfetto import trace_json
+from harness.render.traces.rows import rows
+from harness.render.traces.summary import summary
+from harness.render.traces.xspace import xspace_text
+from harness.simulate import run
+
+TITLE = "0003 simulated v5e"
+HLO = """HloModule jit_f, is_scheduled=true
+
+ENTRY %main.1 (q.1: bf16[128,128]) -> bf16[128,128] {
+  %q.1 = bf16[128,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %copy.9 = bf16[128,128]{1,0:T(8,128)(2,1)} copy(%q.1), metadata={op_name="a \\"b\\""}
+  ROOT %naive.1 = (bf16[128,128]{1,0:T(8,128)(2,1)}, f32[8]{0}) custom-call(%copy.9, /*index=1*/%q.1)
+}
+"""
+MICROSECONDS = 1e6 / 1.5e9
+# XProf's tables keep whole nanoseconds for each op.
+NANOSECOND = 1e-3
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's profile, written as the command does."""
+    path = tmp_path_factory.mktemp("logdir") / "plugins" / "profile" / "run" / "simulated-v5e.xplane.pb"
+    xspace.write(xspace_text(timeline(), chip("v5e"), TITLE, instructions(HLO)), path)
+    return path
+
+
+def tool(profile: Path, name: str) -> Any:
+    """What XProf shows on one of its pages."""
+    data, _ = raw_to_tool_data.xspace_to_tool_data([str(profile)], name, {"use_saved_result": False})
+    assert data, f"{name} gave nothing"
+    return json.loads(data)
+
+
+def table(page: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of one of XProf's tables, by column."""
+    columns = [column["id"] for column in page["cols"]]
+    return [dict(zip(columns, (cell["v"] for cell in row["c"]), strict=True)) for row in page["rows"]]
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def test_rows_are_in_order_and_no_span_overlaps_the_next() -> None:
+    found = rows(timeline())
+    assert [row.name for row in found] == [
+        "ops",
+        "steps",
+        "waits",
+        "stalls",
+        "DMA in",
+        "DMA in 2",
+        "DMA out",
+        "MXU",
+        "VALU",
+    ]
+    assert sum(len(row.spans) for row in found) == len(timeline().spans)
+    for row in found:
+        assert all(one.end <= next_.start for one, next_ in zip(row.spans, row.spans[1:], strict=False)), row.name
+
+
+def test_cores_are_kept_apart() -> None:
+    second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
+    both = replace(timeline(), spans=(*timeline().spans, *second))
+    assert [row.core for row in rows(both)] == [0] * 9 + [1] * 9
+
+
+# --- XProf -------------------------------------------------------------------------------------
+
+
+def test_hlo_stats_has_our_time_category_and_flops_of_each_op(profile: Path) -> None:
+    found = {row["hlo_op_name"]: row for row in table(tool(profile, "hlo_stats"))}
+    assert found.keys() == {"copy.9", "naive.1"}
+    for name, cycles, category in (("copy.9", 3_000, "copy"), ("naive.1", 26_901, "custom-call")):
+        assert found[name]["total_self_time"] == pytest.approx(cycles * MICROSECONDS, abs=NANOSECOND)
+        assert found[name]["category"] == category
+        assert found[name]["occurrences"] == 1
+    assert found["naive.1"]["hlo_op_expression"].startswith("%naive.1 = (bf16[128,128]")
+    seconds = found["naive.1"]["total_self_time"] * 1e-6
+    assert found["naive.1"]["model_flop_rate"] * 1e9 * seconds == pytest.approx(1_000_000_000)
+    assert found["copy.9"]["model_flop_rate"] == 0
+    # The bytes of an op are those of the transfers that begin while it runs.
+    for name, hbm_bytes in (("copy.9", 4_000_000), ("naive.1", 1_000_000)):
+        moved = found[name]["measured_memory_bw"] * 2**30 * found[name]["total_self_time"] * 1e-6
+        assert moved == pytest.approx(hbm_bytes), name
+
+
+def test_op_profile_has_our_total(profile: Path) -> None:
+    page = tool(profile, "op_profile")
+    assert page["deviceType"] == "TPU"
+    assert page["byProgram"]["metrics"]["rawTime"] == pytest.approx(30_101 / 1.5e9 * 1e12, abs=1)
+    busy = page["byProgramExcludeIdle"]["metrics"]
+    assert busy["rawTime"] == pytest.approx(29_901 / 1.5e9 * 1e12, abs=2_000)
+    assert busy["rawFlops"] == 1_000_000_000
+
+
+def test_roofline_knows_the_chip_and_the_whole_run(profile: Path) -> None:
+    page = tool(profile, "roofline_model")[0]
+    kernel = next(row for row in table(page) if row["operation"] == "naive.1" and row["step"] == "Total")
+    program = next(row for row in table(page) if row["operation"] == "Program" and row["step"] == "Total")
+    assert program["total_time"] == pytest.approx(30_101 * MICROSECONDS, abs=NANOSECOND)
+    # 1 GFLOP for 5 MB: 819 GB/s allow less than the peak of 197 TFLOP/s.
+    assert program["optimal_flop_rate"] == pytest.approx(819 * 1_000_000_000 / 5_000_000)
+    assert kernel["optimal_flop_rate"] == pytest.approx(197_000)
+    assert kernel["model_flop_rate"] == pytest.approx(1e9 / kernel["total_self_time"] / 1e3)
+
+
+def test_trace_viewer_shows_every_span_where_it_is(profile: Path) -> None:
+    events = [event for event in tool(profile, "trace_viewer")["traceEvents"] if event]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert [names[tid] for tid in sorted(names)] == [
+        "Steps", "XLA Modules", "XLA Ops", "steps (simulated)", "waits (simulated)", "stalls (simulated)",
+        "DMA in (simulated)", "DMA in 2 (simulated)", "DMA out (simulated)", "MXU (simulated)", "VALU (simulated)",
+    ]  # fmt: skip
+    slices = [event for event in events if event["ph"] == "X"]
+    assert [event["name"] for event in slices if names[event["tid"]] == "XLA Modules"] == [f"{TITLE}(1)"]
+    ours = [event for event in slices if "start_cycle" in event["args"]]
+    expected = [span for span in timeline().spans if span.kind != "op"]
+    assert len(ours) == len(expected)
+    for event in ours:
+        figures = {name: int(value) for name, value in event["args"].items()}
+        assert event["ts"] == pytest.approx(figures["start_cycle"] * MICROSECONDS, abs=2e-6)
+        assert event["dur"] == pytest.approx(figures["cycles"] * MICROSECONDS, abs=2e-6)
+        assert any((figures["start_cycle"], figures.get("line", 0)) == (span.start, span.line) for span in expected)
+
+
+def test_a_two_core_chip_has_a_device_for_each_with_half_of_its_peaks() -> None:
+    second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
+    both = replace(timeline(), chip="v5p", spans=(*timeline().spans, *second))
+    text = xspace_text(both, chip("v5p"), "simulated v5p", {})
+    planes = list(ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text)).planes)
+    assert [plane.name for plane in planes] == ["/device:TPU:0", "/device:TPU:1"]
+    for plane in planes:
+        stats = dict(plane.stats)
+        assert stats["device_type_string"] == "TPU v5p (simulated)"
+        assert stats["peak_teraflops_per_second"] == 229.5
+        ops = next(line for line in plane.lines if line.name == "XLA Ops")
+        total = sum(event.duration_ns for event in ops.events)
+        assert total == pytest.approx(29_901 / 1.5, abs=1)
+
+
+def test_names_that_a_compiler_might_give_survive() -> None:
+    spans = tuple(
+        Span(kind="op", row="core 0 ops", name=name, start=place, end=place + 1)
+        for place, name in enumerate(("a\\b", 'c"d', "é\n\ud800", ""))
+    )
+    text = xspace_text(Timeline(chip="v5e", clock_hz=1e9, cycles=4, spans=spans), chip("v5e"), TITLE, {})
+    (plane,) = ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text)).planes
+    ops = next(line for line in plane.lines if line.name == "XLA Ops")
+    assert [event.name for event in ops.events] == ["a\\b", 'c"d', "é\n?", ""]
+
+
+def test_what_is_no_xspace_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match=r"x\.xplane\.pb could not be written") as caught:
+        xspace.write("planes { nonsense: 1 }", tmp_path / "x.xplane.pb")
+    assert caught.value.kind == "bad-profile"
+    assert not list(tmp_path.iterdir())
+
+
+def test_instructions_are_found_by_their_names() -> None:
+    found = instructions(HLO)
+    assert found.keys() == {"q.1", "copy.9", "naive.1"}
+    assert found["naive.1"].startswith("%naive.1 = (bf16")
+    assert instructions("") == {}
+
+
+# --- Perfetto ----------------------------------------------------------------------------------
+
+
+def slices(document: dict[str, Any]) -> Iterator[tuple[str, str, int, int]]:
+    """Row, name, start and end in nanoseconds, as the format's description says to read them."""
+    threads = {e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
+    for event in document["traceEvents"]:
+        if event["ph"] == "X":
+            start, length = (round(event[key] * 1000, 6) for key in ("ts", "dur"))
+            assert start == int(start), "whole nanoseconds"
+            yield threads[event["tid"]], event["name"], int(start), int(start + length)
+
+
+def test_the_trace_has_every_span_in_its_row() -> None:
+    document = json.loads(trace_json(timeline(), TITLE))
+    assert document["otherData"]["source"] == "simulated, no device ran this"
+    found = list(slices(document))
+    assert len(found) == len(timeline().spans)
+    assert ("ops", "naive.1", 2067, 20001) in found
+    assert ("waits", "wait for k", 2200, 2667) in found
+    assert ("stalls", "stall on MXU", 2667, 2673) in found
+    ends: dict[str, int] = {}
+    for row, name, start, end in found:
+        assert start >= ends.get(row, 0), f"{name} overlaps what is before it in {row}"
+        ends[row] = end
+    exact = [event["args"] for event in document["traceEvents"] if event["ph"] == "X"]
+    assert {"start_cycle": 4_012, "cycles": 1, "line": 67} in exact
+    processes = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"]
+    assert processes == [f"{TITLE}, core 0"]
+
+
+def test_the_summary_names_source_window_files_and_what_was_left_out() -> None:
+    lines = summary(timeline(), Path("a.json.gz"), Path("/d/plugins/profile/run/host.xplane.pb")).splitlines()
+    assert lines[0] == "20.067 us [simulated v5e]: 30,101 cycles at 1.50 GHz"
+    assert lines[1] == "  15 spans; bundle by bundle from 2.667 us to 2.675 us (cycles 4,000 to 4,013)"
+    assert lines[2] == "  left out to keep the files small: 7 of core 0 VALU"
+    assert lines[3] == "Perfetto:  a.json.gz"
+    assert lines[6].endswith("-m harness.xprof_server /d")
+
+
+# --- the command, on a schedule of the real compiler -------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Simulation]:
+    """The files that `timeline DIR` writes for a saved schedule of 2 x 4 steps, and its simulation."""
+    folder = tmp_path_factory.mktemp("timeline")
+    dumps = unpack(NEWEST, "v5e-1024x512-2048", folder / "saved" / "dumps")
+    assert main(["timeline", str(dumps), "--chip", "v5e", "--steps", "2", "-C", str(folder)]) == 0
+    kept = folder / "profile_data"
+    (profile,) = (kept / "plugins" / "profile" / "saved-simulated-v5e").iterdir()
+    return kept / "saved-simulated-v5e.trace.json.gz", profile, run(dumps, chip("v5e"))
+
+
+def test_xprof_finds_the_times_of_the_simulation(written: tuple[Path, Path, Simulation]) -> None:
+    _, profile, simulation = written
+    assert profile.name == "simulated-v5e.xplane.pb"
+    found = {row["hlo_op_name"]: row for row in table(tool(profile, "hlo_stats"))}
+    assert found.keys() == {op.name for op in simulation.ops}
+    for op in simulation.ops:
+        assert found[op.name]["total_self_time"] * 1e-6 == pytest.approx(op.seconds, abs=1e-9 * op.calls)
+    assert simulation.mxu_flops is not None
+    busy = tool(profile, "op_profile")["byProgramExcludeIdle"]["metrics"]
+    assert busy["rawFlops"] == simulation.mxu_flops
+    assert busy["rawTime"] * 1e-12 == pytest.approx(sum(op.seconds for op in simulation.ops), abs=1e-8)
+    (kernel,) = simulation.ops
+    moved = found[kernel.name]["measured_memory_bw"] * 2**30 * kernel.seconds
+    assert moved == pytest.approx(simulation.hbm_read_bytes + simulation.hbm_written_bytes, rel=1e-3)
+
+
+def test_the_perfetto_trace_shows_its_steps_transfers_and_units(written: tuple[Path, Path, Simulation]) -> None:
+    trace, _, simulation = written
+    document = json.loads(gzip.decompress(trace.read_bytes()))
+    found = list(slices(document))
+    names = [name for row, name, _, _ in found if row == "steps"]
+    assert [name for name in names if name.startswith("step")] == [f"step {number}" for number in range(8)]
+    assert {"ops", "DMA in", "DMA out", "MXU", "VALU"} <= {row for row, *_ in found}
+    assert simulation.seconds is not None
+    assert max(end for *_, end in found) == pytest.approx(simulation.seconds * 1e9, rel=0.01)
+    moved = sum(
+        event["args"].get("hbm_bytes", 0) for event in document["traceEvents"] if event.get("cat") == "transfer"
+    )
+    assert moved == simulation.hbm_read_bytes + simulation.hbm_written_bytes

@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness import diff, git, preconditions, simulate
-from harness.contest import Contest
+from harness import diff, git, preconditions, simulate, tamper
+from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
+from harness.judge import measured
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
+from harness.measure import confinement, latency
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
-from harness.measure import latency
 from harness.records import (
     Attempt,
     Champion,
@@ -32,7 +33,7 @@ from harness.settings import rewrite
 from harness.units import percent, seconds
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
-_MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed")
+_MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
 
 Progress = Callable[[str, str, float], None]
 Say = Callable[[str], None]
@@ -125,11 +126,15 @@ def attempt(
             rows=rows,
         )
         ledger.begin(original, f"attempt {run.number}")
+        watch = None
         try:
             if kernel != original:
                 ledger.restore_kernel(kernel)
-            judged = _attempt(run, hypothesis, kernel)
+            watch = _watch(run)
+            judged = _attempt(run, watch, hypothesis, kernel)
         except BaseException:
+            for sentence in _put_right(run, watch).sentences if watch else ():
+                say(sentence)
             # Also Ctrl-C: what was only begun is undone, what was already decided is finished.
             for sentence in ledger.recover():
                 say(sentence)
@@ -170,7 +175,21 @@ def evaluate(
     )
 
 
-def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
+def _watch(run: _Run) -> tamper.Watch:
+    """What the candidate's processes may not touch: the harness and the contest, the ledger, git's configuration."""
+    ledger, contest = run.ledger, run.contest
+    judge = (*contest.judge_files(), *sorted(PACKAGE.rglob("*.py")), *sorted(contest.directory.glob("*.sh")))
+    records = ((ledger.experiments_directory, "*.json"), (ledger.place.state_directory, "*.json"))
+    return tamper.watch(ledger.repository, judge, records, ledger.log_ref)
+
+
+def _put_right(run: _Run, watch: tamper.Watch) -> tamper.Tampering:
+    layers = confinement.offered(run.policy.is_confined)
+    aside = run.ledger.place.state_directory / "set-aside" / f"{run.number:04d}"
+    return tamper.put_right(watch, aside, were_confined=layers.landlock is not None)
+
+
+def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> Judged:
     """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
     ledger, contest, options = run.ledger, run.contest, run.options
     started = _now()
@@ -202,15 +221,13 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
         timed=opponent is None,
         after_trace=refuse_identical,
     )
-    if contest.judge_digest() != run.key.judge or preconditions.dirty_judge_files(contest):
-        changed = Failure(
-            stage="static", kind="judge-changed", message="a file of the judge changed during the attempt"
-        )
-        evidence = replace(evidence, failure=changed)
     duel = None
+    attempts = measured.attempts_since_accept(run.rows, run.key.source)
     if opponent and evidence.failure is None and run.key.source != "simulated":
-        duel, evidence, opponent = _duel(run, run.key.source, evidence, opponent)
-    verdict = judging.decide(evidence, opponent.evidence if opponent else None, duel, run.policy, contest.chip)
+        duel, evidence, opponent = _duel(run, run.key.source, evidence, opponent, attempts)
+    evidence = replace(evidence, failure=_put_right(run, watch).failure() or evidence.failure)
+    theirs = opponent.evidence if opponent else None
+    verdict = judging.decide(evidence, theirs, duel, run.policy, contest.chip, attempts)
     report = reporting.report(evidence, contest.chip, run.rows)
     champion_report = reporting.report(opponent.evidence, contest.chip) if opponent else None
     if unchanged and champion:
@@ -239,7 +256,7 @@ def _attempt(run: _Run, hypothesis: str, kernel: bytes) -> Judged:
         return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=())
     row = reporting.row(result, report, run.digest)
     recorded = ledger.record(
-        result, row, kernel, {}, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
+        result, row, kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
     )
     return Judged(
         attempt=result, report=report, champion_report=champion_report, recorded=True, messages=recorded.messages
@@ -308,7 +325,7 @@ def _refuse_identical(run: _Run, trace: Trace) -> None:
 
 
 def _duel(
-    run: _Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: _Opponent
+    run: _Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: _Opponent, attempts: int
 ) -> tuple[Duel | None, Evidence, _Opponent]:
     """Champion and candidate timed in turn; their evidence then holds the samples and latencies of the duel."""
     folder = run.contest.directory / "profile_data"
@@ -319,6 +336,7 @@ def _duel(
         run.policy,
         on=run.options.on,
         deep=run.options.deep,
+        is_settled=lambda duel: measured.rule(duel, run.policy, attempts).is_final,
     )
     if isinstance(outcome, Failure):
         # Whose fault it was cannot be told from outside; doubt falls on the candidate.

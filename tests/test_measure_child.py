@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from hostile import is_alive
 from planted import MEMORY, SMALL, V5E, naive, tracer
 
 from harness.measure import environment
@@ -15,10 +16,12 @@ from harness.records import Failure
 IMPORT = "import math\n"
 
 
-def trace(directory: Path, source: str, *, seconds: float = 60, memory_bytes: int = MEMORY) -> Failure:
+def trace(
+    directory: Path, source: str, *, seconds: float = 60, memory_bytes: int = MEMORY, are_confined: bool = True
+) -> Failure:
     """What tracing `source` comes to, in a process of its own."""
     (directory / "kernel.py").write_text(source)
-    with Children(memory_bytes) as children:
+    with Children(memory_bytes, are_confined=are_confined) as children:
         child = children.start("candidate", "harness.measure.candidate", directory, environment.on_cpu())
         request = TraceRequest(problem=str(directory / "none"), chip=V5E, artifact=str(directory / "none"))
         children.ask(child, "trace", "contract", "trace", request, TraceReply, seconds)
@@ -43,7 +46,7 @@ def test_an_early_exit_is_a_crash(tmp_path: Path, code: int) -> None:
 
 
 def test_a_segmentation_fault_is_named(tmp_path: Path) -> None:
-    failure = trace(tmp_path, planted(tmp_path, "import ctypes\nctypes.string_at(0)"))
+    failure = trace(tmp_path, planted(tmp_path, "os.kill(os.getpid(), 11)"))
     assert failure.kind == "killed"
     assert "SIGSEGV" in failure.message
 
@@ -93,7 +96,9 @@ def test_a_result_cannot_be_forged_by_writing_to_every_descriptor(tmp_path: Path
         "    except OSError: pass\n"
         "os._exit(0)"
     )
-    assert trace(tmp_path, planted(tmp_path, code)).kind == "crash"
+    failure = trace(tmp_path, planted(tmp_path, code))
+    assert failure.kind == "forged-result"
+    assert "not an answer to what it was asked" in failure.message
 
 
 def test_what_it_starts_ends_with_it(tmp_path: Path) -> None:
@@ -105,10 +110,11 @@ def test_what_it_starts_ends_with_it(tmp_path: Path) -> None:
         "while not os.path.exists('left') or not open('left').read(): pass\n"
         "os._exit(5)"
     )
-    failure = trace(tmp_path, planted(tmp_path, code))
+    failure = trace(tmp_path, planted(tmp_path, code), are_confined=False)
     assert failure.kind == "crash"
     left = int((tmp_path / "left").read_text())
-    assert not _is_alive(left)
+    assert not is_alive(left)
+    assert f"pid {left}" in failure.detail
 
 
 def test_an_exception_in_the_parent_ends_all_children(tmp_path: Path) -> None:
@@ -121,7 +127,7 @@ def test_an_exception_in_the_parent_ends_all_children(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert not _is_alive(started[0].process.pid)
+    assert not is_alive(started[0].process.pid)
 
 
 def test_one_process_traces_again_and_again(tmp_path: Path) -> None:
@@ -133,19 +139,13 @@ def test_one_process_traces_again_and_again(tmp_path: Path) -> None:
 def test_children_do_not_get_what_would_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
-    monkeypatch.setenv("HOME_OF_MINE", "kept")
+    monkeypatch.setenv("TOKEN_OF_MINE", "secret")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     given = environment.on_cpu()
     assert "XLA_FLAGS" not in given
     assert "JAX_ENABLE_X64" not in given
-    assert given["HOME_OF_MINE"] == "kept"
+    assert "TOKEN_OF_MINE" not in given
+    assert given["LC_ALL"] == "C.UTF-8"
+    assert "JAX_PLATFORMS=cpu" in environment.recorded(given)
     warnings = environment.warnings_about(os.environ)
     assert [warning.partition("=")[0] for warning in warnings] == ["JAX_ENABLE_X64", "XLA_FLAGS"]
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether the process still runs; one that only waits to be reaped by its new parent does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in (b"Z", b"X")

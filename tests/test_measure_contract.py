@@ -99,7 +99,7 @@ def test_an_overstated_flop_claim_fails_with_both_values(bench: Tracer) -> None:
 
 def test_a_false_tiling_claim_is_a_warning_with_both_values(bench: Tracer) -> None:
     source = naive(('"k": grid[0] * once', '"k": once'), ('"grid": grid', '"grid": (1, 1)'))
-    warnings = bench.traced(source).warnings
+    warnings = tuple(said for said in bench.traced(source).warnings if said.startswith("get_tiling_meta()"))
     once = 2 * 512 * 128
     assert warnings == (
         "get_tiling_meta() claims grid (1, 1), the trace shows (4, 2)",
@@ -109,7 +109,7 @@ def test_a_false_tiling_claim_is_a_warning_with_both_values(bench: Tracer) -> No
 
 def test_the_contests_kernel_claims_the_truth(bench: Tracer) -> None:
     reply = bench.traced(NAIVE)
-    assert reply.warnings == ()
+    assert not [said for said in reply.warnings if said.startswith("get_tiling_meta()")]
     assert reply.claims.kernel_name == "naive_attention"
 
 
@@ -199,27 +199,42 @@ def test_the_reduced_shape_keeps_several_blocks_along_each_axis(bench: Tracer) -
         assert (None if position is None else shapes[position]) == expected
 
 
-def test_a_file_beside_the_project_is_not_imported_unseen(tmp_path: Path) -> None:
+def test_a_file_beside_the_kernel_is_not_imported_unseen(tmp_path: Path) -> None:
     (tmp_path / "stranger.py").write_text("BQ = 128\n")
-    imported = f"import math\nimport sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom stranger import BQ as ROWS\n"
-    (tmp_path / "work").mkdir()
-    with tracer(tmp_path / "work") as one:
+    imported = "import math\nimport sys\nsys.path.insert(0, '')\nfrom stranger import BQ as ROWS\n"
+    with tracer(tmp_path) as one:
         failure = one.failure(naive(("import math\n", imported)))
     assert (failure.stage, failure.kind) == ("contract", "foreign-import")
     assert "stranger.py" in failure.message
 
 
+# What a kernel.py may do in passing to the process that traces it: the line, and how the failure names it.
 PATCHES = {
-    "harness.measure.interpretation.export": "interpretation.export = lambda *a: real(*a)\n",
-    "jax.export.export": "jax.export.export = lambda *a, **k: real(*a, **k)\n",
-}
+    "interpretation.export": ("judge-patched", "real = judge.export\njudge.export = lambda *a: real(*a)"),
+    "jax.export.export": (
+        "judge-patched",
+        "import jax.export\nreal = jax.export.export\njax.export.export = lambda *a, **k: real(*a, **k)",
+    ),
+    "Exported.serialize": ("judge-patched", "from jax import export\nexport.Exported.serialize = len"),
+    "numpy.allclose": ("judge-patched", "import numpy as np\nnp.allclose = lambda *a, **k: True"),
+    "builtins.sum": ("judge-patched", "real = sum\nsys.modules['builtins'].sum = lambda *a, **k: real(*a, **k)"),
+    "jax_default_matmul": ("settings-changed", "jax.config.update('jax_default_matmul_precision', 'highest')"),
+    "XLA_FLAGS": ("settings-changed", "import os\nos.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=true'"),
+    "signal handler": ("settings-changed", "sys.modules['signal'].signal(14, lambda *a: None)"),
+    "Thread": (
+        "left-behind",
+        "t = sys.modules['threading']\nt.Thread(target=t.Event().wait, daemon=True, name='Thread').start()",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PATCHES)
-def test_a_kernel_that_replaces_functions_of_the_judge_is_refused(tmp_path: Path, name: str) -> None:
-    patch = "import math\nimport jax.export\nfrom harness.measure import interpretation\n"
-    patch += f"real = {name.removeprefix('harness.measure.')}\n"
+def test_a_kernel_that_changes_the_process_that_traces_it_is_refused(tmp_path: Path, name: str) -> None:
+    kind, code = PATCHES[name]
+    patch = "import math\nimport sys\nimport jax\n"
+    if name.startswith("interpretation"):
+        patch += "judge = sys.modules['harness.measure.interpretation']\n"
     with tracer(tmp_path) as one:
-        failure = one.failure(naive(("import math\n", patch + PATCHES[name])))
-    assert (failure.stage, failure.kind) == ("static", "judge-patched")
-    assert name.rpartition(".")[2] in failure.message
+        failure = one.failure(naive(("import math\n", f"{patch}{code}\n")))
+    assert (failure.stage, failure.kind) == ("static", kind)
+    assert name in failure.message

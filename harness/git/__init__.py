@@ -47,15 +47,6 @@ class Commit:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteRef:
-    """Where a remote has a ref; `commit` is None if it has none, `complaint` says why the remote did not answer."""
-
-    remote: str
-    commit: str | None
-    complaint: str = ""
-
-
 # --- the repository ----------------------------------------------------------------------------
 
 
@@ -234,24 +225,6 @@ def log(
     return tuple(commits)
 
 
-def ref_on_remotes(repository: Repo, ref: str, timeout_seconds: float = 10.0) -> tuple[RemoteRef, ...]:
-    """What each remote has at `ref`. Asks the remotes over the network, never for a password."""
-    names = run(repository, "remote").decode("utf-8", "surrogateescape").split("\n")
-    answers = []
-    for name in filter(None, names):
-        status, output, complaint = attempted(
-            repository,
-            "ls-remote",
-            name,
-            ref,
-            environment={"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never"},
-            timeout_seconds=timeout_seconds,
-        )
-        commit = output.decode().split()[0] if status == 0 and output.strip() else None
-        answers.append(RemoteRef(remote=name, commit=commit, complaint=complaint if status != 0 else ""))
-    return tuple(answers)
-
-
 # --- trees and blobs ---------------------------------------------------------------------------
 
 
@@ -264,12 +237,6 @@ def entries(repository: Repo, commit: str, folder: str) -> dict[str, Entry]:
         if kind == "blob":
             found[path.removeprefix(where)] = Entry(mode=mode, blob=blob)
     return found
-
-
-def entries_below(repository: Repo, commit: str) -> dict[str, Entry]:
-    """All files of a commit by path."""
-    lines = _tree_lines(run(repository, "ls-tree", "-r", "-z", "--full-tree", commit))
-    return {path: Entry(mode=mode, blob=blob) for mode, kind, blob, path in lines if kind == "blob"}
 
 
 def entry_at(repository: Repo, commit: str, path: str) -> Entry | None:
@@ -369,6 +336,11 @@ def index_entries(repository: Repo, paths: Sequence[str]) -> dict[str, IndexEntr
             stages = (*found[path].stages, stage) if path in found else (stage,)
             found[path] = IndexEntry(entry=Entry(mode=mode, blob=blob), stages=stages, tag=tags.get(path, "H"))
     return found
+
+
+def staged(repository: Repo) -> bytes:
+    """What the user's index holds, as git lists it: modes, blobs, stages and paths, without times of files."""
+    return run(repository, "ls-files", "-z", "--stage")
 
 
 def _index_tags(repository: Repo, paths: Sequence[str]) -> Mapping[str, str]:

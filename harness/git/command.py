@@ -15,12 +15,16 @@ def _as_options(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("-c", setting)]
 
 
-# Whatever the user has configured, our output is parsed and our objects are UTF-8 and synced to disk.
+# Whatever the user has configured, our output is parsed and our objects are UTF-8 and synced to disk:
+# every object before the ref that needs it, since each is written by a command of its own that has ended.
 # `safecrlf=false`: mixed line endings in kernel.py are normalised, as `git add` would, not refused.
 _CONFIGURATION = (
     "core.quotePath=false",
     "core.safecrlf=false",
     "core.fsync=committed,reference,index",
+    # A command that outlived its killed ratchet may hold a ref for a moment more; git's own patience is 0.1 s.
+    "core.filesRefLockTimeout=3000",
+    "core.packedRefsTimeout=3000",
     "i18n.commitEncoding=UTF-8",
     "i18n.logOutputEncoding=UTF-8",
     "log.showSignature=false",
@@ -51,6 +55,7 @@ _REFUSALS = (
         "index-locked",
         "another git command is at work here, or one died: see above",
     ),
+    (".lock': File exists", "ref-locked", "another git command is at work here, or one died: see above"),
     ("insufficient permission", "read-only", "make the repository writable for you"),
     ("Permission denied", "read-only", "make the repository writable for you"),
 )

@@ -79,6 +79,11 @@ def move_ref(repository: Repo, ref: str, new: str, old: str | None, reason: str)
     run(repository, "update-ref", "-m", reason, ref, new, old or "0" * len(new))
 
 
+def delete_ref(repository: Repo, ref: str, old: str) -> None:
+    """Deletes `ref` if it still is at `old`. Raises RatchetError `ref-moved`."""
+    run(repository, "update-ref", "-d", ref, old)
+
+
 def set_index_entries(repository: Repo, changes: Mapping[str, git.Entry]) -> None:
     """Makes the user's index hold exactly `changes` at these paths; every other entry stays byte for byte.
 

@@ -43,18 +43,19 @@ class _Traced:
 # This process serves one candidate: what `trace` found is what `export` and `interpret` use.
 _full: _Traced | None = None
 _reduced: _Traced | None = None
+_beside: _Traced | None = None
 _run_reduced: Callable[..., Any] | None = None
 
 
 def trace(request: TraceRequest) -> TraceReply:
     """Loads, checks and traces kernel.py; writes the program for the TPU. Raises Rejected."""
-    global _full, _reduced, _run_reduced
+    global _full, _reduced, _beside, _run_reduced
     _run_reduced = None
     began = time.monotonic()
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     statement = problem.statement()
-    before = integrity.functions()
-    module = contract.load(Path(contract.FILE))
+    before = integrity.snapshot()
+    module, flags = contract.load(Path(contract.FILE))
     function = contract.bound(module, statement)
     claims = contract.claims(module, statement)
     with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(request.chip):
@@ -63,6 +64,7 @@ def trace(request: TraceRequest) -> TraceReply:
     _refuse(claims, work, statement)
     with interpretation.aiming_at(request.chip):
         position, _reduced = _choose_reduced(function, _full)
+        _beside, other_shapes = _second(function, _full, _reduced)
     with (
         contract.CandidateCode("compile", "unsupported", "lowering for the TPU"),
         interpretation.aiming_at(request.chip),
@@ -78,8 +80,8 @@ def trace(request: TraceRequest) -> TraceReply:
         outside_flops=work.outside,
         seconds=time.monotonic() - began,
     )
-    warnings = (*_claim_warnings(claims, _full.calls), *_loop_warnings(work))
-    return TraceReply(trace=found, claims=claims, warnings=warnings, reduced=position)
+    warnings = (*flags, *_claim_warnings(claims, _full.calls), *_loop_warnings(work), *other_shapes)
+    return TraceReply(trace=found, claims=claims, warnings=warnings, reduced=position, beside=_beside is not None)
 
 
 def _trace(function: Callable[..., Any], problem: Problem) -> _Traced:
@@ -141,6 +143,27 @@ def _choose_reduced(function: Callable[..., Any], full: _Traced) -> tuple[int | 
     return None, full
 
 
+def _second(function: Callable[..., Any], full: _Traced, reduced: _Traced) -> tuple[_Traced | None, tuple[str, ...]]:
+    """The trace for the shape beside the reduced one; without one, a warning why no (other) shape is checked."""
+    if reduced is full:
+        return None, (
+            "only the contest's own shape is checked: at no smaller one it traces, blocks divide the arrays, "
+            "and every axis of the grid with several steps keeps two",
+        )
+    problem = full.problem.beside(reduced.problem)
+    if problem is None:
+        return None, ()
+    title = problem.statement().title
+    try:
+        with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
+            traced = _trace(function, problem)
+    except Rejected as refused:
+        return None, (f"a second shape ({title}) is not checked: {refused.failure.message}",)
+    if not _is_like(traced.calls, full.calls):
+        return None, (f"a second shape ({title}) is not checked: blocks do not divide it",)
+    return traced, ()
+
+
 def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> bool:
     if [len(call.grid) for call in small] != [len(call.grid) for call in full]:
         return False
@@ -194,12 +217,14 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
 
 
 def export_cpu(request: ExportRequest) -> Done:
-    """Writes the CPU twin of the traced program."""
-    assert _full is not None
+    """Writes the CPU twin of the program traced for that shape."""
+    traced = {"full": _full, "reduced": _reduced, "beside": _beside}[request.shape]
+    assert traced is not None
     try:
-        exported = interpretation.export(_full.closed, _full.shapes, "cpu")
+        exported = interpretation.export(traced.closed, traced.shapes, "cpu")
     except NotImplementedError as error:
         raise _not_interpretable(error) from error
+    Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)
     Path(request.artifact).write_bytes(exported.serialize())
     return Done(path=request.artifact)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import socket
@@ -10,13 +11,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
+from harness.measure import processes
+from harness.measure.confinement import Confinement
 from harness.measure.messages import FAILURE, VALUE, Request
 from harness.measure.worker import HEADER
 from harness.records import Failure, Stage
@@ -25,8 +28,15 @@ from harness.records import Failure, Stage
 # the tracebacks and logs of JAX are a few hundred KB at most.
 _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
+# What a request and its answer begin with; drawn by the parent for each.
+_NONCE_DIGITS = 32
+# A child may read what is installed, and write to its own folder.
+_NOTHING_ELSE = Confinement()
 # Replies are records of a few KB.
 _REPLY_LIMIT = 64 << 20
+# JAX and XLA start a few threads for each core; the largest machines have a few hundred cores.
+_THREAD_LIMIT = 8192
+_PROCESS_LIMIT = 64
 # Between two looks at memory and clock. A child can touch about a GB in this time.
 _POLL_SECONDS = 0.2
 # A process that is stuck in the kernel cannot be waited for for ever.
@@ -44,6 +54,7 @@ class Job:
     arguments: Any
     reply_type: type
     limit_seconds: float
+    nonce: str
     started: float = 0.0
     seconds: float = 0.0
 
@@ -72,34 +83,58 @@ class Children:
     """All children of one judgement. Use as a context manager: whatever happens, none outlives it.
 
     `memory_bytes` is how much resident memory a child and its descendants may hold together.
+    Children that are not confined may do what the user may. `left_behind` names by id the processes
+    that outlived a child, or got away from it, and were ended.
     """
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, *, are_confined: bool = True) -> None:
+        self.left_behind: dict[int, str] = {}
         self._memory_bytes = memory_bytes
+        self._are_confined = are_confined
+        self._adopting = contextlib.ExitStack()
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
         self._finished: deque[tuple[Job, Any]] = deque()
         self._looked = 0.0
 
     def __enter__(self) -> Self:
+        self._adopting.enter_context(processes.adopting_orphans())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for child in self._children:
-            self._end(child)
+        with self._adopting:
+            for child in self._children:
+                self._end(child)
+        for pid in self.left_behind:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
         self._selector.close()
 
-    def start(self, name: str, module: str, directory: Path, environment: Mapping[str, str]) -> Child:
-        """A child that imports `module` and waits for its tasks, with `directory` as its working directory."""
+    def start(
+        self,
+        name: str,
+        module: str,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        confinement: Confinement | None = _NOTHING_ELSE,
+    ) -> Child:
+        """A child that imports `module` and waits for its tasks, with `directory` as its home and working directory.
+
+        It may write there and where `confinement` says; None: it is not confined whatever the others are.
+        """
+        if confinement is not None:
+            confinement = replace(confinement, writable=(*confinement.writable, str(directory)))
+        confined = msgspec.json.encode(confinement if self._are_confined else None).decode()
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness.measure.worker", module, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "harness.measure.worker", module, str(theirs.fileno()), confined],
                 cwd=directory,
-                env=dict(environment),
+                env={**environment, "HOME": str(directory), "TMPDIR": str(directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
@@ -127,7 +162,7 @@ class Children:
         """Puts a request in the child's queue. `limit` seconds count from when the child gets to it."""
         job = Job(
             child=child, label=label, stage=stage, task=task, arguments=arguments, reply_type=reply_type,
-            limit_seconds=limit,
+            limit_seconds=limit, nonce=secrets.token_hex(_NONCE_DIGITS // 2),
         )  # fmt: skip
         child.queue.append(job)
         if len(child.queue) == 1:
@@ -163,7 +198,9 @@ class Children:
     def _look(self) -> None:
         """Ends the children that have run too long or hold too much, and notices those that are gone."""
         self._looked = time.monotonic()
-        resident = _resident_bytes({child.process.pid for child in self._children if not child.ended})
+        found = processes.below({child.process.pid for child in self._children if not child.ended})
+        if any(process.leader is None for process in found):
+            self._end_processes(None)
         for child in self._children:
             if child.ended:
                 continue
@@ -174,13 +211,20 @@ class Children:
                     self._died(child)
                 continue
             job = child.queue[0] if child.queue else None
-            held = resident.get(child.process.pid, 0)
+            own = [process for process in found if process.leader == child.process.pid]
+            held = sum(process.resident_bytes for process in own)
             if held > self._memory_bytes:
                 allowed = self._memory_bytes / 2**30
                 self._fail(
                     child, "out-of-memory",
                     f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may "
                     "have, and was ended",
+                )  # fmt: skip
+            elif len(own) > _PROCESS_LIMIT or sum(process.threads for process in own) > _THREAD_LIMIT:
+                self._fail(
+                    child, "too-many-processes",
+                    f"the {child.name} process had {len(own)} processes, {sum(process.threads for process in own)} "
+                    f"threads; expected at most {_PROCESS_LIMIT} and {_THREAD_LIMIT}, so it was ended",
                 )  # fmt: skip
             elif job is not None and time.monotonic() - job.started > job.limit_seconds:
                 self._fail(
@@ -194,7 +238,8 @@ class Children:
         if job.child.ended:
             self._fail(job.child, "crash", f"the {job.child.name} process had already ended")
             return
-        request = Request(task=job.task, stage=job.stage, arguments=msgspec.Raw(msgspec.json.encode(job.arguments)))
+        arguments = msgspec.Raw(msgspec.json.encode(job.arguments))
+        request = Request(nonce=job.nonce, task=job.task, stage=job.stage, arguments=arguments)
         body = msgspec.json.encode(request)
         # Requests are far smaller than the socket's buffer, so this does not block; a child that
         # is gone is noticed when its answer does not come.
@@ -222,12 +267,17 @@ class Children:
             body = bytes(child.received[HEADER.size : HEADER.size + size])
             del child.received[: HEADER.size + size]
             job = child.queue[0]
+            nonce, kind, text = body[:_NONCE_DIGITS], body[_NONCE_DIGITS : _NONCE_DIGITS + 1], body[_NONCE_DIGITS + 1 :]
             try:
-                if body[:1] not in (VALUE, FAILURE):
+                # Who writes to every descriptor that is open has not read the request.
+                if nonce != job.nonce.encode():
+                    raise msgspec.DecodeError("not an answer to what it was asked")
+                if kind not in (VALUE, FAILURE):
                     raise msgspec.DecodeError("neither a value nor a failure")
-                value: Any = msgspec.json.decode(body[1:], type=Failure if body[:1] == FAILURE else job.reply_type)
+                value: Any = msgspec.json.decode(text, type=Failure if kind == FAILURE else job.reply_type)
             except msgspec.DecodeError as error:
-                self._fail(child, "crash", f"the {child.name} process answered with junk ({error}) and was ended")
+                named = "crash" if nonce == job.nonce.encode() else "forged-result"
+                self._fail(child, named, f"the {child.name} process answered with junk ({error}) and was ended")
                 return
             self._finish(job, value)
 
@@ -268,29 +318,43 @@ class Children:
             self._fail(child, "crash", f"the {child.name} process ended with exit code {code} and without a result")
 
     def _fail(self, child: Child, kind: str, message: str) -> None:
+        known = set(self.left_behind)
         self._end(child)
         if child.queue:
             job = child.queue[0]
             shown = child.last_output()
             detail = f"its last output:\n{shown}" if shown else "it printed nothing"
+            strays = [words for pid, words in self.left_behind.items() if pid not in known]
+            if strays:
+                detail = f"processes that it left behind were ended: {', '.join(strays)}\n{detail}"
             child.queue = deque((job,))
             self._finish(job, Failure(stage=job.stage, kind=kind, message=message, detail=detail))
 
+    def _end_processes(self, leader: int | None) -> None:
+        """Ends what belongs to this child, and what belongs to no child any more."""
+        leaders = {child.process.pid for child in self._children if not child.ended} | ({leader} if leader else set())
+        deadline = time.monotonic() + _ENDING_SECONDS
+        # A signal takes a moment, and what is being ended may start more meanwhile.
+        while time.monotonic() < deadline:
+            left = [process for process in processes.below(leaders) if process.leader in (leader, None)]
+            if not left:
+                return
+            for process in left:
+                if process.pid != leader:
+                    self.left_behind[process.pid] = process.words
+                processes.kill(process)
+            time.sleep(0.001)
+
     def _end(self, child: Child) -> None:
-        """Kills the whole session of the child, reads what it still had to say, and lets go of it."""
+        """Kills every process of the child, reads what it still had to say, and lets go of it."""
         if child.ended:
             return
         child.ended = True
         leader = child.process.pid
+        self._end_processes(leader)
+        # Where there is no /proc to find them in.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
-        # Descendants that left the process group are still in the session; a signal takes a moment.
-        deadline = time.monotonic() + _ENDING_SECONDS
-        while (left := _members({leader}).get(leader)) and time.monotonic() < deadline:
-            for pid, _ in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.001)
         child.process.wait()
         self._selector.unregister(child.channel)
         child.channel.close()
@@ -302,23 +366,3 @@ class Children:
             self._selector.unregister(child.output)
             os.close(child.output)
             child.output = -1
-
-
-def _resident_bytes(leaders: set[int]) -> dict[int, int]:
-    """Resident memory of each of these sessions, shared pages counted in every process that maps them."""
-    return {leader: sum(resident for _, resident in members) for leader, members in _members(leaders).items()}
-
-
-def _members(leaders: set[int]) -> dict[int, list[tuple[int, int]]]:
-    """Process and resident bytes of every member of these sessions, from /proc; empty where there is none."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    page = os.sysconf("SC_PAGE_SIZE")
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # proc(5): after the name in parentheses come state, ppid, pgrp, session (4th) ... rss in pages (22nd).
-            fields = entry.read_bytes().rpartition(b")")[2].split()
-            session = int(fields[3])
-            # Z and X: dead already, only not yet reaped.
-            if session in leaders and fields[0] not in (b"Z", b"X"):
-                found.setdefault(session, []).append((int(entry.parent.name), int(fields[21]) * page))
-    return found

@@ -12,7 +12,8 @@ from jax.sharding import SingleDeviceSharding
 from harness.dumps import hlo, mosaic
 from harness.errors import RatchetError
 from harness.measure import arrays
-from harness.measure.messages import CompileReply, CompileRequest, Rejected
+from harness.measure.messages import CompileReply, CompileRequest, RecountRequest, Rejected
+from harness.measure.recount import recount
 from harness.problems import Problem
 
 _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
@@ -87,4 +88,4 @@ def _sentence(text: str) -> str:
     return "the compiler failed without a word"
 
 
-TASKS = {"compile": (CompileRequest, compile_for_chip)}
+TASKS = {"compile": (CompileRequest, compile_for_chip), "recount": (RecountRequest, recount)}

@@ -1,5 +1,6 @@
 """What a kernel.py has to offer: loaded, checked by name, and its claims read."""
 
+import ast
 import inspect
 import linecache
 import math
@@ -13,6 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from harness.measure import imports
 from harness.measure.messages import Rejected
 from harness.records import Claims, Stage, Statement, TilingClaim
 
@@ -43,25 +45,27 @@ class CandidateCode:
         raise Rejected(self._stage, self._kind, message, detail) from error
 
 
-def load(path: Path) -> types.ModuleType:
-    """The module that `path` defines. Its code sees itself as `kernel.py`, wherever it lies, and so do all dumps.
+def load(path: Path) -> tuple[types.ModuleType, tuple[str, ...]]:
+    """The module that `path` defines, and what is unusual about its source, in sentences.
 
-    Raises Rejected `syntax-error` or `import-error`.
+    Its code sees itself as `kernel.py`, wherever it lies, and so do all dumps.
+    Raises Rejected `syntax-error`, `forbidden-import` (before any of it runs) or `import-error`.
     """
     source = path.read_bytes()
     try:
+        flags = imports.flags(ast.parse(source, FILE))
         code = compile(source, FILE, "exec", dont_inherit=True)
     except SyntaxError as error:
         line = (error.text or "").rstrip()
         raise Rejected("contract", "syntax-error", f"{FILE} line {error.lineno}: {error.msg}", line) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Rejected("contract", "syntax-error", f"{FILE} is not Python: {error}") from error
     module = types.ModuleType("kernel")
     module.__file__ = FILE
     linecache.checkcache(FILE)
     with CandidateCode("contract", "import-error", f"importing {FILE}"):
         exec(code, module.__dict__)
-    return module
+    return module, flags
 
 
 def bound(module: types.ModuleType, statement: Statement) -> Callable[..., Any]:

@@ -14,32 +14,81 @@ from numpy.typing import NDArray
 
 from harness import problems
 from harness.measure import arrays
-from harness.measure.messages import CheckReply, CheckRequest, Rejected
-from harness.problems import Problem
+from harness.measure.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
+from harness.problems import Mode, Problem
+from harness.records import Check, Failure
 
 
 def check(request: CheckRequest) -> CheckReply:
     """The check of one program on one family of inputs, which are drawn here from the seed. Raises Rejected."""
-    problem = _problem(request.problem, request.reduced)
+    problem = _problem(request.problem, request.reduced, request.beside)
     inputs = problem.make_inputs(request.family, request.seed)
-    before = digest(inputs)
+    mode: Mode = "interpret"
     if request.artifact:
-        outputs = run(request.artifact, inputs)
-        if digest(inputs) != before:
-            raise Rejected("correctness", "inputs-changed", "the kernel wrote to its inputs; use an output or scratch")
+        outputs, mode = _run_once(request.artifact, inputs), "full" if request.reduced is None else "twin"
     else:
         outputs = arrays.load(Path(request.outputs), problem.statement().outputs)
-    found, failure = problems.check(
-        problem, inputs, outputs,
-        family=request.family, mode="full" if request.artifact else "interpret", seed=request.seed,
-    )  # fmt: skip
+    found, failure = problems.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
     return CheckReply(check=found, failure=failure)
 
 
+def probe(request: ProbeRequest) -> ProbeReply:
+    """What changes of the inputs move in the outputs of one program, and at a reduced shape the same call repeated.
+
+    Raises Rejected.
+    """
+    problem = _problem(request.problem, request.reduced)
+    output = problem.statement().outputs[0]
+    mode: Mode = "full" if request.reduced is None else "twin"
+    checks: list[Check] = []
+    failure: Failure | None = None
+    for one in problem.probes(request.full, request.seed):
+        inputs = problem.make_inputs(one.family, request.seed)
+        before = _run_once(request.artifact, inputs)[0]
+        after = _run_untouched(request.artifact, problems.changed(one, inputs))[0]
+        found, failure = problems.check_probe(output, one, before, after, mode=mode, seed=request.seed)
+        checks.append(found)
+        if failure is not None:
+            return ProbeReply(checks=tuple(checks), failure=failure)
+    if not request.full:
+        # After other calls in between, so that whatever one call leaves behind shows too.
+        again = _run_untouched(request.artifact, inputs)[0]
+        found, failure = problems.check_determinism(output, one.family, before, again, mode=mode, seed=request.seed)
+        checks.append(found)
+    return ProbeReply(checks=tuple(checks), failure=failure)
+
+
 @cache
-def _problem(path: str, reduced: int | None) -> Problem:
+def _problem(path: str, reduced: int | None, beside: bool = False) -> Problem:
     problem: Problem = pickle.loads(Path(path).read_bytes())
-    return problem if reduced is None else next(islice(problem.reduced(), reduced, None))
+    if reduced is None:
+        return problem
+    small = next(islice(problem.reduced(), reduced, None))
+    second = problem.beside(small) if beside else small
+    assert second is not None, "expected a second shape, which the kernel was traced for"
+    return second
+
+
+# The call before: probes compare with the outputs that were checked.
+_last: tuple[tuple[str, str], tuple[NDArray[Any], ...]] = (("", ""), ())
+
+
+def _run_once(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """`_run_untouched`, or what it gave the last time it was called from here for the same program and inputs."""
+    global _last
+    key = (artifact, digest(inputs))
+    if _last[0] != key:
+        _last = (key, _run_untouched(artifact, inputs))
+    return _last[1]
+
+
+def _run_untouched(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """The outputs of `run`. Raises Rejected `inputs-changed` where the program wrote to its inputs."""
+    before = digest(inputs)
+    outputs = run(artifact, inputs)
+    if digest(inputs) != before:
+        raise Rejected("correctness", "inputs-changed", "the kernel wrote to its inputs; use an output or scratch")
+    return outputs
 
 
 @cache
@@ -62,4 +111,4 @@ def digest(inputs: Sequence[NDArray[Any]]) -> str:
     return found.hexdigest()
 
 
-TASKS = {"check": (CheckRequest, check)}
+TASKS = {"check": (CheckRequest, check), "probe": (ProbeRequest, probe)}

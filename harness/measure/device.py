@@ -44,7 +44,8 @@ def _has_device_file(root: Path = Path("/dev")) -> bool:
 def tpu() -> DeviceReply | None:
     """The TPU that JAX sees, asked for in a child, or None."""
     with Children(_PROBE_BYTES) as children:
-        child = children.start("probe", "harness.measure.timing", Path("/"), environment.measuring("tpu"))
+        measuring = environment.measuring("tpu")
+        child = children.start("probe", "harness.measure.timing", Path("/"), measuring, confinement=None)
         children.ask(child, "probe", "latency", "device", DeviceRequest(), DeviceReply, _PROBE_SECONDS)
         _, reply = children.wait()
     if isinstance(reply, Failure) or reply.platform != "tpu":

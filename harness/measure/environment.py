@@ -10,8 +10,11 @@ import harness
 from harness.hardware import Chip
 from harness.records import Environment
 
-# Settings of the caller that would change what is traced, compiled or run.
-_CHANGING = ("XLA_", "LIBTPU_", "JAX_", "TPU_", "PYTHON", "LD_PRELOAD", "ENABLE_PJRT")
+# What a child gets of the caller's environment: where programs and libraries are, and how dates and
+# letters are written. Nothing else: settings that would change what is traced, compiled or run, and
+# keys and passwords that a kernel.py has no business with.
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME")
+_KEPT_FAMILY = "LC_"
 
 
 def environment() -> Environment:
@@ -54,8 +57,8 @@ def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def base() -> dict[str, str]:
-    """The caller's environment without what would change the result; the harness can be imported, nothing else new."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_CHANGING)}
+    """An environment of the children's own; the harness can be imported, nothing else new."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_FAMILY)}
     return {
         **kept,
         "PYTHONPATH": str(Path(harness.__file__).parent.parent),
@@ -69,6 +72,12 @@ def base() -> dict[str, str]:
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     }
+
+
+def recorded(given: Mapping[str, str]) -> tuple[str, ...]:
+    """`NAME=value` of the variables of a child that can matter; paths and names of this machine left out."""
+    private = (*_KEPT, "PYTHONPATH")
+    return tuple(f"{name}={value}" for name, value in sorted(given.items()) if name not in private)
 
 
 def on_cpu() -> dict[str, str]:

@@ -57,7 +57,7 @@ def gather(
     )  # fmt: skip
     try:
         _prepare(plan, kernel)
-        with Children(policy.child_memory_bytes) as children:
+        with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
             found = Gathering(plan, children, progress).run(after_trace)
     except OSError as error:
         if error.errno != errno.ENOSPC:

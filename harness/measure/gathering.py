@@ -1,5 +1,6 @@
 """The order of a candidate's stages: cheap before dear, independent ones side by side, until the first failure."""
 
+import functools
 import os
 import secrets
 import time
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.hardware import Chip
+from harness.measure import confinement, handover, latency
 from harness.measure import environment as environments
-from harness.measure import latency
 from harness.measure.child import Child, Children, Job
 from harness.measure.messages import (
     CheckReply,
@@ -22,10 +23,15 @@ from harness.measure.messages import (
     InterpretRequest,
     MeasureReply,
     MeasureRequest,
+    ProbeReply,
+    ProbeRequest,
+    RecountRequest,
     SimulateRequest,
+    TracedShape,
     TraceReply,
     TraceRequest,
 )
+from harness.measure.reach import left_behind, reach, work_not_done
 from harness.problems import Problem
 from harness.records import Evidence, Failure, Latency, Policy, Simulation, Source, Stage, StageTime, Trace
 
@@ -70,6 +76,14 @@ class Plan:
         """The exported program for `tpu` or `cpu`: what is compiled, checked and timed."""
         return self.work / f"candidate.{platform}"
 
+    def written(self, name: str) -> Path:
+        """Where the candidate's process writes an exported program, before it is taken over."""
+        return self.directory_of("candidate") / f"candidate.{name}"
+
+    def outputs_of(self, family: str) -> Path:
+        """Where the candidate's process writes what its interpreted run gave."""
+        return self.directory_of("candidate") / "outputs" / family
+
     def directory_of(self, child: str) -> Path:
         """The working directory of a child."""
         return self.scratch / child
@@ -92,11 +106,15 @@ class Gathering:
         self._open_stages: dict[str, tuple[int, float]] = {}
         self._failures: list[Failure] = []
         self._reduced: int | None = None
+        self._beside = False
         self._found = Evidence(
             problem=plan.problem.statement(),
             chip=plan.chip.name,
             environment=environments.environment(),
-            warnings=environments.warnings_about(os.environ),
+            warnings=(*environments.warnings_about(os.environ), *confinement.warnings(plan.policy.is_confined)),
+            isolation=replace(
+                confinement.offered(plan.policy.is_confined), variables=environments.recorded(environments.on_cpu())
+            ),
         )
 
     def run(self, after_trace: Callable[[Trace], None]) -> Evidence:
@@ -108,20 +126,21 @@ class Gathering:
 
         def traced(reply: TraceReply) -> None:
             self._add(trace=reply.trace, claims=reply.claims, warnings=(*self._found.warnings, *reply.warnings))
-            self._reduced = reply.reduced
+            self._reduced, self._beside = reply.reduced, reply.beside
             after_trace(reply.trace)
             self._compile(compiler)
-            self._check_correctness(candidate)
+            self._check_correctness(candidate, compiler)
 
         self._ask(
             candidate, "trace", "contract", "trace",
-            TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.artifact("tpu"))),
-            TraceReply, plan.policy.trace_seconds, traced,
+            TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written("tpu"))),
+            TraceReply, plan.policy.trace_seconds, self._taking("tpu", plan.artifact("tpu"), "static", traced),
         )  # fmt: skip
         self._work_off()
         if not self._failures and plan.timed and plan.source != "simulated":
             self._measure()
             self._work_off()
+        self._failures += left_behind(self._children)
         first = min(self._failures, key=lambda failure: _ORDER.index(failure.stage), default=None)
         stages = tuple(sorted(self._found.stages, key=lambda stage: stage.start_seconds))
         return replace(self._found, failure=first, stages=stages)
@@ -136,7 +155,24 @@ class Gathering:
         }
         directory = self._plan.directory_of(name)
         directory.mkdir(parents=True, exist_ok=True)
-        return self._children.start(name, modules[name], directory, environment)
+        plan = self._plan
+        confinement = reach(
+            name, problem=plan.pickled_problem, work=plan.work, profiles=plan.contest / "profile_data",
+            on_device=plan.source == "measured",
+        )  # fmt: skip
+        return self._children.start(name, modules[name], directory, environment, confinement=confinement)
+
+    def _taking(self, name: str, kept: Path, stage: Stage, then: Callable[[Any], None]) -> Callable[[Any], None]:
+        """`then`, once the program `name` is out of the candidate's reach, at `kept`; else that is its failure."""
+
+        def take(reply: object) -> None:
+            failure = handover.taken(self._plan.written(name), kept, stage)
+            if failure is None:
+                then(reply)
+            else:
+                self._failures.append(failure)
+
+        return take
 
     def _compile(self, compiler: Child) -> None:
         plan = self._plan
@@ -163,6 +199,7 @@ class Gathering:
 
         def simulated(reply: Simulation) -> None:
             self._add(simulation=reply)
+            self._failures += work_not_done(reply, plan.problem.statement().work.matmul_flops)
             if plan.source == "simulated":
                 self._add(latency=latency.simulated(reply))
 
@@ -175,30 +212,72 @@ class Gathering:
             Simulation, plan.policy.simulate_seconds + _SIMULATE_GRACE_SECONDS, simulated,
         )  # fmt: skip
 
-    def _check_correctness(self, candidate: Child) -> None:
-        """The CPU twin at the full shape; and each family of inputs in TPU interpret mode at the reduced shape."""
+    def _check_correctness(self, candidate: Child, compiler: Child) -> None:
+        """The CPU twin at the full shape; at reduced shapes each family in TPU interpret mode, and again as CPU twin.
+
+        What the outputs depend on is probed in the CPU twins, which cost a tenth of the interpreter.
+        """
         plan = self._plan
         limit = plan.policy.correctness_seconds
         checker = self._start("checker", environments.on_cpu())
 
         pickled = str(plan.pickled_problem)
 
-        def exported(reply: Done) -> None:
+        whole = str(plan.artifact("cpu"))
+
+        def exported(_: Done) -> None:
+            # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
+            trace = self._found.trace
+            assert trace is not None
+            twins = RecountRequest(tpu=str(plan.artifact("tpu")), cpu=whole, trace=trace)
+            self._ask(compiler, "recount", "correctness", "recount", twins, Done, limit, lambda _: None)
             for family in plan.problem.families(full=True):
-                request = CheckRequest(problem=pickled, reduced=None, family=family, seed=seed(), artifact=reply.path)
+                drawn = seed()
+                request = CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=whole)
                 self._check(checker, "correctness", request)
+            # With the seed of the last check, whose outputs are at hand to compare with.
+            self._probe(checker, "correctness", ProbeRequest(
+                problem=pickled, reduced=None, seed=drawn, artifact=whole, full=True,
+            ))  # fmt: skip
+            if self._reduced is None:
+                twin(whole, reduced=True)
+
+        def twin(artifact: str, *, reduced: bool) -> None:
+            """Checks at a reduced shape: what outputs depend on there, and each family once more with another seed."""
+            if reduced:
+                self._probe(checker, "twin", ProbeRequest(
+                    problem=pickled, reduced=self._reduced, seed=seed(), artifact=artifact, full=False,
+                ))  # fmt: skip
+            if reduced and self._beside:
+                return
+            for family in plan.problem.families(full=False):
+                self._check(checker, "twin", CheckRequest(
+                    problem=pickled, reduced=self._reduced, beside=not reduced, family=family, seed=seed(),
+                    artifact=artifact,
+                ))  # fmt: skip
+
+        def exported_at(kept: Path, shape: TracedShape, _: Done) -> None:
+            twin(str(kept), reduced=shape == "reduced")
 
         def interpreted(family: str, drawn: int) -> Callable[[Done], None]:
             request = CheckRequest(problem=pickled, reduced=self._reduced, family=family, seed=drawn)
-            return lambda reply: self._check(checker, "interpret", replace(request, outputs=reply.path))
+            given = replace(request, outputs=str(plan.outputs_of(family)))
+            return lambda _: self._check(checker, "interpret", given)
 
         self._ask(
-            candidate, "correctness", "correctness", "export_cpu", ExportRequest(artifact=str(plan.artifact("cpu"))),
-            Done, limit, exported,
+            candidate, "correctness", "correctness", "export_cpu", ExportRequest(artifact=str(plan.written("cpu"))),
+            Done, limit, self._taking("cpu", plan.artifact("cpu"), "correctness", exported),
         )  # fmt: skip
+        shapes: dict[TracedShape, bool] = {"reduced": self._reduced is not None, "beside": self._beside}
+        for shape, is_traced in shapes.items():
+            if is_traced:
+                export = ExportRequest(artifact=str(plan.written(shape)), shape=shape)
+                kept = plan.scratch / f"{shape}.cpu"
+                then = self._taking(shape, kept, "correctness", functools.partial(exported_at, kept, shape))
+                self._ask(candidate, "twin", "correctness", "export_cpu", export, Done, limit, then)
         for family in plan.problem.families(full=False):
             drawn = seed()
-            request = InterpretRequest(family=family, seed=drawn, outputs=str(plan.scratch / "outputs" / family))
+            request = InterpretRequest(family=family, seed=drawn, outputs=str(plan.outputs_of(family)))
             self._ask(
                 candidate, "interpret", "correctness", "interpret", request, Done, limit, interpreted(family, drawn)
             )
@@ -206,6 +285,15 @@ class Gathering:
     def _check(self, checker: Child, label: str, request: CheckRequest) -> None:
         limit = self._plan.policy.correctness_seconds
         self._ask(checker, label, "correctness", "check", request, CheckReply, limit, self._checked)
+
+    def _probe(self, checker: Child, label: str, request: ProbeRequest) -> None:
+        limit = self._plan.policy.correctness_seconds
+        self._ask(checker, label, "correctness", "probe", request, ProbeReply, limit, self._probed)
+
+    def _probed(self, reply: ProbeReply) -> None:
+        self._add(checks=(*self._found.checks, *reply.checks))
+        if reply.failure is not None:
+            self._failures.append(reply.failure)
 
     def _checked(self, reply: CheckReply) -> None:
         self._add(checks=(*self._found.checks, reply.check))

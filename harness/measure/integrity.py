@@ -1,38 +1,107 @@
-"""What a kernel.py did to the process that traces it: functions it replaced, files that no attempt records."""
+"""What a kernel.py did to the process that traces it: what it replaced, set or left running; which files it used."""
 
+import os
+import signal
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType as _Function
 from typing import Any
+
+import jax
 
 import harness
 from harness.measure.messages import Rejected
 
-_GUARDED = ("harness", "jax", "jaxlib", "numpy", "ml_dtypes")
-_Functions = dict[tuple[str, str], Any]
+_GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy")
 
 
-def functions() -> _Functions:
-    """Every callable that the judge's modules, JAX's and numpy's hold now, by module and name."""
-    found = {}
-    for name, module in list(sys.modules.items()):
-        if module is not None and name.partition(".")[0] in _GUARDED:
-            found.update({(name, key): value for key, value in list(vars(module).items()) if callable(value)})
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A process as it was: everything that can be called, by module, class and name, and what was set."""
+
+    callables: dict[tuple[str, str], tuple[Any, ...]]
+    configuration: dict[str, Any]
+    variables: dict[str, str]
+    handlers: tuple[Any, ...]
+    threads: frozenset[threading.Thread]
 
 
-def require_untouched(before: _Functions) -> None:
-    """Raises Rejected `judge-patched` where a function of `before` is no longer the same.
+def snapshot() -> Snapshot:
+    """This process now. Takes about 0.2 s, most of it for the classes of JAX and numpy."""
+    return Snapshot(
+        callables=dict(_callables()),
+        configuration=dict(jax.config.values),
+        variables=dict(os.environ),
+        handlers=_handlers(),
+        threads=frozenset(threading.enumerate()),
+    )
+
+
+def require_untouched(before: Snapshot) -> None:
+    """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` where this process is no longer as it was.
 
     Stops what is done by accident or in passing. Code that runs in this process and is out to
-    hide its changes (patching objects rather than modules, or undoing it in time) is not stopped.
+    hide its changes (undoing them in time, patching compiled code or this very check) is not stopped.
     """
-    now = functions()
-    for (module, name), value in before.items():
-        if now.get((module, name), value) is not value:
-            said = f"expected kernel.py to leave other modules alone, but it replaced {module}.{name}"
-            raise Rejected("static", "judge-patched", said)
+    now = dict(_callables())
+    for place, value in before.callables.items():
+        there = now.get(place, ())
+        if len(there) != len(value) or any(new is not old for new, old in zip(there, value, strict=True)):
+            raise Rejected(
+                "static", "judge-patched",
+                f"expected kernel.py to leave other modules alone, but it replaced {'.'.join(place)}",
+            )  # fmt: skip
+    for what, old, new in (
+        ("the setting", before.configuration, dict(jax.config.values)),
+        ("the environment variable", before.variables, dict(os.environ)),
+    ):
+        changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+        if changed:
+            said = f"expected kernel.py to leave the process as it is, but it changed {what} {', '.join(changed)}"
+            raise Rejected("static", "settings-changed", said)
+    if _handlers() != before.handlers:
+        said = "expected kernel.py to leave the process as it is, but it set a signal handler or a trace function"
+        raise Rejected("static", "settings-changed", said)
+    started = [thread.name for thread in threading.enumerate() if thread not in before.threads]
+    if started:
+        raise Rejected(
+            "static",
+            "left-behind",
+            f"expected kernel.py to start no threads, but these still run: {', '.join(started)}",
+        )
+
+
+def _callables() -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
+    """Functions of the guarded modules, and what can be called on the classes that they define, with their code."""
+    for name, module in list(sys.modules.items()):
+        if module is None or name.partition(".")[0] not in _GUARDED:
+            continue
+        for key, value in list(vars(module).items()):
+            if type(value) is _Function:
+                # The code of a function can be replaced in place.
+                yield (name, key), (value, value.__code__)
+            elif callable(value):
+                yield (name, key), (value,)
+                if isinstance(value, type) and value.__module__ == name:
+                    yield from _members(name, key, value)
+
+
+def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
+    for attribute, member in list(vars(owner).items()):
+        kind = type(member)
+        if kind is _Function:
+            yield (module, f"{name}.{attribute}"), (member, member.__code__)
+        elif kind in (staticmethod, classmethod, property):
+            yield (module, f"{name}.{attribute}"), (member,)
+
+
+def _handlers() -> tuple[Any, ...]:
+    """What Python runs on signals and while it runs other code."""
+    return (*(signal.getsignal(number) for number in sorted(signal.valid_signals())), sys.gettrace(), sys.getprofile())
 
 
 def require_self_contained() -> None:

@@ -1,6 +1,7 @@
 """What the judging process and its children say to each other, and how a child reports a candidate's failure."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -18,8 +19,9 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One thing to do; `arguments` is the JSON of the task's own request."""
+    """One thing to do; `arguments` is the JSON of the task's own request. The answer begins with `nonce`."""
 
+    nonce: str
     task: str
     stage: Stage
     arguments: msgspec.Raw
@@ -48,19 +50,28 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReply:
-    """`reduced` is the position in `problem.reduced()` of the shape to interpret; None is the full shape."""
+    """`reduced` is the position in `problem.reduced()` of the shape to interpret; None is the full shape.
+
+    `beside` says whether the kernel was traced for the second shape beside that one too.
+    """
 
     trace: Trace
     claims: Claims
     warnings: tuple[str, ...]
     reduced: int | None
+    beside: bool = False
+
+
+# The shapes that a kernel is traced for: the contest's, a reduced one, and one beside that.
+TracedShape = Literal["full", "reduced", "beside"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Write the CPU twin of the traced program to `artifact`."""
+    """Write the CPU twin of the program traced for that shape to `artifact`."""
 
     artifact: str
+    shape: TracedShape = "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +87,8 @@ class InterpretRequest:
 class CheckRequest:
     """Check a program's outputs: those it gives when `artifact` is run here, else those written to `outputs`.
 
-    `reduced` is the position in `problem.reduced()` of the shape; None is the full shape.
+    `reduced` is the position in `problem.reduced()` of the shape, None is the full shape;
+    `beside` asks for the second shape beside that one.
     """
 
     problem: str
@@ -85,6 +97,7 @@ class CheckRequest:
     seed: int
     artifact: str = ""
     outputs: str = ""
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +106,37 @@ class CheckReply:
 
     check: Check
     failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRequest:
+    """Probe what the outputs of `artifact`, a CPU twin, depend on; `seed` draws the inputs and the probes.
+
+    `reduced` None is the full shape. `full` asks for what is worth its time at the contest's shape.
+    """
+
+    problem: str
+    reduced: int | None
+    seed: int
+    artifact: str
+    full: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReply:
+    """The checks up to the first that did not pass, and what is wrong there."""
+
+    checks: tuple[Check, ...]
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecountRequest:
+    """Compare the programs in `tpu` and `cpu` with each other and with the `trace` that was reported."""
+
+    tpu: str
+    cpu: str
+    trace: Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +171,10 @@ class SimulateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest:
-    """Time the artifacts in turn on the device, on fresh inputs; profile them as `session` of `profile_directory`."""
+    """Time the artifacts in turn on the device, on fresh inputs; profile them as `session` of `profile_directory`.
+
+    An artifact that is named twice is loaded twice.
+    """
 
     artifacts: tuple[str, ...]
     problem: str
@@ -141,11 +188,29 @@ class MeasureRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoreRequest:
+    """So many more rounds of the programs of the `MeasureRequest` before, which are still loaded."""
+
+    profiled_calls: int
+    rounds: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureReply:
     """Samples of each artifact, in the order of the request, paired by round; a check of an output that was timed."""
 
     samples: tuple[Samples, ...]
     check: CheckReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XspaceRequest:
+    """Write the XSpace whose text form is in `text` to `profile`, as the bytes that xprof reads; `host` ends it."""
+
+    text: str
+    profile: str
+    host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

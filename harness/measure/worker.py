@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from harness.errors import RatchetError
+from harness.measure.confinement import FILE_BYTES, Confinement, confine
 from harness.measure.messages import FAILURE, VALUE, Rejected, Request
 from harness.records import Failure, Stage
 
@@ -27,13 +28,19 @@ Tasks = Mapping[str, tuple[type, Callable[[Any], Any]]]
 
 
 def main() -> None:
-    """Serves the tasks of the module named first on the socket whose descriptor is named second, until it closes."""
+    """Serves the tasks of a module on a socket until that closes, confined before anything is imported.
+
+    Arguments: the module, the socket's descriptor, the Confinement in JSON (`null`: not confined).
+    """
     module_name, descriptor = sys.argv[1], int(sys.argv[2])
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    confinement = msgspec.json.decode(sys.argv[3], type=Confinement | None)
+    if confinement is not None:
+        confine(confinement)
     # What went wrong while importing is told with the first answer, not lost.
     tasks: Tasks | BaseException
     try:
@@ -41,7 +48,8 @@ def main() -> None:
     except ImportError as error:
         tasks = error
     while (data := receive(channel)) is not None:
-        body = _answer(tasks, msgspec.json.decode(data, type=Request))
+        request = msgspec.json.decode(data, type=Request)
+        body = request.nonce.encode() + _answer(tasks, request)
         channel.sendall(HEADER.pack(len(body)) + body)
 
 
@@ -86,6 +94,11 @@ def _failure(error: BaseException, stage: Stage) -> Failure:
         kind, message = "out-of-memory", f"out of memory: {message}"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         kind, message = "no-space", f"no space left on the device while writing {error.filename or 'a file'}"
+    elif isinstance(error, OSError) and error.errno == errno.EFBIG:
+        kind, message = (
+            "file-too-large",
+            f"expected files of at most {FILE_BYTES >> 30} GiB, got a larger {error.filename or 'one'}",
+        )
     elif isinstance(error, RatchetError):
         kind = error.kind
         message = str(error)

@@ -7,6 +7,7 @@ from harness.records.evidence import (
     Environment,
     Evidence,
     HloCounts,
+    Isolation,
     Latency,
     MosaicCounts,
     OpTime,
@@ -17,24 +18,41 @@ from harness.records.evidence import (
     Unit,
 )
 from harness.records.problem import Array, Parameter, Statement, Work
-from harness.records.report import CounterLine, Hint, LogState, Report, Row, Status, UnitUse
+from harness.records.report import (
+    CounterLine,
+    CycleShares,
+    Hint,
+    LogState,
+    Report,
+    Row,
+    Share,
+    Status,
+    UnitUse,
+)
+from harness.records.review import Audit, Calibration, Finding, Judgement, Replay
 from harness.records.verdict import Attempt, Champion, Change, Duel, Key, Outcome, Policy, Verdict
 
 __all__ = [
     "Anatomy",
     "Array",
     "Attempt",
+    "Audit",
+    "Calibration",
     "Champion",
     "Change",
     "Check",
     "Claims",
     "CounterLine",
+    "CycleShares",
     "Duel",
     "Environment",
     "Evidence",
     "Failure",
+    "Finding",
     "Hint",
     "HloCounts",
+    "Isolation",
+    "Judgement",
     "Key",
     "Latency",
     "LineTime",
@@ -47,10 +65,12 @@ __all__ = [
     "Part",
     "PartKind",
     "Policy",
+    "Replay",
     "Report",
     "Row",
     "Samples",
     "Scratch",
+    "Share",
     "Simulation",
     "Source",
     "Span",

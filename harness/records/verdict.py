@@ -13,7 +13,8 @@ Outcome = Literal["accept", "reject", "inconclusive", "failed"]
 class Policy:
     """What decides, saved with every attempt. Time limits are seconds of wall clock."""
 
-    # Until the simulator states its own relative uncertainty, less than 1 % is not believed.
+    # Smaller gains are not worth a commit; of a measured ratio the whole interval must clear it, a
+    # simulated one must clear the simulator's own uncertainty as well.
     minimum_effect: float = 0.01
     trace_seconds: float = 60.0
     correctness_seconds: float = 240.0
@@ -24,7 +25,17 @@ class Policy:
     child_memory_bytes: int = 16 << 30
     warmup_calls: int = 5
     profiled_calls: int = 3
+    # Samples of a program that is timed on its own, against no champion.
     measured_pairs: int = 30
+    # Off: children may do what the user may, as on a kernel without Landlock and seccomp.
+    is_confined: bool = True
+    # A duel is looked at after so many pairs, and ends when it is decided, after the last look, or
+    # before a batch that would not be done `duel_seconds` after the first began. Doubling: the
+    # fewest looks (each costs certainty) that waste at most half of the pairs.
+    looks: tuple[int, ...] = (20, 40, 80, 160, 320)
+    duel_seconds: float = 60.0
+    # The chance that luck alone is ever accepted between two accepts, however many attempts that takes.
+    false_accept_rate: float = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +54,18 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duel:
-    """Champion and candidate timed in turn in one process: paired raw seconds, in the order they were taken."""
+    """Champion and candidate timed in turn in one process: raw seconds per call, paired by round, as they were taken.
+
+    `control_seconds` is the A/A control: the champion loaded a second time, a slot of its own in
+    each round. `looks` is how often the samples were looked at until they settled it. In records
+    from before there was a control it is empty.
+    """
 
     champion_seconds: tuple[float, ...]
     candidate_seconds: tuple[float, ...]
     clock: Literal["device", "host"]
+    control_seconds: tuple[float, ...] = ()
+    looks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +83,8 @@ class Verdict:
     """The decision and its reasons. `time_ratio` = candidate / champion, with the interval it was decided on.
 
     `changes` says what moved in the counters against the champion, the largest relative change first.
+    Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since
+    the last accept, `error_rate` is the chance it left to a candidate that gains too little.
     """
 
     outcome: Outcome
@@ -74,6 +94,8 @@ class Verdict:
     time_ratio_high: float | None = None
     failure: Failure | None = None
     changes: tuple[Change, ...] = ()
+    attempts_since_accept: int | None = None
+    error_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,93 @@
+"""What /proc says about the processes of children: whose they are, what they hold, which of them got away."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+# prctl(2): orphans below this process become its children, not init's, however often they forked.
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One living process; `leader` is the child it belongs to, None for one that got away from its child."""
+
+    pid: int
+    name: str
+    leader: int | None
+    threads: int
+    resident_bytes: int
+
+    @property
+    def words(self) -> str:
+        """How a report names it."""
+        return f"{self.name or 'a process'} (pid {self.pid})"
+
+
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Within this context no process below this one gets out of sight, by whatever forking: `below` finds it."""
+    if sys.platform != "linux":
+        yield
+        return
+    prctl = ctypes.CDLL(None).prctl
+    before = ctypes.c_int(0)
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, before.value)
+
+
+def below(leaders: Collection[int]) -> tuple[Process, ...]:
+    """Every living process of the children whose session leaders these are, and those that got away; () without /proc.
+
+    A process is a leader's by session or by descent. One that left both was adopted by this
+    process; its session, which it cannot share with this process, tells it from a command run here.
+    """
+    rows: dict[int, tuple[str, int, int, int, int]] = {}
+    page = os.sysconf("SC_PAGE_SIZE")
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            head, _, tail = entry.read_bytes().rpartition(b")")
+            # proc(5): after the name in parentheses come state, ppid, pgrp, session (4th) ... threads (18th),
+            # rss in pages (22nd). Z and X: dead already, only not yet reaped.
+            fields = tail.split()
+            if fields[0] not in (b"Z", b"X"):
+                name = head.partition(b"(")[2].decode("utf-8", "replace")
+                numbers = (int(fields[at]) for at in (1, 3, 17, 21))
+                rows[int(entry.parent.name)] = (name, *numbers)  # type: ignore[assignment]
+    here, own_session = os.getpid(), os.getsid(0)
+    found = []
+    for pid, (name, _, session, threads, pages) in rows.items():
+        leader = session if session in leaders else _ancestor(pid, leaders, rows)
+        if leader is None and (session == own_session or _ancestor(pid, (here,), rows) is None):
+            continue
+        shown = "".join(sign if sign.isprintable() else "?" for sign in name)
+        process = Process(pid=pid, name=shown, leader=leader, threads=threads, resident_bytes=pages * page)
+        found.append(process)
+    return tuple(found)
+
+
+def kill(process: Process) -> None:
+    """Ends one process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def _ancestor(pid: int, wanted: Collection[int], rows: dict[int, tuple[str, int, int, int, int]]) -> int | None:
+    """The nearest of `wanted` among the ancestors of `pid`."""
+    seen = set()
+    while pid in rows and pid not in seen:
+        seen.add(pid)
+        pid = rows[pid][1]
+        if pid in wanted:
+            return pid
+    return None

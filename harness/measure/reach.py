@@ -1,0 +1,45 @@
+"""What each child of a judgement may read and write, beside what is installed and its own folder."""
+
+from pathlib import Path
+
+from harness.measure.child import Children
+from harness.measure.confinement import Confinement
+from harness.records import Failure, Simulation
+
+
+def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
+    """The folders of one child by its name; None for the timer on a TPU, whose driver needs more than can be listed.
+
+    The candidate reads the problem and writes to its own folder; what it hands over is taken out of
+    there. No other child runs kernel.py, but all of them handle what came from it.
+    """
+    if child == "timer" and on_device:
+        return None
+    if child == "candidate":
+        return Confinement(readable=(str(problem),))
+    writes = {"compiler": (str(work), str(profiles)), "timer": (str(profiles),)}
+    return Confinement(readable=(str(work),), writable=writes.get(child, ()))
+
+
+def left_behind(children: Children) -> tuple[Failure, ...]:
+    """The failure of a candidate that started processes, which are ended by now; none of one that did not."""
+    if not children.left_behind:
+        return ()
+    words = ", ".join(children.left_behind.values())
+    said = f"expected kernel.py to start no processes, but these were left behind and had to be ended: {words}"
+    return (Failure(stage="static", kind="left-behind", message=said),)
+
+
+def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
+    """The failure of a compiled program whose matrix units did less than the useful work; none where they did it all.
+
+    Counted from the schedule that is timed, whatever the candidate's process said about it. The
+    problem's matrix products have to be computed by somebody, and outside kernels they are refused.
+    """
+    if simulation.seconds is None or simulation.mxu_flops is None or simulation.mxu_flops >= matmul_flops:
+        return ()
+    said = (
+        f"expected the compiled program to do the {matmul_flops:,} FLOPs of the problem's matrix products, "
+        f"its schedule does {simulation.mxu_flops:,} (simulated): it is not the program that was checked"
+    )
+    return (Failure(stage="latency", kind="work-not-done", message=said),)

@@ -1,0 +1,50 @@
+"""The inside of a child that runs whatever it is sent, as kernel.py is run, but without JAX: a start costs a moment."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.measure import environment
+from harness.measure.child import Children
+from harness.measure.messages import Done
+from harness.records import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Python to run; it leaves what it found in `found`."""
+
+    text: str
+
+
+def run(source: Source) -> Done:
+    """What the code found out, in words."""
+    names = {"found": ""}
+    exec(source.text, names)
+    return Done(path=str(names["found"]))
+
+
+def attack(
+    directory: Path, text: str, *, are_confined: bool, seconds: float = 20, memory_bytes: int = 1 << 30
+) -> tuple[str | Failure, tuple[str, ...]]:
+    """What `text` found, or its failure, and the processes it left behind; it runs in a child of its own."""
+    given = environment.base()
+    given["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
+    directory.mkdir(exist_ok=True)
+    with Children(memory_bytes, are_confined=are_confined) as children:
+        child = children.start("candidate", "hostile", directory, given)
+        children.ask(child, "run", "contract", "run", Source(text=text), Done, seconds)
+        _, reply = children.wait()
+    return (reply if isinstance(reply, Failure) else reply.path), tuple(children.left_behind.values())
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process still runs; one that only waits to be reaped does not."""
+    state = b"X"
+    with contextlib.suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    return state not in (b"Z", b"X")
+
+
+TASKS = {"run": (Source, run)}

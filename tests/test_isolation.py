@@ -1,0 +1,220 @@
+"""What a confined child cannot do, and what is noticed and undone where it could, as on an old kernel."""
+
+import ast
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hostile import attack, is_alive
+from planted import NAIVE, POLICY, SMALL, V5E, tracer, with_wrapper
+
+from harness import simulate
+from harness.measure import confinement, evidence, handover
+from harness.measure.imports import flags
+from harness.measure.messages import Rejected
+from harness.records import Failure
+
+needs_landlock = pytest.mark.skipif(confinement.landlock_version() is None, reason="this kernel has no Landlock")
+
+
+def said(reply: str | Failure) -> str:
+    return f"{reply.kind}: {reply.message}" if isinstance(reply, Failure) else reply
+
+
+@needs_landlock
+@pytest.mark.parametrize("attempt", [
+    "open({path!r}).read()", "open({path!r}, 'w')", "open({path!r}, 'a')", "os.truncate({path!r}, 0)",
+    "os.unlink({path!r})", "os.rename({path!r}, 'mine')", "os.link({path!r}, 'mine')",
+    "os.symlink('x', {path!r} + '2')",
+    "os.mkdir({path!r} + '2')", "os.listdir(os.path.dirname({path!r}))",
+])  # fmt: skip
+def test_files_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
+    outside = tmp_path / "outside" / "judge.py"
+    outside.parent.mkdir()
+    outside.write_text("honest = True\n")
+    attempt = attempt.format(path=str(outside))
+    reply, _ = attack(tmp_path / "scratch", f"import os\n{attempt}", are_confined=True)
+    # A link or a move between closed and open folders is refused as one between file systems.
+    assert "PermissionError" in said(reply) or "Invalid cross-device link" in said(reply)
+    assert outside.read_text() == "honest = True\n"
+    assert [path.name for path in outside.parent.iterdir()] == ["judge.py"]
+    # Without the walls the same line works: it is the walls that hold.
+    reply, _ = attack(tmp_path / "scratch", f"import os\n{attempt}", are_confined=False)
+    assert not isinstance(reply, Failure)
+
+
+@needs_landlock
+def test_other_processes_are_out_of_reach(tmp_path: Path) -> None:
+    code = "import os, pathlib\n{}"
+    for attempt in (
+        "os.kill(os.getppid(), 0)",
+        "pathlib.Path(f'/proc/{os.getppid()}/environ').read_bytes()",
+        "open(f'/proc/{os.getppid()}/mem', 'rb')",
+    ):
+        reply, _ = attack(tmp_path / "scratch", code.format(attempt), are_confined=True)
+        assert "PermissionError" in said(reply), attempt
+
+
+def test_no_process_and_no_socket_can_be_started(tmp_path: Path) -> None:
+    if not confinement.offered(True).system_calls_filtered:
+        pytest.skip("system calls are filtered on Linux on x86-64 and aarch64")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for attempt in (
+            "os.fork()",
+            "os.posix_spawn('/bin/true', ['true'], {})",
+            "os.execv('/bin/true', ['true'])",
+            "subprocess.run(['true'])",
+            f"socket.create_connection(('127.0.0.1', {server.getsockname()[1]}))",
+            "socket.socket(socket.AF_UNIX)",
+        ):
+            reply, left = attack(tmp_path, f"import os, subprocess, socket\n{attempt}", are_confined=True)
+            assert "PermissionError" in said(reply), attempt
+            assert left == ()
+
+
+def test_its_own_folder_threads_and_arithmetic_are_left_to_it(tmp_path: Path) -> None:
+    code = (
+        "import threading, tempfile, pathlib\n"
+        "pathlib.Path('mine').write_text('kept')\n"
+        "threading.Thread(target=lambda: pathlib.Path(tempfile.gettempdir(), 'thread').write_text('ran')).start()\n"
+        "found = sum(range(10))"
+    )
+    reply, _ = attack(tmp_path, code, are_confined=True)
+    assert reply == "45"
+    assert (tmp_path / "mine").read_text() == "kept"
+    assert (tmp_path / "thread").read_text() == "ran"
+
+
+def test_a_file_without_end_is_cut(tmp_path: Path) -> None:
+    reply, _ = attack(tmp_path, f"open('x', 'wb').truncate({confinement.FILE_BYTES + 1})", are_confined=True)
+    assert said(reply).startswith("file-too-large: expected files of at most 4 GiB")
+
+
+DAEMON = (
+    "import os, time, pathlib\n"
+    "if not os.fork():\n"
+    "    os.setsid()\n"
+    "    if not os.fork():\n"
+    "        os.closerange(0, 64)\n"
+    "        pathlib.Path('left').write_text(str(os.getpid()))\n"
+    "        time.sleep(600)\n"
+    "    os._exit(0)\n"
+    "while not os.path.exists('left') or not open('left').read(): pass\n"
+)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
+@pytest.mark.parametrize("ending", ["found = 'done'", "os._exit(0)", "os.kill(os.getpid(), 9)", "while True: pass"])
+def test_a_daemon_that_forked_twice_into_a_session_of_its_own_is_found_and_named(tmp_path: Path, ending: str) -> None:
+    reply, left = attack(tmp_path, DAEMON + ending, are_confined=False, seconds=2)
+    pid = int((tmp_path / "left").read_text())
+    assert not is_alive(pid)
+    assert any(f"pid {pid}" in words for words in left)
+    assert isinstance(reply, Failure) == (ending != "found = 'done'")
+
+
+def test_too_many_processes_are_ended(tmp_path: Path) -> None:
+    code = "import os, time\nfor _ in range(100):\n    if not os.fork(): time.sleep(600)\nwhile True: pass"
+    reply, left = attack(tmp_path, code, are_confined=False, memory_bytes=64 << 30)
+    assert said(reply).startswith("too-many-processes: the candidate process had ")
+    assert len(left) > 64
+
+
+def test_a_blindly_forged_answer_is_told_from_a_crash(tmp_path: Path) -> None:
+    code = (
+        "import os, struct\n"
+        "answer = b'0' * 32 + b'={\"path\": \"forged\"}'\n"
+        "for fd in range(3, 64):\n"
+        "    try: os.write(fd, struct.pack('!Q', len(answer)) + answer)\n"
+        "    except OSError: pass\n"
+    )
+    for ending in ("os._exit(0)", "while True: pass"):
+        reply, _ = attack(tmp_path, code + ending, are_confined=True)
+        assert said(reply).startswith("forged-result")
+
+
+def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    (tmp_path / "program").write_bytes(b"bytes")
+    assert handover.taken(tmp_path / "program", kept, "static") is None
+    assert kept.read_bytes() == b"bytes"
+    (tmp_path / "link").symlink_to(tmp_path / "program")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe", "nothing"):
+        failure = handover.taken(tmp_path / name, tmp_path / "other", "static")
+        assert failure is not None
+        assert failure.kind == "forged-result"
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("code", [
+    "import ctypes", "from subprocess import run", "import importlib.util as u", "import jax\nimport gc", "eval('1')",
+    "import sys\nsys._getframe(1)", "getattr(f, '__globals__')", "x = ().__class__.__base__.__subclasses__()",
+    "import harness.measure.child", "def f():\n    import socket",
+])  # fmt: skip
+def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        flags(ast.parse(code))
+    assert caught.value.failure.kind == "forbidden-import"
+    assert f"line {len(code.splitlines())}" in caught.value.failure.message
+
+
+def test_what_is_unusual_is_named_and_what_a_kernel_needs_is_not() -> None:
+    assert flags(ast.parse(NAIVE)) == ()
+    (one, other) = flags(ast.parse("import os\nfrom jax._src import core"))
+    assert "line 1 imports os" in one
+    assert "line 2 imports jax._src.core" in other
+
+
+# What a hostile kernel_fn has at hand: the serialisation that the candidate's process uses.
+FORGED = """    return honest(q, k, v)
+
+
+from jax import export
+
+honest_serialize = export.Exported.serialize
+
+
+def serialize(exported, *arguments, **options):
+    if exported.platforms == ("tpu",):
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.in_avals]
+        exported = export.export(jax.jit(cheap), platforms=["tpu"])(*shapes)
+    return honest_serialize(exported, *arguments, **options)
+
+
+def cheap(q, k, v):
+    return honest(q, k[:256], v[:256])
+
+
+type.__setattr__(export.Exported, "serialize", serialize)
+UNTOUCHED = lambda before: None
+import sys
+"""
+
+
+def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
+    with tracer(tmp_path) as bench:
+        found = bench.failure(with_wrapper(FORGED))
+    assert (found.stage, found.kind) == ("static", "judge-patched")
+    assert "Exported.serialize" in found.message
+
+
+def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_never_ran(tmp_path: Path) -> None:
+    """Even if the process that traces is wholly the candidate's: here it switches its own guard off."""
+    silent = FORGED + 'sys.modules["harness.measure.integrity"].require_untouched = UNTOUCHED\n'
+    found = gathered(tmp_path, with_wrapper(silent))
+    assert (found.stage, found.kind) == ("static", "forged-result")
+
+
+def gathered(tmp_path: Path, kernel: str) -> Failure:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    found = evidence.gather(
+        tmp_path, kernel.encode(), SMALL, V5E, POLICY, work_directory=tmp_path / "profile_data" / "0001",
+        simulate=simulate.run,
+    )  # fmt: skip
+    assert found.failure is not None
+    assert found.isolation is not None
+    assert found.isolation.landlock == confinement.landlock_version()
+    assert "JAX_PLATFORMS=cpu" in found.isolation.variables
+    return found.failure

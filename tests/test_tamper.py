@@ -1,0 +1,201 @@
+"""What may not change during an attempt is put back, what a person may change is left, and both are named."""
+
+import os
+from pathlib import Path
+
+import pytest
+from loop_fixtures import committed_contest, git
+from planted import naive
+
+from harness import contest as contests
+from harness import ratchet, tamper
+from harness.git import open_repository
+from harness.measure import confinement
+from harness.records import Policy
+from harness.tamper import Tampering, Watch
+
+LOG = "refs/ratchet/root/log"
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    folder = committed_contest(tmp_path / "contest")
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "0001-baseline.json").write_text("{}\n")
+    git(folder, "update-ref", LOG, "HEAD")
+    return folder
+
+
+def watched(folder: Path) -> Watch:
+    return tamper.watch(
+        open_repository(folder), (folder / "prepare.py",), ((folder / "experiments", "*.json"),), LOG
+    )  # fmt: skip
+
+
+def put_right(folder: Path, before: Watch, *, were_confined: bool = False) -> Tampering:
+    return tamper.put_right(before, folder / ".git" / "ratchet" / "set-aside", were_confined=were_confined)
+
+
+def commit(folder: Path, message: str) -> str:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", message)
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+def test_where_nothing_was_touched_nothing_is_said(contest: Path) -> None:
+    before = watched(contest)
+    (contest / "kernel.py").write_text("edited = True\n")
+    (contest / "notes.txt").write_text("a person's own\n")
+    assert put_right(contest, before).failure() is None
+    assert (contest / "kernel.py").read_text() == "edited = True\n"
+
+
+@pytest.mark.parametrize("were_confined", [True, False])
+def test_an_edited_judge_and_ledger_are_put_back_and_what_was_there_is_kept(contest: Path, were_confined: bool) -> None:
+    judge, record = contest / "prepare.py", contest / "experiments" / "0001-baseline.json"
+    before, honest = watched(contest), judge.read_bytes()
+    judge.write_text("SEQUENCE = 1\n")
+    record.unlink()
+    (contest / "experiments" / "0009-forged.json").write_text("forged")
+    found = put_right(contest, before, were_confined=were_confined)
+    assert judge.read_bytes() == honest
+    assert record.read_text() == "{}\n"
+    assert not (contest / "experiments" / "0009-forged.json").exists()
+    failure = found.failure()
+    assert failure is not None
+    assert failure.kind == "tampered"
+    for name in ("prepare.py was changed", "0001-baseline.json was removed", "0009-forged.json was added"):
+        assert name in failure.detail
+    kept = {path.read_text() for path in (contest / ".git" / "ratchet" / "set-aside").iterdir()}
+    assert kept == {"SEQUENCE = 1\n", "forged"}
+    assert put_right(contest, before).failure() is None
+
+
+def test_what_makes_git_run_programs_is_put_back_before_git_is_asked(contest: Path) -> None:
+    before = watched(contest)
+    proof = contest / "it-ran"
+    git(contest, "config", "core.fsmonitor", f"touch {proof}; false")
+    hook = contest / ".git" / "hooks" / "reference-transaction"
+    hook.write_text(f"#!/bin/sh\ntouch {proof}\n")
+    hook.chmod(0o755)
+    git(contest, "update-ref", "--no-deref", "refs/heads/warning", "HEAD")
+    assert proof.exists(), "the hook that the candidate planted does not work: this test shows nothing"
+    git(contest, "update-ref", "-d", "refs/heads/warning")
+    proof.unlink()
+    found = put_right(contest, before)
+    assert not hook.exists()
+    assert "fsmonitor" not in (contest / ".git" / "config").read_text()
+    assert not proof.exists()
+    assert len(found.undone) == 2
+
+
+@pytest.mark.parametrize("command", [("update-ref", LOG, "HEAD^{tree}"), ("update-ref", "-d", LOG)])
+def test_the_log_is_moved_back(contest: Path, command: tuple[str, ...]) -> None:
+    tip = git(contest, "rev-parse", LOG)
+    before = watched(contest)
+    git(contest, *command)
+    found = put_right(contest, before, were_confined=True)
+    assert git(contest, "rev-parse", LOG) == tip
+    assert LOG in found.undone[0]
+
+
+def test_a_log_that_was_overwritten_with_junk_is_what_it_was(contest: Path) -> None:
+    tip = git(contest, "rev-parse", LOG)
+    before = watched(contest)
+    (contest / ".git" / LOG).write_text("junk")
+    found = put_right(contest, before, were_confined=True)
+    assert git(contest, "rev-parse", LOG) == tip
+    assert "named no commit" in found.undone[0]
+
+
+def test_a_log_that_was_not_there_is_taken_away_again(contest: Path) -> None:
+    git(contest, "update-ref", "-d", LOG)
+    before = watched(contest)
+    git(contest, "update-ref", LOG, "HEAD")
+    assert put_right(contest, before).undone
+    assert git(contest, "for-each-ref", LOG) == ""
+
+
+def test_a_moved_branch_stays_and_fails_the_attempt_only_if_a_child_can_have_done_it(contest: Path) -> None:
+    before = watched(contest)
+    tip = commit(contest, "An ordinary commit")
+    assert put_right(contest, before, were_confined=True).failure() is None
+    failure = put_right(contest, before, were_confined=False).failure()
+    assert failure is not None
+    assert f"git update-ref refs/heads/main {before.places['refs/heads/main']}" in failure.detail
+    assert git(contest, "rev-parse", "main").strip() == tip
+
+
+def test_head_and_the_index_are_named_too(contest: Path) -> None:
+    before = watched(contest)
+    git(contest, "add", "experiments")
+    assert "staged" in put_right(contest, before).standing[0]
+    git(contest, "switch", "-qc", "elsewhere")
+    assert any("git symbolic-ref HEAD refs/heads/main" in said for said in put_right(contest, before).standing)
+
+
+def test_what_a_commit_brought_meanwhile_is_not_undone(contest: Path) -> None:
+    before = watched(contest)
+    (contest / "experiments" / "0002-pulled.json").write_text("{}\n")
+    commit(contest, "A pulled attempt")
+    assert put_right(contest, before, were_confined=True).failure() is None
+    (contest / "prepare.py").write_text("SEQUENCE = 2\n")
+    commit(contest, "Another judge")
+    found = put_right(contest, before, were_confined=True)
+    assert found.undone == ()
+    assert "prepare.py was changed by a commit" in found.standing[0]
+    assert (contest / "prepare.py").read_text() == "SEQUENCE = 2\n"
+
+
+HOSTILE = """import math
+import os
+def attempt(name, text):
+    try:
+        with open(os.path.join({top!r}, name), "a") as file:
+            file.write(text)
+    except OSError as error:
+        print("refused", name, error.strerror)
+attempt("prepare.py", "SEQUENCE = 1")
+attempt("experiments/0001-baseline.json", "forged")
+attempt("experiments/0009-forged.json", "forged")
+attempt(".git/refs/heads/planted", {commit!r})
+attempt(".git/" + {log!r}, "forged")
+attempt(".git/config", "[core] pager = false")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("is_confined", [True, False])
+def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) -> None:
+    """The attack fails, the record names it, and everything is as it was; behind walls, and as on an old kernel."""
+    if is_confined and confinement.landlock_version() is None:
+        pytest.skip("this kernel has no Landlock")
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    folder = committed_contest(tmp_path / "contest")
+    (folder / "experiments").mkdir()
+    (folder / ".git" / "refs" / "ratchet" / "root").mkdir(parents=True)
+    commit = git(folder, "rev-parse", "HEAD")
+    hostile = HOSTILE.format(top=str(folder), commit=commit, log=LOG)
+    (folder / "kernel.py").write_text(naive(("import math\n", hostile)))
+    kept = ("prepare.py", ".git/config")
+    before = {name: (folder / name).read_bytes() for name in kept}
+    judged = ratchet.attempt(
+        contests.load(folder),
+        "hostile",
+        ratchet.Options(),
+        Policy(is_confined=is_confined),
+        lambda stage, state, seconds: None,
+        lambda sentence: None,
+    )
+    failure = judged.attempt.verdict.failure
+    assert failure is not None
+    assert (failure.kind, judged.attempt.number) == ("crash" if is_confined else "tampered", 1)
+    for name in (*kept, "0009-forged.json"):
+        assert name in failure.detail
+    assert {name: (folder / name).read_bytes() for name in kept} == before
+    assert os.listdir(folder / "experiments") == ["0001-hostile.json"]
+    assert git(folder, "rev-parse", "HEAD") == commit
+    assert len(git(folder, "log", "--format=%H", LOG).split()) == 1
+    isolation = judged.attempt.evidence.isolation
+    assert isolation is not None
+    assert (isolation.landlock is not None) == is_confined

@@ -12,7 +12,7 @@ from harness import simulate
 from harness.errors import RatchetError, UsageError
 from harness.measure import duel, evidence
 from harness.problems import Attention, Problem
-from harness.records import Evidence, Policy, Trace
+from harness.records import Duel, Evidence, Policy, Trace
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -50,13 +50,17 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     assert good.failure is None
     assert good.claims is not None
     assert good.warnings == ()
-    families = [(check.family, check.mode) for check in good.checks]
-    assert sorted(families) == sorted(
-        [("composite", "full"), *((family, "interpret") for family in MEDIUM.families(full=False))]
-    )
+    values = [check for check in good.checks if check.criterion in ("worst element", "root mean square")]
+    modes = [(family, mode) for family in MEDIUM.families(full=False) for mode in ("interpret", "twin")]
+    assert sorted((check.family, check.mode) for check in values) == sorted([("composite", "full"), *modes])
     assert all(check.passed and check.elements for check in good.checks)
     # Drawn anew for every check, after the trace.
-    assert len({check.seed for check in good.checks}) == len(good.checks)
+    assert len({check.seed for check in values}) == len(values)
+    # Values at both shapes; keys and queries, and the same call twice, at the reduced one.
+    bits = sorted((check.criterion, check.mode) for check in good.checks if check not in values)
+    assert bits == [("dependence", "full"), *[("dependence", "twin")] * 3, ("determinism", "twin")]
+    # The shape of the interpreter, and one beside it whose numbers of blocks are no powers of two.
+    assert {check.shape for check in good.checks} == {(1024, 128), (512, 128), (768, 128)}
 
 
 def test_counters_of_all_levels(good: Evidence) -> None:
@@ -98,13 +102,25 @@ def test_the_schedule_names_lines_of_the_kernel(contest: Path, good: Evidence) -
 
 
 def test_every_stage_has_its_time(good: Evidence) -> None:
-    assert {stage.stage for stage in good.stages} == {"trace", "compile", "simulate", "correctness", "interpret"}
+    stages = {"trace", "compile", "recount", "simulate", "correctness", "twin", "interpret"}
+    assert {stage.stage for stage in good.stages} == stages
     assert all(stage.seconds > 0 for stage in good.stages)
 
 
 WRONG = {
     # The accumulator is never set to zero: what VMEM held before is added.
     "uninitialised": ("non-finite", (("        acc_ref[...] = jnp.zeros_like(acc_ref)\n", ""),)),
+    # Rows of a block that know of each other, by less than any tolerance: only a probe sees it.
+    "rows leak": (
+        "wrong-dependence",
+        (
+            (
+                "o_ref[...] = (acc_ref[...] / l_ref[:, :1])",
+                "o = acc_ref[...] / l_ref[:, :1]\n        spread = o.max(axis=0) - o.min(axis=0)\n"
+                "        o_ref[...] = (o * (1 + 1e-3 * spread / (1 + spread)))",
+            ),
+        ),
+    ),
     "not rescaled": ("wrong-result", (("acc_ref[...] * rescale", "acc_ref[...]"),)),
 }  # fmt: skip
 
@@ -194,18 +210,29 @@ def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
     assert [check.mode for check in slower.checks].count("device") == 1
     assert list((contest / "profile_data" / "plugins" / "profile").glob("0002-champion-*/*.xplane.pb"))
     profile_data = contest / "profile_data"
+    looked: list[int] = []
+
+    def is_settled(so_far: Duel) -> bool:
+        looked.append(len(so_far.candidate_seconds))
+        return len(looked) == 2
+
+    # A third look is not taken: settled is settled.
+    policy = replace(policy, looks=(6, 8, 200))
     found, champion, candidate = duel.run(
-        profile_data / "0002-champion", profile_data / "0001", MEDIUM, policy, on="cpu"
+        profile_data / "0002-champion", profile_data / "0001", MEDIUM, policy, is_settled=is_settled, on="cpu"
     )
+    assert looked == [6, 8]
+    assert found.looks == 2
     assert found.clock == "host"
-    assert len(found.champion_seconds) == len(found.candidate_seconds) == 8
-    assert found.champion_seconds == champion.host_seconds
+    assert len(found.champion_seconds) == len(found.control_seconds) == len(found.candidate_seconds) == 8
+    assert found.champion_seconds == champion.host_seconds != found.control_seconds
     assert found.candidate_seconds == candidate.host_seconds
+    assert candidate.host_calls_per_sample >= 1
 
 
 def test_a_duel_needs_both_programs(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="found none"):
-        duel.run(tmp_path, tmp_path, SMALL, POLICY, on="cpu")
+        duel.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda found: True, on="cpu")
 
 
 def test_sources() -> None:

@@ -20,7 +20,7 @@ _BY_KIND = {
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations "
     "count beside the buffers in the table: the scores of a step are a float32 for each pair of its query and key rows",
     "non-finite": "subtract the row maximum before exp, and start the running maximum at a finite, very low number",
-    "judge-changed": "put the judge's files back (git status names them) and run again; only kernel.py may change",
+    "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
 
 _BY_STAGE: dict[Stage, str] = {

@@ -1,45 +1,74 @@
-"""What paired, noisy timings say: the median ratio and an interval that holds whatever the noise looks like."""
+"""What paired, noisy timings say: the median ratio, an interval that holds whatever the noise, and how sure it must be.
 
+Why the interval holds. Champion and candidate are timed in random order within each round. If
+they take the same time, which of the two a pair favours is then a fair coin, thrown anew in each
+round, whatever the machine does: drift, spikes, steps, a clock with two speeds or coarse ticks
+change how far apart two times are, not who comes first. The same goes for a candidate that takes r
+times the champion's time, with the ratio over r. So the number of pairs on the wrong side of the
+true ratio is binomial, and the interval between two order statistics (that of the sign test) needs
+no other assumption. It costs a third more pairs than the best interval for normal noise would
+(efficiency of the sign test: 2 / pi), and gains where there are spikes.
+
+How sure it must be. Every attempt and every look at the samples is a chance to be lucky. The
+chances add up at most (Boole), whatever depends on whatever, so a rate `a` for everything between two
+accepts is spent as a / (k (k + 1)) on the k-th attempt since the last one (the sum over all k is
+a), and that in equal parts on the looks. The price is small, since an interval needs pairs like the
+logarithm of its error: an accept needs at least 14 pairs at the first attempt, 33 at the thousandth.
+"""
+
+import functools
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.records import Duel
+from harness.records import Policy
 
-# Two-sided, so that a null change is above the true ratio's upper bound in at most 0.5 % of the
-# duels even without the minimum effect in between.
-CONFIDENCE = 0.99
-
-# Below 20 pairs the interval spans nearly the whole sample (at 8 pairs and 99 % exactly), so one
-# outlier decides; from 20 on, three pairs may lie on either side of it.
+# Below 20 pairs the interval spans nearly the whole sample, so one outlier decides; at the first
+# attempt's error one pair of 20 may lie on the wrong side.
 MINIMUM_PAIRS = 20
 
 
-def paired_ratio(duel: Duel, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
-    """The median of candidate/champion over the pairs, and the low and high end of its confidence interval.
+def attempt_error(policy: Policy, attempts_since_accept: int) -> float:
+    """The chance left to the k-th attempt since the last accept, this one counted, to be accepted without the gain."""
+    if attempts_since_accept < 1:
+        raise ValueError(f"expected at least 1 attempt since the last accept (this one), got {attempts_since_accept}")
+    return policy.false_accept_rate / (attempts_since_accept * (attempts_since_accept + 1))
 
-    The interval is that of the sign test on the log ratios (scipy.stats.quantile_test): two order
-    statistics, exact for independent pairs, whatever the distribution. Chosen by simulation at 20
-    and 30 pairs and 99 %, over normal, t2, spiked, bimodal, quantised and drifting noise: it
-    missed the truth in at most 0.8 % of 2,000 duels (sampling error included), like the
-    Wilcoxon/Hodges-Lehmann interval, which loses half its power to spikes (0.52 against 0.90 for
-    a 3 % gain); the BCa bootstrap of the median missed it in 1 to 3 %, and gave no interval at
-    all where a coarse clock repeats values. With fewer pairs than the confidence needs an end is
-    infinite or zero: nothing can be concluded.
+
+def look_error(policy: Policy, attempts_since_accept: int) -> float:
+    """How often, at one look, the interval of that attempt may miss the true ratio at either end."""
+    return attempt_error(policy, attempts_since_accept) / len(policy.looks)
+
+
+def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -> tuple[float, float, float]:
+    """The median of new/old over the pairs, and the low and high end of its interval; each end misses with `error`.
+
+    The interval is that of scipy.stats.quantile_test at confidence 1 - 2 `error`. With fewer
+    pairs than the error needs the ends are zero and infinite: nothing can be concluded.
 
     Raises ValueError if the two sides differ in length, are empty, or hold anything but positive, finite seconds.
     """
-    # Importing scipy.stats takes over a second, and only measured verdicts need it.
-    from scipy import stats
-
-    champion, candidate = np.asarray(duel.champion_seconds), np.asarray(duel.candidate_seconds)
-    if champion.shape != candidate.shape or champion.size == 0:
-        raise ValueError(f"expected as many candidate as champion samples, got {candidate.size} and {champion.size}")
-    both = np.concatenate([champion, candidate])
+    before, after = np.asarray(old), np.asarray(new)
+    if before.shape != after.shape or before.size == 0:
+        raise ValueError(f"expected as many candidate as champion samples, got {after.size} and {before.size}")
+    both = np.concatenate([before, after])
     if not (np.isfinite(both).all() and (both > 0).all()):
         raise ValueError("expected positive, finite seconds in a duel, got zero, negative or non-finite ones")
-    logs = np.log(candidate) - np.log(champion)
-    interval = stats.quantile_test(logs, q=0.0, p=0.5).confidence_interval(confidence)
-    low = 0.0 if math.isnan(interval.low) else math.exp(interval.low)
-    high = math.inf if math.isnan(interval.high) else math.exp(interval.high)
-    return math.exp(float(np.median(logs))), low, high
+    ratios: NDArray[np.float64] = np.sort(after / before)
+    rank = _rank(ratios.size, error)
+    low, high = (float(ratios[rank - 1]), float(ratios[-rank])) if rank else (0.0, math.inf)
+    return float(np.median(ratios)), low, high
+
+
+@functools.cache
+def _rank(pairs: int, error: float) -> int:
+    """The r for which the r-th smallest of so many ratios lies above the true median with probability `error` or less.
+
+    That happens when fewer than r pairs, each a fair coin, fall below it. 0: there is no such r.
+    """
+    # Importing scipy.special takes half a second, and only measured verdicts need it.
+    from scipy import special
+
+    fewer = special.bdtr(np.arange(pairs // 2), pairs, 0.5)
+    return int(np.searchsorted(fewer, error, side="right"))

@@ -7,27 +7,38 @@ import statistics
 from dataclasses import astuple
 
 from harness.hardware import Chip
-from harness.judge import roofline, stats
+from harness.judge import crosscheck, measured, roofline, simulated, stats
 from harness.judge.report import changes
-from harness.records import Change, Duel, Evidence, Failure, Key, Latency, Outcome, Policy, Source, Verdict
+from harness.records import Change, Duel, Evidence, Failure, Key, Latency, Policy, Source, Verdict
 from harness.units import percent, seconds
 
-# 1 - 0.01 and 0.99 * t / t differ in the last bits of a double; a gain of exactly the minimum effect counts.
-_ROUNDING = 1e-12
 
-
-def decide(candidate: Evidence, champion: Evidence | None, duel: Duel | None, policy: Policy, chip: Chip) -> Verdict:
+def decide(
+    candidate: Evidence,
+    champion: Evidence | None,
+    duel: Duel | None,
+    policy: Policy,
+    chip: Chip,
+    attempts_since_accept: int = 1,
+) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
 
     Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency,
     a check or the pairs of `duel` are missing, or the interval does not settle it. A simulated
-    gain must be at least `policy.minimum_effect`; of a measured one the whole confidence interval
-    must lie beyond it. Raises ValueError where the two were not taken under the same key.
+    gain must be at least `policy.minimum_effect` and beyond what the simulator is uncertain of; of
+    a measured one the whole confidence interval must lie beyond it, an interval that is the wider
+    the more attempts there were since the last accept (`attempts_since_accept` counts this one).
+    Raises ValueError where the two were not taken under the same key.
     """
-    failure = candidate.failure or _failed_check(candidate) or _impossible(candidate, duel, chip)
+    failure = (
+        candidate.failure
+        or _failed_check(candidate)
+        or crosscheck.failure(candidate)
+        or _impossible(candidate, duel, chip)
+    )
     if failure:
         return Verdict(outcome="failed", reasons=(f"{failure.stage}: {failure.message}",), failure=failure)
-    doubts = _doubts(candidate, "the candidate")
+    doubts = _doubts(candidate, "the candidate") or _barely_possible(candidate, chip)
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts)
     own = _latency(candidate)
@@ -41,8 +52,8 @@ def decide(candidate: Evidence, champion: Evidence | None, duel: Duel | None, po
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
     if own.source == "simulated":
-        return _simulated(_known(candidate), _known(champion), policy, chip, moved)
-    return _measured(duel, own.source, policy, chip, moved)
+        return _simulated(candidate, champion, policy, chip, moved)
+    return _measured(candidate, champion, duel, policy, chip, attempts_since_accept, moved)
 
 
 def key_digest(key: Key) -> str:
@@ -51,61 +62,83 @@ def key_digest(key: Key) -> str:
 
 
 def _simulated(
-    candidate_seconds: float, champion_seconds: float, policy: Policy, chip: Chip, moved: tuple[Change, ...]
+    candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip, moved: tuple[Change, ...]
 ) -> Verdict:
-    ratio = candidate_seconds / champion_seconds
-    effect = policy.minimum_effect
-    times = f"{seconds(candidate_seconds)} against {seconds(champion_seconds)}, {_label('simulated', chip)}"
-    if ratio <= 1 - effect + _ROUNDING:
-        reason = f"{percent(1 - ratio)} less time than the champion: {times}; {percent(effect)} less is enough"
-        return Verdict(outcome="accept", reasons=(reason,), time_ratio=ratio, changes=moved)
-    if ratio == 1:
-        reason = f"exactly the champion's time: {times}"
-    elif ratio < 1 + effect:
-        more_or_less = "less" if ratio < 1 else "more"
-        reason = (
-            f"{percent(abs(1 - ratio), 2)} {more_or_less} time than the champion is within ±{percent(effect)}: "
-            f"not a difference the simulator can vouch for ({times})"
-        )
-    else:
-        reason = f"{percent(ratio - 1)} more time than the champion: {times}"
-    return Verdict(outcome="reject", reasons=(reason,), time_ratio=ratio, changes=moved)
+    ours, theirs = _known(candidate), _known(champion)
+    ruling = simulated.rule(theirs, ours, simulated.uncertainty(candidate, champion), policy)
+    times = f"{seconds(ours)} against {seconds(theirs)}, {_label('simulated', chip)}"
+    return Verdict(
+        outcome=ruling.outcome,
+        reasons=(f"{ruling.reason}: {times}",),
+        time_ratio=ruling.ratio,
+        time_ratio_low=ruling.low,
+        time_ratio_high=ruling.high,
+        changes=moved,
+    )
 
 
-def _measured(duel: Duel | None, source: Source, policy: Policy, chip: Chip, moved: tuple[Change, ...]) -> Verdict:
+def _measured(
+    candidate: Evidence,
+    champion: Evidence,
+    duel: Duel | None,
+    policy: Policy,
+    chip: Chip,
+    attempts: int,
+    moved: tuple[Change, ...],
+) -> Verdict:
     """Three outcomes by where the whole interval lies; without enough sound pairs, inconclusive."""
+    source = _latency(candidate).source
     if duel is None:
         reason = "the candidate was not timed in turn with the champion, and separate timings do not count"
         return Verdict(outcome="inconclusive", reasons=(reason,), changes=moved)
-    try:
-        ratio, low, high = stats.paired_ratio(duel)
-    except ValueError as error:
-        return Verdict(outcome="inconclusive", reasons=(f"the duel's samples are unusable: {error}",), changes=moved)
-    pairs = len(duel.candidate_seconds)
-    if pairs < stats.MINIMUM_PAIRS:
-        reason = f"{pairs} pairs of timings: at least {stats.MINIMUM_PAIRS} are needed before an interval means much"
-        return Verdict(outcome="inconclusive", reasons=(reason,), time_ratio=ratio, changes=moved)
-    limit = 1 - policy.minimum_effect
-    figures = (
-        f"time ratio {ratio:.4f}, {percent(stats.CONFIDENCE, 0)} interval {low:.4f} to {high:.4f} from {pairs} pairs "
-        f"({_label(source, chip)}, {duel.clock} clock)"
-    )
-    outcome: Outcome = "inconclusive"
-    word = f"the interval straddles {limit:.4f}: too noisy, or too small a gain, to tell"
-    if high <= limit + _ROUNDING:
-        outcome, word = "accept", f"the whole interval is at or below {limit:.4f}"
-    elif low > limit + _ROUNDING:
-        outcome, word = (
-            "reject",
-            f"the whole interval is above {limit:.4f}: not {percent(policy.minimum_effect)} less time",
-        )
+    ruling = measured.rule(duel, policy, attempts)
+    outcome = ruling.outcome
+    reasons = [f"{ruling.reason} ({_label(source, chip)}, {duel.clock} clock)", _certainty(duel, policy, attempts)]
+    if outcome == "accept" and source == "measured" and duel.clock == "host":
+        outcome = "inconclusive"
+        reasons.insert(0, "host time alone does not tell a faster kernel from a faster dispatch: no device time")
+    host_only = _host_only(candidate, champion, duel, policy, attempts)
+    if host_only and outcome != "accept" and ruling.ratio is not None:
+        reasons.insert(0, host_only)
     return Verdict(
         outcome=outcome,
-        reasons=(f"{word}; {figures}",),
-        time_ratio=ratio,
-        time_ratio_low=low,
-        time_ratio_high=high,
+        reasons=tuple(reasons),
+        time_ratio=ruling.ratio,
+        time_ratio_low=ruling.low,
+        time_ratio_high=ruling.high,
         changes=moved,
+        attempts_since_accept=attempts,
+        error_rate=stats.attempt_error(policy, attempts),
+    )
+
+
+def _certainty(duel: Duel, policy: Policy, attempts: int) -> str:
+    """How sure the interval had to be, and why so sure."""
+    missed = 2 * stats.look_error(policy, attempts)
+    # As many digits as it takes to tell it from 100 %.
+    digits = max(0, -math.floor(math.log10(missed)) - 2)
+    return (
+        f"attempt {attempts} since the last accept, look {duel.looks} of at most {len(policy.looks)}: intervals of "
+        f"{percent(1 - missed, digits)}, so that the chance that luck alone is accepted before the next real gain "
+        f"is at most {percent(policy.false_accept_rate)}, however often it is tried"
+    )
+
+
+def _host_only(candidate: Evidence, champion: Evidence, duel: Duel, policy: Policy, attempts: int) -> str:
+    """The sentence on a gain that the host's clock shows and the device's does not; empty if there is none."""
+    if duel.clock != "device" or candidate.samples is None or champion.samples is None:
+        return ""
+    old, new = champion.samples.host_seconds, candidate.samples.host_seconds
+    try:
+        ratio, low, high = stats.paired_ratio(old, new, stats.look_error(policy, attempts))
+    except ValueError:
+        # Host times are told, not judged: where there are none there is nothing to tell.
+        return ""
+    if len(new) < stats.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
+        return ""
+    return (
+        "host-only: the host waits less, the device does not work less, so what got faster is dispatch or transfer "
+        f"and not the kernel; host time ratio {measured.interval_text(ratio, low, high, len(new))}"
     )
 
 
@@ -132,6 +165,20 @@ def _impossible(evidence: Evidence, duel: Duel | None, chip: Chip) -> Failure | 
         if found:
             return Failure(stage="latency", kind="impossible", message="; ".join(found))
     return None
+
+
+def _barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
+    """Doubt where the low end of a measured time is more than `chip` can do: then the clock may be wrong in all of it.
+
+    A simulated time has no such low end: its schedule is one that the chip can issue, and how far
+    hardware may be from it says nothing against it.
+    """
+    time = evidence.latency
+    if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":
+        return ()
+    low = time.seconds - time.plus_minus_seconds
+    found = roofline.impossibilities(evidence.problem.work, low, chip) if low > 0 else ("its interval reaches zero",)
+    return tuple(f"the low end of the measured time is not possible: {sentence}" for sentence in found)
 
 
 def _doubts(evidence: Evidence, who: str) -> tuple[str, ...]:

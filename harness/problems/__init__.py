@@ -2,6 +2,7 @@
 
 from harness.problems.attention import Attention
 from harness.problems.numerics import check
+from harness.problems.probes import Mode, Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
 
-__all__ = ["Attention", "Problem", "check"]
+__all__ = ["Attention", "Mode", "Probe", "Problem", "changed", "check", "check_determinism", "check_probe"]

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.problems import attention_inputs
+from harness.problems import attention_inputs, attention_probes
+from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.records import Array, Statement, Work
 
@@ -151,7 +152,16 @@ class Attention:
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """q, k, v of the named family. Raises ValueError for a family that does not exist."""
-        shape = attention_inputs.Shape(
+        arrays = attention_inputs.make(self._sizes(), family, seed)
+        shapes = (array.shape for array in self.statement().inputs)
+        return tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=True))
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Which rows depend on which keys, values and queries, and on nothing beyond the mask."""
+        return attention_probes.probes(self._sizes(), full, seed)
+
+    def _sizes(self) -> attention_inputs.Shape:
+        return attention_inputs.Shape(
             batch=self.batch,
             heads=self.heads,
             kv_heads=self.kv_heads,
@@ -161,9 +171,6 @@ class Attention:
             causal=self.causal,
             scale=self.scale,
         )
-        arrays = attention_inputs.make(shape, family, seed)
-        shapes = (array.shape for array in self.statement().inputs)
-        return tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=True))
 
     def reduced(self) -> Iterator["Attention"]:
         """The same attention at sequences 256, 512, ... below this one.
@@ -184,6 +191,19 @@ class Attention:
                 kv_sequence=min(length, self.kv_sequence),
             )
             length *= 2
+
+    def beside(self, small: "Attention") -> "Attention | None":
+        """A reduced one with each length half as long again: the numbers of its blocks are no powers of two.
+
+        Where this one's query and key lengths differ, only the longer is lengthened, so that
+        they differ there too. None where that is not below this one.
+        """
+        queries, keys = small.sequence * 3 // 2, small.kv_sequence * 3 // 2
+        if self.sequence != self.kv_sequence:
+            queries, keys = (small.sequence, keys) if self.kv_sequence > self.sequence else (queries, small.kv_sequence)
+        if max(queries, keys) >= max(self.sequence, self.kv_sequence):
+            return None
+        return replace(small, sequence=queries, kv_sequence=keys)
 
     def sample_rows(self, seed: int) -> Rows:
         """All rows where that is cheap; else, of every head, the first, the last, and some of every even stretch.

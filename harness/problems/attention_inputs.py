@@ -17,6 +17,8 @@ _OFFSETS = (96.0, 104.0)
 # alike, so that they see any block that is dropped; they stand first and last in every block
 # of 8 and more. `None` is a row that looks for a needle.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
+COMPOSITE_PERIOD = len(_COMPOSITE)
+EVEN_ROWS = tuple(row for row, kind in enumerate(_COMPOSITE) if kind == 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from harness.problems.probes import Mode
 from harness.problems.problem import Exact, Problem, Rows, Values
 from harness.records import Array, Check, Failure
 
@@ -22,8 +23,6 @@ WORST_FACTOR = 10.0
 # 1.05. 1.5 allows 1.25 times all honest variance on top; an accumulator rounded to bfloat16
 # between four blocks adds 2 times (measured 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
-
-Mode = Literal["full", "interpret", "device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.problems.probes import Probe
 from harness.records import Statement
 
 # bfloat16 is a dtype of ml_dtypes, which numpy's own types do not name.
@@ -33,6 +34,12 @@ class Problem(Protocol):
 
     def reduced(self) -> Iterator["Problem"]:
         """The same operation at smaller shapes, in increasing size, all below this one."""
+
+    def beside(self, small: Any) -> "Problem | None":
+        """A second shape near the reduced one `small`, of other proportions; None where there is none below this."""
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Changes of inputs, and what they move: for the contest's full shape, or for a reduced one."""
 
     def sample_rows(self, seed: int) -> Rows:
         """The rows that are compared, sorted and distinct: all where that is cheap."""

@@ -1,0 +1,53 @@
+"""Whether the program that is scored does the work of the one that was checked: counts of the one beside the other's.
+
+What is checked (the CPU twin) and what is compiled and simulated (the TPU program) are made from
+one trace and handed over as two files; here the counts that both sides have are compared.
+"""
+
+from harness.judge.roofline import finished_run
+from harness.records import Evidence, Failure
+
+# The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul
+# FLOPs or more. One in a hundred is allowed for: blocks that a compiler finds to be constant.
+_FEWEST = 0.99
+
+
+def failure(evidence: Evidence) -> Failure | None:
+    """The Failure `static`, `twin-differs` where the compiled program lacks work of the checked one, else None.
+
+    Only a lack counts, and only of matrix work: no compiler leaves that out, and a kernel that passed
+    the checks needs it. Unrolled loops, tiles that are not full, pipelines inside the kernel and
+    several passes for float32 are more. A trace with less arithmetic than the useful matmul FLOPs
+    (loops whose trip count it does not show) and counts that are not known say nothing.
+    """
+    trace, mosaic, run = evidence.trace, evidence.mosaic, finished_run(evidence)
+    useful = evidence.problem.work.matmul_flops
+    if trace is None or not useful or trace.pallas_flops < useful:
+        return None
+    lacking = []
+    if mosaic is not None and mosaic.matmul == 0:
+        lacking.append("no matrix product in its kernels")
+    if run is not None and run.mxu_flops is not None and run.mxu_flops < _FEWEST * useful:
+        lacking.append(f"{run.mxu_flops:,} FLOPs on the matrix unit (simulated)")
+    if not lacking:
+        return None
+    return Failure(
+        stage="static",
+        kind="twin-differs",
+        message=f"the compiled program does less than the one that was checked: {' and '.join(lacking)}, where the "
+        f"trace has {trace.pallas_flops:,} FLOPs in Pallas calls and {useful:,} in matmuls are useful",
+    )
+
+
+def warnings(evidence: Evidence) -> tuple[str, ...]:
+    """Counts that the trace and the compiled program do not share, where honest kernels may differ too, in words."""
+    trace, run = evidence.trace, finished_run(evidence)
+    if trace is None or run is None or run.executed_steps is None:
+        return ()
+    steps = sum(call.steps for call in trace.pallas_calls)
+    if run.executed_steps >= steps:
+        return ()
+    return (
+        f"{run.executed_steps:,} grid steps were executed (simulated), the trace has {steps:,}: a Pallas call under a "
+        "condition, or a grid that the compiler has rearranged",
+    )

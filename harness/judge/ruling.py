@@ -1,0 +1,20 @@
+"""What two times come to: one of three outcomes, why, and the ratio with its interval."""
+
+from dataclasses import dataclass
+
+from harness.records import Outcome
+
+# 1 - 0.01 and 0.99 * t / t differ in the last bits of a double; a gain of exactly the minimum effect counts.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """Where a comparison stands. `is_final`: no further sample can change it, or could be trusted to."""
+
+    outcome: Outcome
+    reason: str
+    is_final: bool
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None

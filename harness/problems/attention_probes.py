@@ -1,0 +1,194 @@
+"""Which outputs of attention depend on which keys, values and queries, stated as probes."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from harness.problems.attention_inputs import COMPOSITE_PERIOD, EVEN_ROWS, Shape
+from harness.problems.probes import Part, Probe, Region
+
+_BLOCK = 128
+# Weights of N(0, 1) inputs are within e^-12 of each other, so that a value this much larger moves
+# every output that reads it, and a masked one moves nothing only where its weight is exactly 0. Sums
+# over 2^40 such values are still finite.
+_LOUD = 2.0**40
+# Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that is sometimes added where
+# a hidden score has to be replaced.
+_DRAWN_TO = 2.0**12
+# With two visible keys or more the weights depend on the query, with eight by far more than any rounding.
+_ENOUGH_KEYS = 8
+
+_Q, _K, _V = range(3)
+
+
+def probes(shape: Shape, full: bool, seed: int) -> tuple[Probe, ...]:
+    """At the full shape every key block's values at once; at a reduced one keys, queries and heads too, and the mask.
+
+    Which blocks and heads follows from the seed. A change of a block of queries or keys only turns
+    its signs, so that the running maximum hardly changes: kernels may branch on it for whole blocks of rows.
+    """
+    random = np.random.default_rng(np.random.SeedSequence((seed, shape.kv_sequence)))
+    drawn = _Drawn(shape, random)
+    if full:
+        return (drawn.values("composite"),)
+    found = [drawn.values("normal"), drawn.keys(), drawn.queries()]
+    if shape.batch * shape.heads > 1:
+        found.append(drawn.head())
+    if shape.causal:
+        found.append(drawn.future())
+    return tuple(found)
+
+
+class _Drawn:
+    """Probes of one shape, with blocks and heads drawn at random."""
+
+    def __init__(self, shape: Shape, random: np.random.Generator) -> None:
+        self._shape = shape
+        self._random = random
+        self._group = shape.heads // shape.kv_heads
+        # Query i sees the keys up to i + offset.
+        self._offset = shape.kv_sequence - shape.sequence
+
+    def values(self, family: str) -> Probe:
+        """All values of one key/value head, each block of keys in columns of its own: one run shows every block."""
+        shape, kv_head = self._shape, self._kv_head()
+        # Half a kernel's smallest block, so that one which is left out hides a whole one of these; under a
+        # mask their borders are none of the kernel's, so that keys hidden within its blocks show too.
+        size = max(_BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - shape.causal)))
+        shift = int(self._random.integers(1, size)) if shape.causal else 0
+        edges = [0, *range(size - shift, shape.kv_sequence, size), shape.kv_sequence]
+        blocks = len(edges) - 1
+        cuts = [block * shape.head_dim // blocks for block in range(blocks + 1)]
+        regions, moves, stays = [], [], []
+        for keys, columns in zip(_spans(edges), _spans(cuts), strict=True):
+            regions.append(self._region(_V, kv_head, keys, columns, _LOUD))
+            for head in self._readers(kv_head):
+                seeing, blind = self._seeing(keys.start)
+                moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]
+                stays.append(Part(rows=self._rows(head, blind), columns=columns))
+        name = f"values of key/value head {kv_head}, each block of {size} keys in columns of its own,"
+        return self._probe(name, family, regions, moves, [*stays, *self._others(self._readers(kv_head))])
+
+    def keys(self) -> Probe:
+        """One block of keys of one key/value head."""
+        kv_head = self._kv_head()
+        keys = self._block(self._shape.kv_sequence)
+        moves, stays = [], []
+        for head in self._readers(kv_head):
+            # A row that sees only part of the block may see too little of it to move.
+            moves.append(self._whole(self._rows(head, self._seeing(keys.stop - 1)[0])))
+            stays.append(self._whole(self._rows(head, self._seeing(keys.start)[1])))
+        name = f"keys {keys.start} to {keys.stop - 1} of key/value head {kv_head}"
+        region = self._region(_K, kv_head, keys, self._columns, -1.0)
+        return self._probe(name, "normal", [region], moves, [*stays, *self._others(self._readers(kv_head))])
+
+    def queries(self) -> Probe:
+        """One block of queries of one head."""
+        head, rows = self._head(), self._block(self._shape.sequence)
+        return self._of_queries(head, rows, f"queries {rows.start} to {rows.stop - 1} of head {head}")
+
+    def head(self) -> Probe:
+        """All queries of one head."""
+        head = self._head()
+        return self._of_queries(head, range(self._shape.sequence), f"all queries of head {head}")
+
+    def future(self) -> Probe:
+        """All keys and values that the first half of the queries must not see."""
+        shape = self._shape
+        middle = shape.sequence // 2
+        keys = range(middle + self._offset, shape.kv_sequence)
+        every = range(shape.batch * shape.kv_heads)
+        regions = [
+            self._region(array, head, keys, self._columns, factor)
+            for head in every
+            for array, factor in ((_K, _DRAWN_TO), (_V, _LOUD))
+        ]
+        heads = range(shape.batch * shape.heads)
+        # A row that sees one or two of them only may by chance give them hardly any weight before and after.
+        sighted = range(middle + _ENOUGH_KEYS, shape.sequence)
+        moves = [self._whole(self._rows(head, sighted)) for head in heads]
+        stays = [self._whole(self._rows(head, range(middle))) for head in heads]
+        return self._probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
+
+    def _of_queries(self, head: int, rows: range, name: str) -> Probe:
+        sighted = rows
+        if self._shape.causal:
+            sighted = range(max(rows.start, _ENOUGH_KEYS - self._offset), rows.stop)
+        moves = [self._whole(self._rows(head, sighted))]
+        before, after = range(rows.start), range(rows.stop, self._shape.sequence)
+        stays = [self._whole(self._rows(head, part)) for part in (before, after)]
+        region = self._region(_Q, head, rows, self._columns, -1.0)
+        return self._probe(name, "normal", [region], moves, [*stays, *self._others(range(head, head + 1))])
+
+    def _probe(self, name: str, family: str, regions: list[Region], moves: list[Part], stays: list[Part]) -> Probe:
+        return Probe(name=name, family=family, regions=tuple(regions), moves=_filled(moves), stays=_filled(stays))
+
+    @property
+    def _columns(self) -> range:
+        return range(self._shape.head_dim)
+
+    def _kv_head(self) -> int:
+        return int(self._random.integers(self._shape.batch * self._shape.kv_heads))
+
+    def _head(self) -> int:
+        return int(self._random.integers(self._shape.batch * self._shape.heads))
+
+    def _block(self, length: int) -> range:
+        """128 positions that start anywhere, or a third of a short length."""
+        size = min(_BLOCK, max(1, length // 3))
+        start = int(self._random.integers(length - size + 1))
+        return range(start, start + size)
+
+    def _seeing(self, key: int) -> tuple[range, range]:
+        """The positions of queries that see this key, and of those that do not."""
+        first = max(0, key - self._offset) if self._shape.causal else 0
+        return range(first, self._shape.sequence), range(first)
+
+    def _readers(self, kv_head: int) -> range:
+        """The heads that read this key/value head, batch entries counted through."""
+        return range(kv_head * self._group, (kv_head + 1) * self._group)
+
+    def _others(self, heads: range) -> Iterator[Part]:
+        """All rows of all heads but these."""
+        sequence, total = self._shape.sequence, self._shape.batch * self._shape.heads
+        for some in (range(heads.start), range(heads.stop, total)):
+            yield self._whole(range(some.start * sequence, some.stop * sequence))
+
+    def _rows(self, head: int, positions: range) -> range:
+        start = head * self._shape.sequence
+        return range(start + positions.start, start + positions.stop)
+
+    def _whole(self, rows: range) -> Part:
+        return Part(rows=rows, columns=self._columns)
+
+    def _even(self, head: int, positions: range, family: str) -> Iterator[range]:
+        """Of these rows the ones that weigh all keys nearly alike: all of them but in the composite."""
+        rows = self._rows(head, positions)
+        if family != "composite":
+            yield rows
+            return
+        start = head * self._shape.sequence
+        for kind in EVEN_ROWS:
+            first = rows.start + (kind - (rows.start - start)) % COMPOSITE_PERIOD
+            yield range(first, rows.stop, COMPOSITE_PERIOD)
+
+    def _region(self, array: int, head: int, positions: range, columns: range, factor: float) -> Region:
+        """The part of one head of q, k or v in the array's own axes; those of size one are absent, as in Attention."""
+        shape = self._shape
+        heads = shape.heads if array == _Q else shape.kv_heads
+        entry, own = divmod(head, heads)
+        ranges: tuple[range, ...] = (positions, columns)
+        if shape.batch > 1 or shape.heads > 1:
+            ranges = (range(own, own + 1), *ranges)
+        if shape.batch > 1:
+            ranges = (range(entry, entry + 1), *ranges)
+        return Region(array=array, ranges=ranges, factor=factor)
+
+
+def _spans(edges: list[int]) -> Iterator[range]:
+    return (range(start, stop) for start, stop in pairwise(edges))
+
+
+def _filled(parts: list[Part]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if len(part.rows) and len(part.columns))

@@ -1,0 +1,72 @@
+"""The compiled program must do the work of the checked one: less is a failure, more is an honest kernel's business."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from evidence_examples import V5E, evidence, simulation
+
+from harness.judge import crosscheck
+from harness.judge.verdict import decide
+from harness.records import Evidence, Policy
+
+USEFUL = 4 * 16384 * 16384 * 128
+STEPS = 128 * 64
+
+
+def ran(mxu_flops: int | None = USEFUL, steps: int | None = STEPS, **changes: Any) -> Evidence:
+    """A passing candidate whose simulated run shows these counts."""
+    return evidence(simulation=simulation(mxu_flops=mxu_flops, executed_steps=steps), **changes)
+
+
+@pytest.mark.parametrize("flops", [USEFUL, 2 * USEFUL, 8 * USEFUL, None])
+def test_all_useful_work_or_more_passes(flops: int | None) -> None:
+    # Twice: head_dim 64 on tiles of 128. Eight times: float32 in several passes.
+    assert crosscheck.failure(ran(flops)) is None
+    assert crosscheck.warnings(ran(flops)) == ()
+
+
+def test_less_work_than_is_useful_is_another_program() -> None:
+    failure = crosscheck.failure(ran(USEFUL // 128))
+    assert failure is not None
+    assert (failure.stage, failure.kind) == ("static", "twin-differs")
+    assert f"{USEFUL // 128:,} FLOPs on the matrix unit (simulated)" in failure.message
+    assert f"{USEFUL:,} in matmuls are useful" in failure.message
+
+
+def test_kernels_without_a_matrix_product_are_another_program() -> None:
+    whole = ran()
+    assert whole.mosaic is not None
+    failure = crosscheck.failure(replace(whole, mosaic=replace(whole.mosaic, matmul=0)))
+    assert failure is not None
+    assert "no matrix product in its kernels" in failure.message
+
+
+def test_what_is_not_known_says_nothing() -> None:
+    assert crosscheck.failure(evidence(trace=None)) is None
+    assert crosscheck.failure(ran(None, mosaic=None)) is None
+    # A run that stopped half-way has no counts.
+    half = replace(ran(1), simulation=simulation(None, mxu_flops=1, executed_steps=1))
+    assert crosscheck.failure(half) is None
+    assert crosscheck.warnings(half) == ()
+    # A loop whose trip count the trace does not show: it has less arithmetic than is useful itself.
+    whole = ran(USEFUL // 2)
+    assert whole.trace is not None
+    assert crosscheck.failure(replace(whole, trace=replace(whole.trace, pallas_flops=USEFUL // 2))) is None
+
+
+def test_fewer_grid_steps_are_a_warning_and_more_are_none() -> None:
+    (warning,) = crosscheck.warnings(ran(steps=STEPS - 1))
+    assert f"{STEPS - 1:,} grid steps were executed (simulated), the trace has {STEPS:,}" in warning
+    # A pipeline inside the kernel has steps of its own.
+    assert crosscheck.warnings(ran(steps=2 * STEPS)) == ()
+    assert crosscheck.failure(ran(steps=STEPS - 1)) is None
+
+
+def test_the_verdict_is_failed() -> None:
+    policy = Policy()
+    assert decide(ran(), None, None, policy, V5E).outcome == "accept"
+    verdict = decide(ran(USEFUL // 2), None, None, policy, V5E)
+    assert verdict.outcome == "failed"
+    assert verdict.failure is not None
+    assert verdict.failure.kind == "twin-differs"

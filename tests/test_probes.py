@@ -1,0 +1,296 @@
+"""What outputs depend on: honest kernels keep what the probes promise, and each probe sees what nothing else does."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from online_softmax import HONEST, attention
+
+from harness.problems import Attention, Probe, changed, check, check_determinism, check_probe
+from harness.problems.probes import Part
+from harness.records import Failure
+
+Kernel = Callable[[Sequence[NDArray[Any]]], NDArray[Any]]
+
+PLAIN = Attention(sequence=384, head_dim=64)
+CAUSAL = Attention(sequence=256, kv_sequence=384, head_dim=64, causal=True)
+GROUPED = Attention(batch=2, heads=4, kv_heads=2, sequence=128, head_dim=64, causal=True)
+PROBLEMS = {"plain": PLAIN, "causal": CAUSAL, "grouped": GROUPED, "float32": replace(PLAIN, dtype="float32")}
+
+
+def kernel(problem: Attention, **how: Any) -> Kernel:
+    """Attention of all heads of the problem as a numpy kernel does it."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        q = inputs[0].reshape(-1, problem.sequence, problem.head_dim)
+        k, v = (array.reshape(-1, problem.kv_sequence, problem.head_dim) for array in inputs[1:])
+        group = problem.heads // problem.kv_heads
+        heads = [
+            attention(q[h], k[h // group], v[h // group], scale=problem.scale, causal=problem.causal, **how)
+            for h in range(len(q))
+        ]
+        return np.stack(heads).reshape(problem.statement().outputs[0].shape)
+
+    return run
+
+
+def verdicts(problem: Attention, run: Kernel, *, full: bool = False, seed: int = 5) -> dict[str, Failure | None]:
+    """What each probe says of the kernel, by the first word of its name; `future` for what a mask hides."""
+    found = {}
+    for probe in problem.probes(full, seed):
+        inputs = problem.make_inputs(probe.family, seed)
+        check_, failure = probed(problem, probe, run(inputs), run(changed(probe, inputs)))
+        assert check_.elements > 0
+        assert check_.passed == (failure is None)
+        found["future" if " and values" in probe.name else probe.name.split()[0]] = failure
+    return found
+
+
+def probed(problem: Attention, probe: Probe, before: NDArray[Any], after: NDArray[Any]) -> Any:
+    return check_probe(problem.statement().outputs[0], probe, before, after, mode="twin", seed=5)
+
+
+def passes_values(problem: Attention, run: Kernel) -> bool:
+    """Whether every family of inputs finds the outputs right."""
+    for family in problem.families(full=False):
+        inputs = problem.make_inputs(family, 3)
+        if not check(problem, inputs, run(inputs), family=family, mode="twin", seed=3)[0].passed:
+            return False
+    return True
+
+
+# --- Honest kernels ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("variation", HONEST)
+def test_honest_variations_depend_on_what_they_should(name: str, variation: str) -> None:
+    problem = PROBLEMS[name]
+    for block, full in ((64, False), (problem.kv_sequence, False), (128, True)):
+        found = verdicts(problem, kernel(problem, variation=variation, block=block), full=full)
+        assert set(found.values()) == {None}, (found, block, full)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_honest_kernel_passes_whatever_is_drawn(seed: int) -> None:
+    for problem in (PLAIN, CAUSAL, GROUPED):
+        assert set(verdicts(problem, kernel(problem), seed=seed).values()) == {None}
+
+
+def test_each_problem_has_the_probes_that_mean_something_there() -> None:
+    def names(problem: Attention, full: bool) -> list[str]:
+        return [probe.name.split(" of ")[0].rstrip("0123456789 to") for probe in problem.probes(full, 0)]
+
+    assert names(PLAIN, False) == ["values", "keys", "queries"]
+    assert names(GROUPED, False) == ["values", "keys", "queries", "all queries", "keys and values from 64 on"]
+    assert names(Attention(sequence=16384, head_dim=128), True) == ["values"]
+    assert PLAIN.probes(False, 1) == PLAIN.probes(False, 1)
+    assert PLAIN.probes(False, 1) != PLAIN.probes(False, 2)
+
+
+def test_one_run_at_the_full_shape_shows_every_block_of_keys_to_rows_of_every_block() -> None:
+    (probe,) = Attention(sequence=16384, head_dim=128).probes(True, 0)
+    regions = [(region.ranges[0].start, region.ranges[0].stop, region.ranges[1]) for region in probe.regions]
+    assert regions == [(128 * n, 128 * n + 128, range(n, n + 1)) for n in range(128)]
+    for n in range(128):
+        rows = np.concatenate([part.rows for part in probe.moves if n in part.columns])
+        assert set(rows % 8) == {0, 4, 7}
+        assert len(rows) == 16384 * 3 // 8
+
+
+def test_under_a_mask_borders_are_none_of_the_kernels_own() -> None:
+    (probe,) = Attention(sequence=16384, head_dim=128, causal=True).probes(True, 0)
+    keys = [region.ranges[0] for region in probe.regions]
+    assert [a.stop for a in keys[:-1]] == [b.start for b in keys[1:]]
+    assert (keys[0].start, keys[-1].stop) == (0, 16384)
+    assert all(block.start % 130 == keys[1].start for block in keys[1:])
+    # Rows before a key must not move in its columns, those from it on must.
+    blind = {part.columns.start: part.rows.stop for part in probe.stays}
+    first = {part.columns.start: part.rows.start for part in reversed(probe.moves)}
+    for region in probe.regions[1:]:
+        start, column = region.ranges[0].start, region.ranges[1].start
+        assert blind[column] == start
+        assert start <= first[column] < start + 8
+
+
+# --- What only a probe sees --------------------------------------------------------------------
+
+
+def masked_by_adding(problem: Attention) -> Kernel:
+    """A causal mask that subtracts 1000 from scores instead of replacing them."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        q, k, v = (array.astype(np.float32) for array in inputs)
+        scores = q @ k.T * np.float32(problem.scale)
+        hidden = np.arange(len(k)) > np.arange(len(q))[:, None] + len(k) - len(q)
+        scores = np.where(hidden, scores - 1000, scores)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return ((weights @ v) / weights.sum(axis=1, keepdims=True)).astype(inputs[0].dtype)
+
+    return run
+
+
+def leaking(problem: Attention, axis: int) -> Kernel:
+    """A right answer that grows by up to a thousandth of itself with the spread along the axis."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        o = kernel(problem, variation="float32 probabilities")([array.astype(np.float32) for array in inputs])
+        spread = np.ptp(o, axis=axis, keepdims=True)
+        return (o * (1 + np.float32(1e-3) * spread / (1 + spread))).astype(inputs[0].dtype)
+
+    return run
+
+
+def remembering(problem: Attention, which: int) -> Kernel:
+    """Computes again only where the input `which` has changed."""
+    seen: dict[bytes, NDArray[Any]] = {}
+
+    def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        key = inputs[which].tobytes()
+        if key not in seen:
+            seen[key] = kernel(problem)(inputs)
+        return seen[key]
+
+    return run
+
+
+def showing_hidden_keys(problem: Attention, block: int = 128) -> Kernel:
+    """Weighs keys after the query by a billionth, within blocks that hold both."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        o = kernel(problem, block=block)(inputs).astype(np.float32)
+        v = inputs[2].astype(np.float32)
+        for row in range(len(o)):
+            o[row] += 1e-9 * v[row + 1 : -(-(row + 1) // block) * block].sum(axis=0)
+        return o.astype(inputs[0].dtype)
+
+    return run
+
+
+SINGLE = replace(CAUSAL, sequence=384)
+PLANTED: dict[str, tuple[Attention, Kernel, set[str]]] = {
+    "mask that only subtracts": (SINGLE, masked_by_adding(SINGLE), {"future"}),
+    "hidden keys show": (SINGLE, showing_hidden_keys(SINGLE), {"values", "future"}),
+    "rows leak": (PLAIN, leaking(PLAIN, 0), {"queries"}),
+    "heads leak": (GROUPED, leaking(GROUPED, 1), {"values", "queries", "all"}),
+    "keys remembered": (PLAIN, remembering(PLAIN, 0), {"values", "keys"}),
+    "queries not looked at": (PLAIN, remembering(PLAIN, 2), {"keys", "queries"}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_dependence_is_seen_by_probes_only(name: str) -> None:
+    problem, run, expected = PLANTED[name]
+    assert passes_values(problem, run)
+    failures = {word: failure for word, failure in verdicts(problem, run).items() if failure is not None}
+    # A leak may show in other probes too, as the roundings fall.
+    assert expected <= set(failures)
+    assert {(failure.stage, failure.kind) for failure in failures.values()} == {("correctness", "wrong-dependence")}
+
+
+def test_the_full_shape_shows_a_block_that_one_stretch_of_rows_does_not_read() -> None:
+    # Light weights: what these rows lose is no more than their noise, but it is not nothing.
+    problem = Attention(sequence=1024, head_dim=64)
+    honest = kernel(problem)
+
+    def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        unread = inputs[2].copy()
+        unread[128:256] = 0
+        o = honest(inputs)
+        o[640:768] = honest((*inputs[:2], unread))[640:768]
+        return o
+
+    failure = verdicts(problem, run, full=True)["values"]
+    assert failure is not None
+    # Of these 128 rows the three in eight that weigh all keys alike; blocks 2 and 3 of 16 have columns 8 to 15.
+    words = "384 elements in 48 rows, o[640, 8] to o[767, 15], did not move, and depend on them"
+    assert words in failure.message
+
+
+def test_a_failure_names_what_was_changed_and_where_it_shows() -> None:
+    probe = next(probe for probe in GROUPED.probes(False, 5) if probe.name.startswith("queries"))
+    inputs = GROUPED.make_inputs(probe.family, 5)
+    before = kernel(GROUPED)(inputs)
+    after = kernel(GROUPED)(changed(probe, inputs))
+    row = next(iter(probe.moves)).rows.start
+    wrong = after.copy().reshape(-1, 64)
+    wrong[row] = before.reshape(-1, 64)[row]
+    free = next(part.rows.start for part in probe.stays)
+    wrong[free, 7] *= 2
+    found, failure = probed(GROUPED, probe, before, wrong.reshape(before.shape))
+    assert failure is not None
+    assert failure.message.startswith(f"{probe.name} were changed: 1 elements in 1 rows, o[")
+    assert "7], moved, and do not depend on them; 64 elements in 1 rows, o[" in failure.message
+    assert "63], did not move, and depend on them (shape [2, 4, 128, 64], seed 5)" in failure.message
+    assert (found.error, found.tolerance, found.passed) == (65.0, 0.0, False)
+    assert (found.criterion, found.mode) == ("dependence", "twin")
+
+
+def test_bits_are_compared_not_numbers() -> None:
+    output = PLAIN.statement().outputs[0]
+    zero = np.zeros(output.shape, ml_dtypes.bfloat16)
+    everywhere = Part(rows=range(384), columns=range(64))
+    probe = replace(PLAIN.probes(False, 0)[0], moves=(), stays=(everywhere,))
+    assert probed(PLAIN, probe, zero, -zero)[1] is not None
+    assert probed(PLAIN, probe, zero, zero)[0].elements == zero.size
+    with pytest.raises(ValueError, match="float32"):
+        probed(PLAIN, probe, zero, zero.astype(np.float32))
+
+
+def test_an_output_that_is_not_finite_has_not_moved_as_it_must() -> None:
+    probe = PLAIN.probes(False, 0)[0]
+    before = kernel(PLAIN)(PLAIN.make_inputs(probe.family, 0))
+    after = np.full_like(before, np.inf)
+    found, failure = probed(PLAIN, probe, before, after)
+    assert failure is not None
+    assert (failure.kind, found.error) == ("non-finite", float(after.size))
+
+
+def test_only_the_regions_of_a_probe_are_changed() -> None:
+    for probe in (*GROUPED.probes(False, 2), *GROUPED.probes(True, 2)):
+        inputs = GROUPED.make_inputs(probe.family, 2)
+        after = changed(probe, inputs)
+        for position, (old, new) in enumerate(zip(inputs, after, strict=True)):
+            marked = np.zeros(old.shape, bool)
+            for region in probe.regions:
+                if region.array == position:
+                    marked[np.ix_(*region.ranges)] = True
+            assert np.array_equal(old != new, marked & (old != 0)), probe.name
+            assert np.isfinite(new.astype(np.float32)).all()
+
+
+# --- Determinism -------------------------------------------------------------------------------
+
+
+def test_other_bits_the_second_time_are_not_deterministic() -> None:
+    output = PLAIN.statement().outputs[0]
+    first = kernel(PLAIN)(PLAIN.make_inputs("normal", 0))
+    again = first.copy()
+    found, failure = check_determinism(output, "normal", first, again, mode="twin", seed=4)
+    assert (found.family, found.criterion, found.elements, failure) == ("normal twice", "determinism", first.size, None)
+    again[300, 5] = np.nextafter(again[300, 5], np.array(9, again.dtype))
+    found, failure = check_determinism(output, "normal", first, again, mode="twin", seed=4)
+    assert failure is not None
+    assert (failure.kind, found.error) == ("not-deterministic", 1.0)
+    assert "1 elements in 1 rows, o[300, 5] to o[300, 5], differ (inputs: normal, seed 4)" in failure.message
+
+
+# --- The second shape --------------------------------------------------------------------------
+
+
+def test_the_second_shape_has_blocks_that_are_no_power_of_two() -> None:
+    contest = Attention(sequence=16384, head_dim=128)
+    small = next(contest.reduced())
+    assert contest.beside(small) == replace(small, sequence=384, kv_sequence=384)
+    longer = Attention(sequence=1024, kv_sequence=8192, head_dim=128, causal=True)
+    second = longer.beside(next(longer.reduced()))
+    assert second is not None
+    assert (second.sequence, second.kv_sequence, second.causal) == (256, 384, True)
+    shorter = Attention(sequence=8192, kv_sequence=1024, head_dim=128).beside(Attention(sequence=256, head_dim=128))
+    assert shorter is not None
+    assert (shorter.sequence, shorter.kv_sequence) == (384, 256)
+    assert Attention(sequence=384, head_dim=128).beside(Attention(sequence=256, head_dim=128)) is None

@@ -1,89 +1,102 @@
-"""The interval of a paired ratio holds what it promises on synthetic noise."""
+"""The interval of a paired ratio holds what it promises, at every certainty that is asked of it."""
 
-import functools
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats as scipy_stats
 
-from harness.judge.stats import CONFIDENCE, MINIMUM_PAIRS, paired_ratio
-from harness.records import Duel
+from harness.judge.stats import MINIMUM_PAIRS, attempt_error, look_error, paired_ratio
+from harness.records import Policy
 
-Noise = Callable[[np.random.Generator, int], np.ndarray]
-TRIALS = 200
+POLICY = Policy()
+TRIALS = 2000
 
-NOISES: dict[str, Noise] = {
-    "0.3 % spread": lambda rng, n: rng.normal(0, 0.003, n),
-    "heavy tails": lambda rng, n: 0.01 * rng.standard_t(2, n),
-    "spikes": lambda rng, n: rng.normal(0, 0.003, n) + (rng.random(n) < 0.1) * rng.exponential(0.5, n),
-    "two clocks": lambda rng, n: rng.normal(0, 0.003, n) + 0.1 * (rng.random(n) < 0.5),
-    "coarse clock": lambda rng, n: 0.01 * np.round(rng.normal(0, 1, n)),
+NOISES = {
+    "0.3 % spread": lambda rng, shape: rng.normal(0, 0.003, shape),
+    "heavy tails": lambda rng, shape: 0.01 * rng.standard_t(2, shape),
+    "spikes": lambda rng, shape: rng.normal(0, 0.003, shape) + (rng.random(shape) < 0.1) * rng.exponential(0.5, shape),
+    "two clocks": lambda rng, shape: rng.normal(0, 0.003, shape) + 0.1 * (rng.random(shape) < 0.5),
+    "coarse clock": lambda rng, shape: 0.01 * np.round(rng.normal(0, 1, shape)),
+    "random walk": lambda rng, shape: np.cumsum(rng.normal(0, 0.02, shape), axis=-1),
 }
 
 
-def duel(logs_champion: np.ndarray, logs_candidate: np.ndarray) -> Duel:
-    return Duel(
-        champion_seconds=tuple(1e-3 * np.exp(logs_champion)),
-        candidate_seconds=tuple(1e-3 * np.exp(logs_candidate)),
-        clock="device",
-    )
-
-
-@functools.cache
-def trials(name: str, ratio: float, drift: float = 0.0) -> tuple[tuple[float, float, float], ...]:
-    noise, pairs = NOISES[name], 30
+def missed(name: str, error: float, pairs: int = 40) -> tuple[int, int]:
+    """In how many null trials the interval lies above 1, and below it. The two of a round are next to each other."""
     rng = np.random.default_rng(20260102)
-    found = []
-    for _ in range(TRIALS):
-        slope = np.linspace(0, drift, pairs)
-        champion, candidate = slope + noise(rng, pairs), slope + noise(rng, pairs) + math.log(ratio)
-        found.append(paired_ratio(duel(champion, candidate)))
-    return tuple(found)
+    above = below = 0
+    for logs in NOISES[name](rng, (TRIALS, 2 * pairs)):
+        rounds = rng.permuted(1e-3 * np.exp(logs).reshape(pairs, 2), axis=1)
+        _, low, high = paired_ratio(tuple(rounds[:, 0]), tuple(rounds[:, 1]), error)
+        above, below = above + (low > 1), below + (high < 1)
+    return above, below
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_the_interval_covers_the_truth(name: str) -> None:
-    found = trials(name, 1.0)
-    missed = sum(not low <= 1.0 <= high for _, low, high in found)
-    # 99 % of 200 leaves 2 on average; 7 or more come with a probability under 0.5 %.
-    assert missed < 7
-    assert all(low <= ratio <= high for ratio, low, high in found)
-
-
-@pytest.mark.parametrize("name", NOISES)
-def test_null_duels_hardly_ever_look_like_a_gain(name: str) -> None:
-    assert sum(high <= 0.99 for _, _, high in trials(name, 1.0)) <= 1
-
-
-def test_a_true_gain_of_three_percent_shows_at_published_spread() -> None:
-    found = trials("0.3 % spread", 0.97)
-    assert sum(high <= 0.99 for _, _, high in found) >= 0.99 * TRIALS
-
-
-def test_drift_cancels_in_pairs() -> None:
-    found = trials("0.3 % spread", 0.97, drift=0.5)
-    assert sum(high <= 0.99 for _, _, high in found) >= 0.99 * TRIALS
+def test_each_end_misses_the_truth_as_rarely_as_asked(name: str) -> None:
+    # 2 % of 2,000 is 40, with a standard deviation of 6.3: 66 is four of them away.
+    for count in missed(name, 0.02):
+        assert count < 66
 
 
 def test_the_guard_can_fail() -> None:
-    """With three pairs and a narrow interval, one null duel in ten would pass."""
-    narrow = [
-        paired_ratio(duel(np.zeros(3), np.random.default_rng(seed).normal(0, 0.05, 3)), confidence=0.2)
-        for seed in range(TRIALS)
-    ]
-    assert sum(high <= 0.99 for _, _, high in narrow) > 0.05 * TRIALS
+    """Slots in a fixed order: the drift within a round is taken for a difference between the two."""
+    rng = np.random.default_rng(1)
+    drifting = np.exp(np.linspace(0, 0.5, 80) + rng.normal(0, 0.001, 80)).reshape(40, 2)
+    assert paired_ratio(tuple(drifting[:, 0]), tuple(drifting[:, 1]), 0.001)[1] > 1
 
 
-def test_identical_samples_give_a_point() -> None:
-    assert paired_ratio(duel(np.zeros(30), np.zeros(30))) == (1.0, 1.0, 1.0)
+@pytest.mark.parametrize("pairs", [20, 21, 40, 320])
+@pytest.mark.parametrize("error", [0.05, 0.005, 1e-4, 1e-7])
+def test_the_interval_is_scipys(pairs: int, error: float) -> None:
+    rng = np.random.default_rng(pairs)
+    old, new = np.exp(rng.normal(0, 0.1, (2, pairs)))
+    ours = paired_ratio(tuple(old), tuple(new), error)
+    theirs = scipy_stats.quantile_test(new / old, q=1.0, p=0.5).confidence_interval(1 - 2 * error)
+    low, high = (0.0 if math.isnan(theirs.low) else theirs.low), (math.inf if math.isnan(theirs.high) else theirs.high)
+    assert ours == (pytest.approx(float(np.median(new / old))), low, high)
 
 
-def test_too_few_pairs_conclude_nothing() -> None:
-    assert paired_ratio(duel(np.zeros(5), np.full(5, -1.0)))[1:] == (0.0, math.inf)
-    low, high = paired_ratio(duel(np.zeros(MINIMUM_PAIRS), np.full(MINIMUM_PAIRS, -1.0)))[1:]
-    assert low == high == pytest.approx(math.exp(-1))
-    assert CONFIDENCE == 0.99
+def test_what_is_spent_on_all_attempts_and_looks_is_the_rate_of_the_policy() -> None:
+    spent = [attempt_error(POLICY, k) for k in range(1, 100_001)]
+    assert spent == sorted(spent, reverse=True)
+    # 1 - 1/(n + 1) of it after n attempts: it comes near, and never beyond.
+    assert sum(spent) == pytest.approx(POLICY.false_accept_rate * (1 - 1 / 100_001))
+    assert len(POLICY.looks) * look_error(POLICY, 7) == pytest.approx(attempt_error(POLICY, 7))
+    with pytest.raises(ValueError, match="at least 1 attempt"):
+        look_error(POLICY, 0)
+
+
+def test_the_interval_widens_with_the_attempts_since_the_last_accept() -> None:
+    rng = np.random.default_rng(3)
+    old, new = (tuple(side) for side in np.exp(rng.normal(0, 0.01, (2, 160))))
+    widths = []
+    for attempts in (1, 10, 100, 1000):
+        _, low, high = paired_ratio(old, new, look_error(POLICY, attempts))
+        widths.append(high - low)
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
+
+
+@pytest.mark.parametrize(("attempts", "pairs"), [(1, 14), (1000, 33)])
+def test_so_many_pairs_are_needed_before_there_is_an_interval(attempts: int, pairs: int) -> None:
+    error = look_error(POLICY, attempts)
+    assert paired_ratio((1.0,) * (pairs - 1), (0.5,) * (pairs - 1), error) == (0.5, 0.0, math.inf)
+    assert paired_ratio((1.0,) * pairs, (0.5,) * pairs, error) == (0.5, 0.5, 0.5)
+
+
+def test_the_first_look_can_end_a_first_attempt_with_one_pair_gone_wrong() -> None:
+    error = look_error(POLICY, 1)
+    assert POLICY.looks[0] == MINIMUM_PAIRS
+    assert paired_ratio((1.0,) * 20, (0.5,) * 19 + (9.0,), error)[2] == 0.5
+    assert paired_ratio((1.0,) * 20, (0.5,) * 18 + (9.0,) * 2, error)[2] == 9.0
+
+
+def test_looks_are_paid_for() -> None:
+    fewer = replace(POLICY, looks=(20,))
+    assert look_error(fewer, 1) == pytest.approx(5 * look_error(POLICY, 1))
 
 
 @pytest.mark.parametrize(
@@ -98,4 +111,4 @@ def test_too_few_pairs_conclude_nothing() -> None:
 )
 def test_unusable_samples_are_refused(champion: tuple[float, ...], candidate: tuple[float, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        paired_ratio(Duel(champion_seconds=champion, candidate_seconds=candidate, clock="host"))
+        paired_ratio(champion, candidate, 0.01)

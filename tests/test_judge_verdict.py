@@ -1,27 +1,51 @@
 """Every outcome of the verdict, at its borders; doubt never accepts."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from evidence_examples import ENVIRONMENT, KEY, V5E, evidence, failed, measured, statement
+from evidence_examples import ENVIRONMENT, KEY, V5E, attempt, evidence, failed, measured, statement
 
+from harness.codec import decode_attempt, encode_attempt
 from harness.hardware import chip
+from harness.judge.measured import attempts_since_accept, rule
+from harness.judge.report import report, row
 from harness.judge.verdict import decide, key_digest
-from harness.records import Duel, Evidence, Latency, Policy, Verdict
+from harness.records import Duel, Evidence, Latency, Policy, Row, Samples, Verdict
 
 POLICY = Policy()
 
 
-def judged(candidate: Evidence, champion: Evidence | None = None, duel: Duel | None = None) -> Verdict:
-    return decide(candidate, champion, duel, POLICY, V5E)
+def judged(
+    candidate: Evidence, champion: Evidence | None = None, duel: Duel | None = None, attempts: int = 1
+) -> Verdict:
+    return decide(candidate, champion, duel, POLICY, V5E, attempts)
 
 
-def paired(ratio: float, pairs: int = 30, spread: float = 0.003, seconds: float = 2e-3) -> Duel:
+def paired(
+    ratio: float, pairs: int = 40, spread: float = 0.003, seconds: float = 2e-3, control: float = 1.0, looks: int = 2
+) -> Duel:
+    """A duel whose candidate takes `ratio` of the champion's time, and whose control takes `control` of it."""
     rng = np.random.default_rng(7)
-    champion = seconds * np.exp(rng.normal(0, spread, pairs))
-    candidate = seconds * ratio * np.exp(rng.normal(0, spread, pairs))
-    return Duel(champion_seconds=tuple(champion), candidate_seconds=tuple(candidate), clock="device")
+    champion, itself, candidate = (
+        tuple((seconds * factor * np.exp(rng.normal(0, spread, pairs))).tolist()) for factor in (1.0, control, ratio)
+    )
+    return Duel(
+        champion_seconds=champion, control_seconds=itself, candidate_seconds=candidate, clock="device", looks=looks
+    )
+
+
+def with_host(found: Evidence, seconds: float, pairs: int = 40) -> Evidence:
+    """The same evidence with so many host times near `seconds`."""
+    host = tuple(seconds * np.exp(np.random.default_rng(8).normal(0, 0.003, pairs)))
+    return replace(found, samples=Samples(device_kind="TPU v5 lite", host_seconds=host))
+
+
+def uncertain(seconds: float, fraction: float) -> Evidence:
+    found = evidence(seconds)
+    assert found.simulation is not None
+    return replace(found, simulation=replace(found.simulation, relative_uncertainty=fraction))
 
 
 def test_baseline_is_accepted_when_everything_passed() -> None:
@@ -93,21 +117,41 @@ def test_an_impossible_duel_is_refused_though_the_recorded_latency_is_fine() -> 
     assert judged(measured(1e-3), measured(2e-3), duel).failure is not None
 
 
+def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None:
+    """4 * 16384^2 * 128 FLOP take a v5e 0.6977 ms at its peak."""
+
+    def near(plus_minus: float | None, source: str = "measured") -> Evidence:
+        latency = Latency(source=source, seconds=0.71e-3, plus_minus_seconds=plus_minus)  # type: ignore[arg-type]
+        return replace(measured(0.71e-3), latency=latency)
+
+    fast = paired(0.355, seconds=2e-3)
+    assert judged(near(0.01e-3), measured(2e-3), fast).outcome == "accept"
+    for wide in (0.02e-3, 1e-3):
+        for champion in (None, measured(2e-3)):
+            verdict = judged(near(wide), champion, fast)
+            assert verdict.outcome == "inconclusive"
+            assert "low end of the measured time is not possible" in verdict.reasons[0]
+    # What the simulator is uncertain of is no sign of a broken clock.
+    assert judged(near(0.02e-3, "simulated"), evidence(2e-3)).outcome == "accept"
+
+
 @pytest.mark.parametrize(
     ("candidate", "outcome", "words"),
     [
-        (1.00e-3, "accept", "50.0% less time than the champion: 1.000 ms against 2.000 ms, simulated v5e"),
-        (1.98e-3, "accept", "1.0% less time"),
-        (1.9801e-3, "reject", "1.00% less time than the champion is within ±1.0%: not a difference the simulator"),
-        (1.99e-3, "reject", "0.50% less time than the champion is within ±1.0%"),
+        (1.00e-3, "accept", "50.0% less time than the champion, and 2.4% would be enough: 1.0% are asked for, and"),
+        (1.95e-3, "accept", "2.5% less time"),
+        (1.953e-3, "inconclusive", "2.3% less time than the champion would be enough, but is within what the simu"),
+        (1.98e-3, "inconclusive", "(1.645 standard deviations of 1.50%)"),
+        (1.9801e-3, "reject", "1.00% less time than the champion is within ±1.0%"),
+        (1.99e-3, "reject", "0.50% less time than the champion is within ±1.0%: 1.990 ms against 2.000 ms, sim"),
         (2.00e-3, "reject", "exactly the champion's time"),
         (2.01e-3, "reject", "0.50% more time than the champion is within ±1.0%"),
         (2.02e-3, "reject", "1.0% more time than the champion"),
-        (3.00e-3, "reject", "50.0% more time than the champion: 3.000 ms against 2.000 ms"),
+        (3.00e-3, "reject", "50.0% more time than the champion: 3.000 ms against 2.000 ms, simulated v5e"),
     ],
 )
 def test_simulated_borders(candidate: float, outcome: str, words: str) -> None:
-    verdict = judged(evidence(candidate), evidence(2e-3))
+    verdict = judged(uncertain(candidate, 0.015), uncertain(2e-3, 0.015))
     assert verdict.outcome == outcome
     assert words in verdict.reasons[0]
     assert verdict.time_ratio == pytest.approx(candidate / 2e-3)
@@ -115,8 +159,25 @@ def test_simulated_borders(candidate: float, outcome: str, words: str) -> None:
 
 def test_a_gain_of_exactly_the_minimum_effect_counts_whatever_the_rounding() -> None:
     for milliseconds in (0.9, 1.1, 1.7, 2.3, 3.1):
-        assert judged(evidence(0.99 * milliseconds * 1e-3), evidence(milliseconds * 1e-3)).outcome == "accept"
-        assert judged(evidence(0.99001 * milliseconds * 1e-3), evidence(milliseconds * 1e-3)).outcome == "reject"
+        champion = uncertain(milliseconds * 1e-3, 0.001)
+        assert judged(uncertain(0.99 * milliseconds * 1e-3, 0.001), champion).outcome == "accept"
+        assert judged(uncertain(0.99001 * milliseconds * 1e-3, 0.001), champion).outcome == "reject"
+
+
+def test_the_larger_uncertainty_of_the_two_simulations_counts() -> None:
+    for ours, theirs in ((0.001, 0.1), (0.1, 0.001)):
+        verdict = judged(uncertain(1.8e-3, ours), uncertain(2e-3, theirs))
+        assert verdict.outcome == "inconclusive"
+        assert verdict.time_ratio_high == pytest.approx(0.9 * 1.1645)
+    verdict = judged(uncertain(1.8e-3, 0.001), uncertain(2e-3, 0.001))
+    assert verdict.outcome == "accept"
+    assert (verdict.time_ratio_low, verdict.time_ratio_high) == pytest.approx((0.9 * 0.998355, 0.9 * 1.001645))
+
+
+def test_a_simulated_gain_of_unknown_uncertainty_is_inconclusive() -> None:
+    verdict = judged(evidence(1e-3), evidence(2e-3, simulation=None))
+    assert verdict.outcome == "inconclusive"
+    assert "its uncertainty is not recorded" in verdict.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +190,8 @@ def test_a_gain_of_exactly_the_minimum_effect_counts_whatever_the_rounding() -> 
         (paired(0.97, spread=0.1), "inconclusive"),
         (paired(0.5, pairs=19), "inconclusive"),
         (paired(0.5, pairs=20), "accept"),
+        (paired(0.5, looks=6), "inconclusive"),
+        (replace(paired(0.5), control_seconds=()), "inconclusive"),
         (None, "inconclusive"),
     ],
 )
@@ -141,17 +204,117 @@ def test_measured_outcomes(duel: Duel | None, outcome: str) -> None:
         assert verdict.time_ratio_low <= (verdict.time_ratio or 0) <= verdict.time_ratio_high
 
 
-def test_measured_reason_states_figures_source_and_clock() -> None:
-    (reason,) = judged(measured(1.94e-3), measured(2e-3), paired(0.97)).reasons
-    assert reason.startswith("the whole interval is at or below 0.9900; time ratio 0.9")
-    assert "from 30 pairs (measured v5e, device clock)" in reason
+def test_measured_reasons_state_figures_source_clock_and_certainty() -> None:
+    verdict = judged(measured(1.94e-3), measured(2e-3), paired(0.97), attempts=3)
+    figures, certainty = verdict.reasons
+    assert figures.startswith("the whole interval is at or below 0.9900; time ratio 0.9")
+    assert "from 40 pairs (measured v5e, device clock)" in figures
+    assert certainty.startswith("attempt 3 since the last accept, look 2 of at most 5: intervals of 99.997%")
+    assert certainty.endswith("at most 0.1%, however often it is tried")
+    assert verdict.attempts_since_accept == 3
+    assert verdict.error_rate == pytest.approx(0.001 / 12)
+
+
+@pytest.mark.parametrize("control", [0.95, 1.05])
+@pytest.mark.parametrize("ratio", [0.5, 0.97, 1.0])
+def test_a_slower_slot_makes_the_control_fire_whatever_the_candidate_does(control: float, ratio: float) -> None:
+    verdict = judged(measured(), measured(2e-3), paired(ratio, control=control, pairs=20, looks=1))
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reasons[0].startswith("the machine is too noisy: the same program takes different times")
+    assert f"the champion against itself: {control:.2f}"[:-1] in verdict.reasons[0]
+
+
+def test_a_control_within_a_tenth_of_the_minimum_effect_is_no_alarm() -> None:
+    """Sixteen times as many pairs as are needed to see it: it is there, and it does not matter."""
+    assert rule(paired(0.97, control=1.0008, spread=1e-4, pairs=320), POLICY, 1).outcome == "accept"
+    assert rule(paired(0.97, control=1.0012, spread=1e-4, pairs=320), POLICY, 1).outcome == "inconclusive"
+
+
+def test_without_a_verdict_for_noise_the_control_says_so() -> None:
+    verdict = judged(measured(), measured(2e-3), paired(0.97, spread=0.1))
+    assert verdict.reasons[0].startswith("the machine is too noisy to tell 1.0% (the champion against itself: 1.0")
+    verdict = judged(measured(), measured(2e-3), paired(0.99))
+    assert verdict.reasons[0].startswith("the interval straddles 0.9900: too small a gain to tell")
+
+
+def test_the_same_pairs_are_enough_for_a_first_attempt_and_not_for_the_thousandth() -> None:
+    duel = paired(0.97, pairs=20, looks=1)
+    assert rule(duel, POLICY, 1).outcome == "accept"
+    late = rule(duel, POLICY, 1000)
+    assert (late.outcome, late.is_final) == ("inconclusive", False)
+    assert "too few for the certainty" in late.reason
+
+
+def test_a_ruling_that_more_pairs_may_change_is_not_final() -> None:
+    assert not rule(paired(0.97, spread=0.1), POLICY, 1).is_final
+    assert not rule(paired(0.5, pairs=19), POLICY, 1).is_final
+    for final in (paired(0.97), paired(1.0), paired(0.97, control=1.1), replace(paired(0.97), control_seconds=())):
+        assert rule(final, POLICY, 1).is_final
+
+
+def test_a_gain_of_the_host_alone_is_named_and_not_accepted() -> None:
+    candidate, champion = with_host(measured(2e-3), 2.0e-3), with_host(measured(2e-3), 2.5e-3)
+    for ratio, outcome in ((1.0, "reject"), (0.99, "inconclusive")):
+        verdict = judged(candidate, champion, paired(ratio))
+        assert verdict.outcome == outcome
+        assert verdict.reasons[0].startswith("host-only: ")
+        assert "host time ratio 0.80" in verdict.reasons[0]
+    assert "host-only" not in judged(candidate, champion, paired(0.9)).reasons[0]
+    assert "host-only" not in judged(candidate, candidate, paired(1.0)).reasons[0]
+    # A machine that is too noisy for the device's clock tells nothing by the host's.
+    assert "host-only" not in judged(candidate, champion, paired(1.0, control=1.1)).reasons[0]
+
+
+def test_host_time_alone_accepts_nothing_on_a_device() -> None:
+    on_host = replace(paired(0.9), clock="host")
+    verdict = judged(measured(1.8e-3), measured(2e-3), on_host)
+    assert verdict.outcome == "inconclusive"
+    assert "no device time" in verdict.reasons[0]
+    assert judged(measured(2e-3), measured(2e-3), replace(paired(1.0), clock="host")).outcome == "reject"
 
 
 def test_a_duel_with_unusable_samples_is_inconclusive() -> None:
-    duel = replace(paired(0.5), candidate_seconds=(1e-3,) * 29)
-    verdict = judged(measured(1e-3), measured(2e-3), duel)
-    assert verdict.outcome == "inconclusive"
-    assert "unusable" in verdict.reasons[0]
+    for side in ("candidate_seconds", "control_seconds"):
+        duel = replace(paired(0.5), **{side: (1e-3,) * 29})
+        verdict = judged(measured(1e-3), measured(2e-3), duel)
+        assert verdict.outcome == "inconclusive"
+        assert "unusable" in verdict.reasons[0]
+
+
+def line(number: int, outcome: str, kind: str = "experiment", source: str = "measured") -> Row:
+    found = attempt(measured(), Verdict(outcome=outcome, reasons=()), number=number, kind=kind)  # type: ignore[arg-type]
+    return replace(row(found, report(found.evidence, V5E), "digest"), source=source)  # type: ignore[arg-type]
+
+
+def test_attempts_are_counted_from_the_last_accept_repeats_included() -> None:
+    rows = [line(1, "accept", "baseline")]
+    assert attempts_since_accept(rows, "measured") == 1
+    # One program over and over: each time counts.
+    rows += [line(2, "reject"), line(3, "inconclusive"), line(4, "reject")]
+    assert attempts_since_accept(rows, "measured") == 4
+    # Neither what was not timed nor what another source judged.
+    rows += [line(5, "failed"), line(6, "reject", source="simulated")]
+    assert attempts_since_accept(rows, "measured") == 4
+    assert attempts_since_accept(rows, "simulated") == 2
+    rows += [line(7, "accept", "undo")]
+    assert attempts_since_accept(rows, "measured") == 4
+    rows += [line(8, "accept"), line(9, "reject")]
+    # Whatever order they come in.
+    assert attempts_since_accept(rows[::-1], "measured") == 2
+
+
+def test_a_duel_from_before_there_was_a_control_is_still_read_and_settles_nothing() -> None:
+    document = json.loads(encode_attempt(attempt(measured(), Verdict(outcome="accept", reasons=()), duel=paired(0.5))))
+    for part, names in (
+        ("duel", ("control_seconds", "looks")),
+        ("policy", ("looks", "duel_seconds", "false_accept_rate")),
+        ("verdict", ("attempts_since_accept", "error_rate")),
+    ):
+        for name in names:
+            del document["attempt"][part][name]
+    found = decode_attempt(json.dumps(document).encode(), "here")
+    assert found.duel is not None
+    assert judged(measured(), measured(2e-3), found.duel).outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(

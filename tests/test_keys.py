@@ -103,8 +103,11 @@ def test_a_measured_latency_is_only_compared_with_a_measured_one(contest: Path) 
     attempt = json.loads(done.stdout)["attempt"]
     duel, latency = attempt["duel"], attempt["evidence"]["latency"]
     assert attempt["key"]["source"] == latency["source"] == "measured cpu"
-    assert len(duel["champion_seconds"]) == len(duel["candidate_seconds"]) == attempt["policy"]["measured_pairs"]
-    assert latency["seconds"] == pytest.approx(sorted(duel["candidate_seconds"])[15], rel=0.5)
+    pairs = len(duel["candidate_seconds"])
+    assert len(duel["champion_seconds"]) == len(duel["control_seconds"]) == pairs
+    assert pairs == attempt["policy"]["looks"][duel["looks"] - 1]
+    assert attempt["verdict"]["attempts_since_accept"] == 1
+    assert latency["seconds"] == pytest.approx(sorted(duel["candidate_seconds"])[pairs // 2], rel=0.5)
     assert attempt["champion_evidence"]["latency"]["source"] == "measured cpu"
     if done.returncode:
         assert (contest / "kernel.py").read_text() == kernel

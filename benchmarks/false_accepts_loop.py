@@ -1,0 +1,71 @@
+"""Attempts that change nothing, made by the whole ratchet on this machine's CPU: what they came to, and their noise.
+
+A scratch contest with a small problem gets a comment more in kernel.py before each attempt, judged
+with `--on cpu --again`. The raw seconds of all duels are written to benchmarks/data/cpu_duels.tsv.
+Run: python benchmarks/false_accepts_loop.py [ATTEMPTS]    (about a minute each)
+"""
+
+import collections
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness.contest import scaffold
+
+DATA = Path(__file__).parent / "data" / "cpu_duels.tsv"
+ATTEMPTS = 16
+SEQUENCE = 256
+
+
+def contest(folder: Path) -> Path:
+    """A small contest in a repository of its own."""
+    scaffold(folder, "attention", (("SEQUENCE", str(SEQUENCE)),))
+    for words in (
+        ["init", "-q", "-b", "main"],
+        ["config", "user.name", "A User"],
+        ["config", "user.email", "user@example.org"],
+        ["add", "-A"],
+        ["commit", "-qm", "A contest"],
+    ):
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    return folder
+
+
+def attempt(folder: Path, message: str) -> dict[str, object]:
+    """The record of one attempt by the command line, as `--json` prints it."""
+    command = [sys.executable, "-m", "harness", "-C", str(folder), f"experiment: {message}"]
+    done = subprocess.run([*command, "--on", "cpu", "--again", "--json"], capture_output=True, text=True)
+    if done.returncode not in (0, 1, 3):
+        raise SystemExit(f"expected a verdict, got exit code {done.returncode}:\n{done.stderr}")
+    return json.loads(done.stdout)["attempt"]
+
+
+def main() -> None:
+    """Makes the attempts, prints what they came to and writes their samples."""
+    attempts = int(sys.argv[1]) if len(sys.argv) > 1 else ATTEMPTS
+    lines = ["attempt\toutcome\tchampion_seconds\tcontrol_seconds\tcandidate_seconds"]
+    outcomes: collections.Counter[str] = collections.Counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = contest(Path(scratch) / "null")
+        attempt(folder, "baseline")
+        kernel = folder / "kernel.py"
+        for number in range(1, attempts + 1):
+            with kernel.open("a") as file:
+                file.write(f"# Nothing changes, for the {number}th time.\n")
+            found = attempt(folder, f"nothing changes, for the {number}th time")
+            duel, verdict = found["duel"], found["verdict"]
+            outcomes[verdict["outcome"]] += 1
+            print(f"{number:3} {verdict['outcome']:12} {verdict['reasons'][0]}", flush=True)
+            slots = (duel["champion_seconds"], duel["control_seconds"], duel["candidate_seconds"])
+            lines += [
+                f"{number}\t{verdict['outcome']}\t" + "\t".join(f"{taken:.6g}" for taken in taken_in_round)
+                for taken_in_round in zip(*slots, strict=True)
+            ]
+    DATA.write_text("\n".join(lines) + "\n")
+    print(f"{attempts} attempts that change nothing: {dict(outcomes)}; {len(lines) - 1} rounds in {DATA.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""docs/FALSE_ACCEPTS.md and its plot, from the tallies that false_accepts.py makes."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import false_accepts as replays
+import false_accepts_noise as noise
+import matplotlib as mpl
+import numpy as np
+from false_accepts import POLICY, Results, Tally
+from matplotlib import pyplot
+from tabulate import tabulate
+
+from harness.judge import stats
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+_INTRO = """# How often nothing is accepted as a gain
+
+A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here
+noise goes through that very decision: the loop that asks for more samples, the control, the interval
+(`harness/measure/duel.py`, `harness/judge/measured.py`, `harness/judge/stats.py`). Only the seconds are made up, or
+recorded. Repeat it by
+
+    .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/false_accepts.py --write
+
+| goal | reached |
+|------|---------|
+| at most {goal_false:.1%} of {attempts:,} attempts that change nothing are accepted, on any machine | {false:.3%} |
+| at least {goal_power:.0%} of true gains of {gain:.0%} are accepted at {spread:.1%} spread | {power:.1%} |
+
+![rate of accepts by true gain; pairs needed by attempts since the last accept](false_accepts.png)
+
+## The rule
+
+Each round times the champion, a second copy of the champion (the control) and the candidate once, in random order, on
+the same fresh inputs. If two programs take the same time, which of them a round favours is a fair coin, whatever the
+noise is; so the interval between two order statistics of the ratios (that of the sign test) is exact without assuming
+anything else. After {looks} rounds the samples are looked at, until
+
+- the control fires: the champion against itself differs by more than a tenth of the minimum effect: inconclusive;
+- the interval lies at or below {limit:.2f}: accept; or above it: reject;
+- the rounds or the {budget:.0f} s are used up: inconclusive.
+
+Every look and every attempt is a chance to be lucky, and chances add up at most. A rate of {rate:.1%} for everything
+between two accepts is spent as rate / (k (k + 1)) on the k-th attempt since the last accept, repeats under `--again`
+included, in equal parts on the {count} looks: {first:.4%} for each look of the first attempt (at least 14 rounds before
+there is an interval at all), {thousandth:.1e} for the thousandth (33 rounds). The sum over all attempts is the rate.
+"""
+
+_NULLS = """## Attempts that change nothing
+
+{attempts:,} on each machine, each with the largest error there is, that of the first attempt since an accept. The
+last two columns judge the same noise as it is often done: one time each and `<`; the medians of three, 1 % less.
+"""
+
+_LEDGER = """Counted as the ledger counts, on one machine after the other, {accepted} of {attempts:,} are accepted.
+
+A change that gains exactly the minimum effect is at the border, where either answer is right and luck has its best
+chance: {edge} of {attempts:,} are accepted, {edge_rate:.3%}, where the rule allows {allowed:.3%}."""
+
+_SLOTS = """## A slower slot, and loads that differ
+
+Nothing changes here either, but a slot is slower than the others, whatever runs in it; or each loading of a program
+is slower or faster by luck for as long as the process lives (where its buffers lie), with the standard deviation
+given. The control is a loading of its own, so it sees a machine that does this. What the candidate's own loading gains
+by luck is beyond any number of rounds in one process: where loads differ by {worst}, more than the goal are
+accepted. Whether a machine is like that, a few repeats under `--again` tell, each of which loads anew.
+"""
+
+_POWER = """## True gains of {gain:.0%}
+
+At the published spread, by the number of attempts since the last accept:
+"""
+
+_RECORDED = """## This machine
+
+{count} attempts that change nothing were made by the whole ratchet with `--on cpu --again` (a comment more in
+kernel.py each time; `benchmarks/false_accepts_loop.py`), on two cores with other work on them: {outcomes}.
+The {rounds:,} rounds are in `benchmarks/data/cpu_duels.tsv`; a call took {low:.2f} to {high:.2f} ms (5th to 95th
+percentile). Above they are replayed in blocks of {block} rounds, with the three times of each round in a new random
+order.
+"""
+
+
+def write(results: Results) -> None:
+    """Writes FALSE_ACCEPTS.md and false_accepts.png into docs/."""
+    (DOCS / "FALSE_ACCEPTS.md").write_text(_page(results), encoding="utf-8")
+    _plot(results)
+
+
+def _page(results: Results) -> str:
+    attempts = results.nulls[0].attempts
+    lucky = [load.name.rsplit("by ", 1)[1] for load in results.loads if load.rate > replays.GOAL_FALSE]
+    parts = [
+        _INTRO.format(
+            limit=1 - POLICY.minimum_effect, goal_false=replays.GOAL_FALSE, attempts=attempts,
+            false=results.false_rate, goal_power=replays.GOAL_POWER, gain=replays.GOAL_GAIN,
+            spread=noise.PUBLISHED_SPREAD, power=min(power.rate for _, power in results.powers),
+            looks=", ".join(map(str, POLICY.looks)), budget=POLICY.duel_seconds, rate=POLICY.false_accept_rate,
+            count=len(POLICY.looks), first=stats.look_error(POLICY, 1), thousandth=stats.look_error(POLICY, 1000),
+        ),
+        _NULLS.format(attempts=attempts) + "\n" + _nulls(results),
+        _LEDGER.format(
+            accepted=results.in_one_ledger, attempts=attempts, edge=results.edge.accepted,
+            edge_rate=results.edge.rate, allowed=stats.attempt_error(POLICY, 1),
+        ),
+        _SLOTS.format(worst=" or ".join(lucky) or "more than that") + "\n" + _plain((*results.slots, *results.loads)),
+        _POWER.format(gain=replays.GOAL_GAIN) + "\n" + _powers(results),
+        "Each as a first attempt, on every machine:\n\n" + _plain(results.other_powers),
+        _recorded(),
+    ]  # fmt: skip
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _nulls(results: Results) -> str:
+    head = (
+        "machine",
+        "accepted",
+        "at most",
+        "rejected",
+        "undecided",
+        "control",
+        "median rounds",
+        "`<`",
+        "medians of 3",
+    )
+    lines = [
+        [
+            null.name, f"{null.rate:.3%}", f"{null.upper:.3%}", f"{null.rejected / null.attempts:.1%}",
+            f"{null.undecided / null.attempts:.1%}", f"{null.too_noisy / null.attempts:.2%}", f"{null.pairs:.0f}",
+            f"{single:.0%}", f"{threes:.1%}",
+        ]
+        for null, (single, threes) in zip(results.nulls, results.naives, strict=True)
+    ]  # fmt: skip
+    note = "`at most` is the upper end of the 95 % interval of the rate (Clopper-Pearson); `control`: it fired."
+    return f"{_markdown(lines, head)}\n\n{note}"
+
+
+def _plain(tallies: Sequence[Tally]) -> str:
+    head = ("machine", "attempts", "accepted", "rejected", "undecided", "control fired", "median rounds")
+    lines = [[one.name, f"{one.attempts:,}", *_shares(one)] for one in tallies]
+    return _markdown(lines, head)
+
+
+def _powers(results: Results) -> str:
+    head = (
+        "attempt since the last accept",
+        "attempts",
+        "accepted",
+        "rejected",
+        "undecided",
+        "control fired",
+        "median rounds",
+    )
+    lines = [[str(since), f"{power.attempts:,}", *_shares(power)] for since, power in results.powers]
+    return _markdown(lines, head)
+
+
+def _shares(one: Tally) -> list[str]:
+    counts = (one.accepted, one.rejected, one.undecided, one.too_noisy)
+    return [*(f"{count / one.attempts:.1%}" for count in counts), f"{one.pairs:.0f}"]
+
+
+def _recorded() -> str:
+    with noise.DATA.open() as file:
+        lines = list(csv.DictReader(file, delimiter="\t"))
+    outcome_of = {line["attempt"]: line["outcome"] for line in lines}
+    outcomes = [f"{list(outcome_of.values()).count(word)} {word}" for word in sorted(set(outcome_of.values()))]
+    milliseconds = [1e3 * float(line["champion_seconds"]) for line in lines]
+    low, high = np.percentile(milliseconds, [5, 95])
+    return _RECORDED.format(
+        count=len(outcome_of), outcomes=", ".join(outcomes), rounds=len(lines), low=low, high=high, block=noise.BLOCK
+    )
+
+
+def _markdown(lines: list[list[str]], head: tuple[str, ...]) -> str:
+    return str(tabulate(lines, head, tablefmt="github", disable_numparse=True))
+
+
+def _plot(results: Results) -> None:
+    mpl.use("Agg")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for spread, curve in zip(replays.SPREADS, results.curves, strict=True):
+        left.plot([100 * gain for gain in replays.GAINS], [100 * rate for rate in curve], label=f"{spread:.1%} spread")
+    left.axvline(100 * POLICY.minimum_effect, color="0.7", linewidth=0.8)
+    left.set(xlabel="true gain, % less time", ylabel="accepted, %", title="first attempt since an accept")
+    left.legend(frameon=False)
+    attempts = np.unique(np.round(np.logspace(0, 4, 60)).astype(int))
+    right.plot(attempts, [_fewest(int(since)) for since in attempts], drawstyle="steps-mid")
+    right.set(xscale="log", ylim=(0, None), xlabel="attempts since the last accept", ylabel="rounds")
+    right.set(title="fewest rounds an accept needs")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(DOCS / "false_accepts.png", dpi=110)
+    pyplot.close(figure)
+
+
+def _fewest(attempts_since_accept: int) -> int:
+    """The rounds after which there is an interval, if all of them favour the candidate."""
+    error = stats.look_error(POLICY, attempts_since_accept)
+    return next(n for n in range(1, 1000) if stats.paired_ratio((1.0,) * n, (0.5,) * n, error)[2] < 1)

@@ -21,25 +21,26 @@ from harness.judge.ruling import ROUNDING, Ruling
 from harness.records import Evidence, Outcome, Policy
 from harness.units import percent
 
-# How many standard deviations a gain must exceed: with normal errors one in twenty candidates that
-# are truly no faster gets beyond 1.645 of them. The published pairs have heavier tails than normal
-# ones. To cover nine in ten of them on each side would take gains that single changes seldom
-# bring; that doubt is left to a device.
-_DEVIATIONS = 1.645
+# How many standard deviations a gain must exceed. One: the published pairs differ in lengths, heads and
+# blocks, a champion and a candidate in less, so that the record's number is more likely too much than
+# too little; more on top of that would refuse nearly everything that a single change brings. Of pairs
+# as different as the published ones, one in six that are truly no faster gets beyond it; that doubt is
+# left to a device.
+_DEVIATIONS = 1.0
 
 
 def rule(champion_seconds: float, candidate_seconds: float, uncertainty: float | None, policy: Policy) -> Ruling:
     """The ruling on two simulated times whose ratio has that relative `uncertainty` (None: nobody knows).
 
     Less than the minimum effect is rejected. A gain that is wanted is accepted where the whole of
-    ratio * (1 -+ 1.645 uncertainty) is less time, and inconclusive where it is not.
+    ratio * (1 -+ uncertainty) is less time, and inconclusive where it is not.
     """
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else _DEVIATIONS * uncertainty
     low, high = max(0.0, ratio * (1 - reach)), ratio * (1 + reach)
     doubt = "its uncertainty is not recorded"
     if uncertainty is not None:
-        doubt = f"{_DEVIATIONS:g} standard deviations of {percent(uncertainty, 2)}"
+        doubt = f"{percent(uncertainty)} of the ratio, one standard deviation"
     outcome: Outcome = "reject"
     if ratio <= 1 - effect + ROUNDING and high < 1:
         outcome = "accept"

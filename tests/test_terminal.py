@@ -61,8 +61,8 @@ def test_an_accepted_attempt_begins_with_the_verdict_and_why() -> None:
     assert lines[:8] == [
         "ACCEPTED  attempt 2: BQ 128 -> 2048",
         "  44.4% less time than the champion, and 2.0% would be enough: 1.0% are asked for, and what the",
-        "    simulator is uncertain of (2.0% of the ratio, one standard deviation): 1.200 ms against 2.160 ms,",
-        "    simulated v5e",
+        "    simulator is uncertain of (2.0% of the ratio, one standard deviation): 1.200 ms against 2.160",
+        "    ms, simulated v5e",
         "  score 4892.2 against 1509.9 of attempt 1; expected a change of time of -30.0%, got -44.4%",
         "  what moved: fills executed 0 -> 130,000 · spills executed 0 -> 120,000",
         "              grid steps 8,192 -> 512 (-93.8%) · HBM traffic 1.08 GB -> 75.50 MB (-93.0%)",

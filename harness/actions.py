@@ -12,6 +12,7 @@ from harness import diff, git, preconditions, ratchet
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.git import write
+from harness.git.refs import ref_on_remotes
 from harness.hardware import chip
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
@@ -22,11 +23,11 @@ from harness.records import Champion, LogState, Policy, Row, Status, Verdict
 def status(contest: Contest) -> Status:
     """Where one stands in `contest`. An attempt that did not end is finished or undone first, if nobody is at it."""
     ledger = Ledger.open(contest.directory)
-    messages = list(_recovered(ledger))
+    messages = list(recovered(ledger))
     rows, skipped = ledger.rows()
     messages += skipped
     key = preconditions.key(contest, "simulated")
-    pushed = git.ref_on_remotes(ledger.repository, ledger.log_ref)
+    pushed = ref_on_remotes(ledger.repository, ledger.log_ref)
     local = git.commit_of(ledger.repository, ledger.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
     champion = ledger.champion()
@@ -122,7 +123,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
         try:
             ledger.restore_kernel(kernel)
             row = reporting.row(attempt, report, judging.key_digest(attempt.key))
-            recorded = ledger.record(attempt, row, kernel, {}, new_branch_commit=True)
+            recorded = ledger.record(attempt, row, kernel, new_branch_commit=True)
         except BaseException:
             ledger.recover()
             raise
@@ -176,9 +177,10 @@ def _log_state(local: str | None, remote: tuple[str | None, ...]) -> LogState:
     return "pushed" if local in remote else "not pushed"
 
 
-def _recovered(ledger: Ledger) -> tuple[str, ...]:
+def recovered(ledger: Ledger) -> tuple[str, ...]:
+    """Finishes or undoes an attempt that did not end, unless somebody is at it, and says what was done or why not."""
     try:
-        with ledger.lock("status"):
+        with ledger.lock("recovery"):
             return ledger.recover()
     except RatchetError as error:
         return (str(error),)

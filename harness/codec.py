@@ -30,7 +30,7 @@ def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
     `row` is what the table shows of it; it is stored beside the attempt so that a table of
     files needs neither the judge nor the whole file.
     """
-    row_text = "null" if row is None else _text(_built(row))
+    row_text = "null" if row is None else _text(_row_built(row))
     body = _text(_built(attempt), indent=2).replace("\n", "\n  ")
     return f'{{\n  "schema": {SCHEMA},\n  "row": {row_text},\n  "attempt": {body}\n}}\n'.encode()
 
@@ -62,8 +62,8 @@ def decode_head_row(head: bytes, where: str) -> Row | None:
 
 
 def encode_row(row: Row) -> str:
-    """One row as one line of JSON, without a newline; its `commit` is left out, since a commit cannot name itself."""
-    return _text({"schema": SCHEMA, **_built(dataclasses.replace(row, commit=""))})
+    """One row as one line of JSON, without a newline; where it is (`commit`, `is_on_branch`) is left out."""
+    return _text({"schema": SCHEMA, **_row_built(row)})
 
 
 def decode_row(line: str, where: str) -> Row:
@@ -114,6 +114,13 @@ def _convert(built: Any, kind: type[_Record], where: str) -> _Record:
 
 def _built(record: Any) -> Any:
     return _float_written(msgspec.to_builtins(record))
+
+
+def _row_built(row: Row) -> Any:
+    """Without its place: a commit cannot name itself, and where it lies is for each clone to say."""
+    built = _built(dataclasses.replace(row, commit=""))
+    del built["is_on_branch"]
+    return built
 
 
 def _float_written(value: Any) -> Any:

@@ -20,9 +20,9 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
     Keeps the permissions that `path` has; a new file gets `mode` or the process's default.
     Raises RatchetError `no-space`, `read-only` or `io`; `path` is then as it was.
     """
-    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    temporary = temporary_of(path)
     with refusals_in_words(f"writing {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         try:
             with open(temporary, "wb") as stream:
                 stream.write(data)
@@ -47,10 +47,18 @@ def remove(path: Path) -> None:
         sync_directory(path.parent)
 
 
-def remove_temporary(path: Path) -> None:
-    """Removes what a killed `write_atomically(path, ...)` may have left beside it."""
-    with contextlib.suppress(OSError):
-        path.with_name(f".{path.name}{TEMPORARY_SUFFIX}").unlink(missing_ok=True)
+def temporary_of(path: Path) -> Path:
+    """Where `write_atomically(path, ...)` writes first; a killed one may leave it there."""
+    return path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+
+
+def make_directory(directory: Path) -> None:
+    """Makes `directory` and those above it that are missing, durably. Raises OSError."""
+    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    if missing:
+        directory.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_directory(folder.parent)
 
 
 def sync_directory(directory: Path) -> None:

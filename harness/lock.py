@@ -47,6 +47,21 @@ def held(path: Path, purpose: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def holder(path: Path) -> str | None:
+    """Who holds the lock at `path`, in words, or None. Holds it, shared, for the moment of the question."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _describe(descriptor: int, purpose: str) -> None:
     text = json.dumps(
         {"pid": os.getpid(), "purpose": purpose, "since": datetime.now(UTC).isoformat(timespec="seconds")}

@@ -7,14 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evidence_examples import KEY, evidence
+from evidence_examples import KEY, V5E, evidence
 
 from harness import diff
+from harness.judge import report as reporting
+from harness.judge import verdict as judging
 from harness.ledger import Ledger
 from harness.ledger.recording import Recorded
 from harness.records import Attempt, Champion, Policy, Row, Verdict
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
+# What `--set BQ=512` makes of it.
+SETTING = NAIVE.replace(b"BQ = 128", b"BQ = 512")
 PREPARE = b'CHIP = "v5e"\n'
 
 
@@ -38,21 +42,8 @@ def attempt(number: int = 1, kernel: bytes = NAIVE, old: bytes = b"", **changes:
 
 
 def row(of: Attempt) -> Row:
-    """The row of an attempt as the judge would make it."""
-    return Row(
-        number=of.number,
-        kind=of.kind,
-        outcome=of.verdict.outcome,
-        failure_kind="",
-        hypothesis=of.hypothesis,
-        source="simulated",
-        chip="v5e",
-        key_digest="0123456789ab",
-        kernel_sha256=of.kernel_sha256,
-        fingerprint="f" * 64,
-        score=0.326,
-        seconds=2.16e-3,
-    )
+    """The row of an attempt as the judge makes it."""
+    return reporting.row(of, reporting.report(of.evidence, V5E), judging.key_digest(of.key))
 
 
 def git(repository: Path, *arguments: str, stdin: bytes = b"", **environment: str) -> str:
@@ -123,7 +114,7 @@ def run_attempt(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> Reco
     with ledger.lock():
         ledger.begin(ledger.kernel_path.read_bytes(), "a test")
         made, of, kernel = ready(ledger, outcome, **changes)
-        return ledger.record(made, of, kernel, {"counters.txt": b"mxu 1\n"}, new_branch_commit=outcome == "accept")
+        return ledger.record(made, of, kernel, new_branch_commit=outcome == "accept")
 
 
 def hashes(repository: Path) -> dict[str, str]:
@@ -143,6 +134,45 @@ def users_state(repository: Path) -> dict[str, Any]:
         "flags": git(repository, "ls-files", "-v", "-z"),
         "stash": git(repository, "stash", "list", "-p"),
         "files": hashes(repository),
+    }
+
+
+def mess(contest: Path) -> None:
+    """The user's own half-done work in every state git knows."""
+    (contest / ".gitignore").write_text("*.ignored\n")
+    for name in ("staged", "edited", "removed", "renamed", "stashed", "assumed", "gone", "mode"):
+        (contest / name).write_text(f"{name}\n" * 5)
+    git(contest, "add", "-A")
+    git(contest, "commit", "-qm", "more of the user's own")
+    (contest / "stashed").write_text("stashed\n")
+    git(contest, "stash", "-q")
+    (contest / "staged").write_text("staged\n")
+    (contest / "intended").write_text("intended\n")
+    git(contest, "add", "staged")
+    git(contest, "add", "--intent-to-add", "intended")
+    git(contest, "rm", "-q", "removed")
+    git(contest, "mv", "renamed", "moved")
+    (contest / "staged").write_text("staged, then edited\n")
+    (contest / "edited").write_text("edited\n")
+    (contest / "gone").unlink()
+    (contest / "mode").chmod(0o755)
+    git(contest, "update-index", "--assume-unchanged", "assumed")
+    (contest / "untracked").write_text("untracked\n")
+    (contest / "cache.ignored").write_text("ignored\n")
+    (contest / "odd\nname").write_text("odd\n")
+
+
+def without_ours(state: dict[str, Any]) -> dict[str, Any]:
+    """The state without kernel.py and experiments/, which an attempt may change."""
+
+    def ours(text: str) -> bool:
+        return text.endswith("kernel.py") or "experiments/" in text
+
+    return {
+        name: {path: digest for path, digest in value.items() if not ours(path)}
+        if isinstance(value, dict)
+        else [record for record in value.split("\0") if not ours(record)]
+        for name, value in state.items()
     }
 
 

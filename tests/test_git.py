@@ -11,6 +11,7 @@ from ledger_fixtures import NAIVE, git, hashes, identify, new_repository, users_
 from harness import git as questions
 from harness.errors import RatchetError
 from harness.git import Entry, write
+from harness.git.refs import ref_on_remotes
 
 
 @pytest.fixture
@@ -329,16 +330,16 @@ def test_a_submodule_is_a_repository_of_its_own(folder: Path, tmp_path: Path) ->
 
 def test_whether_a_ref_is_on_a_remote(folder: Path, tmp_path: Path) -> None:
     repository = questions.open_repository(folder)
-    assert questions.ref_on_remotes(repository, "refs/heads/main") == ()
+    assert ref_on_remotes(repository, "refs/heads/main") == ()
     git(tmp_path, "init", "-q", "--bare", "remote.git")
     git(folder, "remote", "add", "origin", str(tmp_path / "remote.git"))
     git(folder, "remote", "add", "gone", str(tmp_path / "nothing.git"))
     git(folder, "push", "-q", "origin", "HEAD:refs/ratchet/root/log")
-    gone, origin = questions.ref_on_remotes(repository, "refs/ratchet/root/log")
+    gone, origin = ref_on_remotes(repository, "refs/ratchet/root/log")
     assert (origin.remote, origin.commit, origin.complaint) == ("origin", questions.head_commit(repository), "")
     assert gone.commit is None
     assert "nothing.git" in gone.complaint
-    assert questions.ref_on_remotes(repository, "refs/ratchet/other/log")[1].commit is None
+    assert ref_on_remotes(repository, "refs/ratchet/other/log")[1].commit is None
 
 
 def test_a_shallow_clone_answers(folder: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What an accept and a reject change in a real repository, and what they leave byte for byte as it was."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ledger_fixtures import (
@@ -10,11 +9,13 @@ from ledger_fixtures import (
     candidate,
     four_attempts,
     git,
+    mess,
     new_repository,
     numbers,
     ready,
     run_attempt,
     users_state,
+    without_ours,
 )
 
 from harness.errors import RatchetError
@@ -122,7 +123,7 @@ def test_the_log_holds_everything_in_order(ledger: Ledger, contest: Path) -> Non
     assert numbers(ledger) == [1, 2, 3, 4]
     commits = git(contest, "rev-list", "--first-parent", LOG).split()
     assert len(commits) == 4
-    assert git(contest, "ls-tree", "--name-only", commits[0]).split() == ["attempt.json", "counters.txt", "kernel.py"]
+    assert git(contest, "ls-tree", "--name-only", commits[0]).split() == ["attempt.json", "kernel.py"]
     third = ledger.attempt(3)
     parents = git(contest, "rev-list", "--parents", "-1", commits[1]).split()[1:]
     assert parents == [commits[2], third.judged_against]
@@ -132,7 +133,6 @@ def test_the_log_holds_everything_in_order(ledger: Ledger, contest: Path) -> Non
     assert found[3].commit == git(contest, "rev-parse", "HEAD").strip()
     assert ledger.kernel(3) == NAIVE.replace(b"128", b"64")
     assert ledger.kernel(1) == NAIVE
-    assert ledger.evidence_files(3) == {"counters.txt": b"mxu 1\n"}
     assert numbers(ledger, 2) == [3, 4]
     assert numbers(ledger, 0) == []
     assert ledger.next_number() == 5
@@ -175,45 +175,6 @@ def test_a_failed_baseline_leaves_the_kernel_alone(ledger: Ledger, contest: Path
     assert (contest / "kernel.py").read_bytes() == kernel
     assert ledger.champion() is None
     assert numbers(ledger) == [1]
-
-
-def mess(contest: Path) -> None:
-    """The user's own half-done work in every state git knows."""
-    (contest / ".gitignore").write_text("*.ignored\n")
-    for name in ("staged", "edited", "removed", "renamed", "stashed", "assumed", "gone", "mode"):
-        (contest / name).write_text(f"{name}\n" * 5)
-    git(contest, "add", "-A")
-    git(contest, "commit", "-qm", "more of the user's own")
-    (contest / "stashed").write_text("stashed\n")
-    git(contest, "stash", "-q")
-    (contest / "staged").write_text("staged\n")
-    (contest / "intended").write_text("intended\n")
-    git(contest, "add", "staged")
-    git(contest, "add", "--intent-to-add", "intended")
-    git(contest, "rm", "-q", "removed")
-    git(contest, "mv", "renamed", "moved")
-    (contest / "staged").write_text("staged, then edited\n")
-    (contest / "edited").write_text("edited\n")
-    (contest / "gone").unlink()
-    (contest / "mode").chmod(0o755)
-    git(contest, "update-index", "--assume-unchanged", "assumed")
-    (contest / "untracked").write_text("untracked\n")
-    (contest / "cache.ignored").write_text("ignored\n")
-    (contest / "odd\nname").write_text("odd\n")
-
-
-def without_ours(state: dict[str, Any]) -> dict[str, Any]:
-    """The state without kernel.py and experiments/, which an attempt may change."""
-
-    def ours(text: str) -> bool:
-        return text.endswith("kernel.py") or "experiments/" in text
-
-    return {
-        name: {path: digest for path, digest in value.items() if not ours(path)}
-        if isinstance(value, dict)
-        else [record for record in value.split("\0") if not ours(record)]
-        for name, value in state.items()
-    }
 
 
 def test_the_users_own_work_is_byte_for_byte_the_same(ledger: Ledger, contest: Path) -> None:
@@ -265,7 +226,7 @@ def test_another_kernel_staged_meanwhile_stays_staged(ledger: Ledger, contest: P
         candidate(contest, 999)
         git(contest, "add", "kernel.py")
         staged = git(contest, "ls-files", "-s", "kernel.py")
-        done = ledger.record(made, of, kernel, {}, new_branch_commit=True)
+        done = ledger.record(made, of, kernel, new_branch_commit=True)
     assert git(contest, "ls-files", "-s", "kernel.py") == staged
     assert (contest / "kernel.py").read_bytes() == NAIVE.replace(b"128", b"999")
     assert git(contest, "show", "HEAD:kernel.py").encode() == kernel
@@ -279,7 +240,7 @@ def test_a_kernel_edited_meanwhile_is_left_alone(ledger: Ledger, contest: Path) 
         ledger.begin(kernel, "a test")
         made, of, _ = ready(ledger, "reject")
         edited = candidate(contest, 65)
-        done = ledger.record(made, of, kernel, {}, new_branch_commit=False)
+        done = ledger.record(made, of, kernel, new_branch_commit=False)
     assert (contest / "kernel.py").read_bytes() == edited
     assert "edited while" in done.messages[0]
     assert ledger.kernel(2) == kernel

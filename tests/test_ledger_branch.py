@@ -27,7 +27,7 @@ def record_while(ledger: Ledger, kernel: bytes, meanwhile: Any) -> Any:
         ledger.begin(kernel, "a test")
         made, of, _ = ready(ledger)
         meanwhile()
-        return ledger.record(made, of, kernel, {}, new_branch_commit=True, guarded=("harness",))
+        return ledger.record(made, of, kernel, new_branch_commit=True, guarded=("harness",))
 
 
 def test_an_ordinary_commit_meanwhile_is_built_upon(ledger: Ledger, contest: Path) -> None:
@@ -94,22 +94,6 @@ def test_a_branch_that_is_no_longer_there_refuses_the_accept(
         record_while(ledger, kernel, meanwhile)
     assert numbers(ledger) == [1, 2]
     assert ledger.kernel(2) == kernel
-
-
-def test_a_log_that_moved_loses_nothing_of_the_users(ledger: Ledger, contest: Path) -> None:
-    run_attempt(ledger)
-    kernel = candidate(contest, 512)
-    other = git(contest, "commit-tree", "HEAD^{tree}", "-p", LOG, "-m", "attempt 2: x").strip()
-    stop = Ledger.open(
-        contest, lambda name: git(contest, "update-ref", LOG, other) if name == "journal-written" else None
-    )
-    with pytest.raises(RatchetError) as caught:
-        run_attempt(stop)
-    assert caught.value.kind == "ref-moved"
-    assert (contest / "kernel.py").read_bytes() == kernel
-    assert git(contest, "rev-parse", LOG).strip() == other
-    with ledger.lock():
-        assert ledger.recover() == ()
 
 
 def test_the_champion_follows_the_branch(ledger: Ledger, contest: Path) -> None:
@@ -199,7 +183,7 @@ def test_an_undo_takes_the_last_accept_back(ledger: Ledger, contest: Path) -> No
         ledger.begin(ledger.kernel_path.read_bytes(), "undo")
         ledger.restore_kernel(ledger.kernel(1))
         made, of, kernel = ready(ledger, kind="undo", hypothesis="undo attempt 2")
-        ledger.record(made, of, kernel, {}, new_branch_commit=True)
+        ledger.record(made, of, kernel, new_branch_commit=True)
     assert "Ratchet-Undoes: 2" in git(contest, "log", "-1", "--format=%b")
     champion = ledger.champion()
     assert champion is not None

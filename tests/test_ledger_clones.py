@@ -16,7 +16,6 @@ from ledger_fixtures import (
     new_repository,
     numbers,
     plain_clone,
-    ready,
     row,
     run_attempt,
 )
@@ -49,7 +48,6 @@ def test_a_plain_clone_shows_all_and_goes_on_numbering(ledger: Ledger, contest: 
     assert numbers(clone, 2) == [3, 4]
     assert [clone.kernel(number) for number in (1, 2, 3, 4)] == [ledger.kernel(number) for number in (1, 2, 3, 4)]
     assert clone.attempt(3) == ledger.attempt(3)
-    assert clone.evidence_files(3) == {}
     assert clone.champion() == ledger.champion()
     candidate(clone.root, 64)
     run_attempt(clone, "reject")
@@ -170,13 +168,6 @@ def test_a_file_of_that_name_is_not_overwritten(ledger: Ledger, contest: Path) -
     assert (contest / "experiments" / "0001-idea-1.json").read_text() == "[]"
     assert "is there already" in done.messages[0]
     assert [one.number for one in ledger.rows()[0]] == [1]
-
-
-def test_evidence_files_cannot_leave_their_folder(ledger: Ledger) -> None:
-    for name in ("../x", "/x", "kernel.py", "attempt.json", "a//b", ".git/hooks/x"):
-        with ledger.lock(), pytest.raises(ValueError, match="evidence file"):
-            ledger.record(*ready(ledger), {name: b""}, new_branch_commit=False)
-    assert ledger.rows() == ((), ())
 
 
 def test_rows_survive_whatever_the_message_says(ledger: Ledger, contest: Path) -> None:

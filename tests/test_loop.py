@@ -121,6 +121,18 @@ def test_the_loop(repository: Path, contest: Path) -> None:
     assert (contest / "kernel.py").read_text() == faster
 
 
+def test_a_loser_is_judged_again_without_touching_anything(repository: Path, contest: Path) -> None:
+    before = (users_state(repository), (contest / "kernel.py").read_bytes(), git(repository, "for-each-ref"))
+    found = json.loads(ratchet(contest, "replay", "3", "--json", expect=1).stdout)
+    assert (found["differences"], found["drift"], found["changes"]) == ([], 1.0, [])
+    assert found["then"]["outcome"] == found["now"]["outcome"] == "reject"
+    assert found["then"]["time_ratio"] == found["now"]["time_ratio"] > 1
+    assert found["then"]["fingerprint"] == found["now"]["fingerprint"]
+    after = (users_state(repository), (contest / "kernel.py").read_bytes(), git(repository, "for-each-ref"))
+    assert after == before
+    assert "clean" in ratchet(contest, "fsck").stdout
+
+
 def test_an_identical_candidate_is_not_judged_twice(repository: Path, contest: Path) -> None:
     kernel = contest / "kernel.py"
     accepted = kernel.read_text()
@@ -170,3 +182,4 @@ def test_undo_takes_the_last_accept_back(repository: Path, contest: Path) -> Non
     assert "BKV = 256" in after
     assert git(repository, "show", "HEAD:mine/kernel.py") == after
     assert rows(contest)[-1]["kind"] == "undo"
+    assert "clean" in ratchet(contest, "fsck").stdout

@@ -18,6 +18,7 @@ class Accepted:
     """A branch commit that accepted an attempt of this contest; `undoes` is the attempt that an undo took back."""
 
     number: int
+    message: str
     commit: str
     kernel_digits: str
     undoes: int | None
@@ -32,7 +33,11 @@ def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, .
     The union of the log and of experiments/ in the working tree and at HEAD. `commit` is the
     branch commit of an accept that some branch holds, else the log commit, else empty.
     """
-    logged, skipped = log_rows(place, limit)
+    try:
+        logged, skipped = log_rows(place, limit)
+    except RatchetError as error:
+        # An object of the log is damaged or gone: what experiments/ has is shown all the same.
+        logged, skipped = [], [f"skipped: the log {place.log_ref}: {error}; `fsck` says what to do"]
     seen = {encode_row(row) for row in logged}
     filed, complaints = file_rows(place, limit)
     extra = [row for row in filed if encode_row(row) not in seen]
@@ -43,7 +48,11 @@ def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, .
     located = []
     for row in chosen:
         key = (row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])
-        located.append(replace(row, commit=commits.get(key, row.commit) if row.outcome == "accept" else row.commit))
+        if row.outcome == "accept":
+            # Without a log commit there is only a file: a shallow or squashed branch may have had the accept.
+            on_branch = True if key in commits else False if row.commit else None
+            row = replace(row, commit=commits.get(key, row.commit), is_on_branch=on_branch)
+        located.append(row)
     doubled = [row.number for row, following in itertools.pairwise(located) if row.number == following.number]
     notes = [
         f"attempt {number} exists more than once: two clones went on numbering apart; both are shown"
@@ -162,6 +171,7 @@ def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iter
             found.append(
                 Accepted(
                     number=int(number),
+                    message=commit.message,
                     commit=commit.id,
                     kernel_digits=said.get(messages.KERNEL, ""),
                     undoes=int(undoes) if undoes.isascii() and undoes.isdigit() else None,
@@ -268,12 +278,3 @@ def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
     if hashlib.sha256(new).hexdigest() != one.kernel_sha256:
         raise RatchetError("no-kernel", f"{explained}: the result is not the kernel that was judged; {remedy}")
     return new
-
-
-def evidence_files(place: Place, number: int) -> dict[str, bytes]:
-    """The small files recorded with an attempt, by name; none where the log does not have it."""
-    commit = log_commit_of(place, number)
-    found = git.entries_below(place.repository, commit) if commit else {}
-    names = [name for name in found if name not in (RECORD_NAME, KERNEL_NAME)]
-    blobs = git.read_blobs(place.repository, [found[name].blob for name in names])
-    return {name: data for name, data in zip(names, blobs, strict=True) if data is not None}

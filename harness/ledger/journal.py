@@ -72,4 +72,3 @@ def write(path: Path, journal: Journal) -> None:
 def clear(path: Path) -> None:
     """Nothing is unfinished any more."""
     files.remove(path)
-    files.remove_temporary(path)

@@ -1,6 +1,6 @@
 """The ledger in git: reading attempts, and recording one so that nothing is lost whatever happens."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,33 +11,25 @@ from harness import files, git
 from harness import lock as locking
 from harness.errors import RatchetError
 from harness.ledger import champion as champions
-from harness.ledger import history, journal, recording
+from harness.ledger import debris, history, journal, recording
 from harness.ledger.journal import Journal
 from harness.ledger.place import Place, place_of
-from harness.ledger.recording import Checkpoint, Recorded
+from harness.ledger.recording import Recorded
 from harness.records import Attempt, Row
-
-
-def _pass(name: str) -> None:
-    """The checkpoint of real runs: goes on."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The attempts of one contest. Reading needs nothing; everything that writes needs `with ledger.lock():`.
-
-    `checkpoint` is called with the name of every step just done while writing; tests stop there.
-    """
+    """The attempts of one contest. Reading needs nothing; everything that writes needs `with ledger.lock():`."""
 
     place: Place
-    checkpoint: Checkpoint = _pass
     _is_locked: bool = field(default=False, init=False)
     _has_begun: bool = field(default=False, init=False)
 
     @classmethod
-    def open(cls, contest_directory: Path, checkpoint: Checkpoint = _pass) -> "Ledger":
+    def open(cls, contest_directory: Path) -> "Ledger":
         """The ledger of the contest in a folder. Raises RatchetError where there is no usable repository."""
-        return cls(place=place_of(contest_directory), checkpoint=checkpoint)
+        return cls(place=place_of(contest_directory))
 
     # --- where it is ---
 
@@ -90,10 +82,6 @@ class Ledger:
         """The kernel.py of an attempt as a checkout writes it. Raises RatchetError `unknown-attempt` or `no-kernel`."""
         return history.kernel(self.place, number)
 
-    def evidence_files(self, number: int) -> dict[str, bytes]:
-        """The small files that were recorded with one attempt, by name; none where only experiments/ knows it."""
-        return history.evidence_files(self.place, number)
-
     def champion(self) -> Attempt | None:
         """The attempt whose kernel is the champion on this branch, or None before the first accept."""
         standing = champions.standing(self.place)
@@ -124,6 +112,10 @@ class Ledger:
         if standing is None or standing.attempt.number != champion.number or head is None:
             return True
         return head.blob != standing.blob
+
+    def is_unfinished(self) -> bool:
+        """True while an attempt has begun and not ended: somebody is at it, or it was killed."""
+        return recording.journal_path(self.place).exists()
 
     def next_number(self) -> int:
         """The number that the next attempt gets."""
@@ -158,16 +150,13 @@ class Ledger:
         branch = git.branch_or_none(self.repository) or ""
         self._note(Journal(purpose=purpose, branch=branch, original=original_kernel))
         self._has_begun = True
-        self.checkpoint("begun")
 
     def restore_kernel(self, kernel: bytes) -> None:
         """Writes kernel.py, whole or not at all, its permissions kept; what was begun remembers that it did."""
         begun = self._journal() if self._is_locked else None
         if begun is not None:
             self._note(recording.with_written(begun, kernel))
-            self.checkpoint("kernel-noted")
         files.write_atomically(self.kernel_path, kernel)
-        self.checkpoint("kernel-written")
 
     def abandon(self) -> None:
         """Ends what was begun without a record: kernel.py is the user's again, the journal gone."""
@@ -181,7 +170,6 @@ class Ledger:
         attempt: Attempt,
         row: Row,
         kernel: bytes,
-        small_files: Mapping[str, bytes],
         new_branch_commit: bool,
         guarded: tuple[str, ...] = (),
     ) -> Recorded:
@@ -208,17 +196,14 @@ class Ledger:
             attempt,
             row,
             kernel,
-            small_files,
             accept=new_branch_commit,
             branch=begun.branch,
             guarded=guarded,
             restore_blob=restore,
         )
-        self.checkpoint("objects-written")
         decided = replace(begun, recording=prepared)
         self._note(decided)
-        self.checkpoint("journal-written")
-        return recording.finish(self.place, decided, self.checkpoint)
+        return recording.finish(self.place, decided)
 
     def recover(self) -> tuple[str, ...]:
         """Finishes or undoes what was begun, and says what it did in sentences; () if there was nothing to say.
@@ -228,8 +213,7 @@ class Ledger:
         finished yet (no space, no signing key): the journal then stays.
         """
         self._require_lock()
-        files.remove_temporary(recording.journal_path(self.place))
-        files.remove_temporary(self.kernel_path)
+        debris.remove_leftovers(self.place)
         begun = self._journal()
         if begun is None:
             return ()
@@ -252,14 +236,22 @@ class Ledger:
     def _finish(self, begun: Journal) -> tuple[str, ...]:
         assert begun.recording is not None
         number = begun.recording.number
+        if not recording.is_stored(self.place, begun.recording):
+            recording.undo(self.place, begun)
+            return (
+                f"attempt {number}, begun {begun.begun}, did not end and its objects are gone from git (a gc with "
+                "--prune=now?): it is in no ledger, and kernel.py is as you left it; run it again",
+            )
+        unlocked = debris.remove_dead_locks(self.place, begun.recording)
         try:
-            done = recording.finish(self.place, begun, self.checkpoint)
+            done = recording.finish(self.place, begun)
         except RatchetError as error:
             if error.kind in ("branch-moved", "ref-moved") and self._journal() is None:
-                return (str(error),)
+                return (*unlocked, str(error))
             raise
         where = f"on {begun.recording.branch}" if done.branch_commit else "in the log"
         return (
+            *unlocked,
             f"attempt {number}, begun {begun.begun}, was decided but not fully recorded: it is now, {where}",
             *done.messages,
         )

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +16,6 @@ from harness.ledger.journal import Journal, Recording
 from harness.ledger.place import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
-Checkpoint = Callable[[str], None]
-_RESERVED = {RECORD_NAME, KERNEL_NAME}
 # Each lost race means that somebody else committed at that very moment.
 _RACES = 5
 
@@ -37,12 +35,16 @@ def journal_path(place: Place) -> Path:
     return place.state_directory / "journal.json"
 
 
+def _private_index(place: Place) -> Path:
+    """An index of this process's own: a git command that outlived a killed ratchet may still write to that one's."""
+    return place.state_directory / f"index.{os.getpid()}"
+
+
 def prepare(
     place: Place,
     attempt: Attempt,
     row: Row,
     kernel: bytes,
-    small_files: Mapping[str, bytes],
     *,
     accept: bool,
     branch: str,
@@ -54,7 +56,7 @@ def prepare(
     log_before = git.commit_of(repository, place.log_ref)
     log_tip = log_before or _first_log_commit(place)
     blob = write.write_blob(repository, kernel, place.kernel)
-    log_commit = _log_commit(place, attempt, row, {KERNEL_NAME: blob}, small_files, log_tip)
+    log_commit = _log_commit(place, attempt, row, {KERNEL_NAME: blob}, log_tip)
     return Recording(
         number=attempt.number,
         accept=accept,
@@ -71,7 +73,7 @@ def prepare(
     )
 
 
-def finish(place: Place, begun: Journal, checkpoint: Checkpoint) -> Recorded:
+def finish(place: Place, begun: Journal) -> Recorded:
     """Does what is not yet done of a journalled recording, in order, and clears the journal.
 
     Raises RatchetError `ref-moved` where the log has moved on without this attempt, which is
@@ -81,20 +83,16 @@ def finish(place: Place, begun: Journal, checkpoint: Checkpoint) -> Recorded:
     """
     recording = begun.recording
     assert recording is not None
-    _move_log(place, begun, recording, checkpoint)
+    _move_log(place, begun, recording)
     said = _write_file(place, recording)
-    checkpoint("file-written")
     commit = None
     if recording.accept:
-        commit, sentences = _commit_accept(place, recording, checkpoint)
+        commit, sentences = _commit_accept(place, recording)
         said += sentences
         said += _refresh_index(place, recording, commit)
-        checkpoint("index-refreshed")
     if not recording.accept:
         said += _restore_champion(place, begun, recording)
-        checkpoint("kernel-restored")
     journal.clear(journal_path(place))
-    checkpoint("journal-cleared")
     return Recorded(
         number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(said)
     )
@@ -108,17 +106,12 @@ def _log_commit(
     attempt: Attempt,
     row: Row,
     blobs: Mapping[str, str],
-    small_files: Mapping[str, bytes],
     before: str | None,
 ) -> str:
     entries = {name: git.Entry(mode="100644", blob=blob) for name, blob in blobs.items()}
     record = write.write_blob(place.repository, codec.encode_attempt(attempt, row))
     entries[RECORD_NAME] = git.Entry(mode="100644", blob=record)
-    for name, data in small_files.items():
-        if name in _RESERVED or name.startswith("/") or {"", ".", "..", ".git"} & set(name.split("/")):
-            raise ValueError(f"{name!r} cannot be the name of an evidence file")
-        entries[name] = git.Entry(mode="100644", blob=write.write_blob(place.repository, data))
-    tree = write.write_tree(place.repository, None, entries, place.state_directory / "index")
+    tree = write.write_tree(place.repository, None, entries, _private_index(place))
     judged = git.commit_of(place.repository, attempt.judged_against)
     # The first commit has no parent at all: first parents then lead through the log and never into the branch.
     parents = () if before is None else (before,) if judged is None else (before, judged)
@@ -135,26 +128,37 @@ def _first_log_commit(place: Place) -> str | None:
         kernel = history.kernel(place, last.number)
     except RatchetError:
         # A log without this kernel.py is better than no log; asked for it, `history.kernel` says what is missing.
-        return _log_commit(place, last, rows[0], {}, {}, None)
+        return _log_commit(place, last, rows[0], {}, None)
     blob = write.write_blob(place.repository, kernel, place.kernel)
-    return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, {}, None)
+    return _log_commit(place, last, rows[0], {KERNEL_NAME: blob}, None)
 
 
-def _move_log(place: Place, begun: Journal, recording: Recording, checkpoint: Checkpoint) -> None:
-    if not git.is_ancestor(place.repository, recording.log_commit, place.log_ref):
+def _move_log(place: Place, begun: Journal, recording: Recording) -> None:
+    if not _is_logged(place, recording):
         try:
             reason = f"ratchet: attempt {recording.number}"
             write.move_ref(place.repository, place.log_ref, recording.log_commit, recording.log_before, reason)
         except RatchetError as error:
             if error.kind != "ref-moved":
                 raise
+            # Or the git command of a ratchet that was killed has ended only now.
+            if _is_logged(place, recording):
+                return
             undo(place, begun)
             raise RatchetError(
                 "ref-moved",
                 f"attempt {recording.number} was not recorded: the log {place.log_ref} moved while it was judged "
                 "(another worktree, or a fetch). kernel.py is as you left it; run again",
             ) from error
-    checkpoint("log-moved")
+
+
+def is_stored(place: Place, recording: Recording) -> bool:
+    """True if the objects that `prepare` stored are still there."""
+    return git.commit_of(place.repository, recording.log_commit) is not None
+
+
+def _is_logged(place: Place, recording: Recording) -> bool:
+    return git.is_ancestor(place.repository, recording.log_commit, place.log_ref)
 
 
 def undo(place: Place, begun: Journal) -> bool:
@@ -190,7 +194,6 @@ def _write_file(place: Place, recording: Recording) -> list[str]:
     """Writes the attempt's file into experiments/; one of that name with another content is somebody's, and stays."""
     path = place.experiments_directory / recording.file_name
     data = git.file_at(place.repository, recording.log_commit, RECORD_NAME) or b""
-    files.remove_temporary(path)
     if path.exists() and path.read_bytes() != data:
         return [
             f"{place.experiments}/{recording.file_name} is there already and stays; the attempt is in {place.log_ref}"
@@ -202,7 +205,6 @@ def _write_file(place: Place, recording: Recording) -> list[str]:
 
 def _restore_champion(place: Place, begun: Journal, recording: Recording) -> list[str]:
     """Puts the champion's kernel.py where the candidate is, unless the user has edited it meanwhile."""
-    files.remove_temporary(place.kernel_path)
     if recording.restore_blob is None:
         return []
     champion = git.in_working_tree_form(place.repository, recording.restore_blob, place.kernel)
@@ -233,13 +235,12 @@ def _unstage_candidate(place: Place, recording: Recording) -> None:
 # --- the branch --------------------------------------------------------------------------------
 
 
-def _commit_accept(place: Place, recording: Recording, checkpoint: Checkpoint) -> tuple[str, list[str]]:
+def _commit_accept(place: Place, recording: Recording) -> tuple[str, list[str]]:
     """The branch commit of the attempt, made now unless it is there already, and what is to be said about it."""
     repository = place.repository
     for _ in range(_RACES):
         done = _accepting_commit(place, recording)
         if done is not None:
-            checkpoint("branch-moved")
             return done, []
         head = git.commit_of(repository, "HEAD") or ""
         obstacle = _obstacle(place, recording, head)
@@ -252,20 +253,18 @@ def _commit_accept(place: Place, recording: Recording, checkpoint: Checkpoint) -
                 "back, and another attempt judges it against the branch as it is now",
             )
         changes, said = _changes(place, recording, head)
-        tree = write.write_tree(repository, head, changes, place.state_directory / "index")
+        tree = write.write_tree(repository, head, changes, _private_index(place))
         data = git.file_at(repository, recording.log_commit, RECORD_NAME) or b""
         where = f"log commit {recording.log_commit[:12]}"
         attempt, row = codec.decode_attempt(data, where), codec.decode_attempt_row(data, where)
         sign = git.is_set(repository, "commit.gpgsign", False)
         commit = write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
-        checkpoint("branch-commit-written")
         try:
             write.move_ref(repository, recording.branch, commit, head, f"ratchet: accept attempt {recording.number}")
         except RatchetError as error:
             if error.kind != "ref-moved":
                 raise
             continue
-        checkpoint("branch-moved")
         return commit, said
     raise RatchetError(
         "ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed"

@@ -1,0 +1,128 @@
+"""One attempt judged again, from git, under the judge as it is now; nothing is recorded."""
+
+from dataclasses import fields
+
+from harness import lock as locking
+from harness import preconditions, ratchet
+from harness.contest import Contest, load
+from harness.judge import report as reporting
+from harness.judge import verdict as judging
+from harness.ledger import Ledger
+from harness.measure import evidence as measuring
+from harness.records import Attempt, Evidence, Judgement, Key, Policy, Replay, Source, Statement, Verdict
+
+# How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
+_ON: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
+
+
+def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
+    """Attempt `number` of the contest, a loser or a failed one too, evaluated and judged again.
+
+    Its kernel.py comes from git and is evaluated below `profile_data/replay/`; the working tree's
+    kernel.py and the ledger are not touched. The chip and the kind of latency are those of then;
+    prepare.py, judge, policy and versions are those of now, and what differs is said. A simulated
+    latency is judged against the champion of then, which is evaluated again too where the key
+    differs. A measured one is timed alone: a verdict on it needs a duel, that is, an attempt.
+
+    Raises RatchetError as reading the attempt or its kernel does, or `busy`.
+    """
+    ledger = Ledger.open(contest.directory)
+    attempt = ledger.attempt(number)
+    kernel = ledger.kernel(number)
+    # `prepare.py` names one chip; the attempt may have been judged for another.
+    contest = load(contest.directory, attempt.evidence.chip)
+    policy, on = Policy(), _ON[attempt.key.source]
+    key = preconditions.key(contest, measuring.source(contest.chip, on))
+    options = ratchet.Options(on=on)
+    work = f"replay/{number:04d}"
+    with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
+        evidence = ratchet.evaluate(contest, kernel, options, policy, progress, work=work)
+        opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
+    if key.source == "simulated" or evidence.failure is not None:
+        verdict = judging.decide(evidence, opponent, None, policy, contest.chip)
+    else:
+        verdict = judging.decide(evidence, None, None, policy, contest.chip)
+    then = _judgement(attempt.evidence, attempt.verdict, contest)
+    now = _judgement(evidence, verdict, contest)
+    same_thing = all(getattr(attempt.key, name) == getattr(key, name) for name in ("problem", "chip", "source"))
+    known = then.seconds is not None and now.seconds is not None
+    return Replay(
+        number=number,
+        hypothesis=attempt.hypothesis,
+        kernel_sha256=attempt.kernel_sha256,
+        then=then,
+        now=now,
+        differences=(*_differences(attempt, key, policy, evidence.problem), *_alone(attempt, key.source)),
+        drift=now.seconds / then.seconds if same_thing and known and now.seconds and then.seconds else None,
+        changes=reporting.changes(evidence, attempt.evidence, contest.chip),
+        scratch=f"profile_data/{work}",
+    )
+
+
+def _opponent(
+    ledger: Ledger, attempt: Attempt, contest: Contest, key: Key, policy: Policy, progress: ratchet.Progress
+) -> Evidence | None:
+    """The champion of then under the key of now; None where there was none, or where a duel would be needed."""
+    champion = attempt.champion
+    if not _was_compared(attempt) or champion is None or key.source != "simulated":
+        return None
+    if attempt.key == key:
+        return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
+
+    def of_champion(stage: str, state: str, taken: float) -> None:
+        progress(f"champion {stage}", state, taken)
+
+    work = f"replay/{attempt.number:04d}-champion"
+    kernel = ledger.kernel(champion.attempt)
+    return ratchet.evaluate(contest, kernel, ratchet.Options(on="simulated"), policy, of_champion, work=work)
+
+
+def _was_compared(attempt: Attempt) -> bool:
+    """True if the attempt was an experiment against a champion, rather than the first, adopted or an undo."""
+    return attempt.kind == "experiment"
+
+
+def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgement:
+    report = reporting.report(evidence, contest.chip)
+    used = [
+        (f"{check.family} ({check.mode})", check.error / check.tolerance)
+        for check in evidence.checks
+        if check.error is not None and check.tolerance
+    ]
+    return Judgement(
+        outcome=verdict.outcome,
+        reasons=verdict.reasons,
+        failure_kind=verdict.failure.kind if verdict.failure else "",
+        source=report.source,
+        seconds=report.seconds,
+        plus_minus_seconds=report.plus_minus_seconds,
+        score=report.score,
+        time_ratio=verdict.time_ratio,
+        checks_passed=sum(check.passed for check in evidence.checks),
+        checks=len(evidence.checks),
+        tightest=max(used, key=lambda pair: pair[1], default=None),
+        fingerprint=evidence.trace.fingerprint if evidence.trace else "",
+    )
+
+
+def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement) -> tuple[str, ...]:
+    """What is not as it was when the attempt was judged: one sentence per thing."""
+    said = [
+        f"{field.name} {getattr(attempt.key, field.name) or 'none'} -> {getattr(key, field.name) or 'none'}"
+        for field in fields(Key)
+        if getattr(attempt.key, field.name) != getattr(key, field.name)
+    ]
+    if attempt.evidence.problem.title != problem.title:
+        said.append(f"problem: {attempt.evidence.problem.title} -> {problem.title}")
+    said += [
+        f"policy {field.name} {getattr(attempt.policy, field.name)} -> {getattr(policy, field.name)}"
+        for field in fields(Policy)
+        if getattr(attempt.policy, field.name) != getattr(policy, field.name)
+    ]
+    return tuple(said)
+
+
+def _alone(attempt: Attempt, source: Source) -> tuple[str, ...]:
+    if source == "simulated" or not _was_compared(attempt):
+        return ()
+    return ("timed alone, not in turn with the champion: a verdict against it needs an attempt (--again)",)

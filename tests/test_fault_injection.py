@@ -1,0 +1,301 @@
+"""A real process is killed, starved and raced at every write; the next command leaves a ledger without a fault."""
+
+import itertools
+import json
+import os
+import random
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from fault_fixtures import Server
+from ledger_fixtures import NAIVE, SETTING, candidate, git, mess, new_repository, run_attempt, users_state, without_ours
+
+from harness.audit import audit
+from harness.ledger import Ledger
+
+MINE = NAIVE.replace(b"BQ = 128", b"BQ = 300")
+LOG = "refs/ratchet/root/log"
+REF_HOOK = ".git/hooks/reference-transaction"
+# Every n-th write in the default run, every one in the slow one. An accept and a reject begin alike: with every
+# second write of each, odd and even, the default run kills an attempt at every write that they share.
+SECOND, SOME = 2, 5
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    started = Server()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest with a champion, a changed kernel.py, and work of the user's in every state git knows."""
+    contest = new_repository(tmp_path_factory.mktemp("faults") / "user")
+    mess(contest)
+    run_attempt(Ledger.open(contest))
+    candidate(contest, 300)
+    return contest
+
+
+class Case:
+    """One copy of the contest, and what must be true of it however the attempt ended."""
+
+    def __init__(self, template: Path, folder: Path) -> None:
+        self.contest = folder
+        shutil.copytree(template, folder, symlinks=True)
+        self.before = without_ours(users_state(folder))
+        self.tips = (git(folder, "rev-parse", "HEAD").strip(), git(folder, "rev-parse", LOG).strip())
+
+    def recover(self) -> tuple[str, ...]:
+        ledger = Ledger.open(self.contest)
+        with ledger.lock():
+            said = ledger.recover()
+            assert ledger.recover() == ()
+        return said
+
+    def check(self, outcome: str, where: object) -> bool:
+        """True if attempt 2 is recorded, everywhere and once; False if it never was; anything else fails."""
+        contest, ledger = self.contest, Ledger.open(self.contest)
+        found = audit(ledger)
+        assert found.findings == (), (where, found.findings)
+        rows, skipped = ledger.rows()
+        assert skipped == (), where
+        numbers = [row.number for row in rows]
+        assert numbers in ([1], [1, 2]), where
+        recorded, accepted = numbers == [1, 2], numbers == [1, 2] and outcome == "accept"
+        head, log = git(contest, "rev-parse", "HEAD", LOG).split()
+        if recorded:
+            assert git(contest, "rev-parse", f"{LOG}^").strip() == self.tips[1], where
+            assert ledger.attempt(2).verdict.outcome == outcome
+            assert ledger.kernel(2) == SETTING
+        else:
+            assert log == self.tips[1], where
+        if accepted:
+            assert git(contest, "rev-parse", "HEAD^").strip() == self.tips[0], where
+            changed = git(contest, "diff", "--name-only", "HEAD^", "HEAD").split()
+            assert changed == ["experiments/0002-idea-2.json", "kernel.py"], where
+        else:
+            assert head == self.tips[0], where
+        kernel = (contest / "kernel.py").read_bytes()
+        assert kernel == (SETTING if accepted else NAIVE if recorded else MINE), where
+        assert without_ours(users_state(contest)) == self.before, where
+        assert list((contest / ".git").rglob("*.lock")) == [], where
+        git(contest, "fsck", "--strict", "--connectivity-only")
+        return recorded
+
+    def discard(self) -> None:
+        shutil.rmtree(self.contest)
+
+
+@pytest.fixture
+def copies(template: Path, tmp_path: Path) -> Iterator[Iterator[Case]]:
+    return (Case(template, tmp_path / f"case{number}") for number in itertools.count())
+
+
+def writes(server: Server, case: Case, action: str) -> list[list[str]]:
+    """What an undisturbed run writes, in order."""
+    answer = server.obey(case.contest, action)
+    assert answer["status"] == 0
+    return list(answer["events"])
+
+
+def points(number: int, *, every: int, first: int = 1) -> Sequence[int]:
+    return range(first, number + 1, every)
+
+
+@pytest.mark.parametrize("every", [SECOND, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("outcome", "first"), [("accept", 1), ("reject", 2)])
+def test_killed_at_every_write_of_an_attempt(
+    server: Server, copies: Iterator[Case], outcome: str, first: int, every: int
+) -> None:
+    events = writes(server, next(copies), outcome)
+    assert len(events) > 30
+    ends = set()
+    for at in points(len(events), every=every, first=min(first, every)):
+        case, where = next(copies), (outcome, at, events[at - 1])
+        answer = server.obey(case.contest, outcome, "kill", at)
+        assert answer["status"] == -9, where
+        assert len(answer["events"]) == at
+        begun = (case.contest / ".git/ratchet/root/journal.json").exists()
+        said = case.recover()
+        assert len(said) == begun, (where, said)
+        ends.add(case.check(outcome, where))
+        case.discard()
+    assert ends == {True, False}
+
+
+@pytest.mark.parametrize("every", [SOME, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outcome", ["accept", "reject"])
+def test_killed_at_every_write_of_the_recovery(
+    server: Server, copies: Iterator[Case], outcome: str, every: int
+) -> None:
+    events = writes(server, next(copies), outcome)
+    decided = next(n for n, (kind, what) in enumerate(events, 1) if kind == "git" and what.startswith("update-ref"))
+    case = next(copies)
+    server.obey(case.contest, outcome, "kill", decided)
+    again = writes(server, case, "recover")
+    assert case.check(outcome, "recovered in one go")
+    for at in points(len(again), every=every):
+        case, where = next(copies), (outcome, at, again[at - 1])
+        server.obey(case.contest, outcome, "kill", decided)
+        assert server.obey(case.contest, "recover", "kill", at)["status"] == -9, where
+        case.recover()
+        assert case.check(outcome, where)
+        case.discard()
+
+
+@pytest.mark.parametrize("every", [SOME, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("outcome", ["accept", "reject"])
+def test_no_space_from_any_write_on(server: Server, copies: Iterator[Case], outcome: str, every: int) -> None:
+    events = writes(server, next(copies), outcome)
+    ends = set()
+    for at in points(len(events), every=every):
+        case, where = next(copies), (outcome, at, events[at - 1])
+        answer = server.obey(case.contest, outcome, "full", at)
+        ends.add(answer["status"])
+        if answer["status"] == 4:
+            _, kind, said = answer["events"][-1]
+            assert (kind, "no space" in said or "large" in said) == ("no-space", True), (where, said)
+        case.recover()
+        case.check(outcome, where)
+        case.discard()
+    assert 4 in ends
+
+
+@pytest.mark.parametrize("outcome", ["accept", "reject"])
+def test_git_is_killed_with_the_ratchet_while_it_holds_its_locks(
+    server: Server, copies: Iterator[Case], outcome: str
+) -> None:
+    """As when a container is stopped or the machine is out of memory: refs stay locked."""
+    for ref in (LOG, "refs/heads/main")[: 2 if outcome == "accept" else 1]:
+        case = next(copies)
+        hook(case.contest, f'grep -q " {ref}$" && kill -9 $RATCHET_PID $PPID')
+        assert server.obey(case.contest, outcome)["status"] == -9
+        left = [path.name for path in (case.contest / ".git").rglob("*.lock")]
+        assert Path(ref).name + ".lock" in left
+        (case.contest / REF_HOOK).unlink()
+        assert any(finding.kind == "git-lock" for finding in audit(Ledger.open(case.contest)).findings)
+        said = case.recover()
+        assert [sentence for sentence in said if "removed" in sentence and f"{ref}.lock" in sentence]
+        assert case.check(outcome, ref)
+
+
+def test_an_index_that_a_killed_git_left_locked_is_freed(server: Server, copies: Iterator[Case]) -> None:
+    events = writes(server, next(copies), "accept")
+    at = max(n for n, (kind, what) in enumerate(events, 1) if kind == "git" and what.startswith("update-index"))
+    case = next(copies)
+    server.obey(case.contest, "accept", "kill", at)
+    (case.contest / ".git/index.lock").write_bytes((case.contest / ".git/index").read_bytes()[:100])
+    assert any("index.lock" in sentence for sentence in case.recover())
+    assert case.check("accept", "index.lock")
+
+
+@pytest.mark.parametrize("outcome", ["accept", "reject"])
+def test_git_outlives_a_killed_ratchet(server: Server, copies: Iterator[Case], outcome: str) -> None:
+    """The ratchet dies while git holds a ref's lock; git ends only when the next command is at work already."""
+    for ref in (LOG, "refs/heads/main")[: 2 if outcome == "accept" else 1]:
+        case = next(copies)
+        gate = case.contest / ".git/gate"
+        os.mkfifo(gate)
+        hook(
+            case.contest, f'grep -q " {ref}$" && rm {REF_HOOK} && kill -9 $RATCHET_PID && read line < .git/gate; exit 0'
+        )
+        assert server.obey(case.contest, outcome)["status"] == -9
+        server.send(case.contest, "recover")
+        gate.write_text("go on\n")
+        assert server.answer()["status"] == 0
+        case.recover()
+        assert case.check(outcome, ref)
+
+
+def hook(contest: Path, then: str) -> None:
+    """A hook that does `then` when git has locked the refs it is about to move."""
+    path = contest / REF_HOOK
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\n[ "$1" = prepared ] || exit 0\n{then}\nexit 0\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.slow)])
+def test_two_ratchets_race_and_are_killed(server: Server, copies: Iterator[Case], tmp_path: Path, rounds: int) -> None:
+    """One in the repository, one in a linked worktree; both killed at drawn writes; no number twice, nothing lost."""
+    dice = random.Random(20261121)
+    other, case = Server(), next(copies)
+    tree = tmp_path / "tree"
+    git(case.contest, "worktree", "add", "-q", str(tree), "-b", "other")
+    try:
+        for _ in range(rounds):
+            for contest in (case.contest, tree):
+                candidate(contest, dice.randrange(1, 1 << 30))
+            ends = []
+            for one, contest in ((server, case.contest), (other, tree)):
+                one.send(contest, dice.choice(["accept", "reject"]), "kill", dice.randrange(1, 90))
+            for one in (server, other):
+                answer = one.answer()
+                ends.append(answer["events"][-1][1] if answer["status"] == 4 else answer["status"])
+            assert set(ends) <= {0, -9, "busy", "ref-moved", "branch-moved"}, ends
+            for contest in (case.contest, tree):
+                ledger = Ledger.open(contest)
+                with ledger.lock():
+                    ledger.recover()
+            for contest in (case.contest, tree):
+                found = audit(Ledger.open(contest))
+                assert [one for one in found.findings if one.kind != "missing-file"] == []
+        rows, _ = Ledger.open(case.contest).rows()
+        assert [row.number for row in rows] == list(range(1, len(rows) + 1))
+        assert len(rows) > 2
+    finally:
+        other.close()
+
+
+def test_order_of_writes_survives_a_power_cut(server: Server, copies: Iterator[Case]) -> None:
+    """Bytes before their name, the name before what relies on it, the journal before refs, and cleared last."""
+    events = writes(server, next(copies), "accept")
+    for place, (kind, what) in enumerate(events):
+        if kind == "rename":
+            assert events[place - 1] == ["fsync", what]
+            assert events[place + 1] == ["fsync", str(Path(what).parent)]
+        if kind == "remove" and what.endswith("journal.json"):
+            assert events[place + 1][0] == "fsync"
+    kinds = [what.split()[0] if kind == "git" else f"{kind} {Path(what).name}" for kind, what in events]
+    decided = [place for place, kind in enumerate(kinds) if kind == "rename .journal.json.ratchet-new"][-1]
+    refs = [place for place, kind in enumerate(kinds) if kind == "update-ref"]
+    assert kinds.index("commit-tree") < decided < refs[0] < refs[1] < kinds.index("remove journal.json")
+    moves = [what.split() for kind, what in events if kind == "git" and what.startswith("update-ref")]
+    # Compare-and-swap: the new and the old commit, both named.
+    assert [len(words[-1]) for words in moves] == [40, 40]
+    assert [words[-3] for words in moves] == [LOG, "refs/heads/main"]
+
+
+def test_git_syncs_what_it_writes(server: Server, copies: Iterator[Case], tmp_path: Path) -> None:
+    traced = tmp_path / "trace"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_TRACE2_EVENT", str(traced))
+        patch.setenv("GIT_TRACE2_NESTING", "0")
+        own = Server()
+    try:
+        case = next(copies)
+        assert own.obey(case.contest, "accept")["status"] == 0
+    finally:
+        own.close()
+    synced: dict[str, int] = {}
+    names: dict[str, str] = {}
+    for line in traced.read_text().splitlines():
+        said = json.loads(line)
+        if said["event"] == "cmd_name":
+            names[said["sid"]] = said["name"]
+        if said["event"] == "data" and said.get("key") == "fsync/hardware-flush":
+            name = names.get(said["sid"], "")
+            synced[name] = synced.get(name, 0) + int(said["value"])
+    if not synced:
+        pytest.skip("this git does not say what it syncs")
+    assert {name for name, count in synced.items() if count} >= {
+        "hash-object",
+        "write-tree",
+        "commit-tree",
+        "update-ref",
+    }

@@ -1,0 +1,278 @@
+"""Damage of every kind, planted in log, branch and files: fsck names each; of a whole ledger it says nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ledger_fixtures import NAIVE, candidate, four_attempts, git, identify, new_repository, plain_clone, run_attempt
+from loop_fixtures import ratchet
+
+from harness import lock as locking
+from harness.audit import audit
+from harness.codec import decode_attempt, decode_attempt_row, encode_attempt, encode_row
+from harness.ledger import Ledger
+from harness.ledger.messages import log_message
+from harness.records import Attempt, Row
+
+LOG = "refs/ratchet/root/log"
+THIRD = "experiments/0003-idea-3.json"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    contest = new_repository(tmp_path_factory.mktemp("fsck") / "user")
+    four_attempts(Ledger.open(contest))
+    return contest
+
+
+@pytest.fixture
+def contest(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "user", symlinks=True))
+
+
+def kinds(contest: Path) -> list[str]:
+    found = audit(Ledger.open(contest))
+    assert all(one.where and one.what and one.remedy for one in found.findings)
+    return sorted({one.kind for one in found.findings})
+
+
+def rewritten(contest: Path, number: int, change: Callable[[Attempt, Row], tuple[bytes, str, bytes]]) -> None:
+    """The log with attempt `number` written anew, as somebody who edits history would: record, message, kernel."""
+    commits = git(contest, "rev-list", "--first-parent", "--reverse", LOG).split()
+    before = ""
+    for place, commit in enumerate(commits, 1):
+        data = git(contest, "show", f"{commit}:attempt.json").encode()
+        message = git(contest, "log", "-1", "--format=%B", commit)
+        kernel = git(contest, "show", f"{commit}:kernel.py").encode()
+        if place == number:
+            data, message, kernel = change(decode_attempt(data, ""), decode_attempt_row(data, ""))
+        tree = "".join(
+            f"100644 blob {git(contest, 'hash-object', '-w', '--stdin', stdin=content).strip()}\t{name}\n"
+            for name, content in (("attempt.json", data), ("kernel.py", kernel))
+        )
+        parents = git(contest, "rev-list", "--parents", "-1", commit).split()[2:]
+        options = [word for parent in ([before] if before else []) + parents for word in ("-p", parent)]
+        made = git(contest, "mktree", stdin=tree.encode()).strip()
+        before = git(contest, "commit-tree", made, *options, stdin=message.encode()).strip()
+    git(contest, "update-ref", LOG, before)
+
+
+def test_a_whole_ledger_is_clean(contest: Path) -> None:
+    found = audit(Ledger.open(contest))
+    assert (found.findings, found.notes) == ((), ())
+    assert (found.log_commits, found.files, found.accepts, found.kernels) == (4, 4, 3, 4)
+    assert audit(Ledger.open(new_repository(contest.parent / "new"))).findings == ()
+
+
+ROW_DAMAGE = {
+    "row-score": {"score": 1e9},
+    "row-seconds": {"seconds": 1e-9},
+    "row-key-digest": {"key_digest": "0" * 12},
+    "row-fingerprint": {"fingerprint": "0" * 64},
+    "row-outcome": {"outcome": "accept"},
+    "row-kernel-sha256": {"kernel_sha256": "0" * 64},
+    "row-hypothesis": {"hypothesis": "what I always said"},
+}
+
+
+@pytest.mark.parametrize("kind", ROW_DAMAGE)
+def test_a_row_that_its_record_does_not_give(contest: Path, kind: str) -> None:
+    def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+        edited = replace(row, **ROW_DAMAGE[kind])
+        return encode_attempt(one, edited), log_message(edited), NAIVE.replace(b"128", b"64")
+
+    rewritten(contest, 3, change)
+    # The file in experiments/ still has the row of then.
+    assert set(kinds(contest)) - {"fingerprint"} == {"file-differs", kind}
+
+
+def test_a_row_that_differs_in_message_and_record(contest: Path) -> None:
+    def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+        return encode_attempt(one, row), log_message(replace(row, score=1e9)), NAIVE.replace(b"128", b"64")
+
+    rewritten(contest, 3, change)
+    assert set(kinds(contest)) >= {"row-differs", "row-score"}
+
+
+def test_a_log_commit_with_another_kernel(contest: Path) -> None:
+    rewritten(contest, 3, lambda one, row: (encode_attempt(one, row), log_message(row), NAIVE + b"# faster\n"))
+    assert kinds(contest) == ["kernel"]
+
+
+def test_a_log_with_a_number_twice_or_none_or_out_of_order(contest: Path) -> None:
+    def numbered(number: int) -> Callable[[Attempt, Row], tuple[bytes, str, bytes]]:
+        def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+            one, row = replace(one, number=number), replace(row, number=number)
+            return encode_attempt(one, row), log_message(row), NAIVE.replace(b"128", b"64")
+
+        return change
+
+    tip = git(contest, "rev-parse", LOG).strip()
+    rewritten(contest, 3, numbered(2))
+    assert "number-twice" in kinds(contest)
+    git(contest, "update-ref", LOG, tip)
+    rewritten(contest, 3, numbered(9))
+    assert "number-order" in kinds(contest)
+    git(contest, "update-ref", LOG, tip)
+    (contest / THIRD).unlink()
+    git(contest, "update-ref", LOG, f"{tip}~2")
+    git(contest, "commit", "-qam", "forget a loser")
+    assert kinds(contest) == ["accept-not-logged", "missing-attempt"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("corrupt-record", lambda data: data[:300]),
+        ("corrupt-record", lambda data: data.replace(b'"schema"', b'"sch\xffma"', 1)),
+        ("newer-record", lambda data: data.replace(b'"schema": 1', b'"schema": 2')),
+        ("foreign-record", lambda data: b'{"somebody": "else"}'),
+    ],
+)
+def test_records_that_cannot_be_read_are_named_and_skipped(
+    contest: Path, kind: str, content: Callable[[bytes], bytes]
+) -> None:
+    data = (contest / THIRD).read_bytes()
+    (contest / THIRD).write_bytes(content(data))
+    assert kind in kinds(contest)
+    rows, skipped = Ledger.open(contest).rows()
+    assert [row.number for row in rows] == [1, 2, 3, 4]
+    assert len(skipped) == 1
+    assert (contest / THIRD).read_bytes() == content(data)
+    (contest / THIRD).write_bytes(data)
+    assert kinds(contest) == []
+
+    def change(one: Attempt, row: Row) -> tuple[bytes, str, bytes]:
+        message = f"attempt 3\n\nRatchet-Row: {content(encode_row(row).encode()).decode('utf-8', 'replace')}\n"
+        return content(data), message, NAIVE.replace(b"128", b"64")
+
+    rewritten(contest, 3, change)
+    assert {"corrupt-record", "foreign-record", kind} & set(kinds(contest))
+    rows, skipped = Ledger.open(contest).rows()
+    assert [row.number for row in rows] == [1, 2, 3, 4]
+    assert len(skipped) == 1
+
+
+def test_a_damaged_object_of_the_log(contest: Path) -> None:
+    commit = git(contest, "rev-parse", f"{LOG}~1").strip()
+    blob = git(contest, "rev-parse", f"{commit}:kernel.py").strip()
+    for name, kind in ((blob, "kernel"), (commit, "broken-log")):
+        path = contest / ".git/objects" / name[:2] / name[2:]
+        kept = path.read_bytes()
+        path.chmod(0o644)
+        path.write_bytes(b"damaged")
+        assert kind in kinds(contest)
+        # The table still shows what experiments/ has.
+        assert [row.number for row in Ledger.open(contest).rows()[0]] == [1, 2, 3, 4]
+        path.write_bytes(kept)
+    assert kinds(contest) == []
+
+
+def test_files_that_are_gone_or_edited(contest: Path) -> None:
+    data = (contest / THIRD).read_bytes()
+    (contest / THIRD).write_bytes(data.replace(b'"idea 3"', b'"idea X"'))
+    assert "file-differs" in kinds(contest)
+    (contest / THIRD).unlink()
+    # HEAD still has it.
+    assert kinds(contest) == []
+    git(contest, "commit", "-qam", "forget a loser")
+    (finding,) = audit(Ledger.open(contest)).findings
+    assert finding.kind == "missing-file"
+    subprocess.run(finding.remedy, shell=True, check=True, cwd=contest)
+    assert kinds(contest) == []
+    assert (contest / THIRD).read_bytes() == data
+    (contest / "experiments/0003-copied.json").write_bytes(data.replace(b'"contest": "root"', b'"contest": "other"'))
+    assert "other-contest" in kinds(contest)
+
+
+def test_an_accept_that_was_amended(contest: Path) -> None:
+    tip = git(contest, "rev-parse", "HEAD").strip()
+    message = git(contest, "log", "-1", "--format=%B")
+    git(contest, "commit", "-q", "--amend", "-m", message.replace("Ratchet-Key: ", "Ratchet-Key: 0"))
+    assert kinds(contest) == ["trailers"]
+    git(contest, "reset", "-q", "--soft", tip)
+    (contest / "kernel.py").write_bytes(NAIVE + b"# another\n")
+    git(contest, "commit", "-qa", "--amend", "-m", message)
+    assert kinds(contest) == ["branch-kernel"]
+    git(contest, "reset", "-q", "--hard", tip)
+    git(contest, "rm", "-q", "--cached", "experiments/0004-idea-4.json")
+    git(contest, "commit", "-q", "--amend", "-m", message)
+    assert kinds(contest) == ["accept-without-record"]
+
+
+def test_an_accept_that_is_on_no_branch_is_shown_as_that(contest: Path) -> None:
+    git(contest, "reset", "-q", "--hard", "HEAD~1")
+    found = audit(Ledger.open(contest))
+    assert any("attempt 4 was accepted, but no branch" in note for note in found.notes)
+    rows, _ = Ledger.open(contest).rows()
+    assert [row.is_on_branch for row in rows] == [True, True, None, False]
+    assert rows[3].commit == git(contest, "rev-parse", LOG).strip()
+
+
+def test_what_a_killed_process_left(contest: Path) -> None:
+    state = contest / ".git/ratchet/root"
+    (state / "journal.json").write_text('{"schema": 1, "purpose": "attempt 5", "branch": "refs/heads/main"}')
+    (state / "index.4711").write_bytes(b"")
+    (contest / ".kernel.py.ratchet-new").write_bytes(b"half")
+    (contest / "experiments/.0005-x.json.ratchet-new").write_bytes(b"half")
+    (contest / ".notes.ratchet-new").write_bytes(b"the user's own")
+    (contest / ".git/refs/ratchet/root/log.lock").write_bytes(b"")
+    assert kinds(contest) == ["git-lock", "journal", "temporary-file"]
+    with locking.held(contest / ".git/ratchet/lock", "attempt 5"):
+        found = audit(Ledger.open(contest))
+        assert found.findings == ()
+        assert f"process {os.getpid()}" in found.notes[0]
+    ledger = Ledger.open(contest)
+    with ledger.lock():
+        ledger.recover()
+    assert kinds(contest) == ["git-lock"]
+    assert (contest / ".notes.ratchet-new").read_bytes() == b"the user's own"
+
+
+def test_two_clones_that_numbered_apart(contest: Path) -> None:
+    clone = contest.parent / "clone"
+    git(contest.parent, "clone", "-q", f"file://{contest}", "clone")
+    identify(clone)
+    git(clone, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
+    for place, bq in ((contest, 32), (clone, 16)):
+        candidate(place, bq)
+        run_attempt(Ledger.open(place), "reject", hypothesis=f"BQ {bq}")
+    git(clone, "fetch", "-q", "origin", f"{LOG}:refs/remotes/origin/ratchet/root/log")
+    (finding,) = audit(Ledger.open(clone)).findings
+    assert (finding.kind, finding.where) == ("numbered-apart", "refs/remotes/origin/ratchet/root/log")
+    # What it says to do, done by the one that gives way.
+    git(clone, "update-ref", "refs/ratchet/root/apart", LOG)
+    git(clone, "fetch", "-q", "origin", f"+{LOG}:{LOG}")
+    shutil.copy(contest / "experiments/0005-bq-32.json", clone / "experiments")
+    found = audit(Ledger.open(clone))
+    assert found.findings == ()
+    assert any("apart" in note for note in found.notes)
+    assert sorted(row.hypothesis for row in Ledger.open(clone).rows()[0] if row.number == 5) == ["BQ 16", "BQ 32"]
+    git(clone, "update-ref", "-d", "refs/ratchet/root/apart")
+    assert kinds(clone) == ["numbered-apart"]
+
+
+def test_the_table_is_rebuilt_from_a_clone_and_the_log(contest: Path) -> None:
+    clone = plain_clone(contest, contest.parent / "clone")
+    assert audit(clone).findings == ()
+    git(clone.root, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
+    assert clone.rows() == Ledger.open(contest).rows()
+    assert (audit(clone).findings, audit(clone).notes) == ((), ())
+    shutil.rmtree(clone.root / "experiments")
+    git(clone.root, "commit", "-qam", "nothing but the log")
+    assert clone.rows() == Ledger.open(contest).rows()
+
+
+def test_the_verb_says_what_to_do_and_exits_1(contest: Path) -> None:
+    assert "clean" in ratchet(contest, "fsck", expect=0).stdout
+    (contest / THIRD).write_text("{")
+    done = ratchet(contest, "fsck", expect=1)
+    assert "[corrupt-record]" in done.stdout
+    assert "-> git checkout HEAD" in done.stdout
+    found = json.loads(ratchet(contest, "fsck", "--json", expect=1).stdout)
+    assert [one["kind"] for one in found["findings"]] == ["corrupt-record"]

@@ -9,7 +9,7 @@ import harness
 
 PACKAGE = Path(harness.__file__).parent
 VOCABULARY = {"records", "hardware", "units", "errors"}
-TOOLS = {"dumps", "codec", "git", "settings", "files", "diff", "lock"}
+TOOLS = {"tamper", "dumps", "codec", "git", "settings", "files", "diff", "lock"}
 COLUMNS = {"problems", "measure", "simulate", "judge", "ledger", "render"}
 # Columns that may use another's records or pure functions, with the reason.
 ALLOWED = {
@@ -19,7 +19,9 @@ JAX_HOMES = {"measure", "templates"}
 
 
 def modules() -> list[tuple[str, Path]]:
-    return [(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path) for path in sorted(PACKAGE.rglob("*.py"))]
+    # Planted candidates are no part of the harness, and some of them are out to break it.
+    own = (path for path in sorted(PACKAGE.rglob("*.py")) if "candidates" not in path.parts)
+    return [(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path) for path in own]
 
 
 def imports(path: Path) -> set[str]:

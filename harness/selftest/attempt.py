@@ -1,0 +1,41 @@
+"""The process that attempts what is planted in a scratch repository, as an experiment does; prints a Judgement."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from harness import contest as contests
+from harness import ratchet
+from harness.errors import RatchetError
+from harness.records import Policy
+from harness.records.selftest import Judgement, Refusal
+from harness.selftest.callers import judgement
+
+# Honest candidates of this size trace within 3 s on an idle core, and no process of theirs was seen to
+# hold more than 0.4 GiB (the compiler's): what is planted to take more is ended soon, the rest never.
+LIMITS = Policy(trace_seconds=30.0, child_memory_bytes=1 << 30)
+
+
+def judge(folder: Path, attempts: int) -> Judgement:
+    """The last of so many attempts at the kernel.py in `folder`; a comment is all that changes between them."""
+    contest = contests.load(folder)
+    for number in range(attempts):
+        if number:
+            with contest.kernel_path.open("a", encoding="utf-8") as kernel:
+                kernel.write("\n# Once more.\n")
+        try:
+            judged = ratchet.attempt(contest, "planted", ratchet.Options(on="simulated"), LIMITS, _silent, _silent)
+        except RatchetError as error:
+            return Judgement(outcome="refused", refusal=Refusal(stage="ratchet", kind=error.kind), message=str(error))
+    attempt = judged.attempt
+    return replace(judgement(attempt.verdict), warnings=attempt.evidence.warnings)
+
+
+def _silent(*said: object) -> None:
+    """Nobody is watching a planted attempt."""
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(judge(Path(sys.argv[1]), int(sys.argv[2]))))

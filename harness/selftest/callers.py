@@ -1,0 +1,182 @@
+"""Planted callers: not a kernel but whoever times and asks cheats, and the judge's decision must not follow.
+
+Run as a process it prints the Judgement of the caller that it is given by name.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from harness.hardware import chip
+from harness.judge.verdict import decide
+from harness.measure.environment import environment
+from harness.problems import Attention
+from harness.records import Check, Duel, Evidence, Latency, Policy, Source, Verdict
+from harness.records.selftest import Judgement, Planted, Refusal
+
+_CHIP, _POLICY = chip("v5e"), Policy()
+_PROBLEM = Attention(sequence=16384, head_dim=128)
+# Three times what the chip's peak allows: an ordinary kernel's.
+_SECONDS = 3 * _PROBLEM.work().matmul_flops / _CHIP.peak_bf16_flops_per_second
+_PAIRS = 320
+# Half a percent of noise in every sample, a quiet machine's.
+_SPREAD = 0.005
+# A shared machine's: the median of 20 pairs is off by more than the minimum effect in every third duel.
+_ROUGH_SPREAD = 0.03
+# As many attempts that change nothing as one long night brings.
+_NULL_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A planted caller, and how it asks for a verdict."""
+
+    planted: Planted
+    ask: Callable[[], Verdict]
+
+
+def _evidence(time: float | None, source: Source = "measured", **fields: object) -> Evidence:
+    """What is known about a kernel that passed and took `time` seconds."""
+    check = Check(
+        family="composite", mode="full", shape=(16384, 128), seed=1, elements=49152,
+        error=0.01, honest_error=0.01, tolerance=0.1, passed=True,
+    )  # fmt: skip
+    found = Evidence(
+        problem=_PROBLEM.statement(),
+        chip=_CHIP.name,
+        environment=environment(),
+        checks=(check,),
+        latency=Latency(source=source, seconds=time, plus_minus_seconds=None),
+    )
+    return replace(found, **fields)  # type: ignore[arg-type]
+
+
+def _samples(time: float, pairs: int, spread: float, seed: int) -> tuple[float, ...]:
+    noise = np.random.default_rng(seed).normal(0, spread, pairs)
+    return tuple(float(value) for value in time * np.exp(noise))
+
+
+def _duel(
+    champion: float, candidate: float, control: float, pairs: int = _PAIRS, spread: float = _SPREAD, seed: int = 0
+) -> Duel:
+    """Noisy pairs around these true times."""
+    sides = (_samples(time, pairs, spread, 3 * seed + side) for side, time in enumerate((champion, candidate, control)))
+    first, second, third = sides
+    return Duel(champion_seconds=first, candidate_seconds=second, control_seconds=third, clock="device")
+
+
+def _decide(duel: Duel | None, candidate: Evidence | None = None, champion: Evidence | None = None) -> Verdict:
+    return decide(candidate or _evidence(_SECONDS), champion or _evidence(_SECONDS), duel, _POLICY, _CHIP)
+
+
+def _slowed_baseline() -> Verdict:
+    return _decide(_duel(1.05 * _SECONDS, _SECONDS, _SECONDS))
+
+
+def _no_control() -> Verdict:
+    return _decide(replace(_duel(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))
+
+
+def _timed_apart() -> Verdict:
+    return _decide(None, _evidence(0.9 * _SECONDS))
+
+
+def _single_sample() -> Verdict:
+    return _decide(_duel(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))
+
+
+def _three_samples() -> Verdict:
+    return _decide(_duel(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))
+
+
+def _hair_faster() -> Verdict:
+    """0.3 % less time, which so many pairs prove beyond doubt."""
+    return _decide(_duel(_SECONDS, 0.997 * _SECONDS, _SECONDS))
+
+
+def _lucky_rerun() -> Verdict:
+    """The luckiest of many attempts that change nothing, each with as many looks as the policy has."""
+    ratios = {}
+    for attempt in range(_NULL_ATTEMPTS):
+        for pairs in _POLICY.looks:
+            duel = _duel(_SECONDS, _SECONDS, _SECONDS, pairs=pairs, spread=_ROUGH_SPREAD, seed=attempt)
+            evidence = _evidence(_SECONDS)
+            verdict = decide(evidence, evidence, duel, _POLICY, _CHIP, attempt + 1)
+            if verdict.outcome == "accept":
+                return verdict
+            ratios[verdict.time_ratio or 1.0] = verdict
+    return ratios[min(ratios)]
+
+
+def _peeking() -> Verdict:
+    """Samples looked at again and again until they pleased."""
+    return _decide(replace(_duel(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))
+
+
+def _impossible() -> Verdict:
+    return _decide(_duel(_SECONDS, 0.1 * _SECONDS, _SECONDS), _evidence(0.1 * _SECONDS))
+
+
+def _unknown_latency() -> Verdict:
+    return _on_its_own(_evidence(None, "simulated"))
+
+
+def _nothing_checked() -> Verdict:
+    return _on_its_own(_evidence(_SECONDS, "simulated", checks=()))
+
+
+def _empty_check() -> Verdict:
+    """A check that ran, compared nothing and passed."""
+    right = _evidence(_SECONDS, "simulated")
+    return _on_its_own(replace(right, checks=tuple(replace(check, elements=0, error=0.0) for check in right.checks)))
+
+
+def _lost_failure() -> Verdict:
+    """A check that did not pass, and a stage that forgot to say so."""
+    right = _evidence(_SECONDS, "simulated")
+    return _on_its_own(replace(right, checks=tuple(replace(check, error=1.0) for check in right.checks)))
+
+
+def _on_its_own(candidate: Evidence) -> Verdict:
+    return decide(candidate, None, None, _POLICY, _CHIP)
+
+
+def _row(row: str, what: str, caught_by: str, ask: Callable[[], Verdict]) -> Caller:
+    stage, kind = caught_by.split()
+    refusal = Refusal(stage=stage, kind=kind)
+    return Caller(planted=Planted(name=ask.__name__[1:], what=what, row=row, expected=(refusal,)), ask=ask)
+
+
+CALLERS = (
+    _row("16", "The champion's slot is slowed, its control's is not.", "verdict inconclusive", _slowed_baseline),
+    _row("16", "The champion is slowed, and nobody timed it against itself.", "verdict inconclusive", _no_control),
+    _row("16", "Champion and candidate were timed apart.", "verdict inconclusive", _timed_apart),
+    _row("20", "One sample of each, the candidate's twice as fast.", "verdict inconclusive", _single_sample),
+    _row("20", "Three samples of each.", "verdict inconclusive", _three_samples),
+    _row("20", "0.3 % faster, and proven.", "verdict reject", _hair_faster),
+    _row("19", "A hundred attempts that change nothing, five looks each.", "verdict inconclusive", _lucky_rerun),
+    _row("19", "Samples looked at after every pair.", "verdict inconclusive", _peeking),
+    _row("18", "Three times the chip's peak.", "latency impossible", _impossible),
+    _row("9", "No latency at all.", "verdict inconclusive", _unknown_latency),
+    _row("22", "No check was run.", "verdict inconclusive", _nothing_checked),
+    _row("22", "A check that compared nothing and passed.", "verdict inconclusive", _empty_check),
+    _row("22", "A check that failed, and nobody said so.", "correctness wrong-result", _lost_failure),
+)  # fmt: skip
+
+
+def judgement(verdict: Verdict) -> Judgement:
+    """A verdict as the selftest sees it."""
+    refusal = None
+    if verdict.failure is not None:
+        refusal = Refusal(stage=verdict.failure.stage, kind=verdict.failure.kind)
+    elif verdict.outcome != "accept":
+        refusal = Refusal(stage="verdict", kind=verdict.outcome)
+    return Judgement(outcome=verdict.outcome, refusal=refusal, message="; ".join(verdict.reasons))
+
+
+if __name__ == "__main__":
+    asked = next(caller for caller in CALLERS if caller.planted.name == sys.argv[1])
+    sys.stdout.buffer.write(msgspec.json.encode(judgement(asked.ask())))

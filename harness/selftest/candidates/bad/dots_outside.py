@@ -1,0 +1,40 @@
+"""Lets XLA multiply queries and keys, and keeps the rest in Pallas.
+
+Row: 10
+Caught by: static dot-outside-pallas
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+KERNEL_NAME = "planted"
+PROBLEM_DESCRIPTION = "attention forward, one head"
+BLOCK = 128
+
+
+def attend(s_ref, v_ref, o_ref):
+    scores = s_ref[...]
+    weights = jnp.exp(scores - scores.max(axis=1, keepdims=True))
+    values = jnp.dot(weights.astype(v_ref.dtype), v_ref[...], preferred_element_type=jnp.float32)
+    o_ref[...] = (values / weights.sum(axis=1, keepdims=True)).astype(o_ref.dtype)
+
+
+def kernel_fn(q, k, v):
+    (sequence, d), keys = q.shape, k.shape[0]
+    scores = jnp.dot(q, k.T, preferred_element_type=jnp.float32) * d**-0.5
+    return pl.pallas_call(
+        attend,
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        grid=(sequence // BLOCK,),
+        in_specs=[pl.BlockSpec((BLOCK, keys), lambda i: (i, 0)), pl.BlockSpec(v.shape, lambda i: (0, 0))],
+        out_specs=pl.BlockSpec((BLOCK, d), lambda i: (i, 0)),
+    )(scores, v)
+
+
+def compute_flops(sequence, head_dim):
+    return (4 * head_dim + 5) * sequence * sequence
+
+
+def get_tiling_meta():
+    return {}

@@ -1,0 +1,33 @@
+"""A repository of its own for each planted candidate: a copy of the judge, a small contest, and the candidate in it."""
+
+import shutil
+from pathlib import Path
+
+from git import Repo
+
+from harness import contest
+from harness.records.selftest import Planted
+
+# 512 keys in blocks of 128 are four steps along each axis, and two at the reduced shape: enough for
+# all planted bugs to show. A block of 128 x 128 keeps an interpreted step at milliseconds.
+_SETTINGS = {
+    "plain": (("SEQUENCE", "512"),),
+    "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
+}
+
+
+def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:
+    """Writes the repository into `folder`, which must not exist, and commits it.
+
+    The judge in it is a copy of the package `judge`: what a candidate does to it is done to the copy.
+    """
+    shutil.copytree(judge, folder / "harness")
+    contest.scaffold(folder, "attention", _SETTINGS[planted.contest])
+    (folder / "kernel.py").write_bytes(kernel)
+    with Repo.init(folder, initial_branch="main") as repository:
+        with repository.config_writer() as settings:
+            settings.set_value("user", "name", "selftest")
+            settings.set_value("user", "email", "selftest@localhost")
+            settings.set_value("commit", "gpgsign", "false")
+        repository.git.add("--all")
+        repository.git.commit("--quiet", "--no-verify", "--message", f"The contest that {planted.name} is planted in")

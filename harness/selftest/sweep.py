@@ -1,0 +1,88 @@
+"""What is planted, tried two at a time, each by a process of its own and in a repository of its own."""
+
+import compileall
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from harness.contest import PACKAGE
+from harness.records.selftest import Judgement, Planted, Tried
+from harness.selftest import planted as plantings
+from harness.selftest import scratch
+from harness.selftest.callers import CALLERS
+
+# A judgement is one busy core and a little of another.
+_AT_ONCE = 2
+# The longest judgement on a slow machine; every stage of it has a limit of its own.
+_LIMIT_SECONDS = 600.0
+_CALLERS = frozenset(caller.planted.name for caller in CALLERS)
+
+
+def everything() -> tuple[Planted, ...]:
+    """All that is planted: kernels, bad before good, then callers. Raises as `planted.kernels` does."""
+    return (*plantings.kernels(), *(caller.planted for caller in CALLERS))
+
+
+def sweep(candidates: Sequence[Planted], tell: Callable[[Tried], None], package: Path = PACKAGE) -> Iterator[Tried]:
+    """What became of each of `candidates`, in their order; `tell` hears of each as soon as it is known.
+
+    `package` is the judge: the harness that is copied, once for all of them. Everything is
+    written to a temporary folder, which goes again.
+    """
+    with tempfile.TemporaryDirectory(prefix="selftest-") as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
+        judge = Path(folder) / "harness"
+        shutil.copytree(package, judge, ignore=shutil.ignore_patterns("candidates", "__pycache__"))
+        # Every process of every judgement would compile the same sources, a third of a second each;
+        # that many sources take two seconds once.
+        if len(candidates) > 1:
+            compileall.compile_dir(judge, quiet=2)
+
+        def one(candidate: Planted) -> Tried:
+            began = time.monotonic()
+            found = _call(candidate, judge) if candidate.name in _CALLERS else _attempt(candidate, judge)
+            tried = Tried(planted=candidate, judgement=found, seconds=time.monotonic() - began)
+            tell(tried)
+            return tried
+
+        yield from pool.map(one, candidates)
+
+
+def _call(caller: Planted, judge: Path) -> Judgement:
+    return _answer(judge.parent, "harness.selftest.callers", caller.name)
+
+
+def _attempt(candidate: Planted, judge: Path) -> Judgement:
+    home = judge.parent / "planted" / candidate.name
+    scratch.make(home, candidate, plantings.source(candidate), judge)
+    try:
+        return _answer(home, "harness.selftest.attempt", str(home), str(candidate.attempts))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _answer(home: Path, module: str, *arguments: str) -> Judgement:
+    """What `module` of the harness in `home` prints. Whatever is planted, there is an answer: `bug` if nothing else."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", module, *arguments],
+            cwd=home,
+            env={**os.environ, "PYTHONPATH": str(home)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LIMIT_SECONDS,
+        )
+        return msgspec.json.decode(done.stdout, type=Judgement)
+    except subprocess.TimeoutExpired:
+        return Judgement(outcome="bug", refusal=None, message=f"no judgement within {_LIMIT_SECONDS:g} s")
+    except msgspec.DecodeError:
+        said = done.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        ended = f"the judging process ended with exit code {done.returncode} and without a judgement"
+        return Judgement(outcome="bug", refusal=None, message=f"{ended}: {said[-1] if said else 'it said nothing'}")

@@ -1,0 +1,145 @@
+"""The judge judged: each planted candidate is caught by the guard that it names, and gets through without it."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from weakened import GUARDS, Guard, judge_without, redefined
+
+from harness import contest as contests
+from harness.cli import main
+from harness.contest import PACKAGE, scaffold
+from harness.errors import RatchetError, UsageError
+from harness.records.selftest import Tried
+from harness.render.selftest import selftest_text
+from harness.selftest import planted, sweep
+from harness.selftest.callers import CALLERS, Caller, judgement
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+EVERYTHING = sweep.everything()
+# One for each way of ending: a stage that a kernel fails in, a crash, and none.
+HANDFUL = ("flops_overstated", "forged_result_line", "patches_block_until_ready", "no_rescale", "base_two")
+# What the judge does not catch, each with the guard that it would take.
+SURVIVORS = {
+    # XLA drops a rounding to bfloat16 and back; with it, the error is 0.94 of its tolerance at this length.
+    "bf16_scores",
+    # A check counts what it compared, and nobody looks at the count.
+    "empty_check",
+    # A second process would have to trace the same program.
+    "identity_constant",
+    "random_constant",
+    # The judge compiles it all the same, so it gains nothing by it.
+    "interpreted",
+    # Of no use where nothing is timed; modules of the standard library are not compared.
+    "patches_timer",
+}
+CHEAP = ("control", "certainty", "checks passed")
+
+
+def tried(*names: str, package: Path = PACKAGE) -> tuple[Tried, ...]:
+    return tuple(sweep.sweep(planted.named(EVERYTHING, names), lambda one: None, package))
+
+
+def test_every_row_of_the_list_is_planted() -> None:
+    bad = [one for one in EVERYTHING if not one.is_good]
+    assert {str(row) for row in range(1, 23)} <= {one.row for one in bad}
+    assert len(planted.kernels()) - len([one for one in EVERYTHING if one.is_good]) >= 30
+    assert len([one for one in EVERYTHING if one.is_good]) >= 6
+    assert max(Counter(one.name for one in EVERYTHING).values()) == 1
+
+
+def test_planted_files_are_no_part_of_the_judge(tmp_path: Path) -> None:
+    scaffold(tmp_path / "contest", "attention", ())
+    files = [path.as_posix() for path in contests.load(tmp_path / "contest").judge_files()]
+    assert files
+    assert not [name for name in files if "/candidates/" in name]
+
+
+def test_a_planted_file_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "silent.py").write_text('"""Does something wrong."""\n')
+    monkeypatch.setattr(planted, "CANDIDATES", tmp_path)
+    with pytest.raises(RatchetError, match="Caught by"):
+        planted.kernels()
+
+
+def test_names_are_checked() -> None:
+    with pytest.raises(UsageError, match="nobody"):
+        planted.named(EVERYTHING, ("nobody",))
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.planted.name)
+def test_a_cheating_caller_gets_nothing(caller: Caller) -> None:
+    found = judgement(caller.ask())
+    assert (found.refusal in caller.planted.expected) == (caller.planted.name not in SURVIVORS), found
+
+
+def test_a_handful_of_planted_kernels() -> None:
+    found = tried(*HANDFUL)
+    assert {one.planted.name: str(one.caught_by) for one in found} == {
+        "flops_overstated": "static/flop-claim",
+        "forged_result_line": "contract/crash",
+        "patches_block_until_ready": "static/judge-patched",
+        "no_rescale": "correctness/wrong-result",
+        "base_two": "None",
+    }
+    assert all(one.is_right for one in found)
+    text = selftest_text(found, 12.0)
+    assert text.endswith("kill rate 4 of 4, passes 1 of 1")
+    assert "!" not in text
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
+def test_what_is_taken_away_is_there(guard: Guard) -> None:
+    assert {one.name for one in EVERYTHING} >= {guard.candidate}
+    assert {other.name for other in GUARDS} >= set(guard.behind)
+    for module, source in guard.without:
+        names = {name for name in redefined(source) if not name.startswith("_strict")}
+        assert names
+        assert names <= redefined((PACKAGE / module).read_text()), f"{module} no longer defines {names}"
+
+
+def survivor(guard: Guard, folder: Path) -> Tried:
+    (one,) = tried(guard.candidate, package=judge_without(guard, folder))
+    return one
+
+
+@pytest.mark.parametrize("guard", [one for one in GUARDS if one.name in CHEAP], ids=lambda guard: guard.name)
+def test_without_a_guard_its_candidate_survives(guard: Guard, tmp_path: Path) -> None:
+    one = survivor(guard, tmp_path)
+    assert one.judgement.outcome == "accept", one.judgement
+    assert not one.is_right
+    text = selftest_text((one,), 1.0)
+    assert "kill rate 0 of 1" in text
+    assert f"! {guard.candidate}: " in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guard", [one for one in GUARDS if one.name not in CHEAP], ids=lambda guard: guard.name)
+def test_without_any_one_guard_something_survives(guard: Guard, tmp_path: Path) -> None:
+    assert survivor(guard, tmp_path).judgement.outcome == "accept"
+
+
+def test_a_judge_that_does_not_run_catches_nothing(tmp_path: Path) -> None:
+    package = judge_without(GUARDS[0], tmp_path)
+    (package / "judge" / "verdict.py").write_text("raise SystemExit('broken')\n")
+    (one,) = tried("hair_faster", package=package)
+    assert one.judgement.outcome == "bug"
+    assert "broken" in one.judgement.message
+    assert not one.is_right
+
+
+def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selftest", "--only", "hair_faster", "--json"]) == 0
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["planted"]["name"] == "hair_faster"
+    assert record["judgement"]["outcome"] == "reject"
+    assert main(["selftest", "--only", "nobody"]) == 2
+
+
+@pytest.mark.slow
+def test_everything_planted() -> None:
+    wrong = [one for one in sweep.sweep(EVERYTHING, lambda one: None) if not one.is_right]
+    assert {one.planted.name for one in wrong} == SURVIVORS, selftest_text(wrong, 0.0)

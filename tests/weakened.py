@@ -1,0 +1,173 @@
+"""The judge with one guard taken away, and a planted candidate that only this guard catches.
+
+A guard is taken away in a copy of the harness: what stands at the end of one of its modules is
+defined there a second time. The judge itself has no switch.
+"""
+
+import ast
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.contest import PACKAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One guard: the `candidate` that it alone catches, and per module of the harness what stands in for it.
+
+    `behind` names guards that come first and are taken away too: this one is the second line.
+    """
+
+    name: str
+    candidate: str
+    without: tuple[tuple[str, str], ...]
+    behind: tuple[str, ...] = ()
+
+
+def _guard(name: str, candidate: str, module: str, source: str, *behind: str) -> Guard:
+    return Guard(name=name, candidate=candidate, without=((module, source),), behind=behind)
+
+
+# Far above any error, and still a number that JSON has.
+_ANY = "1e30"
+_PASSED = """
+import dataclasses
+_strict_{0} = {0}
+def {0}(*arguments, mode, **words):
+    found, failure = _strict_{0}(*arguments, mode=mode, **words)
+    if mode {1}:
+        return dataclasses.replace(found, passed=True, error=0.0, tolerance=1.0), None
+    return found, failure
+"""
+
+
+def _passing(which: str) -> tuple[tuple[str, str], ...]:
+    """Both kinds of checks pass in these modes."""
+    return (
+        ("problems/numerics.py", _PASSED.format("check", which)),
+        ("problems/probes.py", _PASSED.format("check_probe", which)),
+    )
+
+
+_RECOUNT = ("measure/recount.py", "def recount(request): return Done(path=request.tpu)")
+
+# Not here, because what they catch is caught again further on: the contract's shapes and dtypes, calls
+# of the host, the missing Pallas call, junk and crashes, NaN, what the compiler refuses.
+GUARDS = (
+    # What kernel.py may do to its process, and be.
+    _guard("integrity", "patches_block_until_ready", "measure/integrity.py", "def require_untouched(before): pass"),
+    _guard("recorded files only", "foreign_import", "measure/integrity.py", "def require_self_contained(): pass"),
+    _guard("names in the source", "imports_ctypes", "measure/imports.py", "def flags(tree): return ()"),
+    _guard("confinement", "moves_branch", "measure/confinement.py", "def confine(confinement): pass"),
+    _guard(
+        "nothing tampered with",
+        "edits_judge",
+        "tamper.py",
+        "def put_right(before, aside, *, were_confined): return Tampering()",
+        "confinement",
+    ),
+    _guard(
+        "nothing left behind", "leaves_a_daemon", "measure/processes.py", "def below(leaders): return ()", "confinement"
+    ),
+    _guard(
+        "time limit",
+        "hangs",
+        "measure/child.py",
+        "_strict_ask = Children.ask\nChildren.ask = lambda self, *words: _strict_ask(self, *words[:-1], 600.0)",
+    ),
+    _guard(
+        "memory limit",
+        "memory_hog",
+        "measure/processes.py",
+        "from dataclasses import replace\n_strict_below = below\n"
+        "def below(leaders): return tuple(replace(one, resident_bytes=0) for one in _strict_below(leaders))",
+    ),
+    _guard("output limit", "floods", "measure/child.py", "_OUTPUT_LIMIT = 1 << 60"),
+    # What the trace shows.
+    _guard(
+        "claim of FLOPs",
+        "flops_overstated",
+        "measure/candidate.py",
+        "from dataclasses import replace\n_strict_refuse = _refuse\n"
+        "def _refuse(claims, work, statement):\n"
+        "    _strict_refuse(replace(claims, flops=statement.work.flops), work, statement)",
+    ),
+    _guard("work outside Pallas", "sums_outside", "measure/candidate.py", "_OUTSIDE_SHARE = 1e30"),
+    # In the trace, and again in the program that was handed over.
+    Guard(
+        name="dots outside Pallas", candidate="dots_outside", without=(("measure/jaxprs.py", "_DOTS = ()"), _RECOUNT)
+    ),
+    Guard(
+        name="exponentials outside Pallas",
+        candidate="exp_outside",
+        without=(("measure/jaxprs.py", "_EXPS = ()"), _RECOUNT),
+    ),
+    _guard("one program on all platforms", "platform_dependent", "measure/jaxprs.py", "_PLATFORM = ()"),
+    # What the outputs show.
+    _guard(
+        "error against float64", "no_rescale", "problems/numerics.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
+    ),
+    _guard("root mean square error", "bf16_accumulator", "problems/numerics.py", f"RMS_FACTOR = {_ANY}"),
+    _guard("dependence", "causal_leak_ahead", "problems/probes.py", _PASSED.format("check_probe", "is not None")),
+    Guard(name="the contest's own shape", candidate="cheap_at_full_length", without=_passing("== 'full'")),
+    Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
+    _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
+    _guard(
+        "bounds",
+        "unused_read_past_the_end",
+        "measure/interpretation.py",
+        "def checking_parameters():\n"
+        "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
+    ),
+    # What times are worth.
+    _guard("control", "slowed_baseline", "judge/measured.py", "_TOLERATED_SHARE = 1e9"),
+    _guard("looks are counted", "peeking", "judge/measured.py", "def _unusable(duel, policy): return ''"),
+    _guard(
+        "minimum effect",
+        "hair_faster",
+        "judge/measured.py",
+        "from dataclasses import replace\n_strict_rule = rule\n"
+        "def rule(duel, policy, attempts): return _strict_rule(duel, replace(policy, minimum_effect=1e-3), attempts)",
+    ),
+    _guard("certainty", "lucky_rerun", "judge/stats.py", "def look_error(policy, attempts_since_accept): return 0.3"),
+    _guard("something was checked", "nothing_checked", "judge/verdict.py", "def _doubts(evidence, who): return ()"),
+    _guard("checks passed", "lost_failure", "judge/verdict.py", "def _failed_check(evidence): return None"),
+    Guard(
+        name="the hardware's peak",
+        candidate="impossible",
+        without=(
+            (
+                "judge/verdict.py",
+                "def _impossible(evidence, duel, chip): return None\ndef _barely_possible(evidence, chip): return ()",
+            ),
+        ),
+    ),
+)
+
+
+def judge_without(guard: Guard, folder: Path) -> Path:
+    """A copy of the harness in `folder` that lacks `guard`, and those that it is behind."""
+    package = folder / "harness"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("candidates", "__pycache__"))
+    for taken in (guard, *(other for other in GUARDS if other.name in guard.behind)):
+        for module, source in taken.without:
+            with (package / module).open("a", encoding="utf-8") as code:
+                code.write(f"\n\n{source}\n")
+    return package
+
+
+def redefined(source: str) -> set[str]:
+    """The names at the top of a module that `source` defines: functions, and what is assigned to names and classes."""
+    found: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            # `name = `, `one, other = ` and `Class.method = ` alike.
+            found |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        elif isinstance(node, ast.ClassDef):
+            found.add(node.name)
+    return found

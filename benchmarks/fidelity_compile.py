@@ -11,17 +11,52 @@ _FLAGS = (
     "--xla_jf_dump_llo_pass_label_regex=final_bundles|per-bundle"
 )
 
+# A version of the TPU dialect that libtpu 0.0.42.1 reads; it refuses what jax 0.12.0.1 writes by itself.
+_OLDER_DIALECT = 13
 
-def environment(directory: Path) -> dict[str, str]:
-    """The environment in which the compiler starts, without a TPU, and dumps into `directory`."""
-    return os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-1",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "LIBTPU_INIT_ARGS": _FLAGS.format(directory=directory),
-    }
+
+def environment(directory: Path, library: Path | None = None) -> dict[str, str]:
+    """The environment in which the compiler (`library`, if not the own one) dumps into `directory`, without a TPU."""
+    chosen = {} if library is None else {"TPU_LIBRARY_PATH": str(library)}
+    return (
+        os.environ
+        | chosen
+        | {
+            "JAX_PLATFORMS": "cpu",
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+            "LIBTPU_INIT_ARGS": _FLAGS.format(directory=directory),
+        }
+    )
+
+
+def _write_for_older_compilers() -> None:
+    """Makes jax write Mosaic programs as older releases of libtpu read them. Found with jax 0.12.0.1, libtpu 0.0.42.1.
+
+    As text, because they do not know all of today's bytecode; in an older version of the TPU
+    dialect; without the table of source lines, for which they have no field.
+    """
+    import jax
+    from jax._src import tpu_custom_call
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+
+    config = tpu_custom_call.CustomCallBackendConfig
+    to_json = config.to_json
+
+    def as_text(self: object, *arguments: object, **options: object) -> bytes:
+        with mlir.make_ir_context() as context, ir.Location.unknown():
+            context.allow_unregistered_dialects = True
+            module = ir.Module.parse(self.lowered_module_asm)
+            text = module.operation.get_asm(print_generic_op_form=True, enable_debug_info=False)
+        object.__setattr__(self, "lowered_module_asm", text.encode())
+        return to_json(self, *arguments, **options)
+
+    config.to_json = as_text
+    tpu_custom_call.get_ir_version = lambda _: _OLDER_DIALECT
+    jax.config.update("jax_mosaic_unzip_debug_locations", False)
 
 
 def compile_row(chip: str, row: dict[str, str]) -> None:
@@ -64,4 +99,6 @@ def compile_row(chip: str, row: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
+    if "TPU_LIBRARY_PATH" in os.environ:
+        _write_for_older_compilers()
     compile_row(sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:]))

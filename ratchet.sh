@@ -53,7 +53,7 @@ set_up() {
     python=$(find_python) || exit 4
     say "ratchet: setting up $venv with $("$python" -V)"
     if [[ $(uname -sm) == "Linux x86_64" ]]; then
-        say "ratchet: downloads about 500 MB once (libtpu, the TPU compiler: 640 MB installed; 1.5 GB in all)"
+        say "ratchet: downloads about 500 MB once (libtpu, the TPU compiler: 640 MB installed; 1.7 GB in all)"
     else
         say "ratchet: libtpu, the TPU compiler, exists for x86-64 Linux only: on $(uname -sm) nothing can be compiled or simulated"
     fi
@@ -68,7 +68,7 @@ set_up() {
             { say "ratchet: could not install uv; is there a network? Install uv by hand and run again"; exit 4; }
         uv=$venv/bin/uv
     fi
-    "$uv" pip install --quiet --python "$venv/bin/python" --require-hashes --requirement "$here/requirements.lock" ||
+    "$uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$here/requirements.lock" ||
         { say "ratchet: could not install the packages of requirements.lock; see above. Run again to retry"; exit 4; }
     # The project itself runs from this folder: one .pth file instead of a build.
     printf '%s\n' "$here" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kernel_ratchet.pth"

@@ -77,7 +77,10 @@ def test_its_own_folder_threads_and_arithmetic_are_left_to_it(tmp_path: Path) ->
     code = (
         "import threading, tempfile, pathlib\n"
         "pathlib.Path('mine').write_text('kept')\n"
-        "threading.Thread(target=lambda: pathlib.Path(tempfile.gettempdir(), 'thread').write_text('ran')).start()\n"
+        "place = pathlib.Path(tempfile.gettempdir(), 'thread')\n"
+        "thread = threading.Thread(target=place.write_text, args=('ran',))\n"
+        "thread.start()\n"
+        "thread.join()\n"
         "found = sum(range(10))"
     )
     reply, _ = attack(tmp_path, code, are_confined=True)

@@ -21,20 +21,6 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 EVERYTHING = sweep.everything()
 # One for each way of ending: a stage that a kernel fails in, a crash, and none.
 HANDFUL = ("flops_overstated", "forged_result_line", "patches_block_until_ready", "no_rescale", "base_two")
-# What the judge does not catch, each with the guard that it would take.
-SURVIVORS = {
-    # XLA drops a rounding to bfloat16 and back; with it, the error is 0.94 of its tolerance at this length.
-    "bf16_scores",
-    # A check counts what it compared, and nobody looks at the count.
-    "empty_check",
-    # A second process would have to trace the same program.
-    "identity_constant",
-    "random_constant",
-    # The judge compiles it all the same, so it gains nothing by it.
-    "interpreted",
-    # Of no use where nothing is timed; modules of the standard library are not compared.
-    "patches_timer",
-}
 CHEAP = ("control", "certainty", "checks passed")
 
 
@@ -73,7 +59,7 @@ def test_names_are_checked() -> None:
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.planted.name)
 def test_a_cheating_caller_gets_nothing(caller: Caller) -> None:
     found = judgement(caller.ask())
-    assert (found.refusal in caller.planted.expected) == (caller.planted.name not in SURVIVORS), found
+    assert found.refusal in caller.planted.expected, found
 
 
 def test_a_handful_of_planted_kernels() -> None:
@@ -142,4 +128,4 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_everything_planted() -> None:
     wrong = [one for one in sweep.sweep(EVERYTHING, lambda one: None) if not one.is_right]
-    assert {one.planted.name for one in wrong} == SURVIVORS, selftest_text(wrong, 0.0)
+    assert not wrong, selftest_text(wrong, 0.0)

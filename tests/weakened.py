@@ -50,7 +50,7 @@ def _passing(which: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-_RECOUNT = ("measure/recount.py", "def recount(request): return Done(path=request.tpu)")
+_RECOUNT = ("measure/recount.py", "def recount(request): return Done(path=request.chip)")
 
 # Not here, because what they catch is caught again further on: the contract's shapes and dtypes, calls
 # of the host, the missing Pallas call, junk and crashes, NaN, what the compiler refuses.

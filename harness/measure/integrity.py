@@ -16,7 +16,7 @@ import jax
 import harness
 from harness.measure.messages import Rejected
 
-_GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy")
+_GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,7 +162,7 @@ CALLERS = (
     _row("18", "Three times the chip's peak.", "latency impossible", _impossible),
     _row("9", "No latency at all.", "verdict inconclusive", _unknown_latency),
     _row("22", "No check was run.", "verdict inconclusive", _nothing_checked),
-    _row("22", "A check that compared nothing and passed.", "verdict inconclusive", _empty_check),
+    _row("22", "A check that compared nothing and passed.", "correctness nothing-compared", _empty_check),
     _row("22", "A check that failed, and nobody said so.", "correctness wrong-result", _lost_failure),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 KERNEL_NAME = "planted"
 PROBLEM_DESCRIPTION = "attention forward, one head"
 BLOCK = 128
-NOISE = 1 + id(object()) % 4096 * 1e-10
+NOISE = 1 + id(object()) // 16 % 4096 * 1e-6
 
 
 def attend(q_ref, k_ref, v_ref, o_ref):

@@ -26,7 +26,8 @@ def status(contest: Contest) -> Status:
     messages = list(recovered(ledger))
     rows, skipped = ledger.rows()
     messages += skipped
-    key = preconditions.key(contest, "simulated")
+    # A GPU has no simulator.
+    key = preconditions.key(contest, "simulated" if contest.chip.platform == "tpu" else "measured")
     pushed = ref_on_remotes(ledger.repository, ledger.log_ref)
     local = git.commit_of(ledger.repository, ledger.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]

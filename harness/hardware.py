@@ -14,7 +14,8 @@ class Chip:
     whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
     the other TPUs; on a GPU the whole chip, `cores` being its streaming multiprocessors.
     `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
-    `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
+    `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on
+    a TPU). `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
     `scoped_vmem_bytes` what one kernel gets of it by default. `mxu_size` are the rows and columns
     of a matrix unit, None where they are not square (tensor cores).
     """
@@ -33,6 +34,12 @@ class Chip:
     mxu_size: int | None
     source: str
     platform: Literal["tpu", "cuda"] = "tpu"
+    cache_bytes: int = 0
+
+    @property
+    def kind(self) -> Literal["TPU", "GPU"]:
+        """What kind of accelerator it is."""
+        return "TPU" if self.platform == "tpu" else "GPU"
 
     @property
     def ridge_flops_per_byte(self) -> float:
@@ -122,7 +129,7 @@ TPUS = (
     ),
 )
 
-_NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense bfloat16), Hopper tuning guide (shared memory)"
+_NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense bfloat16), Hopper tuning guide (shared memory, L2)"
 
 # The clock is the one at which the published peak holds: 4096 FLOP per cycle and multiprocessor.
 GPUS = (
@@ -137,6 +144,7 @@ GPUS = (
         hbm_bytes=80_000_000_000,
         vmem_bytes=228 * 1024,
         scoped_vmem_bytes=227 * 1024,
+        cache_bytes=50 * _MIB,
         clock_hz=1.83e9,
         mxus_per_core=4,
         mxu_size=None,
@@ -153,6 +161,7 @@ GPUS = (
         hbm_bytes=141_000_000_000,
         vmem_bytes=228 * 1024,
         scoped_vmem_bytes=227 * 1024,
+        cache_bytes=50 * _MIB,
         clock_hz=1.83e9,
         mxus_per_core=4,
         mxu_size=None,

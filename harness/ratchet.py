@@ -334,7 +334,7 @@ def _duel(
         folder / f"{run.number:04d}",
         run.contest.problem,
         run.policy,
-        on=run.options.on,
+        on="cpu" if source == "measured cpu" else run.contest.chip.platform,
         deep=run.options.deep,
         is_settled=lambda duel: measured.rule(duel, run.policy, attempts).is_final,
     )

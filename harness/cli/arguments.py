@@ -34,10 +34,10 @@ def evaluation_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", default=None, help=f"judge for this chip: {', '.join(c.name for c in CHIPS)}")
     parser.add_argument(
         "--on",
-        choices=["cpu", "tpu", "simulated"],
+        choices=["cpu", "tpu", "gpu", "simulated"],
         default=None,
-        help="where the latency comes from; without it the TPU if there is one, else the simulator. "
-        "cpu is for development and says nothing about a TPU",
+        help="where the latency comes from; without it the chip if it is here, else (for a TPU) the simulator. "
+        "cpu is for development and says nothing about a TPU or GPU",
     )
     parser.add_argument("--deep", action="store_true", help="profile with TRACE_COMPUTE_AND_SYNC (on a device)")
     parser.add_argument("--full", action="store_true", help="print the whole report, not one screen")

@@ -18,10 +18,11 @@ from harness.files import write_atomically
 from harness.hardware import CHIPS, Chip, chip
 from harness.ledger import Ledger
 from harness.measure import xspace
-from harness.records import Evidence, Policy
+from harness.records import Evidence, Policy, Statement
 from harness.render import terminal
 from harness.render.layout import terminal_width
 from harness.render.lines import listing, narrowest
+from harness.render.operands import in_problem_names
 from harness.render.traces.perfetto import trace_json
 from harness.render.traces.summary import summary
 from harness.render.traces.xspace import xspace_text
@@ -88,6 +89,8 @@ def timeline(words: list[str]) -> int:
     meant = subject(folder, given.what, given.chip, quiet=given.quiet)
     dump = dumped.read(meant.dumps, meant.chip)
     found = simulated_timeline(dump, meant.chip, steps_shown=given.steps)
+    if meant.problem is not None:
+        found = in_problem_names(found, meant.problem)
     title = f"{meant.name} simulated {meant.chip.name}"
     run = title.replace(" ", "-")
     perfetto = folder / "profile_data" / f"{run}.trace.json.gz"
@@ -100,11 +103,12 @@ def timeline(words: list[str]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a timeline is made of."""
+    """What a timeline is made of; `problem` is None for dumps of which nobody says what they compute."""
 
     name: str
     dumps: Path
     chip: Chip
+    problem: Statement | None = None
 
 
 def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: bool) -> Subject:
@@ -116,13 +120,14 @@ def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: boo
         contest = contests.load(folder, chip_name)
         with terminal.Progress(quiet=quiet) as progress:
             evidence = last_judged.evidence(contest, Policy(), progress)
-        return Subject(name="kernel.py", dumps=_dumps(folder, evidence, "kernel.py"), chip=contest.chip)
+        dumps = _dumps(folder, evidence, "kernel.py")
+        return Subject(name="kernel.py", dumps=dumps, chip=contest.chip, problem=evidence.problem)
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out")
         evidence = Ledger.open(folder).attempt(int(what)).evidence
-        name = f"{int(what):04d}"
-        return Subject(name=name, dumps=_dumps(folder, evidence, f"attempt {int(what)}"), chip=chip(evidence.chip))
+        dumps = _dumps(folder, evidence, f"attempt {int(what)}")
+        return Subject(name=f"{int(what):04d}", dumps=dumps, chip=chip(evidence.chip), problem=evidence.problem)
     if chip_name is None:
         known = ", ".join(candidate.name for candidate in CHIPS)
         raise UsageError("usage", f"expected --chip, one of {known}: dumps do not say which chip they are for")
@@ -141,7 +146,7 @@ def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:
         raise RatchetError(
             "no-dump",
             f"expected the schedules of {name} in {dumps}, where they stay on the machine that judged it; found "
-            "nothing. Put its kernel.py into the working tree (ratchet.sh checkout N), then: ratchet.sh timeline",
+            "nothing. Put its kernel.py into the working tree (ratchet.sh checkout N), then ask without its number",
         )
     return dumps
 

@@ -37,7 +37,7 @@ def whatif(words: list[str]) -> int:
     factors = {name: _factor(name, word) for name, word in words_given.items() if word is not None}
     meant = subject(directory(given.directory).resolve(), given.what, given.chip, quiet=given.quiet or given.json)
     dump = dumped.read(meant.dumps, meant.chip)
-    real, found = answers(dump, meant.chip, (Scale(**factors),) if factors else SWEEP)
+    real, found = answers(dump, meant.chip, _asked(factors) or SWEEP)
     if real.seconds is None:
         raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")
     if given.json:
@@ -46,6 +46,12 @@ def whatif(words: list[str]) -> int:
     else:
         print(_text(meant.name, real, found))
     return 0
+
+
+def _asked(factors: dict[str, float]) -> tuple[Scale, ...]:
+    """Each factor by itself, and if there are several, all of them together."""
+    alone = tuple(Scale(**{name: factor}) for name, factor in factors.items())
+    return (*alone, Scale(**factors)) if len(alone) > 1 else alone
 
 
 def _factor(name: str, word: str) -> float:

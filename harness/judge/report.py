@@ -70,7 +70,7 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         gap_size=None if gap_fraction is None else roofline.gap_size(gap_fraction),
         device_median_seconds=statistics.median(samples.device_seconds) if samples and samples.device_seconds else None,
         host_median_seconds=statistics.median(samples.host_seconds) if samples and samples.host_seconds else None,
-        vmem_bytes=tightest.vmem_bytes if tightest else None,
+        vmem_bytes=tightest.vmem_bytes if tightest and chip.platform == "tpu" else None,
         vmem_limit_bytes=_vmem_limit(tightest, chip),
         counters=counter_lines(evidence),
         hints=(),

@@ -85,7 +85,8 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
 def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
     """Sentences on what no chip of this kind could have done in that time; empty if it is possible.
 
-    Judged on the matmul FLOPs alone (softmax does not run on the MXU) and on the minimum traffic.
+    Judged on the matmul FLOPs alone (softmax does not run on the MXU) and on the minimum traffic, of
+    which a cache may hold as much as it holds.
     """
     found = []
     mxu_util = utilisation(work.matmul_flops, latency_seconds, chip)
@@ -95,11 +96,12 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
             f"{decimal(work.matmul_flops / latency_seconds, 'FLOP/s')}, {percent(mxu_util)} of the "
             f"{decimal(chip.peak_bf16_flops_per_second, 'FLOP/s')} that a {chip.name} can do"
         )
-    floor = memory_only_seconds(work.minimum_hbm_bytes, chip)
+    floor = memory_only_seconds(max(0, work.minimum_hbm_bytes - chip.cache_bytes), chip)
     if latency_seconds < floor:
+        cached = f" ({decimal(chip.cache_bytes, 'B')} of them cached at most)" if chip.cache_bytes else ""
         found.append(
-            f"the inputs and outputs alone are {decimal(work.minimum_hbm_bytes, 'B')}, which takes a {chip.name} "
-            f"{seconds(floor)} at {decimal(chip.hbm_bytes_per_second, 'B/s')}; the latency is "
+            f"the inputs and outputs alone are {decimal(work.minimum_hbm_bytes, 'B')}{cached}, which takes a "
+            f"{chip.name} {seconds(floor)} at {decimal(chip.hbm_bytes_per_second, 'B/s')}; the latency is "
             f"{seconds(latency_seconds)}"
         )
     return tuple(found)

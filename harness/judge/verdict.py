@@ -148,6 +148,9 @@ def _failed_check(evidence: Evidence) -> Failure | None:
         if check.error is None or check.tolerance is None:
             message = f"{check.family} ({check.mode}): the output could not be compared with the reference"
             return Failure(stage="correctness", kind="wrong-result", message=message)
+        if not check.elements:
+            message = f"{check.family} ({check.mode}): nothing was compared, and nothing unchecked is accepted"
+            return Failure(stage="correctness", kind="nothing-compared", message=message)
         # Written so that a NaN error fails too.
         if not (check.passed and check.error <= check.tolerance):
             message = f"{check.family} ({check.mode}): error {check.error:.3g}, tolerance {check.tolerance:.3g}"
@@ -207,7 +210,7 @@ def _known(evidence: Evidence) -> float:
 
 
 def _label(source: Source, chip: Chip) -> str:
-    return f"{source} {chip.name}" if source != "measured cpu" else "measured cpu, which says nothing about a TPU"
+    return f"{source} {chip.name}" if source != "measured cpu" else f"{source}, which says nothing about a {chip.kind}"
 
 
 def _require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:

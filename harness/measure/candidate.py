@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from harness.hardware import Chip
 from harness.measure import arrays, contract, integrity, interpretation, jaxprs, traffic
 from harness.measure.fingerprint import fingerprint
 from harness.measure.messages import (
@@ -28,12 +29,15 @@ from harness.records import Claims, PallasCall, Statement, Trace
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
 # pre-scaling Q of the contest is 0.002 % of it.
 _OUTSIDE_SHARE = 0.05
+# More small objects than JAX and numpy leave places for when they have freed what importing them takes.
+_BALLAST = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traced:
-    """One trace: the program, its input shapes, its Pallas calls."""
+    """One trace for `chip`: the program, its input shapes, its Pallas calls."""
 
+    chip: Chip
     problem: Problem
     closed: Any
     shapes: tuple[jax.ShapeDtypeStruct, ...]
@@ -48,28 +52,30 @@ _run_reduced: Callable[..., Any] | None = None
 
 
 def trace(request: TraceRequest) -> TraceReply:
-    """Loads, checks and traces kernel.py; writes the program for the TPU. Raises Rejected."""
+    """Loads, checks and traces kernel.py; writes the program for the chip. Raises Rejected."""
     global _full, _reduced, _beside, _run_reduced
     _run_reduced = None
     began = time.monotonic()
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     statement = problem.statement()
+    interpretation.get_ready_for(request.chip)
     before = integrity.snapshot()
     module, flags = contract.load(Path(contract.FILE))
     function = contract.bound(module, statement)
     claims = contract.claims(module, statement)
     with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(request.chip):
-        _full = _trace(function, problem)
+        _full = _trace(function, problem, request.chip)
     work = jaxprs.flops(_full.closed.jaxpr)
     _refuse(claims, work, statement)
+    _refuse_another(_full, statement)
     with interpretation.aiming_at(request.chip):
         position, _reduced = _choose_reduced(function, _full)
         _beside, other_shapes = _second(function, _full, _reduced)
     with (
-        contract.CandidateCode("compile", "unsupported", "lowering for the TPU"),
+        contract.CandidateCode("compile", "unsupported", f"lowering for the {request.chip.name}"),
         interpretation.aiming_at(request.chip),
     ):
-        exported = interpretation.export(_full.closed, _full.shapes, "tpu")
+        exported = interpretation.export(_full.closed, _full.shapes, request.chip.platform)
     integrity.require_untouched(before)
     integrity.require_self_contained()
     Path(request.artifact).write_bytes(exported.serialize())
@@ -84,14 +90,42 @@ def trace(request: TraceRequest) -> TraceReply:
     return TraceReply(trace=found, claims=claims, warnings=warnings, reduced=position, beside=_beside is not None)
 
 
-def _trace(function: Callable[..., Any], problem: Problem) -> _Traced:
+def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Traced:
     statement = problem.statement()
     shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
     _refuse_outputs(out, statement)
     jaxprs.refuse_foreign_work(closed.jaxpr)
-    calls = tuple(traffic.pallas_call(equation) for equation in jaxprs.pallas_calls(closed.jaxpr))
-    return _Traced(problem=problem, closed=closed, shapes=shapes, calls=calls)
+    equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
+    if any(equation.params["interpret"] for equation in equations):
+        raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")
+    if chip.platform == "cuda" and not all(map(jaxprs.is_triton, equations)):
+        raise Rejected(
+            "static", "not-triton",
+            "expected every pallas_call to have compiler_params of jax.experimental.pallas.triton, the form for GPUs "
+            "that can be checked on a CPU",
+        )  # fmt: skip
+    calls = tuple(traffic.pallas_call(equation, chip) for equation in equations)
+    return _Traced(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls)
+
+
+def _refuse_another(traced: _Traced, statement: Statement) -> None:
+    """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another program.
+
+    That happens where a constant comes from a clock, from random numbers, or from the address of
+    an object. The free places of small objects are taken meanwhile, so that a new one gets another.
+    """
+    ballast = [object() for _ in range(_BALLAST)]
+    function = contract.bound(contract.load(Path(contract.FILE))[0], statement)
+    with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(traced.chip):
+        again = _trace(function, traced.problem, traced.chip)
+    del ballast
+    if jaxprs.text(again.closed) != jaxprs.text(traced.closed):
+        raise Rejected(
+            "static", "not-deterministic",
+            "expected kernel.py to be the same program whenever it is loaded, got two: does a constant come from a "
+            "clock, from random numbers or from id()?",
+        )  # fmt: skip
 
 
 def _refuse_outputs(out: Any, statement: Statement) -> None:
@@ -135,7 +169,7 @@ def _choose_reduced(function: Callable[..., Any], full: _Traced) -> tuple[int | 
     for position, problem in enumerate(full.problem.reduced()):
         try:
             with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
-                small = _trace(function, problem)
+                small = _trace(function, problem, full.chip)
         except Rejected:
             continue
         if _is_like(small.calls, full.calls):
@@ -156,7 +190,7 @@ def _second(function: Callable[..., Any], full: _Traced, reduced: _Traced) -> tu
     title = problem.statement().title
     try:
         with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
-            traced = _trace(function, problem)
+            traced = _trace(function, problem, full.chip)
     except Rejected as refused:
         return None, (f"a second shape ({title}) is not checked: {refused.failure.message}",)
     if not _is_like(traced.calls, full.calls):
@@ -234,7 +268,9 @@ def interpret(request: InterpretRequest) -> Done:
     global _run_reduced
     assert _reduced is not None
     if _run_reduced is None:
-        _run_reduced = jax.jit(interpretation.runnable(_reduced.closed, interpretation.checking_parameters()))
+        steps = max(call.steps for call in _reduced.calls)
+        parameters = interpretation.checking_parameters(_reduced.chip, steps)
+        _run_reduced = jax.jit(interpretation.runnable(_reduced.closed, parameters))
     inputs = _reduced.problem.make_inputs(request.family, request.seed)
     failure: BaseException | None = None
     outputs: list[Any] = []

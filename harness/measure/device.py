@@ -1,4 +1,4 @@
-"""Which device evidence is taken on: a TPU that JAX sees, the CPU for development, or none and the simulator."""
+"""Which device evidence is taken on: the chip that JAX sees, the CPU for development, or none and the simulator."""
 
 import functools
 from pathlib import Path
@@ -10,45 +10,61 @@ from harness.measure.child import Children
 from harness.measure.messages import DeviceReply, DeviceRequest
 from harness.records import Failure, Source
 
-# Device files of a TPU VM: PCI accelerators under the older driver, VFIO groups under the newer.
-_DEVICE_FILES = ("accel*", "vfio/[0-9]*")
+# Device files of a TPU VM: PCI accelerators under the older driver, VFIO groups under the newer. Of NVIDIA's
+# driver: one numbered file for each GPU.
+_DEVICE_FILES = {"tpu": ("accel*", "vfio/[0-9]*"), "cuda": ("nvidia[0-9]*",)}
+# What JAX, and so --on, calls a device of that platform.
+_CALLED = {"tpu": "tpu", "cuda": "gpu"}
 _PROBE_SECONDS = 120.0
 _PROBE_BYTES = 32 << 30
-_SOURCES: dict[str, Source] = {"cpu": "measured cpu", "tpu": "measured", "simulated": "simulated"}
 
 
 def source(chip: Chip, on: str | None) -> Source:
-    """Where latencies for `chip` come from. `on`: `cpu`, `tpu`, `simulated`; None: a fitting TPU, or the simulator.
+    """Where latencies for `chip` come from. `on`: `cpu`, `tpu` or `gpu`, `simulated`; None: the chip if it is here.
 
-    Raises UsageError `unknown-device`, RatchetError `no-device` when a TPU is asked for and
-    JAX sees none of this chip.
+    Where it is not, a TPU is simulated. Raises UsageError `unknown-device`, RatchetError
+    `no-device` when this chip is asked for and JAX sees none, or when it is not here and cannot be simulated.
     """
-    if on is not None and on not in _SOURCES:
-        raise UsageError("unknown-device", f"expected --on {', '.join(_SOURCES)}, got {on!r}")
-    if on in ("cpu", "simulated"):
-        return _SOURCES[on]
-    found = tpu() if on == "tpu" or _has_device_file() else None
-    fits = found is not None and chip_of_device(found.kind) == chip
-    if on == "tpu" and not fits:
-        seen = f"a {found.kind}" if found else "no TPU"
+    called = _CALLED[chip.platform]
+    known = ("cpu", called, "simulated")
+    if on is not None and on not in known:
+        raise UsageError("unknown-device", f"expected --on {', '.join(known)} for a {chip.name}, got {on!r}")
+    if on == "cpu":
+        return "measured cpu"
+    if on == "simulated" and chip.platform == "tpu":
+        return "simulated"
+    is_asked = on == called or (on is None and _has_device_file(chip.platform))
+    found = attached(chip.platform) if is_asked else None
+    if found is not None and chip_of_device(found.kind) == chip:
+        return "measured"
+    seen = f"a {found.kind}" if found else f"no {called.upper()}"
+    if chip.platform == "cuda":
+        version = environment.environment().jax
+        raise RatchetError(
+            "no-device",
+            f"expected an {chip.name}, {f'JAX sees {seen}' if is_asked else 'found none'}. There is no simulator for "
+            "GPUs: --on cpu runs everything but the device. On a machine that has one, JAX's CUDA packages are needed "
+            f"too, which are not in requirements.lock: .venv/bin/python -m pip install 'jax[cuda12]=={version}'",
+        )
+    if on == called:
         said = f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated"
         raise RatchetError("no-device", said)
-    return "measured" if fits else "simulated"
+    return "simulated"
 
 
-def _has_device_file(root: Path = Path("/dev")) -> bool:
-    return any(True for pattern in _DEVICE_FILES for _ in root.glob(pattern))
+def _has_device_file(platform: str, root: Path = Path("/dev")) -> bool:
+    return any(True for pattern in _DEVICE_FILES[platform] for _ in root.glob(pattern))
 
 
 @functools.cache
-def tpu() -> DeviceReply | None:
-    """The TPU that JAX sees, asked for in a child, or None."""
+def attached(platform: str) -> DeviceReply | None:
+    """The device of that platform (`tpu`, `cuda`) that JAX sees, asked for in a child, or None."""
     with Children(_PROBE_BYTES) as children:
-        measuring = environment.measuring("tpu")
+        measuring = environment.measuring(platform)
         child = children.start("probe", "harness.measure.timing", Path("/"), measuring, confinement=None)
         children.ask(child, "probe", "latency", "device", DeviceRequest(), DeviceReply, _PROBE_SECONDS)
         _, reply = children.wait()
-    if isinstance(reply, Failure) or reply.platform != "tpu":
+    if isinstance(reply, Failure) or reply.platform != _CALLED[platform]:
         return None
     assert isinstance(reply, DeviceReply)
     return reply

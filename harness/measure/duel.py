@@ -27,7 +27,7 @@ def run(
     policy: Policy,
     *,
     is_settled: Callable[[Duel], bool],
-    on: str | None = None,
+    on: str,
     deep: bool = False,
 ) -> tuple[Duel, Samples, Samples] | Failure:
     """The paired seconds, then all samples of the champion and of the candidate; a Failure where there are none.
@@ -36,12 +36,11 @@ def run(
     champion, a second copy of it as the control, and the candidate get the same fresh inputs, in
     random order. The samples are looked at after as many pairs as `policy.looks` says, until
     `is_settled` or the budget is used up; the programs stay loaded. The clock is the device's where
-    the profile shows every call, else the host's. `on` is `cpu` or the TPU.
+    the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`, `cuda`.
 
     Writes a profile per look beside `candidate`. Raises RatchetError `no-program` where a directory holds none.
     """
-    platform = "cpu" if on == "cpu" else "tpu"
-    programs = (champion / f"candidate.{platform}", candidate / f"candidate.{platform}")
+    programs = (champion / f"candidate.{on}", candidate / f"candidate.{on}")
     for path in programs:
         if not path.is_file():
             raise RatchetError("no-program", f"expected the exported program {path.name} in {path.parent}, found none")
@@ -51,14 +50,14 @@ def run(
         pickled.write_bytes(pickle.dumps(problem))
         slots = (programs[0], programs[0], programs[1])
         request = measure_request(slots, pickled, policy, candidate.parent, f"{candidate.name}-duel", deep=deep)
-        # A TPU's driver needs device files and shared memory of its own.
+        # A device's driver needs device files and shared memory of its own.
         folder = str(candidate.parent)
-        confinement = None if platform == "tpu" else Confinement(readable=(str(champion),), writable=(folder,))
+        confinement = Confinement(readable=(str(champion),), writable=(folder,)) if on == "cpu" else None
         child = children.start(
-            "timer", "harness.measure.timing", Path(scratch), environment.measuring(platform), confinement=confinement
+            "timer", "harness.measure.timing", Path(scratch), environment.measuring(on), confinement=confinement
         )
         # On a device every pair is wanted from the profile; elsewhere it is only there to be looked at.
-        batches = _batches(children, child, request, policy, profile_all=platform == "tpu")
+        batches = _batches(children, child, request, policy, profile_all=on != "cpu")
         return sample(batches, policy, is_settled, time.monotonic)
 
 

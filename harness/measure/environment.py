@@ -88,8 +88,11 @@ def on_cpu() -> dict[str, str]:
 def compiling(chip: Chip) -> dict[str, str]:
     """For the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
 
-    Relative, because these flags are split at white space and a path may have some.
+    Relative, because these flags are split at white space and a path may have some. For a GPU
+    nothing is compiled: that child only reads programs.
     """
+    if chip.platform != "tpu":
+        return on_cpu()
     flags = (
         "--xla_jf_dump_to=../../dumps",
         "--xla_jf_dump_llo_text=true",
@@ -106,10 +109,14 @@ def compiling(chip: Chip) -> dict[str, str]:
 
 
 def measuring(device: str) -> dict[str, str]:
-    """For the child that times: the device is `cpu` or a TPU, whose profiles then show the inside of kernels."""
+    """For the child that times on `cpu`, on `cuda`, or on `tpu`, whose profiles then show the inside of kernels."""
     if device == "cpu":
         return on_cpu()
     kept = base()
+    if device == "cuda":
+        # Which GPU is meant, and where CUDA is installed. Memory is taken as it is needed, not most of it at once.
+        meant = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NVIDIA_"))}
+        return {**kept, **meant, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     del kept["TPU_SKIP_MDS_QUERY"]
     return {
         **kept,

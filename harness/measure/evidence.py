@@ -45,7 +45,7 @@ def gather(
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`; UsageError `unknown-device`.
     """
     where = source(chip, on)
-    if environment().libtpu is None:
+    if chip.platform == "tpu" and environment().libtpu is None:
         raise RatchetError(
             "no-libtpu",
             "expected libtpu, the TPU compiler, found none; install it with pip install 'jax[tpu]' "

@@ -9,14 +9,14 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from harness.dumps import mosaic
+from harness.measure import kernels
 
-_TPU_CALL = "tpu_custom_call"
 # What holds names that a person chose and that change nothing: the kernel's, and where results came from.
 _NAMES = ("kernel_name", "jax.result_info", "mhlo.frontend_attributes")
 
 
 def fingerprint(module_text: str) -> str:
-    """The SHA-256 of an exported TPU program (StableHLO text), kernels included, without names and source locations.
+    """The SHA-256 of an exported program (StableHLO text), kernels included, without names and source locations.
 
     Kernel bodies are bytecode inside the module that carries locations of its own: they are
     replaced by the hash of their text.
@@ -33,13 +33,20 @@ def _strip(operation: ir.Operation) -> None:
     for name in _NAMES:
         if name in attributes:
             del attributes[name]
-    if "call_target_name" in attributes and ir.StringAttr(attributes["call_target_name"]).value == _TPU_CALL:
-        config = json.loads(ir.StringAttr(attributes["backend_config"]).value)
+    target = kernels.called(operation)
+    if target == kernels.TPU_CALL:
+        config = kernels.mosaic_config(operation)
         call = config["custom_call_config"]
         body = base64.b64decode(call.pop("body"))
         text = _anonymous(mosaic.fingerprint_text(body))
         call["body_sha256"] = hashlib.sha256(text.encode()).hexdigest()
         attributes["backend_config"] = ir.StringAttr.get(json.dumps(config, sort_keys=True), operation.context)
+    elif target == kernels.TRITON_CALL:
+        config = kernels.triton_config(operation)
+        launch = {name: str(value) for name, value in config.items() if name not in ("ir", "name")}
+        launch["ir_sha256"] = hashlib.sha256(_anonymous(kernels.triton_text(config)).encode()).hexdigest()
+        told = json.dumps(launch, sort_keys=True)
+        attributes["mhlo.backend_config"] = ir.StringAttr.get(told, operation.context)
     for region in operation.regions:
         for block in region:
             for inner in block:

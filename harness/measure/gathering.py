@@ -31,7 +31,7 @@ from harness.measure.messages import (
     TraceReply,
     TraceRequest,
 )
-from harness.measure.reach import left_behind, reach, work_not_done
+from harness.measure.reach import left_behind, not_looked_into, reach, work_not_done
 from harness.problems import Problem
 from harness.records import Evidence, Failure, Latency, Policy, Simulation, Source, Stage, StageTime, Trace
 
@@ -73,7 +73,7 @@ class Plan:
         return self.scratch / "problem.pickle"
 
     def artifact(self, platform: str) -> Path:
-        """The exported program for `tpu` or `cpu`: what is compiled, checked and timed."""
+        """The exported program for `tpu`, `cuda` or `cpu`: what is compiled, checked and timed."""
         return self.work / f"candidate.{platform}"
 
     def written(self, name: str) -> Path:
@@ -111,7 +111,11 @@ class Gathering:
             problem=plan.problem.statement(),
             chip=plan.chip.name,
             environment=environments.environment(),
-            warnings=(*environments.warnings_about(os.environ), *confinement.warnings(plan.policy.is_confined)),
+            warnings=(
+                *environments.warnings_about(os.environ),
+                *confinement.warnings(plan.policy.is_confined),
+                *not_looked_into(plan.chip),
+            ),
             isolation=replace(
                 confinement.offered(plan.policy.is_confined), variables=environments.recorded(environments.on_cpu())
             ),
@@ -119,7 +123,7 @@ class Gathering:
 
     def run(self, after_trace: Callable[[Trace], None]) -> Evidence:
         """Everything up to the first failure. What `after_trace` raises is passed on."""
-        plan = self._plan
+        plan, platform = self._plan, self._plan.chip.platform
         candidate = self._start("candidate", environments.on_cpu())
         # Importing JAX takes longer than tracing: the compiler's process warms up meanwhile.
         compiler = self._start("compiler", environments.compiling(plan.chip))
@@ -128,13 +132,14 @@ class Gathering:
             self._add(trace=reply.trace, claims=reply.claims, warnings=(*self._found.warnings, *reply.warnings))
             self._reduced, self._beside = reply.reduced, reply.beside
             after_trace(reply.trace)
-            self._compile(compiler)
+            if plan.chip.topology is not None:
+                self._compile(compiler, plan.chip.topology)
             self._check_correctness(candidate, compiler)
 
         self._ask(
             candidate, "trace", "contract", "trace",
-            TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written("tpu"))),
-            TraceReply, plan.policy.trace_seconds, self._taking("tpu", plan.artifact("tpu"), "static", traced),
+            TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform))),
+            TraceReply, plan.policy.trace_seconds, self._taking(platform, plan.artifact(platform), "static", traced),
         )  # fmt: skip
         self._work_off()
         if not self._failures and plan.timed and plan.source != "simulated":
@@ -174,7 +179,7 @@ class Gathering:
 
         return take
 
-    def _compile(self, compiler: Child) -> None:
+    def _compile(self, compiler: Child, topology: str) -> None:
         plan = self._plan
         texts = (plan.work / "kernel.hlo.txt", plan.contest / "profile_data" / "kernel.hlo.txt")
         texts[1].parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +193,7 @@ class Gathering:
         self._ask(
             compiler, "compile", "compile", "compile",
             CompileRequest(
-                artifact=str(plan.artifact("tpu")), problem=str(plan.pickled_problem), topology=plan.chip.topology,
+                artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), topology=topology,
                 hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
             ),
             CompileReply, plan.policy.compile_seconds, compiled,
@@ -229,7 +234,7 @@ class Gathering:
             # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
             trace = self._found.trace
             assert trace is not None
-            twins = RecountRequest(tpu=str(plan.artifact("tpu")), cpu=whole, trace=trace)
+            twins = RecountRequest(chip=str(plan.artifact(plan.chip.platform)), cpu=whole, trace=trace)
             self._ask(compiler, "recount", "correctness", "recount", twins, Done, limit, lambda _: None)
             for family in plan.problem.families(full=True):
                 drawn = seed()
@@ -302,7 +307,7 @@ class Gathering:
 
     def _measure(self) -> None:
         plan = self._plan
-        device = "cpu" if plan.source == "measured cpu" else "tpu"
+        device = "cpu" if plan.source == "measured cpu" else plan.chip.platform
 
         def measured(reply: MeasureReply) -> None:
             self._add(samples=reply.samples[0])
@@ -362,6 +367,9 @@ class Gathering:
 
     def _close(self, label: str) -> None:
         """One job of a stage is done; with the last one the stage is, unless its answer asked for more."""
+        if label not in self._open_stages:
+            # Closed by a failure that was heard in the same turn.
+            return
         running, start = self._open_stages[label]
         self._open_stages[label] = (running - 1, start)
         if running > 1 and not self._failures:

@@ -1,11 +1,16 @@
 """Reads a traced program: its Pallas calls, its floating-point work inside and outside them, what it must not do."""
 
+import hashlib
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import triton as pltriton
 from jax.extend import core
 
 from harness.measure.messages import Rejected
@@ -26,6 +31,7 @@ _REDUCTIONS = frozenset((
     "cumprod", "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
 ))  # fmt: skip
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _PLATFORM = ("platform_index", "platform_dependent")
 
 
@@ -72,17 +78,29 @@ def is_pallas_call(equation: Equation) -> bool:
     return bool(equation.primitive.name == "pallas_call")
 
 
+def is_triton(equation: Equation) -> bool:
+    """Whether this Pallas call is in the Triton form, for GPUs."""
+    return isinstance(equation.params["compiler_params"], pltriton.CompilerParams)
+
+
 def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
     """The Pallas calls of the program, in order."""
     return [equation for equation in equations(jaxpr, into_pallas=False) if is_pallas_call(equation)]
 
 
 def with_interpret(jaxpr: Jaxpr, interpret: object) -> Jaxpr:
-    """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it."""
+    """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
+
+    The TPU interpreter does not read a GPU's parameters: there every axis of the grid is `parallel`.
+    """
     changed = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
-            equation = equation.replace(params={**equation.params, "interpret": interpret})
+            params = {**equation.params, "interpret": interpret}
+            if interpret and is_triton(equation):
+                order = ("parallel",) * len(params["grid_mapping"].grid)
+                params["compiler_params"] = pltpu.CompilerParams(dimension_semantics=order)
+            equation = equation.replace(params=params)
         elif inner(equation):
             params = {name: _with_interpret(value, interpret) for name, value in equation.params.items()}
             equation = equation.replace(params=params)
@@ -98,6 +116,12 @@ def _with_interpret(value: Any, interpret: object) -> Any:
     if type(value) in (tuple, list):
         return type(value)(_with_interpret(part, interpret) for part in value)
     return value
+
+
+def text(closed: Any) -> str:
+    """The program in words that are equal for equal programs: addresses left out, constants by their hash."""
+    constants = (hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
+    return "\n".join((_ADDRESS.sub("", str(closed.jaxpr)), *constants))
 
 
 def line_of(equation: Equation) -> str:
@@ -127,7 +151,7 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
         if name in _PLATFORM:
             raise Rejected(
                 "static", "platform-dependent",
-                f"{line_of(equation)}{name}: what is checked on the CPU must be the very program that runs on the TPU",
+                f"{line_of(equation)}{name}: what is checked on the CPU must be the very program that runs on the chip",
             )  # fmt: skip
     for equation in equations(jaxpr, into_pallas=False):
         name = equation.primitive.name

@@ -41,7 +41,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
-    """Trace kernel.py of the working directory for the pickled problem; write the TPU program to `artifact`."""
+    """Trace kernel.py of the working directory for the pickled problem; write the chip's program to `artifact`."""
 
     problem: str
     chip: Chip
@@ -132,9 +132,9 @@ class ProbeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecountRequest:
-    """Compare the programs in `tpu` and `cpu` with each other and with the `trace` that was reported."""
+    """Compare the programs in `chip` and `cpu` with each other and with the `trace` that was reported."""
 
-    tpu: str
+    chip: str
     cpu: str
     trace: Trace
 

@@ -1,8 +1,9 @@
 """A profile of a few calls, written where xprof finds it, and the device time of each call read from it."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.profiler import ProfileData
@@ -10,6 +11,9 @@ from jax.profiler import ProfileData
 from harness.measure.messages import Done, XspaceRequest
 
 _MODES = {False: "TRACE_COMPUTE", True: "TRACE_COMPUTE_AND_SYNC"}
+_STEP = "kernel_step_"
+# What stands beside kernels among the events of a GPU's stream.
+_COPIES = ("Memcpy", "Memset")
 
 
 def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, *, deep: bool) -> Path:
@@ -25,25 +29,62 @@ def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, 
     # Newer releases have no such field; documents still list it.
     with contextlib.suppress(AttributeError):
         options.device_tracer_level = 1
-    # The property returns a copy: only whole dictionaries can be assigned.
-    options.advanced_configuration = {"tpu_trace_mode": _MODES[deep]}
+    if jax.default_backend() != "gpu":
+        # The property returns a copy: only whole dictionaries can be assigned.
+        options.advanced_configuration = {"tpu_trace_mode": _MODES[deep]}
     with jax.profiler.trace(str(directory), profiler_options=options):
         for step, call in enumerate(calls):
-            with jax.profiler.TraceAnnotation(f"kernel_step_{step}"):
+            with jax.profiler.TraceAnnotation(f"{_STEP}{step}"):
                 call()
     return directory / "plugins" / "profile" / session
 
 
 def device_seconds(folder: Path) -> tuple[float, ...]:
-    """Device time of each profiled call in turn: the module executions of the first TPU plane; empty without one."""
+    """Device time of each profiled call in turn; empty where the profile shows no device, or not every call.
+
+    On a TPU the module executions of the first plane, on a GPU from the first kernel of a call to its last.
+    """
     for path in sorted(folder.glob("*.xplane.pb")):
-        for plane in ProfileData.from_file(str(path)).planes:
+        profile = ProfileData.from_file(str(path))
+        planes = tuple(profile.planes)
+        for plane in planes:
             if plane.name.startswith("/device:TPU:"):
                 for line in plane.lines:
                     if line.name == "XLA Modules":
                         events = sorted(line.events, key=lambda event: event.start_ns)
                         return tuple(event.duration_ns * 1e-9 for event in events)
+        on_gpu = _gpu_seconds(planes)
+        if on_gpu:
+            return on_gpu
     return ()
+
+
+def _gpu_seconds(planes: Sequence[Any]) -> tuple[float, ...]:
+    """As XLA's CUPTI collector writes it: a plane for each GPU, a line `Stream #N(...)` for each stream.
+
+    Read from XLA's source, not seen by us. So a kernel belongs to the call whose annotation on the host's
+    plane lasts while it is half done, and with a call without kernels or a kernel of no call nothing is believed.
+    """
+    calls, kernels = [], []
+    for plane in planes:
+        is_gpu = plane.name.startswith("/device:GPU:")
+        for line in plane.lines:
+            if is_gpu and line.name.startswith("Stream #"):
+                kernels += [_span(event) for event in line.events if not event.name.startswith(_COPIES)]
+            elif not is_gpu:
+                calls += [_span(event) for event in line.events if event.name.startswith(_STEP)]
+    seconds, placed = [], 0
+    for start, end in sorted(calls):
+        own = [kernel for kernel in kernels if start <= sum(kernel) / 2 <= end]
+        if not own:
+            return ()
+        placed += len(own)
+        seconds.append((max(last for _, last in own) - min(first for first, _ in own)) * 1e-9)
+    return tuple(seconds) if placed == len(kernels) else ()
+
+
+def _span(event: Any) -> tuple[float, float]:
+    return event.start_ns, event.start_ns + event.duration_ns
 
 
 def write_xspace(request: XspaceRequest) -> Done:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from harness.hardware import Chip
 from harness.measure.child import Children
 from harness.measure.confinement import Confinement
 from harness.records import Failure, Simulation
 
 
 def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
-    """The folders of one child by its name; None for the timer on a TPU, whose driver needs more than can be listed.
+    """The folders of one child by its name; None for the timer on a device, whose driver needs more than can be listed.
 
     The candidate reads the problem and writes to its own folder; what it hands over is taken out of
     there. No other child runs kernel.py, but all of them handle what came from it.
@@ -28,6 +29,16 @@ def left_behind(children: Children) -> tuple[Failure, ...]:
     words = ", ".join(children.left_behind.values())
     said = f"expected kernel.py to start no processes, but these were left behind and had to be ended: {words}"
     return (Failure(stage="static", kind="left-behind", message=said),)
+
+
+def not_looked_into(chip: Chip) -> tuple[str, ...]:
+    """What is not known about a kernel for `chip`, in words; nothing where its compiler and simulator are at hand."""
+    if chip.kind == "TPU":
+        return ()
+    return (
+        f"{chip.name} is a GPU: nothing compiles or simulates the kernel here, so there are no counters and no HBM "
+        "traffic, and whether the compiled program does all the work is judged by its Triton form only",
+    )
 
 
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:

@@ -1,38 +1,37 @@
 """Whether the programs that a candidate's process handed over are what it said they are, and one and the same program.
 
 The process that traces kernel.py is the candidate's own: it can say anything. What is timed or
-simulated is its program for the TPU, what is checked is its program for the CPU. Both are read
+simulated is its program for the chip, what is checked is its program for the CPU. Both are read
 here, where kernel.py never ran: the first must have the fingerprint and grid that were reported
 and do no matrix work outside its kernels; the matrix products and exponentials that stand in both
 must be the same. That does not prove two programs equal. It leaves a forger those differences that
 cost no product and no exponential; how many products really run, the simulator counts.
 """
 
-import base64
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
-from harness.dumps import hlo, mosaic
 from harness.measure.fingerprint import fingerprint
+from harness.measure.kernels import Kernel, of_program
 from harness.measure.messages import Done, RecountRequest, Rejected
 
 # The lines of MLIR's generic form that are counted: name of the operation, types of its operands.
 _OPERATION = re.compile(r'"(?P<name>[\w.]+)"\(.*: \((?P<operands>[^()]*)\) -> (?P<result>.*)$')
 _TYPE = re.compile(r"(?:vector|tensor)<(?P<shape>(?:\d+x)*)(?P<dtype>\w+)[,>]")
-_PRODUCTS = ("tpu.matmul", "vector.contract", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+_PRODUCTS = (
+    "tpu.matmul", "vector.contract", "tt.dot", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution",
+)  # fmt: skip
 _EXPONENTIALS = ("math.exp", "math.exp2", "stablehlo.exponential")
 # What a kernel's compiler may write with an exponential although the program has none.
 _WITH_EXPONENTIAL = ("stablehlo.logistic", "stablehlo.tanh", "stablehlo.exponential_minus_one", "stablehlo.power")
-_BOUNDS = re.compile(r"iteration_bounds = array<i64(?:: (?P<bounds>[-\d, ]+))?>")
 
 Kind = Literal["matrix products", "exponentials"]
 # What an operation computes: numbers of elements of operands and result, and the operands' dtypes.
@@ -44,13 +43,13 @@ def recount(request: RecountRequest) -> Done:
 
     Raises Rejected `forged-result` where the report is not true, `twin-differs` where the programs differ.
     """
-    for_tpu, for_cpu = (_module(path) for path in (request.tpu, request.cpu))
-    found = fingerprint(for_tpu)
+    for_chip, for_cpu = (_module(path) for path in (request.chip, request.cpu))
+    found = fingerprint(for_chip)
     if found != request.trace.fingerprint:
         said = f"expected the program {request.trace.fingerprint[:12]} that was reported, got {found[:12]}"
         raise Rejected("static", "forged-result", said)
-    kernels = tuple(_kernels(for_tpu))
-    around, twin = _generic(for_tpu), _generic(for_cpu)
+    kernels = of_program(for_chip)
+    around, twin = _generic(for_chip), _generic(for_cpu)
     outside = [name for name in (*_PRODUCTS, *_EXPONENTIALS) if f'"{name}"(' in around]
     if outside:
         raise Rejected(
@@ -60,14 +59,14 @@ def recount(request: RecountRequest) -> Done:
     for kind, names in (("matrix products", _PRODUCTS), ("exponentials", _EXPONENTIALS)):
         if kind == "exponentials" and any(f'"{name}"(' in twin for name in _WITH_EXPONENTIAL):
             continue
-        checked, compiled = counted((twin,), names), counted(kernels, names)
+        checked, compiled = counted((twin,), names), counted((kernel.text for kernel in kernels), names)
         if not agree(checked, compiled):
             raise Rejected(
                 "correctness", "twin-differs",
-                f"the program that was checked on the CPU and the one compiled for the TPU differ in their {kind}: "
+                f"the program that was checked on the CPU and the one for the chip differ in their {kind}: "
                 f"{_words(checked)} against {_words(compiled)}",
             )  # fmt: skip
-    return Done(path=request.tpu)
+    return Done(path=request.chip)
 
 
 def counted(texts: Iterable[str], names: tuple[str, ...]) -> Counted:
@@ -99,18 +98,12 @@ def _work(operations: Counted) -> Counter[tuple[str, ...]]:
     return total
 
 
-def _require_steps(kernels: tuple[str, ...], reported: set[int]) -> None:
-    found = set()
-    for text in kernels:
-        match = _BOUNDS.search(text)
-        bounds = [int(bound) for bound in (match["bounds"] or "").split(",") if bound.strip()] if match else []
-        # A bound that is only known at run time is negative.
-        if any(bound < 0 for bound in bounds):
-            return
-        found.add(math.prod(bounds))
-    if found != reported:
-        said = f"expected kernels of {sorted(reported)} grid steps as reported, got {sorted(found)}"
-        raise Rejected("static", "forged-result", said)
+def _require_steps(kernels: tuple[Kernel, ...], reported: set[int]) -> None:
+    found = {kernel.steps for kernel in kernels}
+    if None in found or found == reported:
+        return
+    said = f"expected kernels of {sorted(reported)} grid steps as reported, got {sorted(filter(None, found))}"
+    raise Rejected("static", "forged-result", said)
 
 
 def _module(path: str) -> str:
@@ -122,25 +115,6 @@ def _generic(module_text: str) -> str:
     with mlir.make_ir_context():
         operation = ir.Module.parse(module_text).operation
         return str(operation.get_asm(enable_debug_info=False, print_generic_op_form=True))
-
-
-def _kernels(module_text: str) -> Iterator[str]:
-    """The Mosaic of every kernel in the module, in generic form."""
-    with mlir.make_ir_context():
-        bodies = list(_bodies(ir.Module.parse(module_text).operation))
-    for body in bodies:
-        yield mosaic.fingerprint_text(body)
-
-
-def _bodies(operation: Any) -> Iterator[bytes]:
-    attributes = operation.attributes
-    if "call_target_name" in attributes and ir.StringAttr(attributes["call_target_name"]).value == hlo.TPU_CALL:
-        config = json.loads(ir.StringAttr(attributes["backend_config"]).value)
-        yield base64.b64decode(config["custom_call_config"]["body"])
-    for region in operation.regions:
-        for block in region:
-            for inner in block:
-                yield from _bodies(inner.operation)
 
 
 def _types(text: str) -> list[tuple[int, str]]:

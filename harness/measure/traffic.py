@@ -9,6 +9,7 @@ import numpy as np
 from jax.extend import core
 from numpy.typing import NDArray
 
+from harness.hardware import Chip
 from harness.measure.messages import Rejected
 from harness.records import Array, PallasCall, Scratch, Window
 
@@ -20,8 +21,11 @@ _BY_HAND = ("any", "hbm", "host")
 _ON_CHIP = ("default", "none", "vmem")
 
 
-def pallas_call(equation: Any) -> PallasCall:
-    """One `pallas_call` equation as a record, traffic included. Raises Rejected `dynamic-grid`."""
+def pallas_call(equation: Any, chip: Chip) -> PallasCall:
+    """One `pallas_call` equation as a record, traffic included. Raises Rejected `dynamic-grid`.
+
+    On a GPU a block is a place in memory: the kernel itself loads from it, how often nobody can tell.
+    """
     mapping = equation.params["grid_mapping"]
     if mapping.num_dynamic_grid_bounds:
         raise Rejected(
@@ -35,8 +39,9 @@ def pallas_call(equation: Any) -> PallasCall:
         for name, var in zip(names, equation.params["jaxpr"].invars[: mapping.num_index_operands], strict=False)
     ]
     steps = _grid_points(grid)
+    roles = ("input",) * mapping.num_inputs + ("output",) * mapping.num_outputs
     windows = [
-        _window(names[mapping.num_index_operands + i], "input" if i < mapping.num_inputs else "output", block, steps)
+        _window(names[mapping.num_index_operands + i], roles[i], block, steps, chip)
         for i, block in enumerate(mapping.block_mappings)
     ]
     options = equation.params["compiler_params"]
@@ -75,13 +80,13 @@ def _table(name: str, aval: Any) -> Window:
     )  # fmt: skip
 
 
-def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ...]) -> Window:
+def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ...], chip: Chip) -> Window:
     aval = block.array_aval
     array = Array(name=name, shape=tuple(aval.shape), dtype=str(aval.dtype))
     shape = tuple(int(getattr(extent, "block_size", 1)) for extent in block.block_shape)
     # Squeezed dimensions are not seen by the kernel and not padded.
     inner = tuple(int(extent.block_size) for extent in block.block_shape if hasattr(extent, "block_size"))
-    space = str(block.transformed_block_aval.memory_space).lower()
+    space = str(block.transformed_block_aval.memory_space).lower() if chip.platform == "tpu" else "hbm"
     if space in _BY_HAND:
         return Window(
             name=name, role=role, array=array, block_shape=shape, memory_space=space, buffers=0,

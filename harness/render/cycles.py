@@ -1,18 +1,20 @@
 """What a simulated run's cycles are made of, as a few lines of a report."""
 
-from harness.records import CycleShares, Simulation
+from harness.records import CycleShares, Evidence
 from harness.render.layout import clean, cut, flow, wrap
+from harness.render.operands import problem_names
 from harness.units import decimal, kibibytes, percent
 
 # Less than this of the cycles is no explanation of anything: such parts are added up.
 _SMALL = 0.005
 
 
-def cycles(run: Simulation | None, shares: CycleShares | None, kernel: str, width: int) -> list[str]:
+def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: int) -> list[str]:
     """What the cycles are made of, the lines of `kernel` (a kernel.py) that cost most, and what spilling costs.
 
     Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
     """
+    run = evidence.simulation
     if run is None or not run.cycles:
         return []
     total = f"{decimal(run.cycles, 'cycles', 2)} at {decimal(run.clock_hz, 'Hz', 2)}"
@@ -25,7 +27,9 @@ def cycles(run: Simulation | None, shares: CycleShares | None, kernel: str, widt
         )
         parts = [f"{name} {percent(value / run.cycles, 0)}" for name, value in sums]
         return flow([total, *parts], width, "Simulated time:        ")
-    parts = [f"{clean(part.name)} {percent(part.fraction)}" for part in shares.parts if part.fraction >= _SMALL]
+    ops = [op.name for op in run.ops]
+    large = [part for part in shares.parts if part.fraction >= _SMALL]
+    parts = [f"{clean(problem_names(part.name, evidence.problem, ops))} {percent(part.fraction)}" for part in large]
     rest = sum(part.fraction for part in shares.parts if part.fraction < _SMALL)
     parts += [f"rest {percent(rest)}"] if rest else []
     bubbles = f"bubbles (nothing issued) {percent(shares.bubble_fraction)}"

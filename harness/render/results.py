@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from rich.cells import cell_len
 from tabulate import DataRow, TableFormat, tabulate
 
+from harness.hardware import chip
 from harness.records import Calibration, Key, Row
 from harness.render.layout import clean, cut, pad, terminal_width, wrap
 from harness.render.review import calibration_line
@@ -135,7 +136,8 @@ def _with_groups(lines: list[str], rows: Sequence[Row], width: int) -> list[str]
 
 def _origin(row: Row) -> str:
     """What the first group's numbers are, in words."""
-    parts = [f"{row.source} {row.chip}" if row.source != "measured cpu" else "measured cpu (says nothing about a TPU)"]
+    says_nothing = f"measured cpu (says nothing about a {chip(row.chip).kind})"
+    parts = [says_nothing if row.source == "measured cpu" else f"{row.source} {row.chip}"]
     if row.key:
         parts.append(f"jax {row.key.jax}")
         parts += [f"libtpu {row.key.libtpu}"] if row.key.libtpu else []

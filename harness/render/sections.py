@@ -30,7 +30,7 @@ _FIELD = 23
 def label(report: Report) -> str:
     """`simulated v5e`: what stands behind every latency of this report."""
     return (
-        "measured cpu, says nothing about a TPU"
+        f"measured cpu, says nothing about a {chip(report.chip).kind}"
         if report.source == "measured cpu"
         else f"{report.source} {report.chip}"
     )
@@ -55,6 +55,8 @@ def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
     if report.hbm_bytes is not None or evidence.trace is None:
         return []
     why = "the kernel moves data by hand, and the simulator did not get through to count it"
+    if chip(report.chip).kind == "GPU":
+        why = "on a GPU the kernel itself loads its blocks, and how often is not counted"
     return wrap(why, width, "traffic unknown: ")
 
 

@@ -157,7 +157,7 @@ def _findings(
         found.append(sections.roofline(evidence, report, width) if full else sections.glance(report, width))
     machine = [
         *sections.measured(evidence, report, width),
-        *cycles(evidence.simulation, report.cycle_shares, kernel, width),
+        *cycles(evidence, report.cycle_shares, kernel, width),
         *sections.units(report, width),
     ]
     # What does not compile is mostly too large: the buffers are what one looks at then.

@@ -1,0 +1,21 @@
+"""The text of a Pallas kernel for NVIDIA GPUs, read from its Triton bytecode with jaxlib's MLIR bindings."""
+
+from jaxlib.mlir import ir
+from jaxlib.triton import dialect
+
+from harness.errors import RatchetError
+
+
+def fingerprint_text(body: bytes) -> str:
+    """The kernel as text without source locations: equal texts are the same kernel, for one JAX version.
+
+    Raises RatchetError `bad-triton` if the body does not parse; one of a newer jaxlib does not.
+    """
+    with ir.Context() as context, ir.Location.unknown():
+        dialect.register_dialect(context)
+        try:
+            module = ir.Module.parse(body)
+        except ir.MLIRError as error:
+            said = f"expected Triton bytecode that this jaxlib reads, got {len(body)} bytes: {error}"
+            raise RatchetError("bad-triton", said) from error
+        return str(module.operation.get_asm(enable_debug_info=False, print_generic_op_form=True))

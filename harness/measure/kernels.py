@@ -1,0 +1,82 @@
+"""The kernels that an exported program calls, Mosaic on a TPU or Triton on a GPU, found and read as MLIR."""
+
+import base64
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+
+from harness.dumps import hlo, mosaic, triton
+
+TPU_CALL = hlo.TPU_CALL
+# How Pallas' Triton form calls its kernel in an exported program.
+TRITON_CALL = "__gpu$xla.gpu.triton"
+
+_BOUNDS = re.compile(r"iteration_bounds = array<i64(?:: (?P<bounds>[-\d, ]+))?>")
+# Triton calls CUDA's library for an exponential: named as the operation it is, one count finds both.
+_LIBRARY_EXPONENTIAL = re.compile(r'"tt\.extern_elementwise"(?=\(.*symbol = "__nv_(?:fast_)?(?P<name>exp2?)f?")')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel in MLIR's generic form, and the steps of its grid: None where they are known at run time only."""
+
+    text: str
+    steps: int | None
+
+
+def called(operation: Any) -> str:
+    """What a custom call calls; empty for every other operation."""
+    attributes = operation.attributes
+    return ir.StringAttr(attributes["call_target_name"]).value if "call_target_name" in attributes else ""
+
+
+def mosaic_config(operation: Any) -> dict[str, Any]:
+    """What the call of a TPU kernel is configured with; `custom_call_config` holds the `body`, in base 64."""
+    config: dict[str, Any] = json.loads(ir.StringAttr(operation.attributes["backend_config"]).value)
+    return config
+
+
+def triton_config(operation: Any) -> dict[str, Any]:
+    """What the call of a Triton kernel is configured with, as MLIR attributes; `ir` holds the body."""
+    return {entry.name: entry.attr for entry in ir.DictAttr(operation.attributes["mhlo.backend_config"])}
+
+
+def triton_text(config: dict[str, Any]) -> str:
+    """The Triton kernel so configured, in generic form."""
+    return triton.fingerprint_text(ir.StringAttr(config["ir"]).value_bytes)
+
+
+def of_program(module_text: str) -> tuple[Kernel, ...]:
+    """The kernels of an exported program (StableHLO text), in order."""
+    with mlir.make_ir_context():
+        return tuple(_found(ir.Module.parse(module_text).operation))
+
+
+def _found(operation: Any) -> Iterator[Kernel]:
+    target = called(operation)
+    if target == TPU_CALL:
+        body = mosaic_config(operation)["custom_call_config"]["body"]
+        text = mosaic.fingerprint_text(base64.b64decode(body))
+        yield Kernel(text=text, steps=_mosaic_steps(text))
+    elif target == TRITON_CALL:
+        config = triton_config(operation)
+        steps = math.prod(ir.IntegerAttr(config[f"grid_{axis}"]).value for axis in "xyz")
+        text = _LIBRARY_EXPONENTIAL.sub(lambda found: f'"math.{found["name"]}"', triton_text(config))
+        yield Kernel(text=text, steps=steps)
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                yield from _found(inner.operation)
+
+
+def _mosaic_steps(text: str) -> int | None:
+    match = _BOUNDS.search(text)
+    bounds = [int(bound) for bound in (match["bounds"] or "").split(",") if bound.strip()] if match else []
+    # A bound that is only known at run time is negative.
+    return None if any(bound < 0 for bound in bounds) else math.prod(bounds)

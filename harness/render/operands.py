@@ -1,0 +1,38 @@
+"""What a simulated run calls by the compiler's names, called by the problem's own."""
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from harness.records import Statement, Timeline
+
+# The judge exports a kernel with the problem's inputs as `args`, in their order: parameter `args_0_.3` of the module
+# that is compiled is the first of them, whatever number the compiler puts behind it.
+_PARAMETER = re.compile(r"(?<![\w.])args_(\d+)_(?:\.\d+)?(?![\w.])")
+
+
+def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
+    """`text` with the problem's names of its inputs and output, where they are known.
+
+    `ops` are the HLO ops that ran: what the only one writes is the problem's output, if there is one.
+    """
+
+    def named(match: re.Match[str]) -> str:
+        place = int(match[1])
+        return problem.inputs[place].name if place < len(problem.inputs) else match[0]
+
+    text = _PARAMETER.sub(named, text)
+    if len(ops) == len(problem.outputs) == 1:
+        (op,), (output,) = ops, problem.outputs
+        text = re.sub(rf"(?<![\w.]){re.escape(op)} output$", lambda _: output.name, text)
+    return text
+
+
+def in_problem_names(timeline: Timeline, problem: Statement) -> Timeline:
+    """The timeline with its transfers and waits called so."""
+    ops = {span.name for span in timeline.spans if span.kind == "op"}
+    spans = (
+        replace(span, name=problem_names(span.name, problem, ops)) if span.kind in ("transfer", "wait") else span
+        for span in timeline.spans
+    )
+    return replace(timeline, spans=tuple(spans))

@@ -1,0 +1,272 @@
+"""The contest for an NVIDIA GPU, up to the device: lowered, checked, timed on a CPU, and refused where it is wrong."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.profiler import ProfileData
+from loop_fixtures import PROJECT, git, identify, ratchet
+from planted import POLICY, ROOT
+
+from harness import simulate
+from harness.codec import decode_attempt
+from harness.contest import load
+from harness.errors import RatchetError, UsageError
+from harness.hardware import GPUS, chip, chip_of_device
+from harness.judge import roofline
+from harness.measure import device, environment, evidence, interpretation, kernels, profiling
+from harness.measure.fingerprint import fingerprint
+from harness.measure.messages import RecountRequest, Rejected
+from harness.measure.recount import recount
+from harness.records import Evidence
+from harness.settings import rewrite
+
+# jax 0.12 says so whenever such a kernel is lowered.
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
+
+EXAMPLE = ROOT / "examples" / "attention-gpu"
+KERNEL = (EXAMPLE / "kernel.py").read_text()
+H100 = chip("h100")
+SIZES = (("HEADS", "2"), ("KV_HEADS", "2"), ("SEQUENCE", "512"))
+# Right where a grid is walked in order; on a GPU nobody says which of the two programs comes first.
+CARRIED = (
+    ("sequence // BQ),", "sequence // BQ, 2),"),
+    ("lambda h, i: (h, 0, 0)", "lambda h, i, _: (h, 0, 0)"),
+    ("lambda h, i: (h, i, 0)", "lambda h, i, _: (h, i, 0)"),
+    (
+        "    o_ref[...] = (acc / total[:, None]).astype(o_ref.dtype)",
+        "    found = (acc / total[:, None]).astype(o_ref.dtype)\n"
+        "    o_ref[...] = jnp.where(pl.program_id(2) == 0, found, o_ref[...])",
+    ),
+)
+NOT_RESCALED = (("old_sum * rescale + weights", "old_sum + weights"), ("acc * rescale[:, None]", "acc"))
+
+
+def kernel(*edits: tuple[str, str]) -> str:
+    source = KERNEL
+    for old, new in edits:
+        assert source.count(old) == 1, f"kernel.py no longer holds {old!r} once"
+        source = source.replace(old, new)
+    return source
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small copy of the example, committed in a repository of its own."""
+    folder = tmp_path_factory.mktemp("gpu")
+    prepare = (EXAMPLE / "prepare.py").read_bytes()
+    for name, value in SIZES:
+        prepare = rewrite(prepare, name, value, "prepare.py")
+    (folder / "prepare.py").write_bytes(prepare)
+    (folder / "kernel.py").write_text(KERNEL)
+    (folder / ".gitignore").write_text("profile_data/\n__pycache__/\n")
+    git(folder, "init", "-q", "-b", "main")
+    identify(folder)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "A contest for a GPU")
+    return folder
+
+
+def gather(contest: Path, source: str, work: str) -> Evidence:
+    """The evidence of everything but the timing."""
+    return evidence.gather(
+        contest, source.encode(), load(contest).problem, H100, POLICY, work_directory=contest / "profile_data" / work,
+        simulate=simulate.run, on="cpu", timed=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def baseline(contest: Path) -> str:
+    """What the first attempt prints."""
+    return ratchet(contest, "experiment: baseline", "--on", "cpu", expect=0).stdout
+
+
+@pytest.fixture(scope="module")
+def good(contest: Path, baseline: str) -> Evidence:
+    (recorded,) = (contest / "experiments").glob("0001-*.json")
+    return decode_attempt(recorded.read_bytes(), recorded.name).evidence
+
+
+def exported(source: str) -> str:
+    """The program that a kernel.py stands for on an H100, as text."""
+    module = ModuleType("kernel")
+    exec(compile(source, "kernel.py", "exec"), module.__dict__)
+    shape = jax.ShapeDtypeStruct((2, 512, 128), jnp.bfloat16)
+    with interpretation.aiming_at(H100):
+        closed = jax.make_jaxpr(module.__dict__["kernel_fn"])(shape, shape, shape)
+        program: Any = interpretation.export(closed, (shape,) * 3, "cuda")
+    assert program.platforms == ("cuda",)
+    return str(program.mlir_module())
+
+
+def test_published_numbers_agree_with_each_other() -> None:
+    for gpu in GPUS:
+        # A multiprocessor of this generation does 4096 FLOP per cycle.
+        assert gpu.peak_bf16_flops_per_second == pytest.approx(4096 * gpu.cores * gpu.clock_hz, rel=0.01)
+        assert gpu.scoped_vmem_bytes < gpu.vmem_bytes
+        assert all(chip_of_device(kind) == gpu for kind in gpu.device_kinds)
+    ridges = [gpu.ridge_flops_per_byte for gpu in GPUS]
+    assert ridges == pytest.approx([295, 206], abs=1)
+
+
+def test_it_passes_on_the_cpu_and_says_so(baseline: str) -> None:
+    assert "checks passed" in baseline
+    assert "[measured cpu, says nothing about a GPU]" in baseline
+    assert "traffic unknown: on a GPU" in baseline
+    assert "judged by its Triton" in " ".join(baseline.split())
+
+
+def test_what_is_known_before_the_device(good: Evidence) -> None:
+    assert good.failure is None
+    assert {check.mode for check in good.checks} == {"full", "twin", "interpret", "device"}
+    assert all(check.passed for check in good.checks)
+    assert {stage.stage for stage in good.stages} == {"trace", "correctness", "twin", "interpret", "recount", "measure"}
+    assert good.trace is not None
+    (call,) = good.trace.pallas_calls
+    assert call.grid == (2, 4)
+    assert call.hbm_bytes is None
+    assert roofline.traffic(good) == (None, "unknown")
+    assert (good.hlo, good.mosaic, good.simulation) == (None, None, None)
+
+
+def test_the_program_is_triton_for_cuda() -> None:
+    (found,) = kernels.of_program(exported(KERNEL))
+    assert found.steps == 8
+    assert found.text.count('"tt.dot"') == 2
+    # CUDA's own exponential is counted as one.
+    assert found.text.count('"math.exp"') == 2
+
+
+def test_a_fingerprint_is_of_what_is_computed() -> None:
+    own = fingerprint(exported(KERNEL))
+    renamed = kernel(('KERNEL_NAME = "attention_gpu"', '# Said at length.\nKERNEL_NAME = "another"'))
+    assert fingerprint(exported(renamed)) == own
+    assert fingerprint(exported(kernel(("WARPS = 8", "WARPS = 4")))) != own
+    assert fingerprint(exported(kernel(("BKV = 64", "BKV = 128")))) != own
+
+
+def test_a_sum_that_is_not_rescaled_is_refused(contest: Path, good: Evidence) -> None:
+    found = gather(contest, kernel(*NOT_RESCALED), "wrong")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("correctness", "wrong-result")
+    # Its CPU twin beside the right kernel's program: each is one exponential of its own.
+    work = contest / "profile_data"
+    assert good.trace is not None
+    mixed = RecountRequest(
+        chip=str(work / "0001" / "candidate.cuda"), cpu=str(work / "wrong" / "candidate.cpu"), trace=good.trace
+    )
+    with pytest.raises(Rejected, match="differ in their exponentials"):
+        recount(mixed)
+
+
+def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence) -> None:
+    work = contest / "profile_data" / "0001"
+    assert good.trace is not None
+    (call,) = good.trace.pallas_calls
+    lied = replace(good.trace, pallas_calls=(replace(call, grid=(1, 4)),))
+    with pytest.raises(Rejected, match=r"kernels of \[4\] grid steps as reported, got \[8\]"):
+        recount(RecountRequest(chip=str(work / "candidate.cuda"), cpu=str(work / "candidate.cpu"), trace=lied))
+
+
+def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
+    found = gather(contest, kernel(*CARRIED), "carried")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("correctness", "race")
+    # Walked in order, as the CPU twin does, it is right.
+    assert all(check.passed for check in found.checks if check.mode in ("full", "twin"))
+
+
+def test_only_the_form_that_can_be_checked_is_taken(contest: Path) -> None:
+    plain = kernel(("        compiler_params=plgpu.CompilerParams(num_warps=WARPS, num_stages=STAGES),\n", ""))
+    found = gather(contest, plain, "plain")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("static", "not-triton")
+
+
+def test_the_peer_is_right_as_far_as_a_cpu_can_tell(contest: Path) -> None:
+    script = contest / "peer.py"
+    script.write_text((EXAMPLE / "peer.py").read_text())
+    done = subprocess.run(
+        [sys.executable, str(script), "--on", "cpu"],
+        capture_output=True, text=True, timeout=120, env={**environment.on_cpu(), "PYTHONPATH": PROJECT},
+    )  # fmt: skip
+    script.unlink()
+    assert done.returncode == 0, done.stderr
+    assert "allowed against float64" in done.stdout
+    assert "host clock, median of 3 [measured cpu]" in done.stdout
+
+
+def test_the_device_has_to_be_there(contest: Path) -> None:
+    assert device.source(H100, "cpu") == "measured cpu"
+    with pytest.raises(RatchetError, match="no simulator for GPUs: --on cpu") as simulated:
+        device.source(H100, "simulated")
+    assert simulated.value.kind == "no-device"
+    for asked, other in ((H100, "tpu"), (chip("v5e"), "gpu")):
+        with pytest.raises(UsageError, match=f"for a {asked.name}, got '{other}'"):
+            device.source(asked, other)
+    if device.attached("cuda") is None:
+        done = ratchet(contest, "judge", "--on", "gpu", expect=4)
+        assert "expected an h100, JAX sees no GPU" in done.stderr
+        assert "[no-device]" in done.stderr
+
+
+def test_device_files_of_the_driver(tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    assert not device._has_device_file("cuda", tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert device._has_device_file("cuda", tmp_path)
+    assert not device._has_device_file("tpu", tmp_path)
+
+
+def test_the_timer_on_a_gpu_gets_an_environment_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=0")
+    given = environment.measuring("cuda")
+    assert given["CUDA_VISIBLE_DEVICES"] == "1"
+    assert given["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert not {"XLA_FLAGS", "LIBTPU_INIT_ARGS"} & set(given)
+
+
+def xspace(folder: Path, *kernels_ns: tuple[int, int]) -> Path:
+    """A profile of two calls, at 1000 to 3000 ns and at 5000 to 9000 ns, with these kernels and one copy."""
+
+    def plane(name: str, line: str, events: list[tuple[str, int, int]]) -> str:
+        names = "".join(
+            f'event_metadata {{ key: {i} value {{ id: {i} name: "{text}" }} }}\n'
+            for i, (text, _, _) in enumerate(events, 1)
+        )
+        spans = "".join(
+            f"events {{ metadata_id: {i} offset_ps: {start}000 duration_ps: {end - start}000 }}\n"
+            for i, (_, start, end) in enumerate(events, 1)
+        )
+        return f'planes {{ name: "{name}" {names} lines {{ name: "{line}" timestamp_ns: 0 {spans} }} }}\n'
+
+    host = plane("/host:CPU", "python", [("kernel_step_0", 1000, 3000), ("kernel_step_1", 5000, 9000)])
+    device_events = [("MemcpyH2D", 100, 900), *(("attention_gpu", start, end) for start, end in kernels_ns)]
+    text = host + plane("/device:GPU:0", "Stream #14(Compute,MemcpyH2D)", device_events)
+    (folder / "a.xplane.pb").write_bytes(ProfileData.text_proto_to_serialized_xspace(text))
+    return folder
+
+
+def test_device_seconds_are_those_of_each_call(tmp_path: Path) -> None:
+    found = profiling.device_seconds(xspace(tmp_path, (1200, 2500), (5100, 6000), (7000, 8600)))
+    assert found == pytest.approx((1300e-9, 3500e-9))
+
+
+def test_a_profile_that_is_not_understood_gives_no_device_seconds(tmp_path: Path) -> None:
+    # No kernel in the second call; and one that belongs to none.
+    assert profiling.device_seconds(xspace(tmp_path, (1200, 2500))) == ()
+    assert profiling.device_seconds(xspace(tmp_path, (1200, 2500), (3500, 3900), (5100, 6000))) == ()
+
+
+def test_a_cache_may_hold_what_it_holds_and_no_more() -> None:
+    work = load(EXAMPLE).problem.statement().work
+    beyond = (work.minimum_hbm_bytes - H100.cache_bytes) / H100.hbm_bytes_per_second
+    assert not [said for said in roofline.impossibilities(work, 1.01 * beyond, H100) if "inputs and outputs" in said]
+    assert [said for said in roofline.impossibilities(work, 0.99 * beyond, H100) if "cached at most" in said]

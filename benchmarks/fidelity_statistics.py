@@ -171,16 +171,17 @@ def summary(table: Table, held_out: bool = False) -> list[list[str]]:
                 f"{100 * quantile(np.abs(error), weight, 0.5):.1f} %",
                 f"{100 * quantile(np.abs(error), weight, 0.9):.1f} %",
                 f"{100 * quantile(error, weight, 0.5):+.1f} %",
-                f"{rank_correlation(table, name):.4f}" if name != "all" else "",
+                f"{rank_correlation(table, name, held_out):.4f}" if name != "all" else "",
             ]
         )
     return lines
 
 
-def rank_correlation(table: Table, chip: str) -> float:
+def rank_correlation(table: Table, chip: str, held_out: bool = False) -> float:
     """How well the order of the chip's rows is predicted: Spearman's, 1 is perfect."""
     here = np.array([chip == other for other in table.chips])
-    return float(stats.spearmanr(table.predicted[here], table.measured[here]).statistic)
+    predicted = table.held_out if held_out else table.predicted
+    return float(stats.spearmanr(predicted[here], table.measured[here]).statistic)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,8 @@
 """Draws docs/timeline.png: the start of a simulated run of the contest's kernel, and some of its steps by bundle.
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/simulator_page.py DUMP_DIR --chip v5e
+
+DUMP_DIR is `profile_data/judge/dumps` after `ratchet.sh judge`.
 """
 
 import argparse
@@ -58,7 +60,7 @@ def _draw(axes: plt.Axes, spans: list[Span], rows: list[str], clock_hz: float, b
 def draw(found: Timeline, picture: Path) -> None:
     """Writes the picture: above the first steps, below the window that is known bundle by bundle."""
     own = [span for span in found.spans if span.row.startswith("core 0 ")]
-    steps = [span for span in own if _row(span) == "steps"]
+    steps = [span for span in own if _row(span) == "steps" and span.name.startswith("step")]
     end = steps[min(_FIRST_STEPS, len(steps)) - 1].end if steps else found.cycles
     figure, (above, below) = plt.subplots(2, 1, figsize=(11, 7), height_ratios=[2, 3], constrained_layout=True)
     present = {_row(span) for span in own}

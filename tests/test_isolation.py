@@ -73,6 +73,22 @@ def test_no_process_and_no_socket_can_be_started(tmp_path: Path) -> None:
             assert left == ()
 
 
+@pytest.mark.parametrize("attempt", [
+    "os.chmod({path!r}, 0)", "os.chmod(os.open({path!r}, os.O_PATH), 0)", "os.chown({path!r}, os.getuid(), -1)",
+    "os.lchown({path!r}, -1, -1)", "os.utime({path!r}, (0, 0))", "os.setxattr({path!r}, 'user.mine', b'x')",
+    "os.removexattr({path!r}, 'user.yours')",
+])  # fmt: skip
+def test_modes_owners_and_times_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
+    if not confinement.offered(True).system_calls_filtered:
+        pytest.skip("Landlock leaves these open; they are filtered on Linux on x86-64 and aarch64")
+    outside = tmp_path / "judge.py"
+    outside.write_text("honest = True\n")
+    before = outside.stat()
+    reply, _ = attack(tmp_path / "scratch", f"import os\n{attempt.format(path=str(outside))}", are_confined=True)
+    assert "PermissionError" in said(reply)
+    assert outside.stat() == before
+
+
 def test_its_own_folder_threads_and_arithmetic_are_left_to_it(tmp_path: Path) -> None:
     code = (
         "import threading, tempfile, pathlib\n"

@@ -1,5 +1,6 @@
 """kernel.py line by line: figures sum to the total, whatever they belong to; bad requests are told what to do."""
 
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -187,7 +188,9 @@ def test_the_kernel_as_it_stands_is_judged_once(contest: Path) -> None:
     done = ratchet(contest, "timeline", "--steps", "1", expect=0)
     assert found.stat().st_mtime_ns == before
     assert "[simulated v5e]" in done.stdout
-    assert (contest / "profile_data" / "kernel.py-simulated-v5e.trace.json.gz").is_file()
+    trace = gzip.decompress((contest / "profile_data" / "kernel.py-simulated-v5e.trace.json.gz").read_bytes())
+    moved = {event["name"] for event in json.loads(trace)["traceEvents"] if event.get("cat") == "transfer"}
+    assert moved == {"q", "k", "v", "o"}, "the problem's names, not the compiler's"
     (contest / "kernel.py").write_text("raise ValueError\n")
     failed_run = ratchet(contest, "lines", expect=4)
     assert "[no-simulation]" in failed_run.stderr

@@ -81,6 +81,27 @@ def test_the_compilers_own_matmul_is_not_faster_than_the_mxu(compiler: str, tmp_
     assert_possible(result)
 
 
+@pytest.mark.parametrize(
+    ("case", "passes"),
+    [("v5e-summed-8192", 1), ("v6e-summed-8192", 1), ("v6e-copied-8192", 2), ("v6e-normalised-8192", 3)],
+)
+def test_what_only_moves_memory_takes_most_of_the_bandwidth(case: str, passes: int, tmp_path: Path) -> None:
+    """XLA's own sum, copy and RMSNorm (which it reads twice), whose buffers take turns by a division."""
+    result = run(case, tmp_path)
+    assert result.unknown == ()
+    assert result.seconds is not None
+    moved = result.hbm_read_bytes + result.hbm_written_bytes
+    assert moved == pytest.approx(passes * 8192 * 8192 * 2, rel=1e-4)
+    assert 0.7 < moved / result.seconds / chip(result.chip).hbm_bytes_per_second <= 1
+    assert_possible(result)
+
+
+def test_a_division_that_does_not_say_what_it_puts_out_leaves_no_latency(tmp_path: Path) -> None:
+    result = run("v6e-summed-8192", tmp_path, lambda text: text.replace("kRem", "kSomething"))
+    assert result.seconds is None
+    assert "sdivrem" in result.unknown[0]
+
+
 def longer(factor: int) -> Callable[[str], str]:
     """Multiplies the number of grid steps in the SMALL kernel's schedule."""
     steps = SMALL_STEPS

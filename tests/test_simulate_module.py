@@ -22,6 +22,7 @@ from harness.simulate.core import run_cores
 from harness.simulate.machine import machine_of
 from harness.simulate.module import impossibilities
 from harness.simulate.profiled import PUBLISHED
+from harness.simulate.structure import delay_slots
 
 HLO = r"-TLP-hlo"
 
@@ -119,12 +120,17 @@ def test_every_op_of_a_module_counts(tmp_path: Path) -> None:
     assert_possible(result)
 
 
-def module(*bundles: str, chip_name: str = "v5e", hlo: str = "") -> tuple[int, tuple[tuple[str, int], ...], str]:
-    """Cycles, calls per op and reason of a top-level program that calls the three-bundle ops `a`, `b`."""
+def program(*bundles: str) -> Schedule:
+    """A top-level program; what follows `@` in a bundle is its comment."""
     lines = [
         f"   {i:#x}   : > {{ {text.partition('@')[0]} }}{text.partition('@')[2]}" for i, text in enumerate(bundles)
     ]
-    top = parse_schedule("TLP", "\n".join(lines).replace("0x0 ", "0 "))
+    return parse_schedule("TLP", "\n".join(lines).replace("0x0 ", "0 "))
+
+
+def module(*bundles: str, chip_name: str = "v5e", hlo: str = "") -> tuple[int, tuple[tuple[str, int], ...], str]:
+    """Cycles, calls per op and reason of a top-level program that calls the three-bundle ops `a`, `b`."""
+    top = program(*bundles)
     nothing = Op("smov", "s0", "", "0", "")
     ops = tuple(Schedule(name=n, bundles=tuple(Bundle(i, (nothing,), ()) for i in range(3))) for n in "ab")
     dump = ModuleDump(schedules=ops, utilisations=(None, None), top=top, hlo=hlo, remarks=())
@@ -132,6 +138,7 @@ def module(*bundles: str, chip_name: str = "v5e", hlo: str = "") -> tuple[int, t
     return cores[0].cycles, tuple((op.schedule.name, op.calls) for op in cores[0].ops), cores[0].reason
 
 
+TRANSFER = "%2 = dma.hbm_to_vmem (%p1_p1), %s1_s1, 64, %s1_s2, %s1_s3"
 CALL = "%1 = inlined_call /* %{0} = copy(%x) */"
 
 
@@ -158,6 +165,29 @@ def test_a_loop_that_data_ends_has_no_latency() -> None:
         "", "", "", "",
     )  # fmt: skip
     assert "vector register" in reason
+
+
+@pytest.mark.parametrize(("asks", "delays"), [("ne.s32.totalorder %s1_s1, 0", 0), ("eq.s32.totalorder %s1_s1, 1", 100)])
+def test_a_program_is_asked_to_run_and_finds_no_operand_fetched_before_it(asks: str, delays: int) -> None:
+    word = "%s1_s1 = sld [smem:[#allocation9]]"
+    cycles, _, reason = module(word, f"%p1_p0 = scmp.{asks}", "%1 = vdelay (%p1_p0), 100")
+    assert (cycles, reason) == (3 + delays, "")
+
+
+@pytest.mark.parametrize(
+    ("behind", "slots"),
+    [
+        # The end of the region that the branch stands in is still before the branch, whatever happens there.
+        ((f"{TRANSFER} @ /* End region 17 */", "", "@ /* Start region 19 */"), 1),
+        ((TRANSFER, "", "@ /* Start region 19 */"), 0),
+        (("", "%2 = vsyncpa [#allocation11], 1", ""), 1),
+        (("", "%s1_s4 = smov (!%p1_p0), 3", "", "", "%s1_s5 = smov 3", "", ""), 4),
+        (("",) * 9, 6),
+    ],
+)  # fmt: skip
+def test_on_the_newest_chip_delay_slots_are_found_by_what_stands_in_them(behind: tuple[str, ...], slots: int) -> None:
+    bundles = program("%1 = sbr.rel (%p1_p0) target = $region20", *behind).bundles
+    assert delay_slots(bundles, 0, machine_of(chip("v7x"))) == slots
 
 
 def test_equal_code_is_emitted_once_and_found() -> None:

@@ -150,7 +150,9 @@ def test_a_two_core_chip_has_a_device_for_each_with_half_of_its_peaks() -> None:
     second = [replace(span, row=span.row.replace("core 0", "core 1")) for span in timeline().spans]
     both = replace(timeline(), chip="v5p", spans=(*timeline().spans, *second))
     text = xspace_text(both, chip("v5p"), "simulated v5p", {})
-    planes = list(ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text)).planes)
+    # Planes do not keep alive what they are part of.
+    data = ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text))
+    planes = list(data.planes)
     assert [plane.name for plane in planes] == ["/device:TPU:0", "/device:TPU:1"]
     for plane in planes:
         stats = dict(plane.stats)
@@ -167,7 +169,8 @@ def test_names_that_a_compiler_might_give_survive() -> None:
         for place, name in enumerate(("a\\b", 'c"d', "é\n\ud800", ""))
     )
     text = xspace_text(Timeline(chip="v5e", clock_hz=1e9, cycles=4, spans=spans), chip("v5e"), TITLE, {})
-    (plane,) = ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text)).planes
+    data = ProfileData.from_serialized_xspace(ProfileData.text_proto_to_serialized_xspace(text))
+    (plane,) = data.planes
     ops = next(line for line in plane.lines if line.name == "XLA Ops")
     assert [event.name for event in ops.events] == ["a\\b", 'c"d', "é\n?", ""]
 

@@ -62,7 +62,7 @@ def test_less_of_a_resource_never_helps(tmp_path: Path) -> None:
 
 
 def test_the_sweep_asks_for_one_resource_at_a_time() -> None:
-    assert all("," not in scale.words and scale.words for scale in SWEEP)
+    assert all(len(scale.resources) == 1 for scale in SWEEP)
     assert Answer(scale=Scale(mxu=2), seconds=1.0, time_ratio=0.99).profits
     assert not Answer(scale=Scale(mxu=2), seconds=1.0, time_ratio=0.9999).profits
 
@@ -84,6 +84,12 @@ def test_the_command_says_which_resource_counts(tmp_path: Path, capsys: pytest.C
     assert main(["whatif", folder, "--chip", "v5e", "--clock", "x1", "--mxu", "1", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["source"] == "simulated"
-    assert [found["time_ratio"] for found in answer["answers"]] == [1.0]
+    assert [found["time_ratio"] for found in answer["answers"]] == [1.0, 1.0, 1.0]
+    assert main(["whatif", folder, "--chip", "v5e", "--bandwidth", "x2", "--mxu", "x2", "--json"]) == 0
+    bandwidth, mxu, both = json.loads(capsys.readouterr().out)["answers"]
+    assert both["time_ratio"] <= mxu["time_ratio"] < bandwidth["time_ratio"]
+    assert both["scale"] == bandwidth["scale"] | {"mxu": 2.0}
+    assert main(["whatif", folder, "--chip", "v5e", "--bandwidth", "x2", "--mxu", "x2"]) == 0
+    assert "it would profit most from mxu x2;" in capsys.readouterr().out
     assert main(["whatif", folder, "--chip", "v5e", "--mxu", "fast"]) == 2
     assert "bad-factor" in capsys.readouterr().err

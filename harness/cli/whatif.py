@@ -69,7 +69,9 @@ def _text(name: str, real: Simulation, found: tuple[Answer, ...]) -> str:
         [answer.scale.words or "nothing changed", seconds(answer.seconds), change(answer.time_ratio)]
         for answer in found
     ]
-    best = min(found, key=lambda answer: answer.time_ratio, default=None)
+    # All together are better than any, which says nothing about which one counts.
+    alone = [answer for answer in found if len(answer.scale.resources) == 1]
+    best = min(alone, key=lambda answer: answer.time_ratio, default=None)
     last = "nothing here would make it notably faster"
     if best is not None and best.profits:
         last = f"it would profit most from {best.scale.words}"

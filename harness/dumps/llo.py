@@ -21,7 +21,7 @@ class Op:
     `arguments` is the rest of the text, comments and predicate removed. `source` is
     `kernel.py:23` where the compiler says which line it comes from, else "". `note` is what only
     its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
-    memory word that the runtime writes (`core id`), else "".
+    memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), else "".
     """
 
     opcode: str
@@ -118,6 +118,9 @@ _TOP = "TLP"
 _CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
 # What the comment of a load from scalar memory says about a word that the runtime or the loader left there.
 _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|logical chip id|hbm offset)\b")
+_RESULTS = re.compile(r"/\* (k\w+) \*/")
+# The comment of an operation that says what nothing else does, by the beginning of its opcode.
+_NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS}
 
 
 def called_name(op: Op) -> str:
@@ -237,7 +240,7 @@ def _ops(body: str) -> Iterator[Op]:
 
 
 def _note(opcode: str, text: str) -> str:
-    pattern = _CALLED if opcode == "inlined_call" else _RUNTIME_WORD if opcode == "sld" else None
+    pattern = _NOTES.get(opcode.partition(".")[0])
     match = pattern.search(text) if pattern is not None else None
     return match[1] if match is not None else ""
 

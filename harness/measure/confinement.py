@@ -2,8 +2,9 @@
 
 Four layers, each of them inherited by everything the process starts and none of them to be undone:
 `no_new_privs`; Landlock (landlock(7)): reads, and writes, below named paths only, no TCP, no signals
-to processes outside; a seccomp filter (seccomp(2)): no new processes or programs, no sockets; and
-limits on the size of files. Where the kernel lacks a layer the others hold, and the evidence says so.
+to processes outside; a seccomp filter (seccomp(2)): no new processes or programs, no sockets, and no
+change of modes, owners, times and attributes of files, which Landlock does not see; and limits on the
+size of files. Where the kernel lacks a layer the others hold, and the evidence says so.
 """
 
 import ctypes
@@ -51,11 +52,17 @@ _SYSTEM = (
 
 # Numbers of system calls, from the kernel's tables. fork and vfork exist on x86-64 only.
 _AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+# fchmodat2, setxattrat, removexattrat, file_setattr: the same numbers on all architectures.
+_NEWER_ATTRIBUTES = (452, 463, 466, 469)
 _REFUSED = {
-    # fork, vfork, execve, execveat, socket, ptrace, io_uring_setup (whose operations no filter sees)
-    "x86_64": (57, 58, 59, 322, 41, 101, 425),
-    "aarch64": (221, 281, 198, 117, 425),
-}
+    # fork, vfork, execve, execveat, socket, ptrace, io_uring_setup (whose operations no filter sees); and what Landlock
+    # leaves open on every file of the user's: chmod, chown, utime, setxattr, removexattr and file_setattr in all forms.
+    "x86_64": (
+        57, 58, 59, 322, 41, 101, 425, 90, 91, 268, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199,
+        *_NEWER_ATTRIBUTES,
+    ),
+    "aarch64": (221, 281, 198, 117, 425, 52, 53, 54, 55, 88, 5, 6, 7, 14, 15, 16, *_NEWER_ATTRIBUTES),
+}  # fmt: skip
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
 _CLONE_THREAD = 0x00010000
@@ -169,7 +176,7 @@ def _can_filter() -> bool:
 
 
 def _filter_system_calls() -> None:
-    """Threads go on; new processes and programs, and sockets, are refused as not permitted."""
+    """Threads go on; new processes and programs, sockets, and other modes of files are refused as not permitted."""
     machine = platform.machine()
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF_LD|W|ABS, JEQ, JGE, JSET, RET
     # Each test jumps over the answer that follows it, or to it.

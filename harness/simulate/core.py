@@ -16,6 +16,7 @@ from harness.simulate.opcodes import not_understood
 from harness.simulate.pipes import Pipes
 from harness.simulate.program import Program, Steps, compile_program
 from harness.simulate.runs import CoreRun, Idle, OpRun
+from harness.simulate.structure import prefetched_words
 from harness.simulate.trace import Trace
 from harness.simulate.values import Unknowable, Unknown
 
@@ -167,6 +168,7 @@ class _Core:
             account=account,
             trace=self.trace,
             runtime=runtime,
+            prefetched=prefetched_words(module.schedules[name]) if runtime else frozenset(),
         )
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:

@@ -66,7 +66,8 @@ class Memory:
     `core` is which of the chip's cores runs it, `arguments` are the values its caller hands over,
     `operands` are where it finds what it is handed, `account` is where its waits
     are booked, `trace` what is told about them. `runtime` is true for the top-level program,
-    whose scalar memory the runtime has written before it starts.
+    whose scalar memory the runtime has written before it starts; `prefetched` are those words of
+    it that say whether an operand is there already (see structure.py).
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Memory:
         account: Account,
         trace: Trace | None = None,
         runtime: bool = False,
+        prefetched: frozenset[str] = frozenset(),
     ) -> None:
         self.channel = channel
         self.names = names
@@ -92,6 +94,7 @@ class Memory:
         self.arguments = arguments
         self.operands = operands
         self.runtime = runtime
+        self.prefetched = prefetched
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[tuple[int, int, str, bool]]] = {}
@@ -110,8 +113,9 @@ class Memory:
         if word is None:
             name = self.name_of(address)
             if self.runtime and "spill" not in name:
-                # The word the top-level program compares with 1 asks it to run; no other decides anything.
-                return 1
+                # The word the top-level program compares with 1 asks it to run. Nothing has been fetched for it: what
+                # it reads counts as its own. No other word decides anything.
+                return 0 if name.removesuffix(" + 0") in self.prefetched else 1
             return Unknown(f"the scalar memory word {self.name_of(address)}, which nothing wrote")
         return word
 

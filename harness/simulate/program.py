@@ -16,11 +16,14 @@ from harness.simulate.memory import Memory
 from harness.simulate.pipes import Pipes, Stretch, Use, Uses, uses_of
 from harness.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
 from harness.simulate.structure import cross_core_pops, delay_slots, is_branch, is_timed, memory_space
-from harness.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, smaller
+from harness.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, remainder, smaller
 
 _REGISTER = re.compile(r"\b[sp]\d+\b")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
+# What a division hands to the pops that follow it, by what its comment says. Seen in XLA's fusions: the quotient
+# comes first, and where only the remainder is wanted, it alone comes.
+_DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kRem": ("remainder",)}
 
 # What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
 Steps = Generator[int, int, int]
@@ -64,6 +67,7 @@ def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = Fals
         "divided": divided,
         "larger": larger,
         "pick": pick,
+        "remainder": remainder,
         "smaller": smaller,
     }
     exec(compile(text, f"<schedule of {schedule.name}>", "exec"), scope)
@@ -322,13 +326,11 @@ class _Writer:
         if name.startswith("sdivrem"):
             values = [expression(operand, self.names) for operand in op.operands]
             self._note(values)
-            if len(values) != 2:
-                return [_raise(f"the operation {name} {op.arguments} is not understood")]
-            return [
-                f"if {self._condition(op)}: "
-                f"divisions.append(divided({values[0]}, {values[1]})); "
-                f"divisions.append({values[0]} - divided({values[0]}, {values[1]}) * {values[1]})"
-            ]
+            results = _DIVISIONS.get(op.note)
+            if len(values) != 2 or results is None:
+                return [_raise(f"the operation {name} {op.arguments} {op.note}".strip() + " is not understood")]
+            put = (f"divisions.append({result}({', '.join(values)}))" for result in results)
+            return [f"if {self._condition(op)}: {'; '.join(put)}"]
         if is_branch(op):
             if any(other in self.branches for other in range(index + 1, index + self.slots[index] + 1)):
                 return [_raise("a branch stands in the delay slots of another")]

@@ -18,6 +18,7 @@ _UNITS = {
     ("dma.", "vsync", "vwait"): "DMA",
     ("sphi", "int_to_ptr", "inlined_call", "reloc", "compiler-", "sfence", "strace", "vtrace", "vsettm", "vdelay"): "",
 }
+_WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 
 
@@ -44,10 +45,11 @@ def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
             last += 1
         return last
     for slots, bundle in enumerate(behind):
-        if any(is_timed(op) for op in bundle.ops):
-            return slots
         if bundle.ends:
             return slots + 1
+        # What no compiler moves from behind the jump: transfers and waits, and the setting of a flag for good.
+        if any(is_timed(op) or op.opcode == "vsyncpa" for op in bundle.ops):
+            return slots
     return len(behind)
 
 
@@ -76,6 +78,26 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
             elif op.destination in sent:
                 sent.discard(op.destination)
     return pops
+
+
+def prefetched_words(schedule: Schedule) -> frozenset[str]:
+    """The words of scalar memory (`#allocation9`) that say whether the program before has fetched an operand already.
+
+    XLA's cross-program prefetch asks whether such a word is 0. The only other word that the
+    runtime leaves and that is compared with "not equal" asks the program to run, by being 1.
+    """
+    loaded: dict[str, str] = {}
+    words = set()
+    for bundle in schedule.bundles:
+        asked = [op.operands for op in bundle.ops if op.opcode.startswith("scmp.ne.") and op.operands[1:] == ("0",)]
+        words |= {loaded[operands[0]] for operands in asked if operands[0] in loaded}
+        for op in bundle.ops:
+            word = _WORD.fullmatch(op.arguments) if op.opcode == "sld" else None
+            if word is not None:
+                loaded[op.destination] = word[1]
+            else:
+                loaded.pop(op.destination, None)
+    return frozenset(words)
 
 
 def is_branch(op: Op) -> bool:

@@ -73,3 +73,8 @@ def divided(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     if other == 0:
         return Unknown("a division by zero")
     return (one & 0xFFFFFFFF) // (other & 0xFFFFFFFF)
+
+
+def remainder(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+    """What `divided` leaves."""
+    return (one & 0xFFFFFFFF) - divided(one, other) * (other & 0xFFFFFFFF)

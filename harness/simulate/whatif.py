@@ -44,22 +44,24 @@ class Scale:
                 )
 
     @property
+    def resources(self) -> tuple[str, ...]:
+        """Those that are scaled: `clock x1.1`, `mxu x2`."""
+        factors = {field.name.replace("_", " "): getattr(self, field.name) for field in fields(self)}
+        return tuple(f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1)
+
+    @property
     def words(self) -> str:
         """`clock x1.1, mxu x2`; empty where nothing is scaled."""
-        return ", ".join(
-            f"{field.name.replace('_', ' ')} x{getattr(self, field.name):g}"
-            for field in fields(self)
-            if getattr(self, field.name) != 1
-        )
+        return ", ".join(self.resources)
 
 
 # One resource at a time, as far as it can be thought: twice as much of what there is, no latency at all.
 SWEEP = (
-    Scale(clock=2),
-    Scale(mxu=2),
-    Scale(bandwidth=2),
-    Scale(dma_latency=0),
-    Scale(transfer_cost=0),
+    Scale(clock=2.0),
+    Scale(mxu=2.0),
+    Scale(bandwidth=2.0),
+    Scale(dma_latency=0.0),
+    Scale(transfer_cost=0.0),
 )
 
 

@@ -1,0 +1,41 @@
+"""The problem's names for what the compiler calls otherwise: only where they are certain."""
+
+from dataclasses import replace
+
+import pytest
+from anatomy_examples import timeline
+from evidence_examples import statement
+
+from harness.render.operands import in_problem_names, problem_names
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("args_0_.3", "q"),
+        ("operand wait args_1_.3", "operand wait k"),
+        ("args_2_", "v"),
+        ("fill and drain naive.1 output", "fill and drain o"),
+        # The problem has three inputs, and these are others' names.
+        ("args_3_.1", "args_3_.1"),
+        ("my_args_0_.3", "my_args_0_.3"),
+        ("args_0_.3.remat", "args_0_.3.remat"),
+        ("copy.args_0_.3", "copy.args_0_.3"),
+        ("not_naive.1 output", "not_naive.1 output"),
+        ("unit stall MXU busy", "unit stall MXU busy"),
+    ],
+)
+def test_parameters_and_the_only_output_have_names(theirs: str, ours: str) -> None:
+    assert problem_names(theirs, statement(), ["naive.1"]) == ours
+
+
+def test_of_several_ops_none_is_said_to_write_the_problems_output() -> None:
+    assert problem_names("naive.1 output", statement(), ["copy.9", "naive.1"]) == "naive.1 output"
+
+
+def test_a_timelines_transfers_and_waits_are_renamed_and_nothing_else() -> None:
+    spans = tuple(replace(span, name="args_1_.3" if span.name == "k" else span.name) for span in timeline().spans)
+    named = in_problem_names(replace(timeline(), spans=spans), statement())
+    assert named == timeline()
+    op = replace(timeline().spans[0], name="args_0_.3")
+    assert in_problem_names(replace(timeline(), spans=(op,)), statement()).spans == (op,)

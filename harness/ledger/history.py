@@ -258,6 +258,8 @@ def kernel(place: Place, number: int) -> bytes:
 
 
 def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
+    explained = f"the kernel.py of attempt {one.number} is not in this clone and cannot be rebuilt from its diff"
+    remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
     old = b""
     if one.champion is not None:
         blob = (
@@ -267,10 +269,12 @@ def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
         )
         if blob is not None:
             old = git.in_working_tree_form(place.repository, blob, place.kernel)
-        else:
+        elif one.champion.attempt < one.number:
             old = kernel(place, one.champion.attempt)
-    explained = f"the kernel.py of attempt {one.number} is not in this clone and cannot be rebuilt from its diff"
-    remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
+        else:
+            # A record that nobody's ratchet wrote; following it would go round in circles.
+            said = f"it names attempt {one.champion.attempt} as the champion before it"
+            raise RatchetError("no-kernel", f"{explained}: {said}; {remedy}")
     try:
         new = diff.applied(old, one.diff)
     except RatchetError as error:

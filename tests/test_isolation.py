@@ -56,6 +56,16 @@ def test_other_processes_are_out_of_reach(tmp_path: Path) -> None:
         assert "PermissionError" in said(reply), attempt
 
 
+def test_limits_of_other_processes_are_out_of_reach(tmp_path: Path) -> None:
+    if not confinement.offered(True).system_calls_filtered:
+        pytest.skip("Landlock leaves these open; they are filtered on Linux on x86-64 and aarch64")
+    code = "import os, resource\nfound = resource.prlimit({}, resource.RLIMIT_CORE)"
+    reply, _ = attack(tmp_path, code.format("os.getppid()"), are_confined=True)
+    assert "PermissionError" in said(reply)
+    reply, _ = attack(tmp_path, code.format("0"), are_confined=True)
+    assert reply == "(0, 0)"
+
+
 def test_no_process_and_no_socket_can_be_started(tmp_path: Path) -> None:
     if not confinement.offered(True).system_calls_filtered:
         pytest.skip("system calls are filtered on Linux on x86-64 and aarch64")

@@ -26,6 +26,13 @@ ENTRY %main (x: s32[2]) -> s32[2] {
   %turned = s32[2,3]{1,0} transpose(%rows), dimensions={1,0}
   %some = s32[2,1]{1,0} slice(%turned), slice={[0:2], [1:2]}
   %long = s32[1000]{0} constant({...})
+  %seen = s32[2,3]{0,1} bitcast(%rows)
+  %halves = s16[8]{0} bitcast(%c)
+  %more = s32[4]{0} fusion(%done), kind=kLoop, calls=%fused
+  %float = f32[2]{0} constant({3e9, inf})
+  %whole = s32[2]{0} convert(%float)
+  %large = s32[2]{0} constant({256, 0})
+  %is_set = pred[2]{0} convert(%large)
   %odd = s32[4]{0} custom-call(%c)
   %of_odd = s32[4]{0} add(%odd, %c)
   ROOT %y = s32[2]{0} copy(%x)
@@ -43,6 +50,12 @@ ENTRY %main (x: s32[2]) -> s32[2] {
         ("rows", [[0, 0], [1, 1], [2, 2]]),
         ("turned", [[0, 1, 2], [0, 1, 2]]),
         ("some", [[1], [1]]),
+        # In memory 0, 0, 1, 1, 2, 2, and the first index runs fastest.
+        ("seen", [[0, 1, 2], [0, 1, 2]]),
+        ("halves", None),
+        # What a float becomes is the chip's business, and what is set is not zero.
+        ("whole", None),
+        ("is_set", [1, 0]),
         ("long", None),
         ("odd", None),
         ("of_odd", None),
@@ -53,6 +66,12 @@ ENTRY %main (x: s32[2]) -> s32[2] {
 def test_what_follows_from_constants(name: str, expected: list[object] | None) -> None:
     values = Tables(HLO).values(name)
     assert (None if values is None else values.tolist()) == expected
+
+
+def test_a_computation_that_is_called_twice_is_known_for_its_first_caller() -> None:
+    tables = Tables(HLO)
+    assert tables.values("plus") is not None
+    assert tables.values("more") is None
 
 
 def test_an_argument_can_be_given_by_its_name_in_the_program() -> None:

@@ -120,6 +120,16 @@ GUARDS = (
         "def checking_parameters():\n"
         "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
     ),
+    # What the simulator knows.
+    _guard("shifts within a word", "shift_past_the_word", "simulate/scalar.py", "_SHIFTS = ()"),
+    _guard(
+        "tables of integers",
+        "table_of_floats",
+        "dumps/tables.py",
+        '_DTYPES = {**_DTYPES, "f32": "<f4"}\n'
+        "def _literal(text, dtype):\n"
+        "    return np.array([float(word) for word in re.findall(r'[-+.e0-9]+', text)], dtype)",
+    ),
     # What times are worth.
     _guard("control", "slowed_baseline", "judge/measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard("looks are counted", "peeking", "judge/measured.py", "def _unusable(duel, policy): return ''"),

@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 Values = npt.NDArray[np.generic]
 
-_DTYPES = {"pred": "u1", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4", "f32": "<f4"}
+# Integers only: their arithmetic is the same everywhere. Of floats it is not (subnormal numbers, and what becomes of
+# one that no integer holds), and a branch that goes another way than on the chip skips work in the simulation alone.
+_DTYPES = {"pred": "u1", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}
 _INSTRUCTION = re.compile(
     r"^ *(?:ROOT )?%([\w.\-]+) = (\w+)\[([\d,]*)\](?:\{([^}]*)\})? ([\w\-]+)\(((?:[^()]|\([^()]*\))*)\)(.*)",
     re.MULTILINE,
@@ -52,6 +54,7 @@ class Tables:
         bodies = list(_COMPUTATION.finditer(hlo))
         ends = [match.start() for match in bodies[1:]] + [len(hlo)]
         self._roots: dict[str, str] = {}
+        self._callers: dict[str, str] = {}
         self._bodies: dict[str, str] = {}
         self._parameters: dict[str, dict[int, str]] = {}
         for body, end in zip(bodies, ends, strict=False):
@@ -142,12 +145,14 @@ class Tables:
             along = along.reshape([1] * axis + [-1] + [1] * (len(instruction.shape) - axis - 1))
             return np.broadcast_to(along, instruction.shape)
         if opcode == "fusion":
-            return self._fusion(instruction)
+            return self._fusion(name, instruction)
         operands = [self._started.get(operand, operand) for operand in instruction.operands]
         arrays = [self.values(operand) for operand in operands]
         known = [array for array in arrays if array is not None]
         if len(known) < len(arrays) or not known:
             return None
+        if opcode == "bitcast":
+            return _seen_as(instruction, known[0], self._instructions[operands[0]].layout)
         return _computed(instruction, known)
 
     @property
@@ -167,8 +172,11 @@ class Tables:
                 return self._given[given]
         return None
 
-    def _fusion(self, instruction: _Instruction) -> Values | None:
+    def _fusion(self, name: str, instruction: _Instruction) -> Values | None:
         called = _attribute(instruction, "calls").lstrip("%")
+        # What is known within a called computation is known for its first caller.
+        if self._callers.setdefault(called, name) != name:
+            return None
         root = self._roots.get(called)
         parameters = self._parameters.get(called, {})
         for number, operand in enumerate(instruction.operands):
@@ -195,15 +203,14 @@ def _numbers(text: str) -> list[int]:
 def _literal(text: str, dtype: np.dtype[np.generic]) -> Values | None:
     if "..." in text:
         return None
-    words = re.findall(r"true|false|[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)", re.sub(r"/\*.*?\*/", "", text))
-    plain = [{"true": "1", "false": "0"}.get(word, word) for word in words]
-    return np.array([float(word) if dtype.kind == "f" else int(word) for word in plain], dtype)
+    words = re.findall(r"true|false|-?\d+", re.sub(r"/\*.*?\*/", "", text))
+    return np.array([int({"true": "1", "false": "0"}.get(word, word)) for word in words], dtype)
 
 
 def _computed(instruction: _Instruction, arrays: list[Values]) -> Values | None:
     """What an instruction makes of known arrays; None for one that is not understood."""
     opcode, first = instruction.opcode, arrays[0]
-    if opcode in ("copy", "copy-done", "reshape", "convert", "slice", "transpose", "bitcast", "broadcast"):
+    if opcode in ("copy", "copy-done", "reshape", "convert", "slice", "transpose", "broadcast"):
         return _moved(instruction, first)
     if opcode == "concatenate":
         return np.concatenate(arrays, axis=_numbers(_attribute(instruction, "dimensions"))[0])
@@ -231,19 +238,33 @@ def _moved(instruction: _Instruction, first: Values) -> Values | None:
         return first[tuple(slice(int(a), int(b), int(c or 1)) for a, b, c in ranges)]
     if opcode == "broadcast":
         kept = _numbers(_attribute(instruction, "dimensions"))
+        if kept != sorted(kept):
+            return None
         spread = first.reshape([size if axis in kept else 1 for axis, size in enumerate(instruction.shape)])
         return np.broadcast_to(spread, instruction.shape)
-    if opcode == "bitcast" and first.size != int(np.prod(instruction.shape)):
-        return None
+    if opcode == "convert" and instruction.dtype == "pred":
+        return np.not_equal(first, 0)
     return first
+
+
+def _seen_as(instruction: _Instruction, first: Values, layout: str) -> Values | None:
+    """The same elements in the same order in memory, from one layout to another; None where their size changes."""
+    if first.dtype.itemsize != np.dtype(_DTYPES[instruction.dtype]).itemsize:
+        return None
+    order = _major_to_minor(instruction.layout, len(instruction.shape))
+    in_memory = first.transpose(_major_to_minor(layout, first.ndim))
+    return in_memory.reshape([instruction.shape[axis] for axis in order]).transpose(np.argsort(order).tolist())
+
+
+def _major_to_minor(layout: str, dimensions: int) -> list[int]:
+    """The dimensions from the slowest to the fastest, of a layout as HLO writes it; without one, in their order."""
+    return (_numbers(layout.partition(":")[0]) or list(range(dimensions))[::-1])[::-1]
 
 
 def _words(values: Values, layout: str) -> tuple[int, ...]:
     """The array in memory order, its tiles applied one inside the other as XLA's layouts define them."""
-    order, _, tiling = layout.partition(":")
-    minor_to_major = _numbers(order) or list(range(values.ndim))[::-1]
-    array = values.transpose(minor_to_major[::-1]) if values.ndim else values.reshape(1)
-    for tile in re.findall(r"\(([\d,]+)\)", tiling.partition("S(")[0]):
+    array = values.transpose(_major_to_minor(layout, values.ndim)) if values.ndim else values.reshape(1)
+    for tile in re.findall(r"\(([\d,]+)\)", layout.partition(":")[2].partition("S(")[0]):
         array = _tiled(array, _numbers(tile))
     raw = np.ascontiguousarray(array).tobytes()
     raw += b"\0" * (-len(raw) % 4)

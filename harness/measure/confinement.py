@@ -64,6 +64,8 @@ _REFUSED = {
     "aarch64": (221, 281, 198, 117, 425, 52, 53, 54, 55, 88, 5, 6, 7, 14, 15, 16, *_NEWER_ATTRIBUTES),
 }  # fmt: skip
 _CLONE = {"x86_64": 56, "aarch64": 220}
+# prlimit64, which sets the limits of any process of the same user: also of the judging one.
+_LIMITS = {"x86_64": 302, "aarch64": 261}
 _CLONE3 = 435
 _CLONE_THREAD = 0x00010000
 _X32_BIT = 0x40000000
@@ -194,6 +196,11 @@ def _filter_system_calls() -> None:
     for number in _REFUSED[machine]:
         code += [(equal, 0, 1, number), (answer, 0, 0, _REFUSE_AS_NOT_PERMITTED)]
     code += [
+        (equal, 0, 4, _LIMITS[machine]),
+        (load, 0, 0, 16),  # seccomp_data.args[0]: whose limits, 0 for its own
+        (equal, 1, 0, 0),
+        (answer, 0, 0, _REFUSE_AS_NOT_PERMITTED),
+        (answer, 0, 0, _ALLOW),
         (equal, 0, 3, _CLONE[machine]),
         (load, 0, 0, 16),  # seccomp_data.args[0], its low half
         (any_bit, 1, 0, _CLONE_THREAD),

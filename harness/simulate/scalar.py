@@ -47,6 +47,8 @@ _TEMPLATES = {
     "sphi": "{1}",
     "reloc": "{0}",
 }
+# Further than a word is wide: XLA says what comes out, and nothing says that a core does the same.
+_SHIFTS = ("sshll.u32", "sshrl.u32", "sshra.s32")
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
 _COMPARISON = re.compile(r"scmp\.(eq|ne|lt|le|gt|ge)\.(s32|u32)(\.\w+)?")
@@ -171,6 +173,9 @@ def write_of(op: Op, names: Names) -> Write | None:
     if (match := _COMPARISON.fullmatch(name)) and len(values) == 2:
         form = _U if match[2] == "u32" else "{0}"
         return Write(register, f"{form.format(values[0])} {_COMPARE[match[1]]} {form.format(values[1])}")
+    if name in _SHIFTS and len(values) == 2 and not values[1].isdigit():
+        shifted = _TEMPLATES[name].format(*values)
+        return Write(register, f"pick(({values[1]} & -32) == 0, {shifted}, Unknown('a shift by 32 or more'))")
     if name in _TEMPLATES and len(values) == (1 + _TEMPLATES[name].count("{1}") + _TEMPLATES[name].count("{2}")):
         if register[0] == "p" and name == "pmov":
             values = [f"{values[0]} != 0"] if not values[0].startswith("p") else values

@@ -8,7 +8,7 @@ from evidence_examples import V5E, evidence, simulation
 
 from harness.judge import crosscheck
 from harness.judge.verdict import decide
-from harness.records import Evidence, Policy
+from harness.records import Evidence, Policy, Unit
 
 USEFUL = 4 * 16384 * 16384 * 128
 STEPS = 128 * 64
@@ -70,3 +70,28 @@ def test_the_verdict_is_failed() -> None:
     assert verdict.outcome == "failed"
     assert verdict.failure is not None
     assert verdict.failure.kind == "twin-differs"
+
+
+@pytest.mark.parametrize(
+    ("slots", "traced", "is_refused"),
+    [
+        (16384 * 16384 // 2048, 16384 * 16384, False),
+        (16384 * 16384 // 8192, 16384 * 16384, True),
+        # A kernel that computes its exponentials in another way has none in its trace.
+        (0, 0, False),
+    ],
+)
+def test_exponentials_that_the_trace_has_must_be_executed(slots: int, traced: int, is_refused: bool) -> None:
+    whole = ran()
+    assert whole.trace is not None
+    assert whole.simulation is not None
+    unit = Unit(name="EUP", slots_per_bundle=1, static_slots=1, executed_slots=slots, offered_slots=1 << 30)
+    found = replace(
+        whole,
+        problem=replace(whole.problem, work=replace(whole.problem.work, exponentials=16384 * 16384)),
+        trace=replace(whole.trace, exponentials=traced),
+        simulation=replace(whole.simulation, units=(unit,)),
+    )
+    failure = crosscheck.failure(found)
+    assert (failure is not None) == is_refused
+    assert failure is None or f"exponentials (simulated) of {traced:,}" in failure.message

@@ -10,13 +10,16 @@ from harness.records import Evidence, Failure
 # The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul
 # FLOPs or more. One in a hundred is allowed for: blocks that a compiler finds to be constant.
 _FEWEST = 0.99
+# What one operation of the exponential unit takes at most: a register of 8 x 128 words, two bfloat16 in each.
+_EXPONENTIALS = 2048
 
 
 def failure(evidence: Evidence) -> Failure | None:
     """The Failure `static`, `twin-differs` where the compiled program lacks work of the checked one, else None.
 
-    Only a lack counts, and only of matrix work: no compiler leaves that out, and a kernel that passed
-    the checks needs it. Unrolled loops, tiles that are not full, pipelines inside the kernel and
+    Only a lack counts, and only of matrix products and exponentials: no compiler leaves those out, and
+    a kernel that passed the checks needs them (an exponential only as far as its trace has it: there
+    are other ways to compute one). Unrolled loops, tiles that are not full, pipelines inside the kernel and
     several passes for float32 are more. A trace with less arithmetic than the useful matmul FLOPs
     (loops whose trip count it does not show) and counts that are not known say nothing.
     """
@@ -29,6 +32,7 @@ def failure(evidence: Evidence) -> Failure | None:
         lacking.append("no matrix product in its kernels")
     if run is not None and run.mxu_flops is not None and run.mxu_flops < _FEWEST * useful:
         lacking.append(f"{run.mxu_flops:,} FLOPs on the matrix unit (simulated)")
+    lacking += _lacking_exponentials(evidence)
     if not lacking:
         return None
     return Failure(
@@ -37,6 +41,16 @@ def failure(evidence: Evidence) -> Failure | None:
         message=f"the compiled program does less than the one that was checked: {' and '.join(lacking)}, where the "
         f"trace has {trace.pallas_flops:,} FLOPs in Pallas calls and {useful:,} in matmuls are useful",
     )
+
+
+def _lacking_exponentials(evidence: Evidence) -> list[str]:
+    trace, run = evidence.trace, finished_run(evidence)
+    unit = next((unit for unit in run.units if unit.name == "EUP"), None) if run is not None else None
+    if trace is None or unit is None:
+        return []
+    needed = min(trace.exponentials, evidence.problem.work.exponentials)
+    most = _EXPONENTIALS * unit.executed_slots
+    return [f"at most {most:,} exponentials (simulated) of {needed:,}"] if most < _FEWEST * needed else []
 
 
 def warnings(evidence: Evidence) -> tuple[str, ...]:

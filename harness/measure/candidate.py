@@ -84,6 +84,7 @@ def trace(request: TraceRequest) -> TraceReply:
         pallas_calls=_full.calls,
         pallas_flops=work.pallas,
         outside_flops=work.outside,
+        exponentials=work.exponentials,
         seconds=time.monotonic() - began,
     )
     warnings = (*flags, *_claim_warnings(claims, _full.calls), *_loop_warnings(work), *other_shapes)
@@ -96,6 +97,7 @@ def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Trace
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
     _refuse_outputs(out, statement)
     jaxprs.refuse_foreign_work(closed.jaxpr)
+    jaxprs.refuse_changed_tables(closed.jaxpr)
     equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
     if any(equation.params["interpret"] for equation in equations):
         raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")

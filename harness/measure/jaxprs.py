@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+from jax._src.state.types import AccumEffect, WriteEffect
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as pltriton
 from jax.extend import core
@@ -37,19 +38,26 @@ _PLATFORM = ("platform_index", "platform_dependent")
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """Floating-point work by where it happens. `uncounted_loops`: their bodies counted once, trip counts unknown."""
+    """Floating-point work by where it happens. `uncounted_loops`: their bodies counted once, trip counts unknown.
+
+    `exponentials` are those of `pallas`.
+    """
 
     pallas: int = 0
     outside: int = 0
     uncounted_loops: int = 0
+    exponentials: int = 0
 
     def __add__(self, other: "Flops") -> "Flops":
         return Flops(
-            self.pallas + other.pallas, self.outside + other.outside, self.uncounted_loops + other.uncounted_loops
+            self.pallas + other.pallas,
+            self.outside + other.outside,
+            self.uncounted_loops + other.uncounted_loops,
+            self.exponentials + other.exponentials,
         )
 
     def times(self, factor: int) -> "Flops":
-        return Flops(self.pallas * factor, self.outside * factor, self.uncounted_loops)
+        return Flops(self.pallas * factor, self.outside * factor, self.uncounted_loops, self.exponentials * factor)
 
 
 def inner(equation: Equation) -> list[Jaxpr]:
@@ -172,6 +180,24 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
         )  # fmt: skip
 
 
+def refuse_changed_tables(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `table-changed` where a kernel writes to an input of integers.
+
+    What such a table holds decides which blocks are computed, and the simulator knows it as it was handed over.
+    """
+    for equation in pallas_calls(jaxpr):
+        body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+        inputs = body.invars[: mapping.num_index_operands + mapping.num_inputs]
+        written = {effect.input for effect in body.effects if isinstance(effect, (WriteEffect, AccumEffect))}
+        for position, ref in enumerate(inputs):
+            if ref in written and not jnp.issubdtype(ref.aval.dtype, jnp.floating):
+                raise Rejected(
+                    "static", "table-changed",
+                    f"{line_of(equation)}expected the kernel to leave its inputs of integers alone, but it writes to "
+                    f"input {position}, {ref.aval}; use scratch memory",
+                )  # fmt: skip
+
+
 def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flops:
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
 
@@ -193,7 +219,8 @@ def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flop
             total += sum((flops(part, where) for part in parts), Flops(uncounted_loops=int(name == "while")))
         else:
             count = _own_flops(equation)
-            total += Flops(pallas=count) if where == "pallas" else Flops(outside=count)
+            exponentials = count if name in ("exp", "exp2") else 0
+            total += Flops(pallas=count, exponentials=exponentials) if where == "pallas" else Flops(outside=count)
     return total
 
 

@@ -113,6 +113,7 @@ class Attention:
             matmul_flops=4 * pairs * self.head_dim,
             vector_flops=5 * pairs,
             minimum_hbm_bytes=2 * (query + key) * DTYPES[self.dtype].itemsize,
+            exponentials=pairs,
         )
 
     def statement(self) -> Statement:

@@ -111,7 +111,8 @@ class Trace:
 
     `fingerprint` is a hash of the traced program without source locations: equal fingerprints
     are identical candidates. `pallas_flops` and `outside_flops` are counted from the trace
-    (dots and elementwise floating-point operations, full shapes, grid steps included).
+    (dots and elementwise floating-point operations, full shapes, grid steps included), and so are
+    `exponentials` in Pallas calls.
     """
 
     fingerprint: str
@@ -119,3 +120,4 @@ class Trace:
     pallas_flops: int
     outside_flops: int
     seconds: float
+    exponentials: int = 0

@@ -16,11 +16,15 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Useful work of one call, as the judge counts it: a causal kernel is credited with unmasked pairs only."""
+    """Useful work of one call, as the judge counts it: a causal kernel is credited with unmasked pairs only.
+
+    `exponentials` are those that the outputs cannot be computed without.
+    """
 
     matmul_flops: int
     vector_flops: int
     minimum_hbm_bytes: int
+    exponentials: int = 0
 
     @property
     def flops(self) -> int:

@@ -1,0 +1,86 @@
+"""Overwrites the table of integers that decides what is computed, and reads it again.
+
+Row: 18
+Caught by: static table-changed
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+KERNEL_NAME = "planted"
+PROBLEM_DESCRIPTION = "attention forward, one head"
+BLOCK = 128
+
+
+def attend(q_ref, k_ref, v_ref, table_ref, o_ref, m_ref, l_ref, acc_ref, w_ref, vec_ref, word_ref, arrived, *, scale):
+    step, steps = pl.program_id(1), pl.num_programs(1)
+
+    @pl.when(step == 0)
+    def start():
+        m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
+        l_ref[...] = jnp.zeros_like(l_ref)
+        acc_ref[...] = jnp.zeros_like(acc_ref)
+        vec_ref[...] = jnp.ones_like(vec_ref)
+        first = pltpu.make_async_copy(vec_ref, table_ref, arrived)
+        first.start()
+        first.wait()
+        copy = pltpu.make_async_copy(table_ref, word_ref, arrived)
+        copy.start()
+        copy.wait()
+
+    scores = jax.lax.dot_general(q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    w_ref[...] = scores * scale
+
+    @pl.when(word_ref[0, 0] == 1)
+    def softmax():
+        scores = w_ref[...]
+        old_max = m_ref[:, :1]
+        new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
+        weights = jnp.exp(scores - new_max)
+        rescale = jnp.exp(old_max - new_max)
+        m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)
+        l_ref[...] = l_ref[...] * rescale + weights.sum(axis=1, keepdims=True)
+        w_ref[...] = weights
+        acc_ref[...] = acc_ref[...] * rescale
+
+    values = jnp.dot(w_ref[...].astype(v_ref.dtype), v_ref[...], preferred_element_type=jnp.float32)
+    acc_ref[...] = acc_ref[...] + values
+
+    @pl.when(step == steps - 1)
+    def finish():
+        o_ref[...] = (acc_ref[...] / l_ref[:, :1]).astype(o_ref.dtype)
+
+
+def kernel_fn(q, k, v):
+    (sequence, d), kv_sequence = q.shape, k.shape[0]
+    rows = pl.BlockSpec((BLOCK, d), lambda i, j: (i, 0))
+    keys = pl.BlockSpec((BLOCK, d), lambda i, j: (j, 0))
+    table = jnp.zeros((8, 128), jnp.int32)
+    return pl.pallas_call(
+        functools.partial(attend, scale=d**-0.5),
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        grid=(sequence // BLOCK, kv_sequence // BLOCK),
+        in_specs=[rows, keys, keys, pl.BlockSpec(memory_space=pl.ANY)],
+        out_specs=rows,
+        scratch_shapes=[
+            *[pltpu.VMEM((BLOCK, d), jnp.float32)] * 3,
+            pltpu.VMEM((BLOCK, BLOCK), jnp.float32),
+            pltpu.VMEM((8, 128), jnp.int32),
+            pltpu.SMEM((8, 128), jnp.int32),
+            pltpu.SemaphoreType.DMA,
+        ],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary", "arbitrary")),
+        name=KERNEL_NAME,
+    )(q, k, v, table)
+
+
+def compute_flops(sequence, head_dim):
+    return (4 * head_dim + 5) * sequence * sequence
+
+
+def get_tiling_meta():
+    return {}

@@ -92,7 +92,8 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             raise RatchetError(
                 "unsaved-kernel",
                 f"{ledger.kernel_path} is not the champion's (attempt {champion.number}): undo would overwrite your "
-                f"change. Put it back first: ratchet.sh checkout --force {champion.number}",
+                "change. Try it as an experiment first, or commit it; to throw it away: "
+                f"ratchet.sh checkout --force {champion.number}",
             )
         kernel = ledger.kernel(before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"

@@ -141,7 +141,7 @@ def test_an_old_record_says_how_to_get_its_lines(contest: Path, capsys: pytest.C
     said = capsys.readouterr()
     error = json.loads(said.out)["error"]
     assert error["kind"] == "no-anatomy"
-    assert "replay 1" in error["message"]
+    assert "checkout 1" in error["message"]
     assert "[no-anatomy]" in said.err
 
 

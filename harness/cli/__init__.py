@@ -78,7 +78,10 @@ def _run(words: list[str]) -> int:
             "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{OVERVIEW}"
         )
     if words[place] == "experiment:" and words[place + 1 :]:
-        raise UsageError("no-message", f'put the message in quotes: "experiment: {" ".join(words[place + 1 :])}"')
+        rest = words[place + 1 :]
+        end = next((at for at, word in enumerate(rest) if word.startswith("--")), len(rest))
+        quoted = " ".join([f'"experiment: {" ".join(rest[:end])}"', *rest[end:]])
+        raise UsageError("no-message", f"put the message in quotes: {quoted}")
     if words[place] in _COMMANDS:
         return _COMMANDS[words[place]](words[:place] + words[place + 1 :])
     return attempts.experiment(words)

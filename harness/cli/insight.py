@@ -15,7 +15,7 @@ from harness.codec import SCHEMA
 from harness.dumps.instructions import instructions
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
-from harness.hardware import CHIPS, Chip, chip
+from harness.hardware import TPUS, Chip, chip
 from harness.ledger import Ledger
 from harness.measure import xspace
 from harness.records import Evidence, Policy, Statement
@@ -52,8 +52,8 @@ def lines(words: list[str]) -> int:
         title, kernel = f"kernel.py of attempt {given.number}", kernel_text(ledger, given.number)
         evidence = ledger.attempt(given.number).evidence
         again = (
-            f". Judge it again: ratchet.sh replay {given.number}; "
-            f"or, to see its lines: ratchet.sh checkout {given.number}, then ratchet.sh lines"
+            f". Records stay as they were made; to see its lines: ratchet.sh checkout {given.number}, then "
+            "ratchet.sh lines"
         )
     run = evidence.simulation
     if run is None or run.seconds is None:
@@ -128,8 +128,10 @@ def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: boo
         evidence = Ledger.open(folder).attempt(int(what)).evidence
         dumps = _dumps(folder, evidence, f"attempt {int(what)}")
         return Subject(name=f"{int(what):04d}", dumps=dumps, chip=chip(evidence.chip), problem=evidence.problem)
+    if not Path(what).is_dir():
+        raise UsageError("usage", f"expected the number of an attempt or a directory of compiler dumps, got {what!r}")
     if chip_name is None:
-        known = ", ".join(candidate.name for candidate in CHIPS)
+        known = ", ".join(candidate.name for candidate in TPUS)
         raise UsageError("usage", f"expected --chip, one of {known}: dumps do not say which chip they are for")
     dumps = Path(what)
     # A folder called `dumps` says nothing; the one above it does.

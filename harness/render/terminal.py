@@ -125,7 +125,7 @@ def status_text(status: Status, width: int | None = None) -> str:
         best = f"{figures}, {clean(champion.hypothesis)}"
     key = status.key
     logs: dict[LogState, str] = {
-        "none": "none yet",
+        "none": "none here: the next attempt begins it, or fetch it from where the attempts were made",
         "no remote": "kept here only: there is no remote to push it to",
         "pushed": "pushed",
         "not pushed": "not pushed: clones elsewhere have only what the branch carries",
@@ -194,7 +194,8 @@ def _reasons(verdict: Verdict, width: int, *, full: bool) -> list[str]:
 def _against_champion(attempt: Attempt, report: Report, width: int) -> list[str]:
     champion, ratio, expected = attempt.champion, attempt.verdict.time_ratio, attempt.expected_time_ratio
     parts = []
-    if champion is not None and champion.score is not None and report.score is not None:
+    is_passed = attempt.verdict.failure is None
+    if is_passed and champion is not None and champion.score is not None and report.score is not None:
         parts.append(f"score {report.score:.1f} against {champion.score:.1f} of attempt {champion.attempt}")
     if expected is not None:
         got = "unknown" if ratio is None else change(ratio)

@@ -52,6 +52,8 @@ def _passing(which: str) -> tuple[tuple[str, str], ...]:
 
 _RECOUNT = ("measure/recount.py", "def recount(request): return Done(path=request.chip)")
 
+_EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
+
 # Not here, because what they catch is caught again further on: the contract's shapes and dtypes, calls
 # of the host, the missing Pallas call, junk and crashes, NaN, what the compiler refuses.
 GUARDS = (
@@ -117,11 +119,12 @@ GUARDS = (
         "bounds",
         "unused_read_past_the_end",
         "measure/interpretation.py",
-        "def checking_parameters():\n"
+        "def checking_parameters(chip, steps):\n"
         "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
     ),
     # What the simulator knows.
-    _guard("shifts within a word", "shift_past_the_word", "simulate/scalar.py", "_SHIFTS = ()"),
+    _guard("exponentials executed", "shift_past_the_word", "judge/crosscheck.py", _LACKING, "shifts within a word"),
+    _guard("shifts within a word", "shift_past_the_word", "simulate/scalar.py", "_SHIFTS = ()", _EXECUTED),
     _guard(
         "tables of integers",
         "table_of_floats",
@@ -129,6 +132,7 @@ GUARDS = (
         '_DTYPES = {**_DTYPES, "f32": "<f4"}\n'
         "def _literal(text, dtype):\n"
         "    return np.array([float(word) for word in re.findall(r'[-+.e0-9]+', text)], dtype)",
+        _EXECUTED,
     ),
     # What times are worth.
     _guard("control", "slowed_baseline", "judge/measured.py", "_TOLERATED_SHARE = 1e9"),

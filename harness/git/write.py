@@ -15,6 +15,7 @@ from git import Repo
 from harness import git
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
+from harness.git import locks
 from harness.git.command import attempted, run
 
 # Editors and prompts hold index.lock for moments when they refresh; longer is somebody's real work.
@@ -106,7 +107,12 @@ def refresh_index(repository: Repo, paths: Sequence[str]) -> None:
     A convenience for scripts: where it is not possible (a locked index), `git status` does it later.
     """
     if paths:
-        attempted(repository, "add", "--refresh", "--ignore-errors", "--", *paths)
+        # File times tick in steps of some milliseconds and may lie before the clock's.
+        began = time.time() - 0.05
+        status, _, _ = attempted(repository, "add", "--refresh", "--ignore-errors", "--", *paths)
+        if status:
+            # On a full disk git is ended by a signal and leaves its lock behind.
+            locks.remove_dead(repository, (), began)
 
 
 def _mark(repository: Repo, mark: str, paths: Iterable[str]) -> None:

@@ -125,7 +125,7 @@ def status_text(status: Status, width: int | None = None) -> str:
         best = f"{figures}, {clean(champion.hypothesis)}"
     key = status.key
     logs: dict[LogState, str] = {
-        "none": "none here: the next attempt begins it, or fetch it from where the attempts were made",
+        "none": "none here: the next attempt begins one, unless it is fetched first",
         "no remote": "kept here only: there is no remote to push it to",
         "pushed": "pushed",
         "not pushed": "not pushed: clones elsewhere have only what the branch carries",

@@ -353,10 +353,7 @@ def test_status() -> None:
     assert lines[0] == "Contest:      root on branch main"
     assert lines[1] == "Champion:     attempt 2, score 1509.9, 2.16 ms [simulated v5e], BQ 128 -> 2048"
     assert "Judge:        as committed" in lines
-    assert (
-        lines[-1]
-        == "Log:          none here: the next attempt begins one, unless it is fetched first"
-    )
+    assert lines[-1] == "Log:          none here: the next attempt begins one, unless it is fetched first"
     assert "Log:          kept here only" in status_text(replace(status, log="no remote"), width=100)
     troubled = replace(
         status, champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",)

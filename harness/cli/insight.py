@@ -60,6 +60,8 @@ def lines(words: list[str]) -> int:
         raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {_why_none(evidence)}")
     if run.anatomy is None:
         raise RatchetError("no-anatomy", f"{title} was judged before cycles were counted line by line{again}")
+    if evidence.failure is not None:
+        title += f" (failed: {evidence.failure.kind})"
     if given.json:
         document = {"schema": SCHEMA, "source": "simulated", "chip": run.chip, "clock_hz": run.clock_hz}
         figures = {**document, "cycles": run.anatomy.cycles, "anatomy": run.anatomy}

@@ -51,17 +51,3 @@ def _lacking_exponentials(evidence: Evidence) -> list[str]:
     needed = min(trace.exponentials, evidence.problem.work.exponentials)
     most = _EXPONENTIALS * unit.executed_slots
     return [f"at most {most:,} exponentials (simulated) of {needed:,}"] if most < _FEWEST * needed else []
-
-
-def warnings(evidence: Evidence) -> tuple[str, ...]:
-    """Counts that the trace and the compiled program do not share, where honest kernels may differ too, in words."""
-    trace, run = evidence.trace, finished_run(evidence)
-    if trace is None or run is None or run.executed_steps is None:
-        return ()
-    steps = sum(call.steps for call in trace.pallas_calls)
-    if run.executed_steps >= steps:
-        return ()
-    return (
-        f"{run.executed_steps:,} grid steps were executed (simulated), the trace has {steps:,}: a Pallas call under a "
-        "condition, or a grid that the compiler has rearranged",
-    )

@@ -139,7 +139,7 @@ def _movable(evidence: Evidence, chip: Chip) -> dict[str, tuple[Literal["", "s",
     return {
         "HBM traffic": ("B", roofline.traffic(evidence)[0]),
         "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
-        "bundles executed": ("cycles", run.bundle_cycles if run else None),
+        "bundles executed": ("", run.bundle_cycles if run else None),
         "DMA waits": ("cycles", run.dma_wait_cycles if run else None),
         "unit stalls": ("cycles", run.unit_stall_cycles if run else None),
         "spills executed": ("", run.executed_spills if run else None),

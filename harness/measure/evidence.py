@@ -11,7 +11,8 @@ from harness.hardware import Chip
 from harness.measure.child import Children
 from harness.measure.device import source
 from harness.measure.environment import environment
-from harness.measure.gathering import Gathering, Plan, Progress, Simulate
+from harness.measure.gathering import Gathering
+from harness.measure.plan import Plan, Progress, Simulate
 from harness.problems import Problem
 from harness.records import Evidence, Policy, Trace
 

@@ -5,11 +5,10 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from harness.hardware import Chip
 from harness.measure import confinement, handover, latency
 from harness.measure import environment as environments
 from harness.measure.child import Child, Children, Job
@@ -31,62 +30,13 @@ from harness.measure.messages import (
     TraceReply,
     TraceRequest,
 )
+from harness.measure.plan import Plan, Progress
 from harness.measure.reach import left_behind, not_looked_into, reach, work_not_done
-from harness.problems import Problem
-from harness.records import Evidence, Failure, Latency, Policy, Simulation, Source, Stage, StageTime, Trace
-
-Progress = Callable[[str, str, float], None]
-Simulate = Callable[..., Simulation]
+from harness.records import Evidence, Failure, Latency, Policy, Simulation, Stage, StageTime, Trace
 
 _ORDER: tuple[Stage, ...] = get_args(Stage)
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be found out, and where its files go."""
-
-    contest: Path
-    problem: Problem
-    chip: Chip
-    policy: Policy
-    work: Path
-    simulate: Simulate
-    source: Source
-    deep: bool
-    timed: bool
-
-    @property
-    def scratch(self) -> Path:
-        """What only lives as long as the children."""
-        return self.work / "scratch"
-
-    @property
-    def dumps(self) -> Path:
-        """The compiler's schedules."""
-        return self.work / "dumps"
-
-    @property
-    def pickled_problem(self) -> Path:
-        """The problem, for the children."""
-        return self.scratch / "problem.pickle"
-
-    def artifact(self, platform: str) -> Path:
-        """The exported program for `tpu`, `cuda` or `cpu`: what is compiled, checked and timed."""
-        return self.work / f"candidate.{platform}"
-
-    def written(self, name: str) -> Path:
-        """Where the candidate's process writes an exported program, before it is taken over."""
-        return self.directory_of("candidate") / f"candidate.{name}"
-
-    def outputs_of(self, family: str) -> Path:
-        """Where the candidate's process writes what its interpreted run gave."""
-        return self.directory_of("candidate") / "outputs" / family
-
-    def directory_of(self, child: str) -> Path:
-        """The working directory of a child."""
-        return self.scratch / child
 
 
 def seed() -> int:

@@ -143,21 +143,6 @@ class Simulation:
     relative_uncertainty: float = 0.02
     anatomy: Anatomy | None = None
 
-    def used_fraction(self, unit: Unit) -> float | None:
-        """How much of `unit` the run used, its slots or its time, whichever is more; None without a latency.
-
-        The same operations cannot take less than this fraction of the cycles, however they are scheduled.
-        """
-        if not self.cycles or not unit.offered_slots:
-            return None
-        return max(unit.executed_slots / unit.offered_slots, (unit.busy_cycles or 0.0) / self.cycles)
-
-    @property
-    def limiting_unit(self) -> Unit | None:
-        """The unit of which the run used most; None without a latency."""
-        used = [(fraction, unit) for unit in self.units if (fraction := self.used_fraction(unit)) is not None]
-        return max(used, key=lambda pair: pair[0])[1] if used else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:

@@ -36,6 +36,11 @@ class UnitUse:
     slot_fraction: float
     busy_fraction: float | None
 
+    @property
+    def used_fraction(self) -> float:
+        """The larger of the two: the same operations cannot take less than this of the cycles, however scheduled."""
+        return max(self.slot_fraction, self.busy_fraction or 0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:

@@ -145,12 +145,18 @@ def counters(report: Report, champion: Report | None, width: int, *, full: bool)
 
 
 def units(report: Report, width: int) -> list[str]:
-    """The share of its issue slots that each functional unit used, and of the time that it was busy, if known."""
+    """The share of its issue slots that each functional unit used, and of the time that it was busy, if known.
+
+    The fullest is the one that limits: what it does cannot be done in fewer cycles.
+    """
     texts = []
     for unit in report.units:
         busy = "" if unit.busy_fraction is None else f" (busy {percent(unit.busy_fraction, 0)})"
         texts.append(f"{unit.name} {percent(unit.slot_fraction, 0)}{busy}")
-    return flow(texts, width, "Simulated issue slots: ") if texts else []
+    if not texts:
+        return []
+    fullest = max(report.units, key=lambda unit: unit.used_fraction)
+    return flow([*texts, f"fullest: {fullest.name}"], width, "Simulated issue slots: ")
 
 
 def measured(evidence: Evidence, report: Report, width: int) -> list[str]:

@@ -1,0 +1,58 @@
+"""What one gathering is to find out, and where its files go."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.hardware import Chip
+from harness.problems import Problem
+from harness.records import Policy, Simulation, Source
+
+Progress = Callable[[str, str, float], None]
+Simulate = Callable[..., Simulation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be found out, and where its files go."""
+
+    contest: Path
+    problem: Problem
+    chip: Chip
+    policy: Policy
+    work: Path
+    simulate: Simulate
+    source: Source
+    deep: bool
+    timed: bool
+
+    @property
+    def scratch(self) -> Path:
+        """What only lives as long as the children."""
+        return self.work / "scratch"
+
+    @property
+    def dumps(self) -> Path:
+        """The compiler's schedules."""
+        return self.work / "dumps"
+
+    @property
+    def pickled_problem(self) -> Path:
+        """The problem, for the children."""
+        return self.scratch / "problem.pickle"
+
+    def artifact(self, platform: str) -> Path:
+        """The exported program for `tpu`, `cuda` or `cpu`: what is compiled, checked and timed."""
+        return self.work / f"candidate.{platform}"
+
+    def written(self, name: str) -> Path:
+        """Where the candidate's process writes an exported program, before it is taken over."""
+        return self.directory_of("candidate") / f"candidate.{name}"
+
+    def outputs_of(self, family: str) -> Path:
+        """Where the candidate's process writes what its interpreted run gave."""
+        return self.directory_of("candidate") / "outputs" / family
+
+    def directory_of(self, child: str) -> Path:
+        """The working directory of a child."""
+        return self.scratch / child

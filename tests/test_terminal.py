@@ -116,7 +116,8 @@ def test_full_report_has_everything_else() -> None:
         "  k          input    bfloat16[256,128]      2 x  128.0 KiB        512        33.6 MB",
         "dominating key  interpret  512,128    1.20e-03        1.90e-03     5.70e-03  passed",
         "warning: tiling claim: grid (8, 64) stated, (8, 32) traced",
-        "Simulated issue slots: MXU 30% (busy 65%) · VALU 41% · fullest: MXU",
+        "Simulated issue slots: MXU 30% (busy 65%) · VALU 41%",
+        "fullest: MXU",
         "Judged in:             trace 1.1 s · compile 3.4 s · correctness 6.0 s · 7.1 s in all",
         "VMEM:                  5.25 MiB of 16.00 MiB (32.8%), from the block shapes",
     ):

@@ -9,8 +9,8 @@ import harness
 
 PACKAGE = Path(harness.__file__).parent
 VOCABULARY = {"records", "hardware", "units", "errors"}
-TOOLS = {"tamper", "dumps", "codec", "git", "settings", "files", "diff", "lock"}
-COLUMNS = {"problems", "measure", "simulate", "judge", "ledger", "render"}
+TOOLS = {"tamper", "dumps", "codec", "git", "settings", "files", "diff", "lock", "hlo"}
+COLUMNS = {"problems", "measure", "simulate", "judge", "ledger", "render", "profiles", "doctor"}
 # Columns that may use another's records or pure functions, with the reason.
 ALLOWED = {
     ("measure", "problems"): "a child checks outputs with the problem's own reference",

@@ -2,6 +2,7 @@
 
 from harness.records.anatomy import Anatomy, LineTime, Part, PartKind, Span, SpanKind, Timeline
 from harness.records.candidate import Claims, Failure, PallasCall, Scratch, Stage, TilingClaim, Trace, Window
+from harness.records.capture import Capture, Device, Execution, Operation, Period
 from harness.records.evidence import (
     Check,
     Environment,
@@ -30,6 +31,7 @@ from harness.records.report import (
     UnitUse,
 )
 from harness.records.review import Audit, Calibration, Finding, Judgement, Replay
+from harness.records.table import Cell, Column, Table
 from harness.records.verdict import Attempt, Champion, Change, Duel, Key, Outcome, Policy, Verdict
 
 __all__ = [
@@ -38,15 +40,20 @@ __all__ = [
     "Attempt",
     "Audit",
     "Calibration",
+    "Capture",
+    "Cell",
     "Champion",
     "Change",
     "Check",
     "Claims",
+    "Column",
     "CounterLine",
     "CycleShares",
+    "Device",
     "Duel",
     "Environment",
     "Evidence",
+    "Execution",
     "Failure",
     "Finding",
     "Hint",
@@ -59,11 +66,13 @@ __all__ = [
     "LogState",
     "MosaicCounts",
     "OpTime",
+    "Operation",
     "Outcome",
     "PallasCall",
     "Parameter",
     "Part",
     "PartKind",
+    "Period",
     "Policy",
     "Replay",
     "Report",
@@ -79,6 +88,7 @@ __all__ = [
     "StageTime",
     "Statement",
     "Status",
+    "Table",
     "TilingClaim",
     "Timeline",
     "Trace",

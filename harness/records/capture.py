@@ -1,0 +1,98 @@
+"""A captured profile as records: devices, the operations they executed, modules, steps, and what the host did.
+
+Times are seconds from the capture's first event; every duration is one execution's. What the capture
+does not say is None, never zero.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Platform: TypeAlias = Literal["tpu", "gpu", "cpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One HLO operation of one program, whatever number of times it ran.
+
+    `name` is the instruction's (`fusion.3`), `text` its HLO text where the capture has it, `category` XProf's
+    hlo_category, `framework_name` the tf_op (`jit(f)/jvp(g)/dot_general:`), `source` is `file:line`. `flops`
+    (XLA's count; Pallas calls without a cost estimate say 0, which is read as None) and `bytes_accessed` are
+    those of one execution.
+    """
+
+    name: str
+    text: str = ""
+    category: str = ""
+    framework_name: str = ""
+    source: str = ""
+    module: str = ""
+    flops: float | None = None
+    bytes_accessed: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One run of `Device.operations[operation]`; self time is without the operations nested in it."""
+
+    operation: int
+    start: float
+    seconds: float
+    self_seconds: float
+
+    @property
+    def end(self) -> float:
+        """When it ended, in seconds from the capture's first event."""
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """A named stretch of time: a module's run, a step, an annotation or anything else of the host."""
+
+    name: str
+    start: float
+    seconds: float
+    line: str = ""
+
+    @property
+    def end(self) -> float:
+        """When it ended, in seconds from the capture's first event."""
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device's part of a capture: a TPU core, a GPU, or the host's CPU where XLA ran on it.
+
+    `executions` are the serial line of operations (`XLA Ops`; the streams of a GPU; the executor threads of a
+    CPU), sorted by start, nested ones after those around them. `asynchronous` are those of the `Async XLA Ops`
+    line, which run beside them.
+    """
+
+    name: str
+    host: str
+    platform: Platform
+    kind: str = ""
+    peak_flops_per_second: float | None = None
+    hbm_bytes_per_second: float | None = None
+    operations: tuple[Operation, ...] = ()
+    executions: tuple[Execution, ...] = ()
+    asynchronous: tuple[Execution, ...] = ()
+    modules: tuple[Period, ...] = ()
+    steps: tuple[Period, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """One run of a profiler: `name` is the run's, `paths` its .xplane.pb files, one for each host.
+
+    `host_periods` are the annotations and other events of the hosts' threads. `is_simulated` says that the
+    ratchet's simulator wrote it. `left_out` are sentences on what a file held that was not understood.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    devices: tuple[Device, ...]
+    host_periods: tuple[Period, ...] = ()
+    is_simulated: bool = False
+    left_out: tuple[str, ...] = ()

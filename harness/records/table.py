@@ -1,0 +1,52 @@
+"""A table of findings: columns with units, rows and notes; the one shape that every analysis of a profile returns."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Cell: TypeAlias = str | int | float | bool | None
+Unit: TypeAlias = Literal["", "s", "B", "FLOP", "FLOP/s", "B/s", "FLOP/B", "fraction", "count", "ratio"]
+Origin: TypeAlias = Literal["measured", "measured cpu", "simulated", "predicted", "static", "mixed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column: `name` is its key in JSON, with the unit last (`self_seconds`); `title` is what people read.
+
+    `unit` is that of the values, in SI base units: what is printed is scaled and gets its prefix there.
+    """
+
+    name: str
+    title: str
+    unit: Unit = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Findings of one kind. Cells are in the units of their columns; None is what is not known.
+
+    `origin` says where the numbers come from (`mixed`: a column says it). `notes` are whole sentences: what
+    the numbers mean, what was left out. `why_empty` is one sentence and stands where there are no rows, only there.
+    Raises ValueError where a row does not fit the columns, or an empty table does not say why.
+    """
+
+    name: str
+    title: str
+    origin: Origin
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+    why_empty: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.name}: expected {len(self.columns)} cells, got {len(row)}: {row!r}")
+        if bool(self.rows) == bool(self.why_empty):
+            raise ValueError(f"table {self.name}: has {len(self.rows)} rows and why_empty={self.why_empty!r}")
+
+    def column(self, name: str) -> tuple[Cell, ...]:
+        """The cells of the column called `name`. Raises KeyError: no such column."""
+        for place, column in enumerate(self.columns):
+            if column.name == name:
+                return tuple(row[place] for row in self.rows)
+        raise KeyError(name)

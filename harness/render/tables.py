@@ -1,0 +1,82 @@
+"""Tables of findings as aligned text for people and as JSON for programs."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+from tabulate import tabulate
+
+from harness import units
+from harness.codec import SCHEMA
+from harness.records import Cell, Table
+from harness.records.table import Unit
+
+
+def text(tables: Sequence[Table], width: int) -> str:
+    """The tables one under the other, each with its title, origin and notes; long words are cut to fit `width`."""
+    return "\n\n".join(_one(table, width) for table in tables)
+
+
+def json_text(command: str, tables: Sequence[Table]) -> str:
+    """One JSON document: the rows as objects by column name, in SI base units; `why_empty` where there are none."""
+    document = {"schema": SCHEMA, "command": command, "tables": [_plain(table) for table in tables]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+
+
+def _plain(table: Table) -> dict[str, object]:
+    names = [column.name for column in table.columns]
+    return {
+        "name": table.name,
+        "title": table.title,
+        "origin": table.origin,
+        "units": {column.name: column.unit for column in table.columns if column.unit},
+        "rows": [dict(zip(names, row, strict=True)) for row in table.rows],
+        "notes": table.notes,
+        "why_empty": table.why_empty,
+    }
+
+
+def _one(table: Table, width: int) -> str:
+    head = f"{table.title} [{table.origin}]"
+    if not table.rows:
+        return "\n".join([head, f"  empty: {table.why_empty}", *(f"  {note}" for note in table.notes)])
+    cells = [[cell(value, column.unit) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
+    titles = [column.title for column in table.columns]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    # What does not fit is taken from the widest column of words; figures are never cut.
+    words = [place for place, column in enumerate(table.columns) if column.unit == ""]
+    over = sum(widths) + 2 * (len(widths) - 1) - width
+    if over > 0 and words:
+        place = max(words, key=lambda candidate: widths[candidate])
+        room = max(12, widths[place] - over)
+        for row in cells:
+            row[place] = row[place] if len(row[place]) <= room else f"{row[place][: room - 1]}…"
+    sides = ["left" if column.unit == "" else "right" for column in table.columns]
+    body = tabulate(cells, titles, tablefmt="simple", colalign=sides, disable_numparse=True)
+    return "\n".join([head, body, *(f"  {note}" for note in table.notes)])
+
+
+def cell(value: Cell, unit: Unit) -> str:
+    """One value with its unit; `-` for what is not known."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    match unit:
+        case "s":
+            return units.seconds(value)
+        case "B" | "FLOP" | "FLOP/s" | "B/s":
+            return units.decimal(value, unit)
+        case "FLOP/B":
+            return f"{value:,.1f} FLOP/B"
+        case "fraction":
+            return units.percent(value)
+        case "ratio":
+            return f"{value:.2f}x"
+        case "count":
+            return units.count(value)
+    return str(value)

@@ -118,6 +118,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             duel=None,
             expected_time_ratio=None,
             settings=(),
+            sweep=None,
             diff=diff.unified(original, kernel),
             kind="undo",
         )

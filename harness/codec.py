@@ -73,6 +73,11 @@ def decode_row(line: str, where: str) -> Row:
     return _convert({name: value for name, value in document.items() if name != "schema"}, Row, where)
 
 
+def encode_document(schema: int, record: object) -> str:
+    """Any record as indented JSON, with its schema number first; the text ends without a newline."""
+    return _text({"schema": schema, **_built(record)}, indent=1)
+
+
 def _document(data: bytes, where: str, part: str) -> dict[str, Any]:
     document = _parsed(data, where)
     _check_schema(document, where)

@@ -47,3 +47,10 @@ def key(contest: Contest, source: Source) -> Key:
         libtpu=here.libtpu or "",
         machine="" if source == "simulated" else here.machine,
     )
+
+
+def key_difference(old: Key, new: Key) -> str:
+    """What differs between two keys, in words."""
+    names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
+    shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
+    return f"another comparability key ({', '.join(shown)})" if shown else "the same comparability key"

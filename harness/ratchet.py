@@ -26,6 +26,7 @@ from harness.records import (
     Policy,
     Report,
     Row,
+    Sweep,
     Trace,
     Verdict,
 )
@@ -33,7 +34,7 @@ from harness.settings import rewrite
 from harness.units import percent, seconds
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
-_MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
+MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
 
 Progress = Callable[[str, str, float], None]
 Say = Callable[[str], None]
@@ -50,6 +51,7 @@ class Options:
     again: bool = False
     record: bool = False
     rebaseline: bool = False
+    sweep: Sweep | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,44 +106,51 @@ def attempt(
     """
     ledger = Ledger.open(contest.directory)
     with ledger.lock():
+        return attempt_locked(ledger, contest, hypothesis, options, policy, progress, say)
+
+
+def attempt_locked(
+    ledger: Ledger, contest: Contest, hypothesis: str, options: Options, policy: Policy, progress: Progress, say: Say
+) -> Judged:
+    """The same, for a caller that holds the lock of `ledger` already."""
+    for sentence in ledger.recover():
+        say(sentence)
+    preconditions.refuse_unfit(ledger.repository, contest)
+    original = contest.kernel_path.read_bytes()
+    kernel = original
+    for name, value in options.settings:
+        kernel = rewrite(kernel, name, value, "kernel.py")
+    rows, skipped = ledger.rows()
+    for sentence in skipped:
+        say(sentence)
+    run = _Run(
+        ledger=ledger,
+        contest=contest,
+        options=options,
+        policy=policy,
+        progress=progress,
+        say=say,
+        number=ledger.next_number(),
+        key=preconditions.key(contest, measuring.source(contest.chip, options.on)),
+        rows=rows,
+    )
+    ledger.begin(original, f"attempt {run.number}")
+    watch = None
+    try:
+        if kernel != original:
+            ledger.restore_kernel(kernel)
+        watch = _watch(run)
+        judged = _attempt(run, watch, hypothesis, kernel)
+    except BaseException:
+        for sentence in _put_right(run, watch).sentences if watch else ():
+            say(sentence)
+        # Also Ctrl-C: what was only begun is undone, what was already decided is finished.
         for sentence in ledger.recover():
             say(sentence)
-        preconditions.refuse_unfit(ledger.repository, contest)
-        original = contest.kernel_path.read_bytes()
-        kernel = original
-        for name, value in options.settings:
-            kernel = rewrite(kernel, name, value, "kernel.py")
-        rows, skipped = ledger.rows()
-        for sentence in skipped:
-            say(sentence)
-        run = _Run(
-            ledger=ledger,
-            contest=contest,
-            options=options,
-            policy=policy,
-            progress=progress,
-            say=say,
-            number=ledger.next_number(),
-            key=preconditions.key(contest, measuring.source(contest.chip, options.on)),
-            rows=rows,
-        )
-        ledger.begin(original, f"attempt {run.number}")
-        watch = None
-        try:
-            if kernel != original:
-                ledger.restore_kernel(kernel)
-            watch = _watch(run)
-            judged = _attempt(run, watch, hypothesis, kernel)
-        except BaseException:
-            for sentence in _put_right(run, watch).sentences if watch else ():
-                say(sentence)
-            # Also Ctrl-C: what was only begun is undone, what was already decided is finished.
-            for sentence in ledger.recover():
-                say(sentence)
-            raise
-        if not judged.recorded:
-            ledger.abandon()
-        return judged
+        raise
+    if not judged.recorded:
+        ledger.abandon()
+    return judged
 
 
 def evaluate(
@@ -153,11 +162,12 @@ def evaluate(
     *,
     work: str,
     timed: bool = True,
+    checked: bool = True,
     after_trace: Callable[[Trace], None] = lambda trace: None,
 ) -> Evidence:
     """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
 
-    Not `timed`: a device's latency is left to a duel.
+    Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked.
     """
     return measuring.gather(
         contest.directory,
@@ -170,6 +180,7 @@ def evaluate(
         on=options.on,
         deep=options.deep,
         timed=timed,
+        checked=checked,
         after_trace=after_trace,
         progress=progress,
     )
@@ -249,6 +260,7 @@ def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> 
         duel=duel,
         expected_time_ratio=options.expected_time_ratio,
         settings=options.settings,
+        sweep=options.sweep,
         diff=diff.unified(champion_kernel, kernel),
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
@@ -278,9 +290,8 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
         known = _known_evidence(run, champion, commit)
         if known:
             return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
-        run.say(
-            f"{_difference(champion.key, run.key)}: the champion (attempt {champion.number}) is evaluated again first"
-        )
+        differs = preconditions.key_difference(champion.key, run.key)
+        run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
     work = f"{run.number:04d}-champion"
 
     def progress(stage: str, state: str, taken: float) -> None:
@@ -290,7 +301,8 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
     if evidence.failure:
         raise RatchetError(
             "champion-fails",
-            f"the champion (attempt {champion.number}) itself fails under {_difference(champion.key, run.key)}: "
+            f"the champion (attempt {champion.number}) itself fails under "
+            f"{preconditions.key_difference(champion.key, run.key)}: "
             f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
             "recorded; --rebaseline makes kernel.py the champion if it passes",
         )
@@ -315,7 +327,7 @@ def _refuse_identical(run: _Run, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` where this very program was judged before under the same key."""
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key_digest == run.digest
-        if same and row.failure_kind not in _MAY_PASS_NEXT_TIME:
+        if same and row.failure_kind not in MAY_PASS_NEXT_TIME:
             raise RatchetError(
                 "identical-candidate",
                 f"this is the same program as attempt {row.number} "
@@ -352,7 +364,7 @@ def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -
     before = champion.evidence.latency
     sentence = f"kernel.py is the champion's (attempt {champion.number})"
     if champion.key != own:
-        sentence += f", evaluated under {_difference(champion.key, own)}"
+        sentence += f", evaluated under {preconditions.key_difference(champion.key, own)}"
     ratio = None
     is_same_thing = (champion.key.chip, champion.key.problem, champion.key.source) == (
         own.chip,
@@ -363,13 +375,6 @@ def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -
         ratio = report.seconds / before.seconds
         sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
     return replace(verdict, reasons=(sentence, *verdict.reasons), time_ratio=ratio)
-
-
-def _difference(old: Key, new: Key) -> str:
-    """What differs between two keys, in words."""
-    names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
-    shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
-    return f"another comparability key ({', '.join(shown)})" if shown else "the same comparability key"
 
 
 def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:

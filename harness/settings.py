@@ -30,12 +30,7 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
         raise RatchetError("syntax-error", f"{where} is not valid Python: {error}") from None
-    values: dict[str, list[ast.expr]] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            values.setdefault(node.targets[0].id, []).append(node.value)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            values.setdefault(node.target.id, []).append(node.value)
+    values = _assigned(tree)
     found = values.get(name, [])
     if len(found) != 1:
         known = ", ".join(sorted(values)) or "none"
@@ -48,3 +43,32 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
     before = b"".join(lines[: old.lineno - 1]) + lines[old.lineno - 1][: old.col_offset]
     after = lines[old.end_lineno - 1][old.end_col_offset :] + b"".join(lines[old.end_lineno :])
     return before + value.encode() + after
+
+
+def constants(source: bytes) -> tuple[tuple[str, str], ...]:
+    """The constants that `rewrite` can change and their literals, in their order; empty if `source` is not Python."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    single = {name: values[0] for name, values in _assigned(tree).items() if len(values) == 1}
+    return tuple((name, ast.unparse(value)) for name, value in single.items() if _is_literal(value))
+
+
+def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    """What is assigned to each name at the top level."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            values.setdefault(node.targets[0].id, []).append(node.value)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            values.setdefault(node.target.id, []).append(node.value)
+    return values
+
+
+def _is_literal(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        return False
+    return True

@@ -26,7 +26,7 @@ def judged(problem: Attention, family: str) -> tuple[tuple[NDArray[Any], ...], N
     inputs, rows = problem.make_inputs(family, 11), problem.sample_rows(11)
     output = np.zeros(problem.statement().outputs[0].shape, inputs[0].dtype)
     output.reshape(-1, problem.head_dim)[rows] = problem.honest(inputs, rows)
-    return inputs, rows, errors(problem, inputs, output, rows)
+    return inputs, rows, errors(problem, inputs, output, rows)[0]
 
 
 def compared(problem: Attention, family: str, **how: Any) -> Errors:

@@ -51,7 +51,7 @@ def verdicts(problem: Attention, run: Kernel, *, full: bool = False, seed: int =
 
 
 def probed(problem: Attention, probe: Probe, before: NDArray[Any], after: NDArray[Any]) -> Any:
-    return check_probe(problem.statement().outputs[0], probe, before, after, mode="twin", seed=5)
+    return check_probe(problem.statement().outputs, probe, [before], [after], mode="twin", seed=5)
 
 
 def passes_values(problem: Attention, run: Kernel) -> bool:
@@ -267,13 +267,13 @@ def test_only_the_regions_of_a_probe_are_changed() -> None:
 
 
 def test_other_bits_the_second_time_are_not_deterministic() -> None:
-    output = PLAIN.statement().outputs[0]
+    outputs = PLAIN.statement().outputs
     first = kernel(PLAIN)(PLAIN.make_inputs("normal", 0))
     again = first.copy()
-    found, failure = check_determinism(output, "normal", first, again, mode="twin", seed=4)
+    found, failure = check_determinism(outputs, "normal", [first], [again], mode="twin", seed=4)
     assert (found.family, found.criterion, found.elements, failure) == ("normal twice", "determinism", first.size, None)
     again[300, 5] = np.nextafter(again[300, 5], np.array(9, again.dtype))
-    found, failure = check_determinism(output, "normal", first, again, mode="twin", seed=4)
+    found, failure = check_determinism(outputs, "normal", [first], [again], mode="twin", seed=4)
     assert failure is not None
     assert (failure.kind, found.error) == ("not-deterministic", 1.0)
     assert "1 elements in 1 rows, o[300, 5] to o[300, 5], differ (inputs: normal, seed 4)" in failure.message

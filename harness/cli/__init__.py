@@ -3,44 +3,14 @@
 import difflib
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
-from harness import __version__
-from harness.cli import attempts, audit, insight, ledger, selftest, tools, whatif
+from harness.cli.documents import ErrorDocument, Mistake, json_text
+from harness.cli.verbs import EVERY, EXPERIMENT, VERBS, overview, valued_options
 from harness.errors import RatchetError, UsageError
 
 BUG, INTERRUPTED = 5, 130
-VALUED = ("-C", "--chip", "--set", "--expect", "--on", "--limit", "--like", "--only", "--steps", *whatif.VALUED)
-
-OVERVIEW = f"""\
-usage: ratchet.sh "experiment: HYPOTHESIS" [options]     test one change of kernel.py, keep it if it is faster
-       ratchet.sh VERB [options]
-
-  judge            judge kernel.py as it stands, record nothing          ratchet.sh judge
-  results          the table of all attempts                             ratchet.sh results --limit 20
-  show N           the whole report and the diff of attempt N            ratchet.sh show 3
-  status           where you stand                                       ratchet.sh status
-  checkout N       put the kernel.py of attempt N into the working tree  ratchet.sh checkout 3
-  undo             take the last accept back, as a new commit            ratchet.sh undo
-  fsck             check log, branch and experiments/ against each other ratchet.sh fsck
-  replay N         judge attempt N again under the present judge         ratchet.sh replay 3
-  lines [N]        kernel.py with the simulated cycles of each line      ratchet.sh lines 3
-  timeline [N]     what happens when, for ui.perfetto.dev and XProf      ratchet.sh timeline 3
-  whatif [N]       which of the chip's resources would make it faster  ratchet.sh whatif --mxu x2
-  new DIR          make another contest, with its own ledger             ratchet.sh new mine --like attention
-  simulate DIR     execute the schedules in a directory of compiler dumps  ratchet.sh simulate dumps --chip v6e
-  test             run the project's tests                               ratchet.sh test
-  selftest         plant bad kernels, see each of them refused           ratchet.sh selftest
-
-  -C DIR           the contest's folder (default: this one)
-  --python X       first of all: the Python to set the environment up with (3.12, or a path)
-  ratchet.sh VERB --help says more; ratchet.sh experiment --help lists the options of an attempt.
-exit codes: 0 accepted or fine, 1 rejected or failed, 2 usage, 3 inconclusive, 4 known error, 5 bug, 130 interrupted
-kernel-ratchet {__version__}
-"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,32 +42,33 @@ def _run(words: list[str]) -> int:
     place = _place_of_verb(words)
     if place is None:
         if any(word in ("-h", "--help") for word in words):
-            print(OVERVIEW, end="")
+            print(overview(), end="")
             return 0
         raise UsageError(
-            "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{OVERVIEW}"
+            "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{overview()}"
         )
     if words[place] == "experiment:" and words[place + 1 :]:
         rest = words[place + 1 :]
         end = next((at for at, word in enumerate(rest) if word.startswith("--")), len(rest))
         quoted = " ".join([f'"experiment: {" ".join(rest[:end])}"', *rest[end:]])
         raise UsageError("no-message", f"put the message in quotes: {quoted}")
-    if words[place] in _COMMANDS:
-        return _COMMANDS[words[place]](words[:place] + words[place + 1 :])
-    return attempts.experiment(words)
+    if words[place] in EVERY:
+        return EVERY[words[place]].run(words[:place] + words[place + 1 :])
+    return EXPERIMENT.run(words)
 
 
 def _place_of_verb(words: Sequence[str]) -> int | None:
     """Where the verb or the message stands: the first word that is no option's. Raises UsageError `unknown-verb`."""
+    valued = valued_options() if words and words[0].startswith("-") else frozenset()
     skip = False
     for place, word in enumerate(words):
         if skip:
             skip = False
-        elif word in VALUED:
+        elif word in valued:
             skip = True
         elif word.startswith("-"):
             continue
-        elif word.startswith("experiment:") or word in _COMMANDS:
+        elif word.startswith("experiment:") or word in EVERY:
             return place
         else:
             near = difflib.get_close_matches(word, VERBS, 1)
@@ -111,27 +82,6 @@ def _place_of_verb(words: Sequence[str]) -> int | None:
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     if as_json:
-        print(msgspec.json.encode({"error": {"kind": kind, "message": message}}).decode())
+        print(json_text("error", ErrorDocument(error=Mistake(kind=kind, message=message))))
     print(f"ratchet: {message} [{kind}]" if kind != "bug" else f"ratchet: {message}", file=sys.stderr)
     return code
-
-
-_COMMANDS: dict[str, Callable[[list[str]], int]] = {
-    "experiment": attempts.experiment,
-    "judge": attempts.judge,
-    "results": ledger.results,
-    "show": ledger.show,
-    "status": ledger.status,
-    "checkout": ledger.checkout,
-    "undo": ledger.undo,
-    "fsck": audit.fsck,
-    "replay": audit.replay,
-    "lines": insight.lines,
-    "timeline": insight.timeline,
-    "whatif": whatif.whatif,
-    "new": ledger.new,
-    "simulate": tools.simulate,
-    "test": tools.test,
-    "selftest": selftest.selftest,
-}
-VERBS = tuple(verb for verb in _COMMANDS if verb != "experiment")

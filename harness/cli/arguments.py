@@ -2,8 +2,10 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from harness.errors import UsageError
 from harness.hardware import CHIPS
@@ -12,9 +14,43 @@ from harness.render import terminal
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
 
+class ParserBuilt(BaseException):
+    """Stops a verb that was run only to learn what it understands, at the moment when it would parse."""
+
+
+_is_asked_for_parsers: ContextVar[bool] = ContextVar("_is_asked_for_parsers", default=False)
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError("usage", f"{message}\n{self.format_usage().strip()}")
+
+    def parse_known_args(self, *words: Any, **named: Any) -> Any:
+        if _is_asked_for_parsers.get():
+            raise ParserBuilt(self)
+        return super().parse_known_args(*words, **named)
+
+    def options(self) -> tuple[argparse.Action, ...]:
+        """What it understands, in the order of `--help`, but for `--help` itself."""
+        return tuple(action for action in self._actions if not isinstance(action, argparse._HelpAction))
+
+    def valued(self) -> tuple[str, ...]:
+        """The options that a value follows."""
+        return tuple(name for action in self.options() if action.nargs != 0 for name in action.option_strings)
+
+
+def parser_of(run: Callable[[list[str]], int]) -> Parser:
+    """What the verb `run` understands. A verb builds its parser first of all, so it is run up to there."""
+    token = _is_asked_for_parsers.set(True)
+    try:
+        run([])
+    except ParserBuilt as built:
+        parser = built.args[0]
+        assert isinstance(parser, Parser)
+        return parser
+    finally:
+        _is_asked_for_parsers.reset(token)
+    raise AssertionError(f"{run.__qualname__} parses no words")
 
 
 def verb_parser(verb: str, description: str, example: str) -> Parser:
@@ -28,6 +64,13 @@ def verb_parser(verb: str, description: str, example: str) -> Parser:
 def directory(given: Path | None) -> Path:
     """The contest meant: the one named, else this folder."""
     return given or Path.cwd()
+
+
+def attempt_number(text: str) -> int:
+    """`3` or `0003` -> 3, for `type=` of an argument."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected the number of an attempt such as 3, got {text!r}")
+    return int(text)
 
 
 def evaluation_options(parser: argparse.ArgumentParser) -> None:

@@ -1,16 +1,20 @@
 """The verbs that judge kernel.py: an experiment, and `judge`, which records nothing."""
 
-import msgspec
+from dataclasses import replace
 
 from harness import contest as contests
 from harness import last_judged, ratchet
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, evaluation_options, say, verb_parser
-from harness.codec import SCHEMA, encode_attempt
-from harness.errors import UsageError
+from harness.cli.documents import JudgeDocument, json_text
+from harness.codec import encode_attempt
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.judge import hypotheses
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
+from harness.judge.changes import kinds_of_change
 from harness.ledger import Ledger
-from harness.records import Policy
+from harness.records import Attempt, Policy
 from harness.render import terminal
 from harness.settings import parse
 
@@ -31,27 +35,23 @@ def experiment(words: list[str]) -> int:
         metavar="NAME=VALUE",
         help="rewrite this constant of kernel.py",
     )
-    parser.add_argument("--expect", default=None, metavar="5%", help="how much less time you expect; recorded")
+    parser.add_argument(
+        "--expect", default=None, metavar="5%", help="how much less time you expect, as 5%% or x0.95; recorded"
+    )
     parser.add_argument("--again", action="store_true", help="judge a program that was judged before once more")
     parser.add_argument("--record", action="store_true", help="record an unchanged kernel's evaluation too")
     parser.add_argument(
         "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"
     )
     given = parser.parse_args(words)
-    hypothesis = given.message.removeprefix("experiment:").strip()
-    if not given.message.startswith("experiment:"):
-        raise UsageError("no-message", f"expected a message that begins with `experiment:`, got {given.message!r}")
-    deep = given.deep
-    if hypothesis.split()[-1:] == ["--deep"]:
-        deep, hypothesis = True, hypothesis[: -len("--deep")].strip()
-    if not hypothesis:
-        raise UsageError(
-            "no-message", "expected a hypothesis after `experiment:`, got nothing; say what you changed and why"
-        )
+    message, deep = given.message, given.deep
+    if message.split()[-1:] == ["--deep"]:
+        message, deep = message.rstrip().removesuffix("--deep"), True
+    hypothesis = hypothesis_of(message)
     contest = contests.load(directory(given.directory), given.chip)
     options = ratchet.Options(
         settings=tuple(parse(text) for text in given.settings),
-        expected_time_ratio=_expectation(given.expect),
+        expected_time_ratio=expectation(given.expect),
         on=given.on,
         deep=deep,
         again=given.again,
@@ -61,40 +61,79 @@ def experiment(words: list[str]) -> int:
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
     attempt, report = judged.attempt, judged.report
+    for sentence in friendly_words(contest, attempt):
+        say(sentence)
     if given.json:
         row = reporting.row(attempt, report, judging.key_digest(attempt.key))
         print(encode_attempt(attempt, row).decode(), end="")
-    elif judged.recorded:
-        kernel = Ledger.open(contest.directory).kernel(attempt.number).decode("utf-8", "replace")
-        print(
-            terminal.report_text(
-                attempt, report, judged.champion_report, kernel=kernel, full=given.full, colour=colour()
-            )
-        )
     else:
-        kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
-        print(
-            terminal.judge_text(
-                attempt.evidence, report, attempt.verdict, kernel=kernel, full=given.full, colour=colour()
-            )
-        )
-        print("\nThe kernel is the champion's, so nothing was recorded; --record records it.")
-    for message in judged.messages:
-        say(message)
+        print(attempt_text(contest, judged, full=given.full))
+    for sentence in judged.messages:
+        say(sentence)
     return EXIT_OF_OUTCOME[judged.attempt.verdict.outcome]
 
 
-def _expectation(text: str | None) -> float | None:
-    """`5%` (less time) -> 0.95."""
+def attempt_text(contest: Contest, judged: ratchet.Judged, *, full: bool) -> str:
+    """The report of an attempt that has just ended, recorded or not."""
+    attempt, report = judged.attempt, judged.report
+    words = friendly_words(contest, attempt)
+    attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
+    if judged.recorded:
+        kernel = Ledger.open(contest.directory).kernel(attempt.number).decode("utf-8", "replace")
+        return terminal.report_text(attempt, report, judged.champion_report, kernel=kernel, full=full, colour=colour())
+    kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+    text = terminal.judge_text(attempt.evidence, report, attempt.verdict, kernel=kernel, full=full, colour=colour())
+    return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record records it."
+
+
+def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:
+    """What may be said of how an experiment was made: its hypothesis, and whether it is one change; no verdict."""
+    if attempt.kind != "experiment" or attempt.champion is None:
+        return ()
+    words = [hypotheses.on_hypothesis(attempt.hypothesis)]
+    ledger = Ledger.open(contest.directory)
+    try:
+        old, new = (ledger.kernel(number) for number in (attempt.champion.attempt, attempt.number))
+    except RatchetError:
+        # A plain clone has not every kernel, and these are only words.
+        old = new = b""
+    words.append(hypotheses.on_change(kinds_of_change(old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))))
+    return tuple(sentence for sentence in words if sentence)
+
+
+def hypothesis_of(message: str) -> str:
+    """What follows `experiment:`. Raises UsageError `no-message`."""
+    if not message.startswith("experiment:"):
+        raise UsageError("no-message", f"expected a message that begins with `experiment:`, got {message!r}")
+    hypothesis = message.removeprefix("experiment:").strip()
+    if not hypothesis:
+        raise UsageError(
+            "no-message", "expected a hypothesis after `experiment:`, got nothing; say what you changed and why"
+        )
+    return hypothesis
+
+
+def expectation(text: str | None) -> float | None:
+    """`5%` (less time) or `x0.95` (new/old) -> 0.95. Raises UsageError `bad-expectation`, also for a bare number."""
     if text is None:
         return None
+    word = text.strip()
     try:
-        fraction = float(text.strip().removesuffix("%")) / 100
+        if word.endswith("%"):
+            ratio = 1 - float(word.removesuffix("%")) / 100
+        elif word.startswith("x"):
+            ratio = float(word.removeprefix("x"))
+        else:
+            ratio = float("nan")
     except ValueError:
-        fraction = float("nan")
-    if not -10 < fraction < 1:
-        raise UsageError("bad-expectation", f"expected --expect 5% (less time, below 100 %), got {text!r}")
-    return 1 - fraction
+        ratio = float("nan")
+    if not 0 < ratio < 11:
+        raise UsageError(
+            "bad-expectation",
+            "expected --expect 5% (5 % less time; below 100 %) or --expect x0.95 (times the champion's time), "
+            f"got {text!r}",
+        )
+    return ratio
 
 
 def judge(words: list[str]) -> int:
@@ -107,10 +146,10 @@ def judge(words: list[str]) -> int:
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
         evidence = last_judged.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
+    report = reporting.report(evidence, contest.chip)
     if given.json:
-        print(msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, "evidence": evidence}), indent=1).decode())
+        print(json_text("judge", JudgeDocument(evidence=evidence, report=report, verdict=verdict)))
     else:
-        report = reporting.report(evidence, contest.chip)
         kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
         print(terminal.judge_text(evidence, report, verdict, kernel=kernel, full=given.full, colour=colour()))
     return EXIT_OF_OUTCOME[verdict.outcome]

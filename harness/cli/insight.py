@@ -5,13 +5,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from harness import contest as contests
 from harness import last_judged
-from harness.cli.arguments import colour, directory, verb_parser
+from harness.cli.arguments import attempt_number, colour, directory, verb_parser
+from harness.cli.documents import LinesDocument, json_text
 from harness.cli.ledger import kernel_text
-from harness.codec import SCHEMA
 from harness.dumps.instructions import instructions
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
@@ -34,7 +32,9 @@ def lines(words: list[str]) -> int:
     parser = verb_parser(
         "lines", "Prints kernel.py with the simulated cycles of each line.", "ratchet.sh lines; ratchet.sh lines 3"
     )
-    parser.add_argument("number", type=int, nargs="?", help="the attempt (default: kernel.py as it stands)")
+    parser.add_argument(
+        "number", type=attempt_number, metavar="N", nargs="?", help="the attempt (default: kernel.py as it stands)"
+    )
     parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -63,9 +63,11 @@ def lines(words: list[str]) -> int:
     if evidence.failure is not None:
         title += f" (failed: {evidence.failure.kind})"
     if given.json:
-        document = {"schema": SCHEMA, "source": "simulated", "chip": run.chip, "clock_hz": run.clock_hz}
-        figures = {**document, "cycles": run.anatomy.cycles, "anatomy": run.anatomy}
-        print(msgspec.json.format(msgspec.json.encode(figures), indent=1).decode())
+        cycles = run.anatomy.cycles
+        document = LinesDocument(
+            source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=cycles, anatomy=run.anatomy
+        )
+        print(json_text("lines", document))
     else:
         width = terminal_width(narrowest(kernel))
         print(listing(run, run.anatomy, kernel, title, width, colour=colour()))

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import msgspec
-
 from harness import actions
 from harness import contest as contests
 from harness.calibration import calibration
-from harness.cli.arguments import colour, directory, say, verb_parser
+from harness.cli.arguments import attempt_number, colour, directory, say, verb_parser
+from harness.cli.documents import ResultsDocument, json_text
 from harness.codec import encode_attempt
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
@@ -25,14 +24,15 @@ def results(words: list[str]) -> int:
     given = parser.parse_args(words)
     if given.limit is not None and given.limit < 1:
         raise UsageError("usage", f"expected --limit 1 or more, got {given.limit}")
-    ledger = _settled(given.directory)
+    ledger = settled(given.directory)
     rows, skipped = ledger.rows(given.limit)
     for sentence in skipped:
         say(sentence)
+    champion = ledger.champion()
     if given.json:
-        print(msgspec.json.format(msgspec.json.encode(rows), indent=1).decode())
+        number = champion.number if champion else None
+        print(json_text("results", ResultsDocument(rows=rows, champion=number, skipped=skipped)))
     elif rows:
-        champion = ledger.champion()
         met = calibration(rows)
         print(terminal.results_table(rows, champion.number if champion else None, calibration=met))
     else:
@@ -42,10 +42,10 @@ def results(words: list[str]) -> int:
 
 def show(words: list[str]) -> int:
     parser = verb_parser("show", "Prints the whole report and the diff of one attempt.", "ratchet.sh show 3")
-    parser.add_argument("number", type=int, help="the attempt")
+    parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
     parser.add_argument("--json", action="store_true", help="print the record")
     given = parser.parse_args(words)
-    ledger = _settled(given.directory)
+    ledger = settled(given.directory)
     attempt = ledger.attempt(given.number)
     if given.json:
         print(encode_attempt(attempt).decode(), end="")
@@ -55,7 +55,7 @@ def show(words: list[str]) -> int:
     return 0
 
 
-def _settled(given: Path | None) -> Ledger:
+def settled(given: Path | None) -> Ledger:
     """The ledger of the contest meant; an attempt that was killed is finished or undone first, and that is said."""
     ledger = Ledger.open(directory(given))
     for sentence in actions.recovered(ledger) if ledger.is_unfinished() else ():
@@ -64,15 +64,17 @@ def _settled(given: Path | None) -> Ledger:
 
 
 def status(words: list[str]) -> int:
-    given = verb_parser("status", "Says where you stand.", "ratchet.sh status").parse_args(words)
-    contest = contests.load(directory(given.directory))
-    print(terminal.status_text(actions.status(contest)))
+    parser = verb_parser("status", "Says where you stand.", "ratchet.sh status --json")
+    parser.add_argument("--json", action="store_true", help="print where you stand as JSON")
+    given = parser.parse_args(words)
+    found = actions.status(contests.load(directory(given.directory)))
+    print(json_text("status", found) if given.json else terminal.status_text(found))
     return 0
 
 
 def checkout(words: list[str]) -> int:
     parser = verb_parser("checkout", "Puts the kernel.py of an attempt into the working tree.", "ratchet.sh checkout 3")
-    parser.add_argument("number", type=int, help="the attempt")
+    parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
     parser.add_argument(
         "--force", action="store_true", help="overwrite a kernel.py that no attempt and no commit holds"
     )

@@ -2,9 +2,8 @@
 
 import time
 
-import msgspec
-
 from harness.cli.arguments import Parser
+from harness.cli.documents import SelftestDocument, json_text
 from harness.errors import RatchetError
 from harness.measure.environment import environment
 from harness.records.selftest import Tried
@@ -38,7 +37,7 @@ def selftest(words: list[str]) -> int:
 
         tried = tuple(sweep.sweep(wanted, tell))
     if given.json:
-        print(msgspec.json.format(msgspec.json.encode(tried), indent=1).decode())
+        print(json_text("selftest", SelftestDocument(tried=tried)))
     else:
         print(selftest_text(tried, time.monotonic() - began))
     return 0 if all(one.is_right for one in tried) else 1

@@ -3,13 +3,27 @@
 import subprocess
 import sys
 
+from harness.cli.arguments import Parser
 from harness.contest import PACKAGE
 from harness.simulate.__main__ import simulate as run_simulator
 
 
 def simulate(words: list[str]) -> int:
-    return run_simulator(words)
+    parser = Parser(
+        prog="ratchet.sh simulate",
+        description="Executes the schedules in any directory of compiler dumps and prints the time.",
+        epilog="example: ratchet.sh simulate dumps --chip v6e",
+        allow_abbrev=False,
+    )
+    return run_simulator(words, parser)
 
 
 def test(words: list[str]) -> int:
-    return subprocess.call([sys.executable, "-m", "pytest", *words], cwd=PACKAGE.parent)
+    parser = Parser(
+        prog="ratchet.sh test",
+        description="Runs the project's tests; every option is pytest's.",
+        epilog="example: ratchet.sh test -k settings",
+        allow_abbrev=False,
+    )
+    _, options = parser.parse_known_args(words)
+    return subprocess.call([sys.executable, "-m", "pytest", *options], cwd=PACKAGE.parent)

@@ -2,12 +2,11 @@
 
 from dataclasses import fields
 
-import msgspec
 from tabulate import tabulate
 
 from harness.cli.arguments import directory, verb_parser
+from harness.cli.documents import WhatifDocument, json_text
 from harness.cli.insight import subject
-from harness.codec import SCHEMA
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
 from harness.simulate import dumped
@@ -15,7 +14,6 @@ from harness.simulate.whatif import SWEEP, Answer, Scale, answers
 from harness.units import change, seconds
 
 _FACTORS = tuple(field.name.replace("_", "-") for field in fields(Scale))
-VALUED = tuple(f"--{name}" for name in _FACTORS)
 
 
 def whatif(words: list[str]) -> int:
@@ -41,10 +39,10 @@ def whatif(words: list[str]) -> int:
     if real.seconds is None:
         raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")
     if given.json:
-        document = {"schema": SCHEMA, "source": "simulated", "chip": real.chip, "seconds": real.seconds}
-        print(msgspec.json.format(msgspec.json.encode({**document, "answers": found}), indent=1).decode())
+        document = WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=found)
+        print(json_text("whatif", document))
     else:
-        print(_text(meant.name, real, found))
+        print(_text(f"attempt {int(meant.name)}" if meant.name.isdecimal() else meant.name, real, found))
     return 0
 
 

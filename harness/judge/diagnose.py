@@ -5,18 +5,21 @@ from collections.abc import Sequence
 from harness.judge.next_steps import next_step
 from harness.judge.observed import Observed
 from harness.judge.roofline import finished_run
-from harness.judge.rules import RULES
-from harness.records import Evidence, Hint, Report, Row
+from harness.judge.rules import RULES, hint
+from harness.records import Ceiling, Evidence, Hint, Report, Row
 
 
-def hints(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> tuple[Hint, ...]:
+def hints(
+    evidence: Evidence, report: Report, previous: Sequence[Row] = (), ceilings: Sequence[Ceiling] = ()
+) -> tuple[Hint, ...]:
     """The hints that the evidence supports, the most promising first; after a failure, what to do about it.
 
-    `previous` are earlier attempts, oldest first; only those of the same source and chip are looked at.
+    `previous` are earlier attempts, oldest first; only those of the same source and chip are looked at. `ceilings`
+    bound the gains where a simulator was asked what the schedule would take on another chip.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
-        return (Hint(observation=observation, suggestion=next_step(evidence.failure)),)
+        return (Hint(observation=observation, suggestion=next_step(evidence.failure), rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
     calls = evidence.trace.pallas_calls if evidence.trace else ()
@@ -27,17 +30,14 @@ def hints(evidence: Evidence, report: Report, previous: Sequence[Row] = ()) -> t
         call=calls[0] if len(calls) == 1 else None,
         run=finished_run(evidence),
         previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
+        ceilings=tuple(ceilings),
     )
-    found = [finding for rule in RULES if (finding := rule(observed)) is not None]
-    ranked = sorted(found, key=lambda finding: finding.saves, reverse=True)
+    found = [(rule, finding) for rule in RULES if (finding := rule.look(observed)) is not None]
+    told = [(finding, hint(rule, finding, observed)) for rule, finding in found]
+    # Rules stand in the published order of causes, which sorting keeps among equal gains.
+    told.sort(key=lambda item: (not item[0].comes_first, -(item[1].gain or 0.0) * item[0].weight))
     # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
     by_knob: dict[str, Hint] = {}
-    for finding in ranked:
-        by_knob.setdefault(_knob(finding.hint.suggestion), finding.hint)
+    for finding, said in told:
+        by_knob.setdefault(finding.knob or said.rule, said)
     return tuple(by_knob.values())
-
-
-def _knob(suggestion: str) -> str:
-    """What a suggestion changes: a block by its name, else the change itself (what stands before the colon)."""
-    change = suggestion.partition(":")[0]
-    return next((block for block in ("key/value block", "query block") if block in change), change)

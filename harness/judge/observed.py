@@ -1,10 +1,13 @@
 """What the rules of the diagnosis look at: one run, with the few questions that several of them ask."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.records import Evidence, Hint, PallasCall, Report, Row, Simulation, Window
+from harness.hardware import Chip
+from harness.hardware import chip as chip_named
+from harness.records import Ceiling, CounterLine, Evidence, PallasCall, PartKind, Report, Row, Simulation, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,17 @@ class Observed:
     call: PallasCall | None
     run: Simulation | None
     previous: tuple[Row, ...]
+    ceilings: tuple[Ceiling, ...] = ()
+
+    @property
+    def chip(self) -> Chip:
+        """The chip that it was judged for."""
+        return chip_named(self.report.chip)
+
+    @property
+    def label(self) -> str:
+        """`[simulated v5e]`: what stands behind the latency."""
+        return f"[{self.report.source} {self.report.chip}]"
 
     @property
     def is_attention(self) -> bool:
@@ -24,6 +38,16 @@ class Observed:
         # The shapes are the candidate's: whatever is odd about them must not break the judge.
         regular = all(len(w.block_shape) == len(w.array.shape) >= 2 and min(w.block_shape) > 0 for w in self.inputs)
         return self.evidence.problem.operation == "attention" and len(self.inputs) >= 3 and regular
+
+    @property
+    def is_causal(self) -> bool:
+        """True where the problem masks pairs out."""
+        return dict(self.evidence.problem.parameters).get("causal") is True
+
+    @property
+    def steps(self) -> int:
+        """Grid steps of the call, 0 where there is not one call."""
+        return self.call.steps if self.call else 0
 
     @property
     def step_seconds(self) -> float | None:
@@ -35,6 +59,12 @@ class Observed:
         """The input windows of the call, in order."""
         return tuple(window for window in self.call.windows if window.role == "input") if self.call else ()
 
+    @property
+    def room(self) -> float:
+        """The share of the time above useful work and least traffic at full speed: no kernel needs it."""
+        least = self.report.minimum_hbm_bytes / self.chip.hbm_bytes_per_second
+        return max(0.0, 1 - max(self.report.compute_only_seconds, least) / self.seconds)
+
     def share(self, cycles: float) -> float:
         """`cycles` as a share of the simulated time; 0 where that is unknown."""
         return cycles / self.run.cycles if self.run and self.run.cycles else 0.0
@@ -43,26 +73,49 @@ class Observed:
         """The share of the issue slots of unit `name` that was used; 0 where unknown."""
         return next((unit.slot_fraction for unit in self.report.units if unit.name == name), 0.0)
 
+    def used(self, name: str) -> float:
+        """The same, or the share of the time that the unit was busy if that is more."""
+        return next((unit.used_fraction for unit in self.report.units if unit.name == name), 0.0)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A hint with the share of the time (0 to 1) that following it could save, a rough upper bound for ranking."""
+    def counter(self, level: str, name: str) -> CounterLine | None:
+        """The counter of that name, or None where it was not counted."""
+        return next((line for line in self.report.counters if (line.level, line.name) == (level, name)), None)
 
-    saves: float
-    hint: Hint
+    def parts(self, kind: PartKind) -> dict[str, float]:
+        """The parts of the simulated cycles of one kind as shares by name, the largest first; empty where unknown."""
+        anatomy = self.run.anatomy if self.run else None
+        if anatomy is None or not anatomy.cycles:
+            return {}
+        shares: defaultdict[str, float] = defaultdict(float)
+        for part in anatomy.parts:
+            if part.kind == kind and part.cycles:
+                shares[part.name] += part.cycles / anatomy.cycles
+        return dict(sorted(shares.items(), key=lambda item: item[1], reverse=True))
+
+    def operand(self, name: str) -> str:
+        """The problem's name for an operand of the schedule: `args_1_.3` is its second input; else the name itself."""
+        inputs = self.evidence.problem.inputs
+        parts = name.split("_")
+        if name.startswith("args_") and len(parts) > 1 and parts[1].isdigit() and int(parts[1]) < len(inputs):
+            return inputs[int(parts[1])].name
+        return name
 
 
 def times_read(window: Window) -> float | None:
     """How often the whole array of `window` is read: fetches over the blocks that it has; None if moved by hand."""
     if window.fetches is None:
         return None
-    blocks = math.prod(
+    return window.fetches / blocks(window)
+
+
+def blocks(window: Window) -> int:
+    """How many blocks the array of `window` has."""
+    return math.prod(
         math.ceil(size / block) for size, block in zip(window.array.shape, window.block_shape, strict=True) if block
     )
-    return window.fetches / blocks
 
 
-def fits(seen: Observed, rows: int, factor: int) -> bool:
+def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> bool:
     """True where every buffer with `rows` rows may grow `factor` times within the VMEM limit, an estimate.
 
     For attention the float32 tile of scores (query block x key/value block) counts too: the
@@ -73,7 +126,7 @@ def fits(seen: Observed, rows: int, factor: int) -> bool:
         grown += sum(s.vmem_bytes * (factor - 1) for s in seen.call.scratch if rows in s.shape[-2:-1])
     if seen.is_attention:
         grown += 4 * factor * seen.inputs[0].block_shape[-2] * seen.inputs[1].block_shape[-2]
-    return grown <= seen.report.vmem_limit_bytes
+    return grown <= (seen.report.vmem_limit_bytes if limit is None else limit)
 
 
 def grown_vmem(seen: Observed, factor: Callable[[Window], float]) -> float:

@@ -38,22 +38,22 @@ def probe(request: ProbeRequest) -> ProbeReply:
     Raises Rejected.
     """
     problem = _problem(request.problem, request.reduced)
-    output = problem.statement().outputs[0]
+    outputs = problem.statement().outputs
     mode: Mode = "full" if request.reduced is None else "twin"
     checks: list[Check] = []
     failure: Failure | None = None
     for one in problem.probes(request.full, request.seed):
         inputs = problem.make_inputs(one.family, request.seed)
-        before = _run_once(request.artifact, inputs)[0]
-        after = _run_untouched(request.artifact, problems.changed(one, inputs))[0]
-        found, failure = problems.check_probe(output, one, before, after, mode=mode, seed=request.seed)
+        before = _run_once(request.artifact, inputs)
+        after = _run_untouched(request.artifact, problems.changed(one, inputs))
+        found, failure = problems.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
         checks.append(found)
         if failure is not None:
             return ProbeReply(checks=tuple(checks), failure=failure)
     if not request.full:
         # After other calls in between, so that whatever one call leaves behind shows too.
-        again = _run_untouched(request.artifact, inputs)[0]
-        found, failure = problems.check_determinism(output, one.family, before, again, mode=mode, seed=request.seed)
+        again = _run_untouched(request.artifact, inputs)
+        found, failure = problems.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
         checks.append(found)
     return ProbeReply(checks=tuple(checks), failure=failure)
 

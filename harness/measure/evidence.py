@@ -31,6 +31,7 @@ def gather(
     on: str | None = None,
     deep: bool = False,
     timed: bool = True,
+    checked: bool = True,
     after_trace: Callable[[Trace], None] = lambda trace: None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
@@ -39,7 +40,8 @@ def gather(
     Writes programs, dumps and Mosaic text to `work_directory` (what is there from an earlier
     run is replaced), the HLO text there and to `profile_data/kernel.hlo.txt` of the contest,
     and on a device a profile to `profile_data`. Without `timed` there is no latency from a device
-    yet: a duel will take it. `simulate(dump_directory, chip,
+    yet: a duel will take it. Not `checked`: no output is compared with anything, so no verdict can come of it,
+    and the contest's kernel.hlo.txt stays what it was. `simulate(dump_directory, chip,
     deadline_seconds=...)` has to be a function at the top of a module. `after_trace` may
     raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 
@@ -54,7 +56,7 @@ def gather(
         )
     plan = Plan(
         contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
-        source=where, deep=deep, timed=timed,
+        source=where, deep=deep, timed=timed, checked=checked,
     )  # fmt: skip
     try:
         _prepare(plan, kernel)

@@ -25,6 +25,7 @@ class Plan:
     source: Source
     deep: bool
     timed: bool
+    checked: bool = True
 
     @property
     def scratch(self) -> Path:

@@ -8,19 +8,24 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
+from harness.measure.capture_messages import TraceMode
 from harness.measure.messages import Done, XspaceRequest
 
-_MODES = {False: "TRACE_COMPUTE", True: "TRACE_COMPUTE_AND_SYNC"}
 _STEP = "kernel_step_"
 # What stands beside kernels among the events of a GPU's stream.
 _COPIES = ("Memcpy", "Memset")
 
 
 def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, *, deep: bool) -> Path:
+    """Profiles each call as the judge does: `trace` in the mode for kernel work, or in the most detailed one."""
+    return trace(calls, directory, session, "TRACE_COMPUTE_AND_SYNC" if deep else "TRACE_COMPUTE")
+
+
+def trace(calls: Iterable[Callable[[], None]], directory: Path, session: str, mode: TraceMode) -> Path:
     """Profiles each call, which has to block; returns the folder `directory/plugins/profile/<session>`.
 
     `session` must be new: two captures of one name overwrite each other. Options as published
-    for kernel work: no Python tracer, host level 1, TPU trace mode by `deep`.
+    for kernel work: no Python tracer, host level 1. On other devices than a TPU `mode` has no effect.
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
@@ -31,7 +36,7 @@ def capture(calls: Iterable[Callable[[], None]], directory: Path, session: str, 
         options.device_tracer_level = 1
     if jax.default_backend() != "gpu":
         # The property returns a copy: only whole dictionaries can be assigned.
-        options.advanced_configuration = {"tpu_trace_mode": _MODES[deep]}
+        options.advanced_configuration = {"tpu_trace_mode": mode}
     with jax.profiler.trace(str(directory), profiler_options=options):
         for step, call in enumerate(calls):
             with jax.profiler.TraceAnnotation(f"{_STEP}{step}"):

@@ -28,8 +28,6 @@ from harness.measure.messages import (
 from harness.problems import Problem
 from harness.records import Samples
 
-_FAMILY = "composite"
-
 # One tick of the clock is then a tenth of a percent of a sample, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000
 # A call too fast for any clock is no call of ours; this only bounds how long a sample takes.
@@ -95,7 +93,9 @@ class _Rounds:
         self._request = request
         self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
         self._programs = [_load(artifact) for artifact in request.artifacts]
-        self._drawn = self._problem.make_inputs(_FAMILY, request.seed)
+        # What is checked at this shape is what is timed.
+        self._family = self._problem.families(full=True)[-1]
+        self._drawn = self._problem.make_inputs(self._family, request.seed)
         self._order = random.Random(request.seed)
         self._calls_per_sample = 1
 
@@ -126,7 +126,7 @@ class _Rounds:
         inputs, outputs = checked
         found, failure = problems.check(
             self._problem, inputs, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs)),
-            family=_FAMILY, mode="device", seed=self._request.seed,
+            family=self._family, mode="device", seed=self._request.seed,
         )  # fmt: skip
         kind = jax.devices()[0].device_kind
         return MeasureReply(
@@ -190,7 +190,13 @@ def _load(artifact: str) -> Callable[..., Any]:
 
 def _fresh(drawn: Sequence[NDArray[Any]], order: random.Random) -> list[NDArray[Any]]:
     """New inputs of the same kind: every row moved by a random distance, which costs a copy and not a new draw."""
-    return [np.roll(array, order.randrange(1, array.shape[-2]), axis=-2) for array in drawn]
+    return [_moved(array, order) for array in drawn]
+
+
+def _moved(array: NDArray[Any], order: random.Random) -> NDArray[Any]:
+    """The array with every row moved by a random distance; of a vector, every element."""
+    axis = max(0, array.ndim - 2)
+    return np.roll(array, order.randrange(1, max(2, array.shape[axis])), axis=axis)
 
 
 def _placed(arrays: Sequence[NDArray[Any]]) -> list[Any]:

@@ -1,8 +1,23 @@
 """What is computed and how an answer is judged right: owned by the judge, never by the kernel."""
 
 from harness.problems.attention import Attention
+from harness.problems.matmul import Matmul
 from harness.problems.numerics import check
 from harness.problems.probes import Mode, Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
+from harness.problems.rmsnorm import RMSNorm
+from harness.problems.swiglu import SwiGLU
 
-__all__ = ["Attention", "Mode", "Probe", "Problem", "changed", "check", "check_determinism", "check_probe"]
+__all__ = [
+    "Attention",
+    "Matmul",
+    "Mode",
+    "Probe",
+    "Problem",
+    "RMSNorm",
+    "SwiGLU",
+    "changed",
+    "check",
+    "check_determinism",
+    "check_probe",
+]

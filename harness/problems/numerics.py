@@ -1,11 +1,12 @@
 """Whether an answer is right: its error against float64, measured by what honest rounding costs on the same inputs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from harness.problems.outputs import element, in_rows, spans
 from harness.problems.probes import Mode
 from harness.problems.problem import Exact, Problem, Rows, Values
 from harness.records import Array, Check, Failure
@@ -72,13 +73,22 @@ def _rms(values: Exact) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def errors(problem: Problem, inputs: Sequence[Values], output: Values, rows: Rows) -> Errors:
-    """`output` at `rows`, and what it is compared with; costs a few passes over the query-key pairs of these rows."""
-    return Errors(
-        got=output.reshape(-1, output.shape[-1])[rows].astype(np.float64),
-        expected=problem.reference(inputs, rows),
-        deviation=problem.rounding(inputs, rows),
-        honest=problem.honest(inputs, rows),
+def errors(
+    problem: Problem, inputs: Sequence[Values], outputs: Values | Sequence[Values], rows: Rows
+) -> tuple[Errors, ...]:
+    """Each output at `rows`, and what it is compared with; costs what these rows cost the problem, three times."""
+    arrays = (outputs,) if isinstance(outputs, np.ndarray) else outputs
+    expected, deviation, honest = (
+        method(inputs, rows) for method in (problem.reference, problem.rounding, problem.honest)
+    )
+    return tuple(
+        Errors(
+            got=in_rows(arrays[position])[rows].astype(np.float64),
+            expected=expected[:, columns],
+            deviation=deviation[:, columns],
+            honest=honest[:, columns],
+        )
+        for position, _, columns in spans(problem.statement().outputs)
     )
 
 
@@ -102,7 +112,13 @@ def check(
     if failure is not None:
         return _unmeasured(expected[0], family, mode, seed), failure
     rows = problem.sample_rows(seed)
-    return _judge(errors(problem, inputs, arrays[0], rows), expected[0], rows, family, mode, seed)
+    judged = [
+        _judge(found, output, rows, family, mode, seed)
+        for output, found in zip(expected, errors(problem, inputs, arrays, rows), strict=True)
+    ]
+    # Of several outputs the one nearest to its limit is recorded; what was compared is all of them.
+    worst, failure = max(judged, key=lambda one: (not one[0].passed, (one[0].error or 0) / (one[0].tolerance or 1)))
+    return replace(worst, elements=sum(one.elements for one, _ in judged)), failure
 
 
 def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:
@@ -119,7 +135,7 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str)
         return Failure(stage="correctness", kind=kind, message=f"{message} (inputs: {family})")
 
     if len(arrays) != len(expected):
-        return failure("wrong-structure", f"expected {len(expected)} output array, got {len(arrays)}")
+        return failure("wrong-structure", f"expected {len(expected)} output array{'s' * (len(expected) > 1)}, got {len(arrays)}")
     for want, array in zip(expected, arrays, strict=True):
         if not isinstance(array, np.ndarray):
             return failure("wrong-structure", f"expected {want.name} to be an array, got {type(array).__name__}")
@@ -158,10 +174,9 @@ def _judge(
     )  # fmt: skip
     if check.passed:
         return check, None
-    index = [*(int(i) for i in np.unravel_index(int(rows[row]), output.shape[:-1])), column]
     outside = int(np.count_nonzero(scaled > WORST_FACTOR * found.unit))
     message = (
-        f"wrong result: worst element {output.name}{index} is {found.got[row, column]:.6g}, expected "
+        f"wrong result: worst element {element(output, int(rows[row]), column)} is {found.got[row, column]:.6g}, expected "
         f"{found.expected[row, column]:.6g}, {found.worst_ratio:.3g} times the tolerance; root mean square error "
         f"{found.rms_ratio:.3g} times its tolerance (inputs: {family}, seed {seed})"
     )

@@ -17,10 +17,11 @@ Exact: TypeAlias = NDArray[np.float64]
 
 @runtime_checkable
 class Problem(Protocol):
-    """One operation at one shape; every problem has one output.
+    """One operation at one shape.
 
     A row is an index into `output.reshape(-1, output.shape[-1])`: outputs are compared row by
-    row, and the three numerical methods return `[len(rows), output.shape[-1]]` float64.
+    row. Where there are several outputs, they have equally many rows and are seen beside each other:
+    the three numerical methods return `[len(rows), columns of all outputs together]` float64.
     """
 
     def statement(self) -> Statement:

@@ -18,8 +18,9 @@ from harness.records.evidence import (
     StageTime,
     Unit,
 )
-from harness.records.problem import Array, Parameter, Statement, Work
+from harness.records.problem import Array, ExpectedCount, Parameter, Statement, Work
 from harness.records.report import (
+    Ceiling,
     CounterLine,
     CycleShares,
     Hint,
@@ -31,6 +32,7 @@ from harness.records.report import (
     UnitUse,
 )
 from harness.records.review import Audit, Calibration, Finding, Judgement, Replay
+from harness.records.sweep import Screened, Sweep, Swept
 from harness.records.table import Cell, Column, Table
 from harness.records.verdict import Attempt, Champion, Change, Duel, Key, Outcome, Policy, Verdict
 
@@ -41,6 +43,7 @@ __all__ = [
     "Audit",
     "Calibration",
     "Capture",
+    "Ceiling",
     "Cell",
     "Champion",
     "Change",
@@ -54,6 +57,7 @@ __all__ = [
     "Environment",
     "Evidence",
     "Execution",
+    "ExpectedCount",
     "Failure",
     "Finding",
     "Hint",
@@ -79,6 +83,7 @@ __all__ = [
     "Row",
     "Samples",
     "Scratch",
+    "Screened",
     "Share",
     "Simulation",
     "Source",
@@ -88,6 +93,8 @@ __all__ = [
     "StageTime",
     "Statement",
     "Status",
+    "Sweep",
+    "Swept",
     "Table",
     "TilingClaim",
     "Timeline",

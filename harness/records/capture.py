@@ -47,12 +47,16 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """A named stretch of time: a module's run, a step, an annotation or anything else of the host."""
+    """A named stretch of time: a module's run, a step, an annotation or anything else of the host.
+
+    `step` is the number that a step annotation gives it, None for everything else.
+    """
 
     name: str
     start: float
     seconds: float
     line: str = ""
+    step: int | None = None
 
     @property
     def end(self) -> float:
@@ -64,9 +68,9 @@ class Period:
 class Device:
     """One device's part of a capture: a TPU core, a GPU, or the host's CPU where XLA ran on it.
 
-    `executions` are the serial line of operations (`XLA Ops`; the streams of a GPU; the executor threads of a
-    CPU), sorted by start, nested ones after those around them. `asynchronous` are those of the `Async XLA Ops`
-    line, which run beside them.
+    `executions` are the serial line of operations (`XLA Ops`), sorted by start, nested ones after those around
+    them; of a GPU those of all streams, of a CPU those of all threads, which run side by side. `asynchronous`
+    are those of the `Async XLA Ops` line, which run beside them.
     """
 
     name: str

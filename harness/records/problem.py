@@ -1,6 +1,7 @@
 """What is computed, as the judge states it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 Parameter = str | int | float | bool
 
@@ -33,8 +34,25 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedCount:
+    """How many operations of one kind an honest kernel's body shows, `low` to `high`, and what other counts mean.
+
+    `counter` is that of the Mosaic level: `matmul`, `exp` or `reduction`. A body unrolled n times shows n times as many.
+    """
+
+    counter: Literal["matmul", "exp", "reduction"]
+    low: int
+    high: int
+    more: str
+    fewer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A problem as it is recorded: what is computed, in the words and numbers of the judge."""
+    """A problem as it is recorded: what is computed, in the words and numbers of the judge.
+
+    Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`.
+    """
 
     operation: str
     title: str
@@ -42,3 +60,4 @@ class Statement:
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     work: Work
+    expected: tuple[ExpectedCount, ...] = ()

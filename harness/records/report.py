@@ -22,10 +22,30 @@ class CounterLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """What to try next: the observation first, then one concrete single change."""
+    """What to try next: what was observed, the rule that it falls under, one concrete change and what it may gain.
+
+    `rule` is the name of the rule, `because` its sentence and `rule_source` where that was published. `kind` is the
+    kind of change (see judge/changes.py), "" where the advice is to change nothing. `gain` is the fraction of the
+    time that the change saves at most, None where nothing known bounds it; `gain_source` says what bounds it.
+    """
 
     observation: str
     suggestion: str
+    rule: str = ""
+    because: str = ""
+    rule_source: str = ""
+    kind: str = ""
+    gain: float | None = None
+    gain_source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """What the simulator says that the same schedule would take if `resource` cost nothing or half (new / old)."""
+
+    resource: Literal["memory", "MXU"]
+    time_ratio: float
+    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from harness.records.candidate import Failure
 from harness.records.evidence import Evidence, Source
+from harness.records.sweep import Sweep
 
 Outcome = Literal["accept", "reject", "inconclusive", "failed"]
 
@@ -115,7 +116,8 @@ class Attempt:
     `judged_against` is the branch's commit when the attempt began. `champion` is None for a
     baseline. `champion_evidence` is there when the champion was evaluated again inside this
     attempt. `diff` is kernel.py against the champion's, unified. `settings` are the `--set`
-    rewrites. `expected_time_ratio` is the stated hypothesis in numbers (0.95: 5 % less time).
+    rewrites. `expected_time_ratio` is the stated hypothesis in numbers (0.95: 5 % less time). `sweep` is
+    the grid of which this was the best setting, None where it was no sweep.
     """
 
     number: int
@@ -136,3 +138,4 @@ class Attempt:
     settings: tuple[tuple[str, str], ...] = ()
     diff: str = ""
     kind: Literal["baseline", "experiment", "rebaseline", "undo"] = "experiment"
+    sweep: Sweep | None = None

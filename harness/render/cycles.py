@@ -6,10 +6,10 @@ from harness.render.operands import problem_names
 from harness.units import decimal, kibibytes, percent
 
 # Less than this of the cycles is no explanation of anything: such parts are added up.
-_SMALL = 0.005
+_SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
 
 
-def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: int) -> list[str]:
+def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: int, *, full: bool) -> list[str]:
     """What the cycles are made of, the lines of `kernel` (a kernel.py) that cost most, and what spilling costs.
 
     Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
@@ -28,15 +28,16 @@ def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: i
         parts = [f"{name} {percent(value / run.cycles, 0)}" for name, value in sums]
         return flow([total, *parts], width, "Simulated time:        ")
     ops = [op.name for op in run.ops]
-    large = [part for part in shares.parts if part.fraction >= _SMALL]
+    small = _SMALL if full else _SMALL_AT_A_GLANCE
+    large = [part for part in shares.parts if part.fraction >= small]
     parts = [f"{clean(problem_names(part.name, evidence.problem, ops))} {percent(part.fraction)}" for part in large]
-    rest = sum(part.fraction for part in shares.parts if part.fraction < _SMALL)
+    rest = sum(part.fraction for part in shares.parts if part.fraction < small)
     parts += [f"rest {percent(rest)}"] if rest else []
     bubbles = f"bubbles (nothing issued) {percent(shares.bubble_fraction)}"
     return [
         *flow([total, *parts, bubbles], width, "Simulated cycles:      "),
         *_dearest(shares, kernel, width),
-        *_spilling(shares, width),
+        *_spilling(shares, width, full=full),
     ]
 
 
@@ -52,7 +53,7 @@ def _dearest(shares: CycleShares, kernel: str, width: int) -> list[str]:
     return lines
 
 
-def _spilling(shares: CycleShares, width: int) -> list[str]:
+def _spilling(shares: CycleShares, width: int, *, full: bool) -> list[str]:
     """What register spills move in each grid step, what that costs at least, and which lines it belongs to."""
     if not shares.spill_lines:
         return []
@@ -60,6 +61,9 @@ def _spilling(shares: CycleShares, width: int) -> list[str]:
     moved = "bytes per grid step unknown"
     if saved is not None and restored is not None:
         moved = f"{kibibytes(saved)} saved, {kibibytes(restored)} restored per grid step"
-    where = ", ".join(f"{clean(line.name)} {percent(line.fraction, 0)}" for line in shares.spill_lines[:3])
+    named = shares.spill_lines[: 3 if full else 2]
+    where = ", ".join(f"{clean(line.name)} {percent(line.fraction, 0)}" for line in named)
     cost = f"at least {percent(shares.spill_fraction)} of the cycles"
+    if not full:
+        return wrap(f"{cost}; most at {where}", width, "Simulated spilling:    ")
     return wrap(f"{moved}; {cost}; most at {where}", width, "Simulated spilling:    ")

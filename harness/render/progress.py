@@ -1,11 +1,12 @@
-"""What is going on right now, on stderr: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""What is going on right now, on stderr: live lines on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import sys
 from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console
-from rich.status import Status
+from rich.progress import Progress as Live
+from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from harness.units import seconds as in_seconds
 
@@ -15,20 +16,22 @@ _BEGINS = ("start", "started", "begin", "running")
 class Progress:
     """Call it with (stage, state, seconds): `start` begins a stage, any other ends it (a word but `done` is shown).
 
-    Use as a context manager. `stream` is stderr unless given.
+    On a terminal each running stage is a line with its time so far, and a finished one stays as a
+    plain line. Use as a context manager. `stream` is stderr unless given.
     """
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         stream = sys.stderr if stream is None else stream
         self._quiet = quiet
         self._stream = stream
-        self._running: list[str] = []
+        self._running: dict[str, TaskID] = {}
         self._console = Console(file=stream, highlight=False)
-        self._live: Status | None = None
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
         if not self._quiet and self._console.is_terminal:
-            self._live = self._console.status("starting")
+            columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+            self._live = Live(*columns, console=self._console, transient=True)
             self._live.start()
         return self
 
@@ -44,15 +47,12 @@ class Progress:
         if self._quiet:
             return
         if state in _BEGINS:
-            self._running.append(stage)
-        else:
-            if stage in self._running:
-                self._running.remove(stage)
-            self._line(stage, state, seconds)
-        if self._live is not None:
-            self._live.update(", ".join(self._running) or "judging")
-
-    def _line(self, stage: str, state: str, seconds: float) -> None:
+            if self._live is not None and stage not in self._running:
+                self._running[stage] = self._live.add_task(stage)
+            return
+        task = self._running.pop(stage, None)
+        if self._live is not None and task is not None:
+            self._live.remove_task(task)
         remark = "" if state in ("done", "end", "ok") else f"  {state}"
         text = f"  {stage:<22}{in_seconds(seconds, 1):>9}{remark}"
         if self._live is not None:

@@ -7,11 +7,11 @@ from rich.cells import cell_len
 from tabulate import tabulate
 
 from harness.hardware import chip
-from harness.records import Change, Check, Evidence, Failure, Hint, OpTime, PallasCall, Report, Simulation
-from harness.render.layout import clean, cut, flow, paint, wrap
+from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation
+from harness.render.layout import clean, cut, flow, wrap
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, seconds
 
-# What a glance needs: the published four, and what the schedule adds to them.
+# What a glance needs: the published four, and what the schedule adds to them where its cycles are not taken apart.
 _AT_A_GLANCE = (
     ("hlo", "copy"),
     ("mosaic", "matmul"),
@@ -22,7 +22,8 @@ _AT_A_GLANCE = (
     ("schedule", "fills executed"),
 )
 _OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed")
-_HINTS_SHOWN = 3
+# Of those that a schedule is full of, the next ones after the fullest say what else is near.
+_UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
 _FIELD = 23
 
@@ -91,7 +92,7 @@ def roofline(evidence: Evidence, report: Report, width: int) -> list[str]:
 
 
 def glance(report: Report, width: int) -> list[str]:
-    """The published block in a few lines."""
+    """The times of the published block; shares of the peaks are in the RESULT and REGIME lines already."""
     times = [
         f"Compute-only {_ms(report.compute_only_seconds)}",
         f"Memory-only {_ms(report.memory_only_seconds)}",
@@ -103,20 +104,37 @@ def glance(report: Report, width: int) -> list[str]:
         *wrap(
             f"Min {decimal(report.minimum_hbm_bytes, 'B')}, actual {_traffic(report)}", width, "Memory traffic:        "
         ),
-        *wrap(_bandwidth(report), width, "Bandwidth:             "),
-        *wrap(_utilisation(report), width, "Utilisation:           "),
     ]
 
 
-def counters(report: Report, champion: Report | None, width: int, *, full: bool) -> list[str]:
-    """One table of the counters at the three levels, beside the champion's; a remark where a count is off."""
+def counters_at_a_glance(report: Report, champion: Report | None, width: int) -> list[str]:
+    """The counters that a glance needs, each with the champion's where it differs; remarks where a count is off."""
     # What the cycles are made of, and what spilling costs, has been said already where it is known.
-    said_above = _OF_THE_CYCLES if report.cycle_shares and not full else ()
+    said_above = _OF_THE_CYCLES if report.cycle_shares else ()
     lines = [
         line
         for line in report.counters
-        if full or ((line.remark or (line.level, line.name) in _AT_A_GLANCE) and line.name not in said_above)
+        if (line.remark or (line.level, line.name) in _AT_A_GLANCE) and line.name not in said_above
     ]
+    if not lines:
+        return []
+    old = {(line.level, line.name): line.count for line in champion.counters} if champion else {}
+    texts = []
+    for line in lines:
+        before = old.get((line.level, line.name), line.count)
+        was = f" (champion {count(before)})" if before != line.count else ""
+        texts.append(f"{line.name} {count(line.count)}{was}")
+    out = flow(texts, width, "Counters:              ")
+    # Spills and fills share a remark; once is enough.
+    for remark in dict.fromkeys(line.remark for line in lines if line.remark):
+        name = next(line.name for line in lines if line.remark == remark)
+        out += wrap(f"{name}: {clean(remark)}", width, " " * _FIELD)
+    return out
+
+
+def counters(report: Report, champion: Report | None, width: int) -> list[str]:
+    """One table of the counters at the three levels, beside the champion's; a remark where a count is off."""
+    lines = report.counters
     if not lines:
         return []
     old = {(line.level, line.name): line.count for line in champion.counters} if champion else {}
@@ -144,13 +162,16 @@ def counters(report: Report, champion: Report | None, width: int, *, full: bool)
     return out
 
 
-def units(report: Report, width: int) -> list[str]:
+def units(report: Report, width: int, *, full: bool) -> list[str]:
     """The share of its issue slots that each functional unit used, and of the time that it was busy, if known.
 
-    The fullest is the one that limits: what it does cannot be done in fewer cycles.
+    The fullest is the one that limits: what it does cannot be done in fewer cycles. Not `full`: only the fullest few.
     """
     texts = []
-    for unit in report.units:
+    shown = report.units
+    if not full:
+        shown = tuple(sorted(shown, key=lambda unit: unit.used_fraction, reverse=True)[:_UNITS_SHOWN])
+    for unit in shown:
         busy = "" if unit.busy_fraction is None else f" (busy {percent(unit.busy_fraction, 0)})"
         texts.append(f"{unit.name} {percent(unit.slot_fraction, 0)}{busy}")
     if not texts:
@@ -213,7 +234,7 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
     elements += f" and {count(bits)} bit for bit" if bits else ""
     compared = [check for check in done if check.error is not None and check.tolerance]
     worst = f"; nearest to its limit: {_check(max(compared, key=_closeness))}" if compared else ""
-    lines = wrap(f"{verb}, {elements}{worst}", width, "Correctness:           ")
+    lines = wrap(f"{verb}{f', {elements}' if full else ''}{worst}", width, "Correctness:           ")
     if full:
         body = [
             [
@@ -255,22 +276,11 @@ def stages(evidence: Evidence, width: int) -> list[str]:
     return flow([*texts, f"{end:.1f} s in all"], width, "Judged in:             ")
 
 
-def hints(found: Sequence[Hint], width: int, colour: bool, *, full: bool) -> list[str]:
-    """What to try next, each with the observation behind it."""
-    if not found:
-        return []
-    lines = [paint("What to try next:", "strong", colour)]
-    for number, hint in enumerate(found if full else found[:_HINTS_SHOWN], 1):
-        lines += wrap(clean(hint.observation), width, f"  {number}. ", "     ")
-        lines += wrap(clean(hint.suggestion), width, "     -> ", "        ")
-    return lines
-
-
 def moved(changes: Sequence[Change], width: int, *, full: bool) -> list[str]:
     """What moved in the counters against the champion."""
     texts = [
         f"{change_.name} {_amount(change_, change_.before)} -> {_amount(change_, change_.after)}{_relative(change_)}"
-        for change_ in (changes if full else changes[:4])
+        for change_ in (changes if full else changes[:3])
     ]
     return flow(texts, width, "  what moved: ") if texts else []
 

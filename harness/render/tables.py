@@ -1,6 +1,7 @@
 """Tables of findings as aligned text for people and as JSON for programs."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +11,9 @@ from harness import units
 from harness.codec import SCHEMA
 from harness.records import Cell, Table
 from harness.records.table import Unit
+
+# A column of words keeps so many characters.
+_LEAST = 12
 
 
 def text(tables: Sequence[Table], width: int) -> str:
@@ -38,22 +42,34 @@ def _plain(table: Table) -> dict[str, object]:
 
 def _one(table: Table, width: int) -> str:
     head = f"{table.title} [{table.origin}]"
+    notes = [_wrapped(note, width) for note in table.notes]
     if not table.rows:
-        return "\n".join([head, f"  empty: {table.why_empty}", *(f"  {note}" for note in table.notes)])
+        return "\n".join([head, _wrapped(f"empty: {table.why_empty}", width), *notes])
     cells = [[cell(value, column.unit) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
     titles = [column.title for column in table.columns]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    # What does not fit is taken from the widest column of words; figures are never cut.
+    # What does not fit is taken from the widest column of words, then from the next; figures are never cut.
     words = [place for place, column in enumerate(table.columns) if column.unit == ""]
-    over = sum(widths) + 2 * (len(widths) - 1) - width
-    if over > 0 and words:
-        place = max(words, key=lambda candidate: widths[candidate])
-        room = max(12, widths[place] - over)
-        for row in cells:
-            row[place] = row[place] if len(row[place]) <= room else f"{row[place][: room - 1]}…"
+    for place in sorted(words, key=lambda candidate: -widths[candidate]):
+        over = sum(widths) + 2 * (len(widths) - 1) - width
+        if over <= 0:
+            break
+        widths[place] = max(len(titles[place]), min(widths[place], _LEAST), widths[place] - over)
+    for row in cells:
+        for place in words:
+            row[place] = row[place] if len(row[place]) <= widths[place] else f"{row[place][: widths[place] - 1]}…"
     sides = ["left" if column.unit == "" else "right" for column in table.columns]
-    body = tabulate(cells, titles, tablefmt="simple", colalign=sides, disable_numparse=True)
-    return "\n".join([head, body, *(f"  {note}" for note in table.notes)])
+    body = tabulate(
+        cells, titles, tablefmt="simple", colalign=sides, disable_numparse=True, preserve_whitespace=True
+    )  # a scope is indented under the one around it
+    return "\n".join([head, body, *notes])
+
+
+def _wrapped(note: str, width: int) -> str:
+    """A sentence below a table, set in and broken to `width`; an address stays whole."""
+    return textwrap.fill(
+        note, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def cell(value: Cell, unit: Unit) -> str:

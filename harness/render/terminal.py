@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from harness.records import Attempt, Evidence, LogState, Outcome, Report, Status, Verdict
 from harness.render import sections
 from harness.render.cycles import cycles
+from harness.render.hints import hints
 from harness.render.layout import (
     Style,
     clean,
@@ -61,9 +62,8 @@ def report_text(
     lines += _reasons(attempt.verdict, width, full=full)
     lines += _against_champion(attempt, report, width)
     lines += sections.moved(attempt.verdict.changes, width, full=full)
-    return joined(
-        [*lines, "", *_findings(attempt.evidence, report, champion_report, kernel, width, full=full, colour=colour)]
-    )
+    lines += ["", *_findings(attempt.evidence, report, champion_report, kernel, width, full=full, colour=colour)]
+    return joined([*lines, *([] if full else ["", f"the whole report: ratchet.sh show {attempt.number}"])])
 
 
 def judge_text(
@@ -82,7 +82,8 @@ def judge_text(
     word = "PASSED" if verdict.outcome == "accept" else word
     lines = [f"{paint(word, style, colour)}  {evidence.problem.title}; nothing is recorded"]
     lines += _reasons(verdict, width, full=full)
-    return joined([*lines, "", *_findings(evidence, report, None, kernel, width, full=full, colour=colour)])
+    lines += ["", *_findings(evidence, report, None, kernel, width, full=full, colour=colour)]
+    return joined([*lines, *([] if full else ["", "the whole report: --full"])])
 
 
 def show_text(
@@ -157,20 +158,20 @@ def _findings(
         found.append(sections.roofline(evidence, report, width) if full else sections.glance(report, width))
     machine = [
         *sections.measured(evidence, report, width),
-        *cycles(evidence, report.cycle_shares, kernel, width),
-        *sections.units(report, width),
+        *cycles(evidence, report.cycle_shares, kernel, width, full=full),
+        *sections.units(report, width, full=full),
     ]
     # What does not compile is mostly too large: the buffers are what one looks at then.
     does_not_fit = evidence.failure is not None and evidence.failure.stage == "compile"
     memory = sections.vmem(report, calls, width, full=full or does_not_fit)
-    correct = [*_work_in_kernels(evidence, width), *sections.checks(evidence, width, full=full)]
-    took = sections.stages(evidence, width)
+    checked = sections.checks(evidence, width, full=full)
     if full:
-        found += [machine, sections.counters(report, champion, width, full=True)]
-        found += [sections.ops(evidence.simulation, width), memory, correct, took]
+        found += [machine, sections.counters(report, champion, width)]
+        found += [sections.ops(evidence.simulation, width), memory]
+        found += [[*_work_in_kernels(evidence, width), *checked], sections.stages(evidence, width)]
     else:
-        found += [[*machine, *memory, *correct, *took], sections.counters(report, champion, width, full=False)]
-    found += [sections.warnings(evidence, width), sections.hints(report.hints, width, colour, full=full)]
+        found += [[*machine, *memory, *checked, *sections.counters_at_a_glance(report, champion, width)]]
+    found += [sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
 
 

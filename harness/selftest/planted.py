@@ -1,6 +1,7 @@
 """The planted kernels as they lie in candidates/: files that say what is wrong with them and what must see it."""
 
 import ast
+import difflib
 import re
 from pathlib import Path
 
@@ -26,7 +27,12 @@ def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, 
     known = {planted.name: planted for planted in every}
     for name in names:
         if name not in known:
-            raise UsageError("unknown-candidate", f"expected --only with one of {', '.join(known)}, got {name!r}")
+            near = difflib.get_close_matches(name, known, 5, 0.5) or list(known)[:3]
+            raise UsageError(
+                "unknown-candidate",
+                f"expected --only with the name of one of {len(known)} planted candidates, such as {', '.join(near)}, "
+                f"got {name!r}; without --only each of them is tried and named",
+            )
     return tuple(known[name] for name in names)
 
 

@@ -31,9 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
 
 
-def simulate(arguments: list[str]) -> int:
-    """Prints the simulation to stdout and returns the exit code: 0 with a latency, 1 without. Raises RatchetError."""
-    parser = _Parser(prog="simulate", description=__doc__, allow_abbrev=False)
+def simulate(arguments: list[str], parser: argparse.ArgumentParser | None = None) -> int:
+    """Prints the simulation to stdout and returns the exit code: 0 with a latency, 1 without. Raises RatchetError.
+
+    `parser` is the one to add the options to, for a caller with a name and a form of its own.
+    """
+    parser = parser or _Parser(prog="simulate", description=__doc__, allow_abbrev=False)
     parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
     parser.add_argument("--chip", required=True, help="the chip they were compiled for, such as v6e")
     parser.add_argument(
@@ -71,6 +74,7 @@ def as_json(simulation: Simulation) -> str:
     """The simulation as JSON."""
     return json.dumps(
         {
+            "schema": 1,
             "chip": simulation.chip,
             "total_seconds": simulation.seconds,
             "as_profiled_seconds": simulation.as_profiled_seconds,
@@ -100,7 +104,7 @@ def as_text(simulation: Simulation) -> str:
         lines.append(f"no latency: {simulation.unknown[0] if simulation.unknown else 'unknown'}")
     else:
         plus_minus = units.seconds(simulation.plus_minus_seconds)
-        lines.append(f"{units.seconds(simulation.seconds)} +/- {plus_minus} [simulated {simulation.chip}]")
+        lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [simulated {simulation.chip}]")
         if simulation.as_profiled_seconds is not None:
             lines.append(
                 f"  {units.seconds(simulation.as_profiled_seconds)} in a profile taken as published times were"

@@ -1,0 +1,129 @@
+"""The verb that says what to try next: all findings, ranked, with their gains."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from harness import contest as contests
+from harness import last_judged
+from harness.cli.arguments import colour, directory, verb_parser
+from harness.errors import RatchetError, UsageError
+from harness.hardware import Chip, chip
+from harness.judge import diagnose as diagnosing
+from harness.judge import report as reporting
+from harness.ledger import Ledger
+from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
+from harness.render import tables, terminal
+from harness.render.diagnose import diagnosis_text
+from harness.render.layout import terminal_width
+from harness.simulate import dumped
+from harness.simulate.whatif import Scale, answers
+
+# What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
+_CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
+    ("memory", "transfers that take no time", Scale(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
+    ("MXU", "MXU x2", Scale(mxu=2.0)),
+)
+_COLUMNS = (
+    Column(name="rule", title="rule"),
+    Column(name="gain_fraction", title="gain at most", unit="fraction"),
+    Column(name="gain_source", title="from"),
+    Column(name="kind", title="kind of change"),
+    Column(name="observation", title="observation"),
+    Column(name="suggestion", title="what to try"),
+    Column(name="because", title="the rule"),
+    Column(name="rule_source", title="its source"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was found about one kernel; `notes` say what the gains rest on."""
+
+    name: str
+    report: Report
+    notes: tuple[str, ...]
+
+    @property
+    def table(self) -> Table:
+        """The findings as a table, the most promising first."""
+        report = self.report
+        return Table(
+            name="findings",
+            title=f"what to try next: {self.name}, {report.chip}",
+            origin=report.source,
+            columns=_COLUMNS,
+            rows=tuple(
+                (h.rule, h.gain, h.gain_source, h.kind, h.observation, h.suggestion, h.because, h.rule_source)
+                for h in report.hints
+            ),
+            notes=self.notes,
+            why_empty="" if report.hints else "no rule finds anything here",
+        )
+
+
+def diagnose(words: list[str]) -> int:
+    parser = verb_parser(
+        "diagnose",
+        "Says what to try next: every finding with its numbers, the rule behind it, the gain to expect, one change.",
+        "ratchet.sh diagnose; ratchet.sh diagnose 3",
+    )
+    parser.add_argument("number", type=int, nargs="?", help="the attempt (default: kernel.py as it stands)")
+    parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    if given.number is not None and given.chip is not None:
+        raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
+    found = diagnosis(directory(given.directory).resolve(), given.number, given.chip, quiet=given.quiet or given.json)
+    if given.json:
+        print(tables.json_text("diagnose", [found.table]))
+    else:
+        print(diagnosis_text(found.name, found.report, found.notes, terminal_width(), colour()))
+    return 0
+
+
+def diagnosis(folder: Path, number: int | None, chip_name: str | None, *, quiet: bool) -> Diagnosis:
+    """What was found about attempt `number`, or about kernel.py as it stands. Raises RatchetError `unknown-attempt`."""
+    if number is None:
+        contest = contests.load(folder, chip_name)
+        with terminal.Progress(quiet=quiet) as progress:
+            evidence = last_judged.evidence(contest, Policy(), progress)
+        name, own = "kernel.py", contest.chip
+    else:
+        evidence = Ledger.open(folder).attempt(number).evidence
+        name, own = f"attempt {number}", chip(evidence.chip)
+    report = reporting.report(evidence, own)
+    ceilings, note = _ceilings(folder, evidence, own)
+    rows = _earlier(folder, number)
+    told = replace(report, hints=diagnosing.hints(evidence, report, rows, ceilings))
+    return Diagnosis(name=name, report=told, notes=("a gain is a bound, not a promise: measure", note))
+
+
+def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:
+    """The attempts before `number`, all of them for kernel.py as it stands; none where there is no ledger yet."""
+    try:
+        rows, _ = Ledger.open(folder).rows()
+    except RatchetError:
+        return ()
+    return tuple(row for row in rows if number is None or row.number < number)
+
+
+def _ceilings(folder: Path, evidence: Evidence, own: Chip) -> tuple[tuple[Ceiling, ...], str]:
+    """What the schedule would take without the cost of each resource, and a sentence on whether that is known."""
+    without = "gains are bounded by the roofline and by the simulated schedule; no what-if was simulated: "
+    if own.platform != "tpu" or evidence.dump_directory is None:
+        return (), f"{without}there is no schedule"
+    dumps = folder / evidence.dump_directory
+    if not dumps.is_dir():
+        return (), f"{without}its schedule is not on this machine"
+    scales = tuple(scale for _, _, scale in _CEILINGS)
+    real, found = answers(dumped.read(dumps, own), own, scales)
+    if not found:
+        return (), f"{without}{real.unknown[0] if real.unknown else 'the schedule has no latency'}"
+    ceilings = tuple(
+        Ceiling(resource=resource, time_ratio=min(1.0, answer.time_ratio), words=words)
+        for (resource, words, _), answer in zip(_CEILINGS, found, strict=True)
+    )
+    said = ", ".join(f"{c.words}: {1 - c.time_ratio:.1%} less time" for c in ceilings)
+    return ceilings, f"simulated what-ifs that bound gains: {said}"

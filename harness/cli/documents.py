@@ -1,0 +1,217 @@
+"""What each verb prints with `--json`: one record and a version for each, and the JSON schemas of them."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from harness.codec import SCHEMA, encode_document
+from harness.records import Anatomy, Attempt, Audit, Cell, Evidence, Replay, Report, Row, Status, Verdict
+from harness.records.outlook import Outlook
+from harness.records.selftest import Tried
+from harness.records.sweep import Swept
+from harness.records.table import Origin, Unit
+from harness.simulate.whatif import Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDocument:
+    """An attempt as the ledger stores it; `row` is its line of the table, None where it is not asked for."""
+
+    attempt: Attempt
+    row: Row | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeDocument:
+    """kernel.py judged as it stands: evidence, what it means, and the verdict; nothing of it is recorded."""
+
+    evidence: Evidence
+    report: Report
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsDocument:
+    """The attempts, newest last; `champion` is the number of the present one, `skipped` says what is unreadable."""
+
+    rows: tuple[Row, ...]
+    champion: int | None
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesDocument:
+    """The cycles of a simulated run, line by line of kernel.py; `clock_hz` turns cycles into seconds."""
+
+    source: Literal["simulated"]
+    chip: str
+    clock_hz: float
+    cycles: float
+    anatomy: Anatomy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatifDocument:
+    """A run's time on the real chip, and on chips with scaled resources."""
+
+    source: Literal["simulated"]
+    chip: str
+    seconds: float
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpFigures:
+    """One HLO op of a simulated module."""
+
+    name: str
+    cycles: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleFigures:
+    """Where a simulated module's cycles go."""
+
+    bundles: int
+    dma_wait: float
+    unit_stall: float
+    launch: float
+    total: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateDocument:
+    """A directory of compiler dumps, simulated; without a latency `unknown` says why."""
+
+    chip: str
+    total_seconds: float | None
+    as_profiled_seconds: float | None
+    plus_minus_seconds: float | None
+    relative_uncertainty: float
+    ops: tuple[OpFigures, ...]
+    cycles: CycleFigures
+    hbm_read_bytes: int
+    hbm_written_bytes: int
+    dma_transfers: int
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestDocument:
+    """Every planted candidate, and what the judge made of it."""
+
+    tried: tuple[Tried, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFigures:
+    """One table of findings: rows as objects by column name, in the SI base units that `units` names."""
+
+    name: str
+    title: str
+    origin: Origin
+    units: dict[str, Unit]
+    rows: tuple[dict[str, Cell], ...]
+    notes: tuple[str, ...]
+    why_empty: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesDocument:
+    """The tables that an analysis found."""
+
+    command: str
+    tables: tuple[TableFigures, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """`kind` is stable for programs, `message` is for people."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorDocument:
+    """What is printed instead of a verb's document where the verb could not do it; exit code 2, 4, 5 or 130."""
+
+    error: Mistake
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What one verb prints: the version of its form, which every document carries as `schema`, and its record.
+
+    The version goes up with every change of the form: tests/fixtures/schemas holds the forms as they were.
+    """
+
+    version: int
+    record: type
+
+
+DOCUMENTS = {
+    # Attempts are printed as they are stored, so they share the number of the stored form.
+    "experiment": Document(SCHEMA, AttemptDocument),
+    "show": Document(SCHEMA, AttemptDocument),
+    "judge": Document(1, JudgeDocument),
+    "results": Document(1, ResultsDocument),
+    "status": Document(1, Status),
+    "next": Document(1, Outlook),
+    "sweep": Document(1, Swept),
+    "lines": Document(1, LinesDocument),
+    "whatif": Document(1, WhatifDocument),
+    "simulate": Document(1, SimulateDocument),
+    "fsck": Document(1, Audit),
+    "replay": Document(1, Replay),
+    "selftest": Document(1, SelftestDocument),
+    "error": Document(1, ErrorDocument),
+}
+_NOT_FINITE = {
+    "type": "object",
+    "description": "a number that is not finite, for which JSON has no word",
+    "properties": {"float": {"enum": ["nan", "inf", "-inf"]}},
+    "required": ["float"],
+    "additionalProperties": False,
+}
+
+
+def json_text(verb: str, record: object) -> str:
+    """The document that `verb` prints: `record` with its schema number first."""
+    document = DOCUMENTS[verb]
+    assert isinstance(record, document.record), f"{verb} prints {document.record.__name__}, got {type(record).__name__}"
+    return encode_document(document.version, record)
+
+
+def schema(verb: str) -> dict[str, Any]:
+    """The JSON schema (2020-12) of what `verb` prints with `--json`."""
+    document = DOCUMENTS[verb]
+    (reference,), parts = msgspec.json.schema_components([document.record], ref_template="#/$defs/{name}")
+    parts = {name: _with_odd_numbers(part) for name, part in parts.items()}
+    form = parts.pop(reference["$ref"].rpartition("/")[2])
+    parts["NotFinite"] = _NOT_FINITE
+    properties = {"schema": {"const": document.version}, **form["properties"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **form,
+        "title": document.record.__name__,
+        "properties": properties,
+        "required": ["schema", *form["required"]],
+        "$defs": parts,
+    }
+
+
+def _with_odd_numbers(form: Any) -> Any:
+    """`form` as JSON has it, where each number may also be one that is not finite, as the codec writes it."""
+    if isinstance(form, list | tuple):
+        return [_with_odd_numbers(item) for item in form]
+    if not isinstance(form, dict):
+        return form
+    if form.get("type") == "number":
+        return {"anyOf": [form, {"$ref": "#/$defs/NotFinite"}]}
+    if "enum" in form:
+        # Their order is not the same in every process.
+        return {**form, "enum": sorted(form["enum"])}
+    return {name: _with_odd_numbers(item) for name, item in form.items()}

@@ -1,0 +1,74 @@
+"""The verb that says what the verbs understand: one of them, or all as the page docs/COMMANDS.md."""
+
+from argparse import Action
+from collections.abc import Iterator
+
+from harness.cli.arguments import Parser
+from harness.cli.verbs import EVERY, EXIT_CODES, EXPERIMENT, GROUPS, VERBS, Verb, overview
+from harness.errors import UsageError
+
+
+def help_(words: list[str]) -> int:
+    parser = Parser(
+        prog="ratchet.sh help",
+        description="Says what a verb understands; without a verb, what verbs there are.",
+        epilog="example: ratchet.sh help sweep",
+        allow_abbrev=False,
+    )
+    parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb, or `experiment`")
+    parser.add_argument("--markdown", action="store_true", help="print the page docs/COMMANDS.md")
+    given = parser.parse_args(words)
+    if given.verb is not None and given.verb not in EVERY:
+        raise UsageError("unknown-verb", f"expected a verb ({', '.join(EVERY)}), got {given.verb!r}")
+    if given.markdown:
+        print("\n".join(_page()))
+    else:
+        print(EVERY[given.verb].parser().format_help() if given.verb else overview(), end="")
+    return 0
+
+
+def _page() -> Iterator[str]:
+    yield "# Commands"
+    yield ""
+    yield "Made by `./ratchet.sh help --markdown` from the parsers themselves; a test holds it to them."
+    yield ""
+    yield f"{EXIT_CODES[0].upper()}{EXIT_CODES[1:]}."
+    yield "Every verb takes `--help`. What `--json` prints carries its version as `schema`; `./ratchet.sh schema VERB`"
+    yield "prints its form. `-C DIR` names the contest's folder (default: this one)."
+    for group, title in GROUPS.items():
+        yield ""
+        yield f"## {title[0].upper()}{title[1:]}"
+        for verb in (EXPERIMENT, *VERBS.values()):
+            if verb.group == group:
+                yield from _section(verb)
+
+
+def _section(verb: Verb) -> Iterator[str]:
+    parser = verb.parser()
+    yield ""
+    yield f"### {verb.name}"
+    yield ""
+    yield str(parser.description)
+    yield ""
+    yield "```"
+    yield f"./ratchet.sh {verb.example}"
+    yield "```"
+    shown = [option for option in parser.options() if option.dest != "directory"]
+    if shown:
+        yield ""
+        yield "| | |"
+        yield "|---|---|"
+    for option in shown:
+        yield f"| `{_name(option)}` | {_help(option)} |"
+
+
+def _name(option: Action) -> str:
+    value = "" if option.nargs == 0 else f" {option.metavar or '|'.join(map(str, option.choices or ())) or 'VALUE'}"
+    if not option.option_strings:
+        name = str(option.metavar or option.dest)
+        return f"[{name}]" if option.nargs == "?" else name
+    return f"{', '.join(option.option_strings)}{value}".replace("|", "\\|")
+
+
+def _help(option: Action) -> str:
+    return str(option.help or "").replace("%%", "%").replace("|", "\\|")

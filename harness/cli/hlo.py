@@ -1,0 +1,123 @@
+"""The verb `hlo`: a module, one of its operations or a pasted piece of HLO, explained."""
+
+import difflib
+import gzip
+import re
+import sys
+from pathlib import Path
+
+from harness.cli.arguments import directory, verb_parser
+from harness.cli.insight import subject
+from harness.errors import RatchetError, UsageError
+from harness.hlo import chips, parse, proto
+from harness.hlo.chips import Target
+from harness.hlo.graph import Graph
+from harness.hlo.listing import module_tables, not_understood
+from harness.hlo.module import Computation, Instruction, Module
+from harness.hlo.reading import operation_tables, shape_tables
+from harness.records import Table
+from harness.render import tables
+from harness.render.layout import terminal_width
+
+# The chip of predictions where nothing says another: the contest's own default.
+_CHIP = "v5e"
+# Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
+_PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
+
+
+def hlo(words: list[str]) -> int:
+    parser = verb_parser(
+        "hlo",
+        "Explains HLO: shapes, layouts, padding, cost, copies, collectives, sharding.",
+        "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'",
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, or an "
+        "attempt's number (default: kernel.py's module as last judged)",
+    )
+    parser.add_argument("--op", default=None, metavar="NAME", help="explain this operation alone")
+    parser.add_argument("--chip", default=None, help=f"predict for this chip: {', '.join(chips.NAMES)} ({_CHIP})")
+    parser.add_argument("--top", type=int, default=12, metavar="N", help="rows of each table of a module (12)")
+    parser.add_argument("--json", action="store_true", help="print the tables as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    if given.top < 1:
+        raise UsageError("usage", f"expected --top 1 or more, got {given.top}")
+    named = chips.target(given.chip) if given.chip else None
+    module, target = _module(given.what, directory(given.directory), named, quiet=given.quiet or given.json)
+    found = _tables(module, given.op, target, given.top)
+    print(tables.json_text("hlo", found) if given.json else tables.text(found, terminal_width()))
+    return 0
+
+
+def _module(what: str | None, folder: Path, named: Target | None, *, quiet: bool) -> tuple[Module, Target]:
+    default = named or chips.target(_CHIP)
+    if what == "-":
+        return read(sys.stdin.buffer.read(), "stdin"), default
+    if what is not None and Path(what).is_file():
+        return read(Path(what).read_bytes(), what), default
+    if what is not None and _PASTED.search(what):
+        return parse.module(what), default
+    if what is not None and not re.fullmatch(r"\d+", what):
+        raise UsageError(
+            "no-file",
+            f"expected a file, - for stdin, the number of an attempt, or HLO such as 'f32[3,5]{{1,0:T(2,2)}}', got "
+            f"{what!r}: there is no such file",
+        )
+    meant = subject(folder.resolve(), what, None, quiet=quiet)
+    texts = (meant.dumps.parent / "kernel.hlo.txt", *sorted(meant.dumps.glob("*TLP-hlo.txt")))
+    text = next((path for path in texts if path.is_file()), None)
+    if text is None:
+        raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {meant.dumps}, found none")
+    return read(text.read_bytes(), str(text)), named or chips.target(meant.chip.name)
+
+
+def read(data: bytes, name: str) -> Module:
+    """The module in a file, whether it is text or a proto, compressed or not. Raises RatchetError `bad-hlo`."""
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError) as error:
+            raise RatchetError("bad-hlo", f"{name} begins as gzip and breaks off: {error}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return proto.module(data, name)
+    # A small proto may be valid text by chance; HLO text has no control characters.
+    return proto.module(data, name) if "\x00" in text or "\x12" in text else parse.module(text, name)
+
+
+def _tables(module: Module, op: str | None, target: Target, top: int) -> tuple[Table, ...]:
+    graph = Graph(module=module)
+    places = [
+        (computation, instruction) for computation in module.computations for instruction in computation.instructions
+    ]
+    if op is not None:
+        computation, instruction = _named(places, op)
+        return operation_tables(graph, computation, instruction, target)
+    if not module.is_pasted:
+        return module_tables(graph, target, top)
+    found: list[Table] = []
+    for computation, instruction in places:
+        found += (
+            operation_tables(graph, computation, instruction, target)
+            if instruction.opcode
+            else shape_tables(instruction.shape)
+        )
+    if module.not_understood:
+        found.append(not_understood(graph))
+    return tuple(found)
+
+
+def _named(places: list[tuple[Computation, Instruction]], op: str) -> tuple[Computation, Instruction]:
+    """The operation called `op`. Raises UsageError `unknown-op`."""
+    name = op.removeprefix("%")
+    for place in places:
+        if place[1].name == name:
+            return place
+    names = [instruction.name for _, instruction in places]
+    near = difflib.get_close_matches(name, names, 3)
+    hint = f"; near it: {', '.join(near)}" if near else ""
+    raise UsageError("unknown-op", f"expected --op with one of the module's {len(names)} operations, got {op!r}{hint}")

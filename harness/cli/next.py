@@ -1,0 +1,85 @@
+"""The verb that says where the search stands and whether to go on; what a program decides its next attempt by."""
+
+from harness import contest as contests
+from harness import outlook, preconditions
+from harness.cli.arguments import directory, verb_parser
+from harness.cli.documents import json_text
+from harness.cli.ledger import settled
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.hardware import chip
+from harness.judge import report as reporting
+from harness.ledger import Ledger
+from harness.render.layout import terminal_width
+from harness.render.outlook import outlook_text
+
+# Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
+_LIMIT = 50
+
+
+def next_(words: list[str]) -> int:
+    parser = verb_parser(
+        "next",
+        "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
+        "go on. Reads only; judges nothing.",
+        "ratchet.sh next --json",
+    )
+    parser.add_argument(
+        "--plateau",
+        type=int,
+        default=outlook.PLATEAU_ATTEMPTS,
+        metavar="N",
+        help=f"advise to stop after so many attempts without a win ({outlook.PLATEAU_ATTEMPTS})",
+    )
+    parser.add_argument("--limit", type=int, default=_LIMIT, metavar="N", help=f"only the newest N attempts ({_LIMIT})")
+    parser.add_argument("--json", action="store_true", help="print the state as JSON")
+    given = parser.parse_args(words)
+    for name in ("plateau", "limit"):
+        if getattr(given, name) < 1:
+            raise UsageError("usage", f"expected --{name} 1 or more, got {getattr(given, name)}")
+    contest = contests.load(directory(given.directory))
+    found = outlook.outlook(_sighted(contest, given.limit), plateau=given.plateau)
+    print(json_text("next", found) if given.json else outlook_text(found, terminal_width()))
+    return 0
+
+
+def _sighted(contest: Contest, limit: int) -> outlook.Sighted:
+    ledger = settled(contest.directory)
+    rows, skipped = ledger.rows(limit)
+    champion = ledger.champion()
+    key = preconditions.key(contest, "simulated" if contest.chip.platform == "tpu" else "measured")
+    kernels = {row.number: kernel for row in rows if (kernel := _kernel(ledger, row.number)) is not None}
+    last = champion or (ledger.attempt(rows[-1].number) if rows else None)
+    report = None
+    if last is not None:
+        report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
+    shown = {row.number: row for row in rows}
+    is_present = champion is not None and champion.key == key
+    messages = list(skipped)
+    if champion is not None and not is_present:
+        messages.append("the champion was judged under another key: the next attempt evaluates it again first")
+    if champion is not None and champion.number not in shown:
+        kernels[champion.number] = ledger.champion_kernel()
+    row = None
+    if champion is not None and report is not None:
+        row = shown.get(champion.number) or reporting.row(champion, report, "")
+    return outlook.Sighted(
+        contest=ledger.name,
+        problem=last.evidence.problem if last else contest.problem.statement(),
+        chip=chip(last.evidence.chip) if last else contest.chip,
+        rows=rows,
+        kernels=kernels,
+        kernel=contest.kernel_path.read_bytes(),
+        champion=row,
+        is_present_key=is_present,
+        report=report,
+        messages=tuple(messages),
+    )
+
+
+def _kernel(ledger: Ledger, number: int) -> bytes | None:
+    """None where only the record is known here, as in a clone without the log."""
+    try:
+        return ledger.kernel(number)
+    except RatchetError:
+        return None

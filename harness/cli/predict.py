@@ -1,0 +1,224 @@
+"""The verb `predict`: the time of a matmul or a collective, a training run's memory, true shapes from parts."""
+
+import math
+import re
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
+
+from harness.cli.arguments import verb_parser
+from harness.errors import UsageError
+from harness.hlo import chips, forecast, groups, interconnect, prediction
+from harness.hlo.chips import Target
+from harness.hlo.prediction import Spec
+from harness.records import Table
+from harness.render import tables
+from harness.render.layout import terminal_width
+
+_CHIP = "v5e"
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?i?)\s*(B|B/s|FLOPs?|FLOPs?/s|FLOPS)?")
+_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 1 << 10, "ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
+
+
+def predict(words: list[str]) -> int:
+    parser = verb_parser(
+        "predict",
+        "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`.",
+        "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8",
+    )
+    parser.add_argument("what", choices=[*_KINDS], help="what to predict")
+    parser.add_argument(
+        "words", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
+    )
+    parser.add_argument("--dtype", default=None, help="type of arrays that name none (bf16)")
+    parser.add_argument("--chip", default=None, help=f"{', '.join(chips.NAMES)} ({_CHIP})")
+    parser.add_argument("--devices", "--chips", type=int, default=None, metavar="N", help="how many (1, or the mesh)")
+    parser.add_argument("--mesh", default=None, metavar="A=N,B=M", help="the sizes of the axes that arrays name")
+    parser.add_argument("--einsum", default=None, metavar="ab,bc->ac", help="which dimensions belong together")
+    parser.add_argument("--bytes", default=None, metavar="128MiB", help="the whole array of a collective")
+    parser.add_argument("--shape", default=None, metavar="ARRAY", help="the same as a shape")
+    parser.add_argument("--axis", default=None, metavar="N[,M]", help="devices along the axis or axes taking part")
+    parser.add_argument("--groups", default=None, metavar="REPLICA_GROUPS", help="the axis from a collective's HLO")
+    parser.add_argument("--parameters", default=None, metavar="7e9", help="how many the model has")
+    parser.add_argument("--peak", default=None, metavar="FLOP/s", help="instead of the chip's, a device")
+    parser.add_argument(
+        "--bandwidth", default=None, metavar="B/s", help="instead of the chip's: HBM's, or a ring's in both directions"
+    )
+    parser.add_argument("--json", action="store_true", help="print the tables as JSON")
+    given = parser.parse_args(words)
+    run, options = _KINDS[given.what]
+    for name in sorted(_OPTIONS - options):
+        if getattr(given, name) is not None:
+            known = ", ".join(f"--{option}" for option in sorted(options))
+            raise UsageError("usage", f"predict {given.what} takes {known}; got --{name}")
+    found = run(given)
+    print(tables.json_text(f"predict {given.what}", found) if given.json else tables.text(found, terminal_width()))
+    return 0
+
+
+def _matmul(given: Namespace) -> tuple[Table, ...]:
+    if len(given.words) != 2:
+        raise UsageError(
+            "usage", f"expected two arrays such as X[32,1024,8192] W[8192,32768], got {len(given.words)}: {given.words}"
+        )
+    dtype = given.dtype or "bf16"
+    left, right = (prediction.spec(word, dtype) for word in given.words)
+    mesh = _mesh(given.mesh)
+    devices = _devices(given.devices, mesh)
+    target = _target(given)
+    found = prediction.matmul(left, right, given.einsum, mesh, devices)
+    return forecast.matmul_tables(found, target, interconnect.links(target.name), devices, mesh)
+
+
+def _collective(given: Namespace) -> tuple[Table, ...]:
+    if len(given.words) != 1:
+        raise UsageError(
+            "usage", f"expected one of {', '.join(interconnect.COLLECTIVES)}, got {given.words or 'nothing'}"
+        )
+    kind = interconnect.collective(given.words[0])
+    if (given.bytes is None) == (given.shape is None):
+        raise UsageError("usage", "expected --bytes 128MiB or --shape bf16[8,1024,8192], one of the two")
+    remark = ""
+    if given.shape is not None:
+        array = prediction.spec(given.shape, given.dtype or "bf16")
+        mesh = _mesh(given.mesh)
+        _axes_known([array], mesh)
+        part = replace(array, dimensions=array.local(mesh), axes=tuple(() for _ in array.axes))
+        size: float = prediction.spec_bytes(part)
+        if part.dimensions != array.dimensions:
+            remark = f"Of {array} with {given.mesh} each group sends {part}."
+    else:
+        size = quantity(given.bytes, "--bytes")
+    axes = _axis(given)
+    target = _target(replace_chip_only(given))
+    ring = quantity(given.bandwidth, "--bandwidth") if given.bandwidth is not None else None
+    links = interconnect.links(target.name)
+    return forecast.collective_tables(kind, size, axes, target.name, links, ring, remark)
+
+
+def replace_chip_only(given: Namespace) -> Namespace:
+    """The same without figures of the chip's own: a collective's --bandwidth is its links'."""
+    return Namespace(chip=given.chip, peak=None, bandwidth=None)
+
+
+def _memory(given: Namespace) -> tuple[Table, ...]:
+    _no_words(given)
+    if given.parameters is None:
+        raise UsageError("usage", "expected --parameters, such as 7e9 or 7G")
+    target = chips.target(given.chip) if given.chip else None
+    devices = _devices(given.devices, {})
+    if given.devices is not None and target is None:
+        raise UsageError("usage", "expected --chip with --devices: how much memory has each?")
+    return forecast.memory_tables(quantity(given.parameters, "--parameters"), target, devices)
+
+
+def _shapes(given: Namespace) -> tuple[Table, ...]:
+    if not given.words:
+        raise UsageError("usage", "expected arrays as one device has them, such as bf16[8,8192] bf16[4096@model,8192]")
+    arrays = [prediction.spec(word, given.dtype or "bf16") for word in given.words]
+    mesh = _mesh(given.mesh)
+    remarks = []
+    if given.groups is not None:
+        found = groups.groups(given.groups)
+        named = {axis for array in arrays for axes in array.axes for axis in axes} - set(mesh)
+        if found.size is None:
+            raise UsageError("usage", f"expected --groups of one size, got {given.groups}")
+        if len(named) != 1:
+            raise UsageError(
+                "usage",
+                f"expected one axis of the arrays that --mesh does not name, for --groups to give its size: "
+                f"bf16[4096@model,8192]; got {', '.join(sorted(named)) or 'none'}",
+            )
+        axis = named.pop()
+        mesh[axis] = found.size
+        stride = f", {found.stride} apart" if found.stride else ""
+        remarks.append(f"The groups have {found.size} devices each{stride}: {axis} is {found.size}-way.")
+        if "..." in given.groups:
+            remarks.append("`...` is read as going on in the same steps.")
+    _axes_known(arrays, mesh)
+    return forecast.shape_tables(arrays, mesh, remarks)
+
+
+def _no_words(given: Namespace) -> None:
+    if given.words:
+        raise UsageError("usage", f"predict {given.what} takes no arrays, got {' '.join(given.words)}")
+
+
+def _axes_known(arrays: list[Spec], mesh: dict[str, int]) -> None:
+    for array in arrays:
+        for axis in (axis for axes in array.axes for axis in axes):
+            if axis not in mesh:
+                raise UsageError("unknown-axis", f"expected the size of the axis {axis} of {array} in --mesh {axis}=N")
+
+
+def _axis(given: Namespace) -> tuple[int, ...]:
+    """The lengths of the axes that take part."""
+    if given.axis is not None and given.groups is not None:
+        raise UsageError("usage", "expected --axis or --groups, not both")
+    if given.groups is not None:
+        size = groups.groups(given.groups).size
+        if size is None:
+            raise UsageError("usage", f"expected --groups of one size, got {given.groups}")
+        return (size,)
+    if given.axis is None:
+        return ()
+    try:
+        sizes = tuple(int(word) for word in given.axis.split(","))
+    except ValueError as error:
+        raise UsageError("usage", f"expected --axis as 4 or 4,2, got {given.axis!r}") from error
+    if any(size < 2 for size in sizes):
+        raise UsageError("usage", f"expected axes of 2 devices or more, got {given.axis}")
+    return sizes
+
+
+def _mesh(text: str | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in text.split(",") if text else ():
+        name, _, size = part.partition("=")
+        if not name.strip() or not size.strip().isdecimal() or int(size) < 1:
+            raise UsageError("usage", f"expected --mesh as data=4,model=2, got {text!r}")
+        found[name.strip()] = int(size)
+    return found
+
+
+def _devices(given: int | None, mesh: dict[str, int]) -> int:
+    if given is not None and given < 1:
+        raise UsageError("usage", f"expected --devices 1 or more, got {given}")
+    size = math.prod(mesh.values())
+    if given is not None and mesh and given != size:
+        raise UsageError("usage", f"expected --devices {size} with a mesh of {size}, got {given}")
+    return given if given is not None else size
+
+
+def _target(given: Namespace) -> Target:
+    found = chips.target(given.chip or _CHIP)
+    if given.peak is not None:
+        found = replace(
+            found, peak_flops_per_second=quantity(given.peak, "--peak"), small_factor=1.0, source="as given"
+        )
+    if given.bandwidth is not None:
+        found = replace(found, hbm_bytes_per_second=quantity(given.bandwidth, "--bandwidth"), source="as given")
+    return found
+
+
+def quantity(text: str, option: str) -> float:
+    """`128MiB`, `1.2e11 B/s`, `23T`, `7e9` as a number above zero. Raises UsageError `bad-quantity`."""
+    match = _QUANTITY.fullmatch(text.strip())
+    factor = {**_PREFIXES, **_BINARY}.get(match[2]) if match else None
+    value = float(match[1]) * factor if match and factor is not None else 0.0
+    if not value or not math.isfinite(value):
+        raise UsageError(
+            "bad-quantity", f"{option}: expected a number above zero such as 128MiB or 1.2e11, got {text!r}"
+        )
+    return value
+
+
+_COMMON = frozenset({"chip"})
+_KINDS: dict[str, tuple[Callable[[Namespace], tuple[Table, ...]], frozenset[str]]] = {
+    "matmul": (_matmul, _COMMON | {"dtype", "devices", "mesh", "einsum", "peak", "bandwidth"}),
+    "collective": (_collective, _COMMON | {"dtype", "bytes", "shape", "mesh", "axis", "groups", "bandwidth"}),
+    "memory": (_memory, _COMMON | {"parameters", "devices"}),
+    "shapes": (_shapes, frozenset({"dtype", "mesh", "groups"})),
+}
+_OPTIONS = frozenset().union(*(options for _, options in _KINDS.values()))

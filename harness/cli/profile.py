@@ -1,0 +1,214 @@
+"""The verb `profile`: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
+
+import argparse
+import hashlib
+import secrets
+from argparse import Namespace
+from pathlib import Path
+
+from harness import contest as contests
+from harness.cli.arguments import directory, say, verb_parser
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.ledger import Ledger
+from harness.measure import capturing, device, profile_server
+from harness.measure.capture_messages import TRACE_MODES, CaptureReply
+from harness.measure.capturing import Kernel
+from harness.profiles import pruning
+from harness.profiles.places import PROFILE_DATA
+from harness.records import Column, Policy, Row, Table
+from harness.records.table import Origin
+from harness.render import tables
+from harness.render.layout import terminal_width
+from harness.render.terminal import Progress
+
+SERVER_PORT = 9999
+_XPROF_PORT = 8791
+
+
+def profile(words: list[str]) -> int:
+    parser = verb_parser(
+        "profile",
+        "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
+        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it; of the captures "
+        f"there {pruning.RULE}.",
+        "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999",
+    )
+    parser.add_argument("--chip", default=None, help="the chip that kernel.py is for (default: the contest's)")
+    parser.add_argument(
+        "--on", choices=["cpu", "tpu", "gpu"], default=None,
+        help="where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--mode", choices=TRACE_MODES, default="TRACE_COMPUTE",
+        help="what a TPU records (TRACE_COMPUTE); without effect elsewhere",
+    )  # fmt: skip
+    parser.add_argument("--calls", type=_count, default=3, metavar="N", help="calls in the capture (3)")
+    parser.add_argument("--warmup", type=_count, default=5, metavar="N", help="calls before it (5)")
+    parser.add_argument(
+        "--serve", type=int, nargs="?", const=SERVER_PORT, default=None, metavar="PORT",
+        help=f"run kernel.py until Ctrl-C, with JAX's profiler server listening for XProf's page ({SERVER_PORT})",
+    )  # fmt: skip
+    parser.add_argument("--snapshots", type=_count, default=None, metavar="N", help="N snapshots of the running kernel")
+    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between snapshots (2)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    if given.serve is not None and given.snapshots is not None:
+        raise UsageError("usage", "--snapshots starts a server of its own: leave --serve out")
+    if not 0 < given.every < float("inf"):
+        raise UsageError("usage", f"expected --every to be a number of seconds above 0, got {given.every}")
+    contest = contests.load(directory(given.directory).resolve(), given.chip)
+    kernel = _kernel(contest, given.on)
+    rows = _rows(contest)
+    found = _served(kernel, given, rows) if given.serve is not None else _captured(kernel, given, rows)
+    gone = pruning.prune(kernel.profiles, {row.number for row in rows if row.outcome == "accept"})
+    if gone:
+        say(f"removed {len(gone)} old captures: {', '.join(gone)}")
+    if found:
+        print(tables.json_text("profile", found) if given.json else tables.text(found, terminal_width()))
+    return 0
+
+
+def _kernel(contest: Contest, on: str | None) -> Kernel:
+    """kernel.py as it stands, on the chip if it is here, else on the CPU."""
+    source = device.source(contest.chip, on)
+    if source == "simulated":
+        say(f"no {contest.chip.name} here: captured on the CPU, whose times say nothing about a TPU")
+        source = "measured cpu"
+    return Kernel(
+        contest=contest.directory,
+        text=contest.kernel_path.read_bytes(),
+        problem=contest.problem,
+        chip=contest.chip,
+        source=source,
+        policy=Policy(),
+    )
+
+
+def _rows(contest: Contest) -> tuple[Row, ...]:
+    """The attempts of the contest; none where it has no ledger."""
+    try:
+        return Ledger.open(contest.directory).rows()[0]
+    except RatchetError:
+        return ()
+
+
+def _label(kernel: Kernel, rows: tuple[Row, ...], what: str) -> str:
+    """`0003-profile` where kernel.py is that of attempt 3, else `kernel-profile`: what a capture's name begins with."""
+    digest = hashlib.sha256(kernel.text).hexdigest()
+    number = next((row.number for row in reversed(rows) if row.kernel_sha256 == digest), None)
+    return f"kernel-{what}" if number is None else f"{number:04d}-{what}"
+
+
+def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+    if given.snapshots is not None:
+        return _snapshots(kernel, given, rows)
+    with Progress(quiet=given.quiet or given.json) as progress:
+        reply, title, text = capturing.capture(
+            kernel, label=_label(kernel, rows, "profile"), mode=given.mode, calls=given.calls,
+            warmup_calls=given.warmup, progress=progress,
+        )  # fmt: skip
+    return (_calls(reply, title, text, kernel),)
+
+
+def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel) -> Table:
+    run = Path(reply.profile).parent.name
+    on_device: tuple[float | None, ...] = reply.device_seconds
+    if len(on_device) != len(reply.host_seconds):
+        on_device = (None,) * len(reply.host_seconds)
+    shape: tuple[str, ...] = ()
+    if kernel.device == "cpu" and title != kernel.problem.statement().title:
+        shape = (f"On the CPU it ran at a reduced shape: {title}.",)
+    return Table(
+        name="calls",
+        title=f"captured calls on {reply.device_kind}",
+        origin=_origin(kernel),
+        columns=(
+            Column(name="call", title="call", unit="count"),
+            Column(name="host_seconds", title="on the host", unit="s"),
+            Column(name="device_seconds", title="on the device", unit="s"),
+        ),
+        rows=tuple(
+            (number, host, device)
+            for number, (host, device) in enumerate(zip(reply.host_seconds, on_device, strict=True))
+        ),
+        notes=(
+            *shape,
+            f"Capture: {reply.profile}",
+            f"HLO:     {text}",
+            f"Look at it: ratchet.sh xprof overview {run}   or   xprof --port={_XPROF_PORT} {kernel.profiles}",
+        ),
+    )
+
+
+def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+    label = _label(kernel, rows, "snapshot")
+    taken: list[tuple[int, str]] = []
+    with (
+        Progress(quiet=given.quiet or given.json) as progress,
+        profile_server.serving(kernel, profile_server.free_port(), given.warmup, progress) as served,
+    ):
+        for files in profile_server.snapshots(
+            served, given.snapshots, given.every, lambda _: f"{label}-{secrets.token_hex(4)}"
+        ):
+            taken += [(len(taken), str(file)) for file in files]
+    return (
+        Table(
+            name="snapshots",
+            title=f"snapshots of the running kernel on {served.reply.device_kind}",
+            origin=_origin(kernel),
+            columns=(
+                Column(name="snapshot", title="snapshot", unit="count"),
+                Column(name="profile", title="capture"),
+            ),
+            rows=tuple(taken),
+            notes=(f"Look at the newest: ratchet.sh xprof overview -C {kernel.contest}",),
+        ),
+    )
+
+
+def _served(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
+    """Runs kernel.py until Ctrl-C; nothing is left to print then."""
+    with (
+        Progress(quiet=given.quiet or given.json) as progress,
+        profile_server.serving(kernel, given.serve, given.warmup, progress) as served,
+    ):
+        print(_how_to_capture(served, kernel), flush=True)
+        try:
+            served.wait()
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+    return ()
+
+
+def _how_to_capture(served: profile_server.Served, kernel: Kernel) -> str:
+    port = served.address.rpartition(":")[2]
+    return "\n".join(
+        (
+            f"kernel.py runs on {served.reply.device_kind}, {served.reply.call_seconds:.3g} s a call on the host "
+            f"[{_origin(kernel)}]; JAX's profiler server listens on {served.address}",
+            f"  from XProf's page: xprof --port={_XPROF_PORT} {kernel.profiles}",
+            f"    and there: CAPTURE PROFILE, {served.address}",
+            f"  without a browser: python -m jax.collect_profile {port} 2000 --log_dir {kernel.profiles} "
+            "--no_perfetto_link",
+            "  warning: JAX's server listens on all interfaces of this machine, not only on loopback, and JAX offers "
+            "nothing else: whoever reaches the port can capture what runs here",
+            "Ctrl-C ends it.",
+        )
+    )
+
+
+def _origin(kernel: Kernel) -> Origin:
+    assert kernel.source != "simulated"
+    return kernel.source
+
+
+def _count(word: str) -> int:
+    try:
+        number = int(word)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {word!r}")
+    return number

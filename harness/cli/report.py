@@ -1,0 +1,189 @@
+"""The verbs that draw the ledger: `report` (one HTML page) and `plot` (the same figures as PNG)."""
+
+import os
+import webbrowser
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from harness import git
+from harness.cli.arguments import directory, say, verb_parser
+from harness.cli.ledger import settled
+from harness.errors import RatchetError, UsageError
+from harness.files import write_atomically
+from harness.hardware import chip
+from harness.judge import report as reporting
+from harness.judge import roofline
+from harness.ledger import Ledger
+from harness.ledger.whole import Held, whole
+from harness.records import Report, Row
+from harness.render import plots
+from harness.render.page import Story, page
+from harness.render.series import Against, Bound, Entry, Group, group_of, groups
+from harness.units import decimal
+
+
+def report(words: list[str]) -> int:
+    parser = verb_parser(
+        "report",
+        "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line.",
+        "ratchet.sh report --open",
+    )
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="default: profile_data/report.html")
+    given = parser.parse_args(words)
+    folder = directory(given.directory).resolve()
+    target: Path = (given.out or folder / "profile_data" / "report.html").resolve()
+    if target.is_dir():
+        raise UsageError("usage", f"expected --out to name a file, got the folder {target}")
+    ledger = settled(given.directory)
+    found, champion, notes = _entries(ledger, folder / "profile_data", target.parent)
+    story = Story(
+        contest=ledger.name,
+        branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        entries=found,
+        champion=champion,
+        notes=notes,
+    )
+    data = page(story)
+    write_atomically(target, data)
+    print(f"wrote {target}: {len(found)} attempts, {decimal(len(data), 'B')}; it needs no network and no server")
+    if given.open and not webbrowser.open(target.as_uri()):
+        raise RatchetError("no-browser", f"no browser could be started here; open {target} in one")
+    return 0
+
+
+def plot(words: list[str]) -> int:
+    parser = verb_parser(
+        "plot",
+        "Writes progress, roofline and where the time goes as pictures, for the attempts under one key.",
+        "ratchet.sh plot --out docs",
+    )
+    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="default: profile_data/plots")
+    parser.add_argument("--dark", action="store_true", help="for a dark background")
+    parser.add_argument(
+        "--key", default=None, metavar="KEY", help="the comparability key (default: the champion's); results lists them"
+    )
+    given = parser.parse_args(words)
+    folder = directory(given.directory).resolve()
+    target: Path = (given.out or folder / "profile_data" / "plots").resolve()
+    found, champion, _ = _entries(settled(given.directory), folder / "profile_data", target)
+    group = _meant(groups(found), champion, given.key)
+    for name, picture in plots.pictures(group, dark=given.dark):
+        write_atomically(target / name, picture)
+        print(f"wrote {target / name}")
+    for sentence in plots.left_out(group):
+        say(sentence)
+    return 0
+
+
+def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Group:
+    """The group with that key, or a key that begins so; without one the champion's. Raises UsageError `unknown-key`."""
+    if key is None:
+        group = group_of(found, champion)
+        assert group is not None
+        return group
+    matching = [group for group in found if group.digest.startswith(key)]
+    if len(matching) != 1:
+        known = "; ".join(f"{group.digest} ({group.label}, {len(group.entries)} attempts)" for group in found)
+        raise UsageError("unknown-key", f"expected --key to name one of {known}; got {key!r}")
+    return matching[0]
+
+
+def _entries(ledger: Ledger, files: Path, page_folder: Path) -> tuple[tuple[Entry, ...], str | None, tuple[str, ...]]:
+    """Every attempt as it is shown, oldest first, the id of the champion, and what was skipped.
+
+    `files` is where timelines lie, `page_folder` where links to them begin. Raises RatchetError
+    `no-attempts` where there are none.
+    """
+    rows, skipped = ledger.rows()
+    for sentence in skipped:
+        say(sentence)
+    if not rows:
+        raise RatchetError("no-attempts", 'no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
+    champion = ledger.champion()
+    found: list[Entry] = []
+    for name, held in zip(_ids(rows), whole(ledger.place, rows), strict=True):
+        found.append(_entry(name, held, found, files, page_folder))
+    standing = next(
+        (
+            entry.id
+            for entry in reversed(found)
+            if champion and (entry.row.number, entry.row.kernel_sha256) == (champion.number, champion.kernel_sha256)
+        ),
+        None,
+    )
+    return tuple(found), standing, skipped
+
+
+def _ids(rows: Sequence[Row]) -> list[str]:
+    """The number of each attempt; where two clones numbered apart, with some of the kernel's hash and a place."""
+    counted = Counter(row.number for row in rows)
+    return [
+        str(row.number) if counted[row.number] == 1 else f"{row.number}-{row.kernel_sha256[:6]}-{place}"
+        for place, row in enumerate(rows)
+    ]
+
+
+def _entry(name: str, held: Held, before: Sequence[Entry], files: Path, page_folder: Path) -> Entry:
+    row, attempt = held.row, held.attempt
+    kernel = None if held.kernel is None else held.kernel.decode("utf-8", "surrogateescape")
+    if attempt is None:
+        return Entry(id=name, row=row, kernel=kernel, complaint=held.complaint)
+    found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
+    trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
+    address = Path(os.path.relpath(trace, page_folder)).as_posix()
+    return Entry(
+        id=name,
+        row=row,
+        attempt=attempt,
+        report=found,
+        against=_against(held, before),
+        bound=_bound(found),
+        score_range=_score_range(found) if row.score is not None else None,
+        kernel=kernel,
+        timeline=quote(address) if trace.is_file() else "",
+    )
+
+
+def _against(held: Held, before: Sequence[Entry]) -> Against | None:
+    """The champion that the attempt was judged against, under the attempt's own key where it is known."""
+    attempt = held.attempt
+    if attempt is None or attempt.champion is None:
+        return None
+    number, again = attempt.champion.attempt, attempt.champion_evidence
+    if again is not None:
+        return Against(number=number, report=reporting.report(again, chip(again.chip)), simulation=again.simulation)
+    known = [entry for entry in before if entry.row.number == number and entry.attempt is not None]
+    same = next((entry for entry in known if entry.row.key_digest == held.row.key_digest), None)
+    if same is not None and same.attempt is not None:
+        return Against(number=number, report=same.report, simulation=same.attempt.evidence.simulation)
+    why = (
+        f"The champion of then, attempt {number}, was judged under another key: its figures are not compared."
+        if known
+        else f"The record of the champion of then, attempt {number}, is not in this clone: its figures are not known."
+    )
+    return Against(number=number, report=None, why_unknown=why)
+
+
+def _bound(found: Report) -> Bound:
+    """The least time of the useful work: its FLOPs at the peak, or the minimum traffic where that takes longer."""
+    hardware = chip(found.chip)
+    memory = roofline.memory_only_seconds(max(0, found.minimum_hbm_bytes - hardware.cache_bytes), hardware)
+    compute = found.compute_only_seconds
+    seconds = max(compute, memory)
+    name = "compute-only" if compute >= memory else "memory-only, every array once,"
+    return Bound(name=name, seconds=seconds, score=roofline.score(compute / seconds, seconds))
+
+
+def _score_range(found: Report) -> tuple[float, float] | None:
+    """The score at the two ends of the latency's uncertainty; None where there is none."""
+    seconds, off = found.seconds, found.plus_minus_seconds
+    if seconds is None or off is None or not 0 < off < seconds:
+        return None
+    compute = found.compute_only_seconds
+    low, high = (roofline.score(compute / at, at) for at in (seconds + off, seconds - off))
+    return low, high

@@ -1,0 +1,88 @@
+"""The verb `serve`: XProf's own pages over the captures of a log directory, with an address for each."""
+
+from pathlib import Path
+
+from harness import xprof_server
+from harness.cli.arguments import directory, say, verb_parser
+from harness.errors import UsageError
+from harness.profiles import links, places
+from harness.profiles.places import PROFILE_DATA
+
+_REMOTE = "://"
+# As many as fit a screen; the pages list all.
+_SHOWN = 10
+
+
+def serve(words: list[str]) -> int:
+    parser = verb_parser(
+        "serve",
+        "Serves XProf's pages over the captures of a log directory, on this machine only, until Ctrl-C.",
+        "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792",
+    )
+    parser.add_argument(
+        "log_directory", nargs="?", help=f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)"
+    )
+    parser.add_argument("--port", type=int, default=links.PORT, help=f"{links.PORT}; 0: any free")
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="start xprof as it starts itself, on all interfaces, with every further argument handed on "
+        "(--grpc_port=50051 on workers, --worker_service_address=host1:50051,... on the viewer)",
+    )
+    given, rest = parser.parse_known_args(words)
+    where = _log_directory(given.log_directory, directory(given.directory))
+    if any(not word.startswith("-") for word in rest[:1]):
+        raise UsageError("usage", f"expected one log directory, got {rest[0]!r} besides {where!r}")
+    if given.distributed or rest:
+        say(
+            "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can read "
+            "every capture on it. Without --distributed and xprof's own arguments it listens on this machine only"
+        )
+        return xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={given.port}", *rest])
+    server = xprof_server.bound(where, given.port)
+    host, port = server.bind_addr
+    print(_greeting(where, f"http://{host}:{port}"), flush=True)
+    xprof_server.run(server)
+    say("stopped")
+    return 0
+
+
+def _log_directory(word: str | None, contest: Path) -> str:
+    """What xprof is given: a folder of this machine with its whole path, anything else as it is.
+
+    Raises UsageError `no-such-place`.
+    """
+    if word is not None and _REMOTE in word:
+        return word
+    path = Path(word).expanduser() if word else contest / PROFILE_DATA
+    if not path.is_dir():
+        raise UsageError(
+            "no-such-place",
+            f"expected a log directory with captures (plugins/profile/RUN/), got {path}, and there is no such folder. "
+            "To capture kernel.py: ratchet.sh profile",
+        )
+    return str(path.resolve())
+
+
+def _greeting(where: str, base: str) -> str:
+    lines = [f"XProf over {where} at {base}/ (only on this machine; Ctrl-C stops it)"]
+    if _REMOTE in where:
+        return "\n".join((*lines, "  its runs are read when the page asks for them"))
+    found = places.runs(Path(where))
+    for place in found[:_SHOWN]:
+        run, host = links.run_name(place, Path(where)), place.paths[0].name.removesuffix(places.SUFFIX)
+        folder = str(place.paths[0].resolve().parent)
+        lines += [
+            f"  {run}",
+            f"    overview:      {links.page(base, 'overview_page', run, host)}",
+            f"    trace viewer:  {links.page(base, 'trace_viewer@', run, host)}",
+            f"    by its folder: {links.page(base, 'trace_viewer@', place.name, host, {'session_path': folder})}",
+        ]
+    if len(found) > _SHOWN:
+        lines.append(f"  and {len(found) - _SHOWN} older runs, which the page lists")
+    if not found:
+        lines.append("  there is no capture yet; those that come appear when the page is loaded again")
+    lines.append(
+        f"from another machine: ssh -L {base.rpartition(':')[2]}:127.0.0.1:{base.rpartition(':')[2]} THIS_HOST"
+    )
+    return "\n".join(lines)

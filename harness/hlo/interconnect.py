@@ -1,0 +1,119 @@
+"""What is published about the links between TPUs, and the time a collective needs over them."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from harness.errors import UsageError
+
+Collective = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"]
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The inter-chip links of one kind of TPU.
+
+    `one_way_bytes_per_second` is that of one link in one direction. Along each of the torus's `axes` a chip has two
+    neighbours. `ring_size` is the length from which an axis closes to a ring: a multiple of it on chips whose cubes
+    are joined by optical switches (`rings_are_multiples`), exactly it on the others. `source` is where it is published.
+    """
+
+    chip: str
+    one_way_bytes_per_second: float
+    axes: int
+    ring_size: int
+    rings_are_multiples: bool
+    source: str
+
+    @property
+    def both_ways_bytes_per_second(self) -> float:
+        """What a chip sends along one axis if it uses both directions."""
+        return 2 * self.one_way_bytes_per_second
+
+    def closes(self, size: int) -> bool:
+        """Whether an axis of `size` chips is a ring."""
+        return size % self.ring_size == 0 if self.rings_are_multiples else size == self.ring_size
+
+
+_BOOK = "How to Scale Your Model, part 2 (jax-ml.github.io/scaling-book/tpus), table of interconnect figures"
+_CLOUD = "Google Cloud TPU7x page: 1200 GB/s over six links of a 3-D torus, both directions together"
+
+# v2 stands in part 9 of the same book: 1.2e11 B/s in both directions, on the 4x2 slice of its worked example.
+LINKS = (
+    Links(
+        chip="v2",
+        one_way_bytes_per_second=6e10,
+        axes=2,
+        ring_size=16,
+        rings_are_multiples=False,
+        source="How to Scale Your Model, part 9 (jax-ml.github.io/scaling-book/profiling)",
+    ),
+    Links(chip="v3", one_way_bytes_per_second=1e11, axes=2, ring_size=32, rings_are_multiples=False, source=_BOOK),
+    Links(chip="v4", one_way_bytes_per_second=4.5e10, axes=3, ring_size=4, rings_are_multiples=True, source=_BOOK),
+    Links(chip="v5e", one_way_bytes_per_second=5e10, axes=2, ring_size=16, rings_are_multiples=False, source=_BOOK),
+    Links(chip="v5p", one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=_BOOK),
+    Links(chip="v6e", one_way_bytes_per_second=1e11, axes=2, ring_size=16, rings_are_multiples=False, source=_BOOK),
+    Links(chip="v7x", one_way_bytes_per_second=1e11, axes=3, ring_size=4, rings_are_multiples=True, source=_CLOUD),
+)
+
+# "About 1 us" for one hop of a TPU's link (How to Scale Your Model, part 3).
+HOP_SECONDS = 1e-6
+
+
+def links(chip: str) -> Links | None:
+    """The links of the chip called `chip` (any case), None where nothing is published in the table."""
+    return next((known for known in LINKS if known.chip == chip.strip().lower()), None)
+
+
+def link_bytes_per_second(chip: str) -> float | None:
+    """What one chip sends along one axis in both directions together, None where it is not known."""
+    known = links(chip)
+    return known.both_ways_bytes_per_second if known else None
+
+
+def collective(name: str) -> Collective:
+    """The collective called `name`. Raises UsageError `unknown-collective`."""
+    for known in COLLECTIVES:
+        if known == name.strip().lower().replace("_", "-"):
+            return known
+    raise UsageError("unknown-collective", f"expected one of {', '.join(COLLECTIVES)}, got {name!r}")
+
+
+def published_seconds(kind: Collective, array_bytes: float, ring_bytes_per_second: float) -> float:
+    """The time of a collective by the published rule of thumb, bound by bandwidth on a ring.
+
+    How to Scale Your Model, part 3: with V the bytes of the whole array (gathered, not yet scattered) and W the
+    bandwidth of a ring in both directions, all-gather and reduce-scatter take V/W, all-reduce 2 V/W (one after the
+    other), all-to-all V/(4 W). A permutation sends V the one way to the neighbour: 2 V/W.
+    """
+    factor = {"all-gather": 1.0, "reduce-scatter": 1.0, "all-reduce": 2.0, "all-to-all": 0.25, "collective-permute": 2}
+    return factor[kind] * array_bytes / ring_bytes_per_second
+
+
+def exact_seconds(kind: Collective, array_bytes: float, size: int, one_way: float, *, is_ring: bool) -> float:
+    """The least time over one axis of `size` devices, counting what the busiest link direction must carry.
+
+    A device takes part with 1/size of the array, which it need not send to itself. On a ring both directions share
+    the work; on a line the device at the end receives everything over its one link.
+
+    - all-gather, reduce-scatter: V (n-1)/n over two directions of a ring, over one of a line; all-reduce twice that.
+    - all-to-all: V/n^2 from each device to each other. Across one cut of a line of n devices go floor(n/2) ceil(n/2)
+      of them one way; a ring has two cuts to share, each device taking the shorter way: n^2/8 per direction.
+    - permutation: V over one direction of one link.
+    """
+    if size < 2:
+        return 0.0
+    share = array_bytes * (size - 1) / size
+    if kind in ("all-gather", "reduce-scatter"):
+        return share / (2 * one_way if is_ring else one_way)
+    if kind == "all-reduce":
+        return 2 * share / (2 * one_way if is_ring else one_way)
+    if kind == "all-to-all":
+        crossing = size * size / 8 if is_ring else (size // 2) * ((size + 1) // 2)
+        return array_bytes / size**2 * crossing / one_way
+    return array_bytes / one_way
+
+
+def hops(size: int, *, is_ring: bool) -> int:
+    """How many links the farthest two devices of an axis are apart."""
+    return size // 2 if is_ring else max(0, size - 1)

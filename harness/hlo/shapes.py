@@ -1,0 +1,211 @@
+"""Shapes of HLO values with their layouts: as text, and as the memory they take with tiles and padding."""
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+# Bits of one element in memory where the layout says nothing else: types below a byte take a whole one
+# (XLA's primitive types, xla_data.proto).
+ELEMENT_BITS = {
+    **dict.fromkeys(("pred", "s1", "s2", "s4", "s8", "u1", "u2", "u4", "u8"), 8),
+    **dict.fromkeys(("f4e2m1fn", "f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3fnuz", "f8e4m3b11fnuz"), 8),
+    **dict.fromkeys(("f8e5m2", "f8e5m2fnuz", "f8e8m0fnu"), 8),
+    **dict.fromkeys(("s16", "u16", "f16", "bf16"), 16),
+    **dict.fromkeys(("s32", "u32", "f32"), 32),
+    **dict.fromkeys(("s64", "u64", "f64", "c64"), 64),
+    "c128": 128,
+    **dict.fromkeys(("token", "opaque"), 0),
+}
+# In a tile, `*` stands for a dimension that is joined with the next more minor one.
+JOINED = -1
+# The memory spaces of a TPU that are published: 0 and 1 in the scaling book, 5 in XLA's layout.h (host offloading).
+MEMORIES = {0: "HBM", 1: "VMEM", 5: "host"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How an array lies in memory; `minor_to_major` lists its dimensions, the fastest varying one first.
+
+    `tiles` are applied one after the other, `element_bits` is 0 where the type says it, `tail_elements` is what the
+    whole is rounded up to. `others` keeps what is understood to exist and says nothing about the size: `SC(0:8)`.
+    """
+
+    minor_to_major: tuple[int, ...] = ()
+    tiles: tuple[tuple[int, ...], ...] = ()
+    tail_elements: int = 1
+    element_bits: int = 0
+    memory_space: int = 0
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        after = "".join(f"({','.join('*' if size == JOINED else str(size) for size in tile)})" for tile in self.tiles)
+        after = f"T{after}" if after else ""
+        after += f"L({self.tail_elements})" if self.tail_elements != 1 else ""
+        after += f"E({self.element_bits})" if self.element_bits else ""
+        after += f"S({self.memory_space})" if self.memory_space else ""
+        after += "".join(self.others)
+        return "{" + ",".join(map(str, self.minor_to_major)) + (f":{after}" if after else "") + "}"
+
+    @property
+    def order(self) -> str:
+        """`{1,0}`: which dimension varies fastest, without tiles."""
+        return "{" + ",".join(map(str, self.minor_to_major)) + "}"
+
+    @property
+    def memory(self) -> str:
+        """The name of the memory, or its number."""
+        return MEMORIES.get(self.memory_space, f"memory space {self.memory_space}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """The shape of one array. A dimension of None has no bound; where `dynamic`, the size is an upper bound."""
+
+    dtype: str
+    dimensions: tuple[int | None, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+    layout: Layout | None = None
+
+    def __post_init__(self) -> None:
+        if not self.dynamic:
+            object.__setattr__(self, "dynamic", (False,) * len(self.dimensions))
+        if len(self.dynamic) != len(self.dimensions):
+            raise ValueError(f"expected {len(self.dimensions)} marks of dynamic dimensions, got {self.dynamic}")
+        order = self.layout.minor_to_major if self.layout else ()
+        if order and sorted(order) != list(range(len(self.dimensions))):
+            raise ValueError(f"the layout {self.layout} does not order the {len(self.dimensions)} dimensions of {self}")
+
+    def __str__(self) -> str:
+        return f"{self.plain}{self.layout or ''}"
+
+    @property
+    def plain(self) -> str:
+        """`bf16[8,128]`, without the layout."""
+        pairs = zip(self.dimensions, self.dynamic, strict=True)
+        sizes = ("?" if size is None else f"<={size}" if moves else str(size) for size, moves in pairs)
+        return f"{self.dtype}[{','.join(sizes)}]"
+
+    @property
+    def elements(self) -> int | None:
+        """How many elements it has, at most; None where a dimension has no bound."""
+        return _product(self.dimensions)
+
+    @property
+    def element_bits(self) -> int | None:
+        """Bits of one element in memory; None for a type that is not known."""
+        own = self.layout.element_bits if self.layout else 0
+        return own or ELEMENT_BITS.get(self.dtype)
+
+    @property
+    def logical_bytes(self) -> int | None:
+        """Bytes of its elements alone."""
+        return _bytes(self.elements, self.element_bits)
+
+    @property
+    def physical_dimensions(self) -> tuple[int, ...] | None:
+        """The dimensions in memory, most major first, every one that a tile covers rounded up to it.
+
+        For f32[3,5]{1,0:T(2,2)} that is (4, 6). None where it is not known.
+        """
+        sizes = self._ordered()
+        if sizes is None or self.layout is None or not self.layout.tiles:
+            return sizes
+        first = self.layout.tiles[0]
+        if JOINED in first:
+            return None
+        sizes = (1,) * (len(first) - len(sizes)) + sizes
+        whole = len(sizes) - len(first)
+        return sizes[:whole] + tuple(-(-size // tile) * tile for size, tile in zip(sizes[whole:], first, strict=True))
+
+    @property
+    def padded_elements(self) -> int | None:
+        """Elements in memory with the padding of all tiles.
+
+        XLA's tiled layout (openxla.org/xla/tiled_layout): each tile splits the most minor dimensions it covers into
+        a number of tiles, rounded up, and the tile's own dimensions; the next tile works on what came out.
+        """
+        sizes = self._ordered()
+        if sizes is None:
+            return None
+        tiles = self.layout.tiles if self.layout else ()
+        for tile in tiles:
+            sizes = _tiled(sizes, tile)
+        total = math.prod(sizes)
+        tail = self.layout.tail_elements if self.layout else 1
+        return -(-total // tail) * tail
+
+    @property
+    def padded_bytes(self) -> int | None:
+        """Bytes in memory with the padding of all tiles."""
+        return _bytes(self.padded_elements, self.element_bits)
+
+    @property
+    def overhead(self) -> float | None:
+        """Bytes in memory over the bytes of the elements: 1.6 for f32[3,5]{1,0:T(2,2)}."""
+        padded, logical = self.padded_bytes, self.logical_bytes
+        return padded / logical if padded is not None and logical else None
+
+    @property
+    def memory_space(self) -> int:
+        """The number of its memory: 0 (HBM on a TPU) where nothing else is said."""
+        return self.layout.memory_space if self.layout else 0
+
+    def _ordered(self) -> tuple[int, ...] | None:
+        """The dimensions, most major first."""
+        order = self.layout.minor_to_major if self.layout else ()
+        places = reversed(order) if order else range(len(self.dimensions))
+        sizes = tuple(self.dimensions[place] for place in places)
+        return None if None in sizes else tuple(size for size in sizes if size is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuple:
+    """Several values that go together."""
+
+    members: "tuple[Shape, ...]" = ()
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.members))})"
+
+    @property
+    def plain(self) -> str:
+        """The members' shapes without layouts."""
+        return f"({', '.join(member.plain for member in self.members)})"
+
+
+Shape: TypeAlias = Array | Tuple
+
+
+def arrays(shape: Shape) -> tuple[Array, ...]:
+    """Every array of a shape, those of nested tuples included."""
+    if isinstance(shape, Array):
+        return (shape,)
+    return tuple(array for member in shape.members for array in arrays(member))
+
+
+def padded_bytes(shape: Shape) -> int | None:
+    """Bytes in memory of all arrays of a shape; None if one of them is not known."""
+    sizes = [array.padded_bytes for array in arrays(shape)]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _tiled(sizes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
+    # A tile of more dimensions than the shape has: the missing ones are of size 1 (a scalar under T(128)).
+    sizes = (1,) * (len(tile) - len(sizes)) + sizes
+    whole, covered = sizes[: len(sizes) - len(tile)], list(sizes[len(sizes) - len(tile) :])
+    for place, size in enumerate(tile):
+        if size == JOINED and place + 1 < len(tile):
+            covered[place + 1] *= covered[place]
+            covered[place] = 1
+    pairs = [(size, of) for size, of in zip(covered, tile, strict=True) if of != JOINED]
+    return (*whole, *(-(-size // of) for size, of in pairs), *(of for _, of in pairs))
+
+
+def _product(sizes: tuple[int | None, ...]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return math.prod(known) if len(known) == len(sizes) else None
+
+
+def _bytes(elements: int | None, bits: int | None) -> int | None:
+    return None if elements is None or bits is None else -(-elements * bits // 8)

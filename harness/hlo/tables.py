@@ -1,0 +1,190 @@
+"""The tables that the explanation of a module and of one instruction share: memory, time, copies, true shapes."""
+
+from collections.abc import Sequence
+
+from harness.hlo.chips import Target
+from harness.hlo.copies import Copy
+from harness.hlo.global_shapes import TrueShape
+from harness.hlo.prediction import Time
+from harness.hlo.shapes import Array
+from harness.hlo.work import Work
+from harness.records import Cell, Column, Table
+from harness.units import decimal
+
+_LOW_OVERHEAD = 1.1
+
+
+def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]) -> Table:
+    """One row per array: role, its name, order, tiles, padded dimensions, bytes with and without padding, memory."""
+    rows: list[tuple[Cell, ...]] = []
+    for role, called, array in values:
+        layout = array.layout
+        padded = array.physical_dimensions
+        tiles = (
+            "".join(str(tile).replace(" ", "").replace(",)", ")").replace("-1", "*") for tile in layout.tiles)
+            if layout
+            else ""
+        )
+        rows.append(
+            (
+                f"{role} {called}".strip(),
+                array.plain,
+                layout.order if layout else "not given",
+                tiles,
+                f"[{','.join(map(str, padded))}]" if padded is not None and tiles else "",
+                array.logical_bytes,
+                array.padded_bytes,
+                array.overhead,
+                layout.memory if layout else "not given",
+            )
+        )
+    notes = []
+    if any(array.layout and array.layout.tiles for _, _, array in values):
+        notes.append(
+            "order: {1,0} says that dimension 1 varies fastest. tiles: each rounds the last dimensions in memory up to "
+            "it; (2,1) behind (8,128) keeps pairs of 16-bit values in one 32-bit word. overhead: bytes in memory over "
+            "the bytes of the elements."
+        )
+    if any(array.layout is None for _, _, array in values):
+        notes.append("Without a layout there is no padding to be seen: the compiler adds tiles later.")
+    if any(any(array.dynamic) for _, _, array in values):
+        notes.append("<= marks a dimension known only when it runs: bytes are those of the bound.")
+    return Table(
+        name=name,
+        title=title,
+        origin="static",
+        columns=(
+            Column(name="value", title="value"),
+            Column(name="shape", title="shape"),
+            Column(name="order", title="order"),
+            Column(name="tiles", title="tiles"),
+            Column(name="padded_to", title="padded to"),
+            Column(name="element_bytes", title="elements", unit="B"),
+            Column(name="bytes", title="in memory", unit="B"),
+            Column(name="overhead", title="overhead", unit="ratio"),
+            Column(name="memory", title="in"),
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes),
+        why_empty="" if rows else "no shape is given, neither of its result nor of an operand",
+    )
+
+
+TIME_COLUMNS = (
+    Column(name="name", title="operation"),
+    Column(name="runs", title="runs", unit="count"),
+    Column(name="flops", title="FLOPs", unit="FLOP"),
+    Column(name="hbm_bytes", title="HBM", unit="B"),
+    Column(name="compute_seconds", title="by FLOPs", unit="s"),
+    Column(name="memory_seconds", title="by bytes", unit="s"),
+    Column(name="seconds", title="time", unit="s"),
+    Column(name="bound", title="bound by"),
+)
+
+
+def time_row(name: str, runs: int | None, done: Work, took: Time) -> tuple[Cell, ...]:
+    """One operation: the figures of one execution."""
+    return (
+        name,
+        runs,
+        done.flops,
+        done.hbm_bytes,
+        took.compute_seconds,
+        took.memory_seconds,
+        took.seconds,
+        took.bound if took.seconds else "",
+    )
+
+
+def time_table(rows: Sequence[tuple[Cell, ...]], target: Target, notes: Sequence[str]) -> Table:
+    """The predicted time of operations on `target`."""
+    return Table(
+        name="time",
+        title=f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)",
+        origin="predicted",
+        columns=TIME_COLUMNS,
+        rows=tuple(rows),
+        notes=(rests_on(target), *notes),
+        why_empty="" if rows else "nothing that takes time",
+    )
+
+
+def rests_on(target: Target) -> str:
+    """The sentence that says what a prediction rests on."""
+    return (
+        f"{target.name}: {decimal(target.peak_flops_per_second, 'FLOP/s')} in bfloat16 and "
+        f"{decimal(target.hbm_bytes_per_second, 'B/s')} of HBM a {target.device} ({target.source})."
+    )
+
+
+def copy_table(found: Sequence[Copy]) -> Table:
+    """Copies with their producer, consumer and cost; causes and remedies below, each once."""
+    rows: list[tuple[Cell, ...]] = [
+        (
+            copy.name,
+            copy.kind,
+            copy.shape,
+            copy.producer,
+            ", ".join(copy.consumers) or "nobody",
+            copy.bytes_moved,
+            copy.runs,
+            copy.bytes_per_run,
+            copy.layouts,
+            copy.buffer_bytes,
+            copy.cause,
+            copy.remedy,
+            copy.source,
+        )
+        for copy in found
+    ]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for copy in found:
+        reasons.setdefault((copy.cause, copy.remedy), []).append(copy.name)
+    notes = [
+        f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}: "
+        + (f"usual cause: {cause}. " if cause else "cause not known: no rule fits. ")
+        + (f"Remedy: {remedy}." if remedy else "")
+        for (cause, remedy), names in reasons.items()
+    ]
+    return Table(
+        name="copies",
+        title="copies",
+        origin="static",
+        columns=(
+            Column(name="name", title="copy"),
+            Column(name="kind", title="kind"),
+            Column(name="shape", title="value"),
+            Column(name="producer", title="from"),
+            Column(name="consumers", title="to"),
+            Column(name="bytes_per_step", title="a step", unit="B"),
+            Column(name="runs", title="steps", unit="count"),
+            Column(name="bytes_per_run", title="a run", unit="B"),
+            Column(name="layouts", title="layout"),
+            Column(name="buffer_bytes", title="buffer", unit="B"),
+            Column(name="cause", title="cause"),
+            Column(name="remedy", title="remedy"),
+            Column(name="source", title="source"),
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes),
+        why_empty="" if rows else "no copy, no transpose: nothing is moved only to lie elsewhere",
+    )
+
+
+def true_shape_table(found: Sequence[TrueShape]) -> Table:
+    """Values of which each device has a part, with the whole."""
+    return Table(
+        name="true_shapes",
+        title="true shapes of what one device has a part of",
+        origin="static",
+        columns=(
+            Column(name="name", title="value"),
+            Column(name="local", title="here"),
+            Column(name="whole", title="whole"),
+            Column(name="parts", title="split into"),
+            Column(name="because", title="because"),
+        ),
+        rows=tuple((one.name, one.local, one.whole, "x".join(map(str, one.parts)), one.because) for one in found),
+        notes=("A dimension of which nothing says that it is split counts as whole.",),
+        why_empty="" if found else "nothing says that a value is split over devices",
+    )

@@ -1,0 +1,151 @@
+"""The tokens of HLO text, one after the other, with their line and column for errors."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["name", "number", "string", "mark", "end"]
+
+# A name may hold dots and dashes (`add.3.k_ref.1`, `copy-start`), but an arrow ends it (`bf_io->bf`). Numbers before
+# names would cut `0bf_0oi` in two, so what begins with a digit and goes on with letters is a name.
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|/\*.*?\*/|//[^\n]*)
+      | (?P<string>"(?:[^"\\]|\\.)*"|'[^'\n]*')
+      | (?P<number>-?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w])|-?(?:inf|nan)(?![\w.]))
+      | (?P<name>%?[A-Za-z_0-9](?:[\w.]|-(?!>))*)
+      | (?P<mark>->|<=|\.\.\.|[%{}()\[\],=:*+<>?|@#-])""",
+    re.VERBOSE | re.DOTALL,
+)
+_KINDS: dict[str, Kind] = {"string": "string", "number": "number", "name": "name", "mark": "mark"}
+_OPENING = {"{": "}", "(": ")", "[": "]"}
+# What a jump over a balanced group must look at; everything between is passed over at once.
+_STOP = re.compile(r'[{}()\[\]]|"(?:[^"\\]|\\.)*"|\'[^\'\n]*\'|/\*.*?\*/', re.DOTALL)
+
+
+class Misunderstood(Exception):
+    """Text that is not what the grammar has at this place; the reader of a module records it and goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """One token; `text` is as it stands, `start` its place in the text."""
+
+    kind: Kind
+    text: str
+    start: int
+
+
+class Tokens:
+    """A reader of tokens with one token of look-ahead; it keeps its place in the text."""
+
+    def __init__(self, text: str, start: int = 0) -> None:
+        self.text = text
+        self._end = start
+        self._next: Token | None = None
+
+    @property
+    def place(self) -> int:
+        """Where the next token starts, or the last one ended if the next is not read yet."""
+        return self._next.start if self._next else self._end
+
+    def peek(self) -> Token:
+        """The next token, which stays where it is."""
+        if self._next is None:
+            self._next = self._scan()
+        return self._next
+
+    def take(self) -> Token:
+        """The next token."""
+        token = self.peek()
+        self._next = None
+        self._end = token.start + len(token.text)
+        return token
+
+    def sees(self, *texts: str) -> bool:
+        """Whether the next token is one of these."""
+        return self.peek().text in texts and self.peek().kind != "string"
+
+    def begins_line(self) -> bool:
+        """Whether the next token is the first of its line, or the end."""
+        token = self.peek()
+        line = self.text[self.text.rfind("\n", 0, token.start) + 1 : token.start]
+        return token.kind == "end" or not line.strip()
+
+    def skip(self, text: str) -> bool:
+        """Takes the next token if it is this one."""
+        if self.sees(text):
+            self.take()
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        """Takes the next token. Raises Misunderstood if it is another one."""
+        if not self.sees(text):
+            raise self.misunderstood(f"`{text}`")
+        return self.take()
+
+    def name(self) -> str:
+        """The next token, a name, without its `%`."""
+        token = self.peek()
+        if token.kind not in ("name", "number"):
+            raise self.misunderstood("a name")
+        return self.take().text.removeprefix("%")
+
+    def integer(self) -> int:
+        """The next token, a whole number."""
+        try:
+            return int(self.peek().text if self.peek().kind != "string" else "")
+        except ValueError as error:
+            raise self.misunderstood("a whole number") from error
+        finally:
+            self.take()
+
+    def group(self) -> str:
+        """The text of the bracketed group that begins here, brackets included."""
+        start = self.peek().start
+        if self.peek().text not in _OPENING:
+            raise self.misunderstood("a bracket")
+        open_ones: list[str] = []
+        place = start
+        while True:
+            match = _STOP.search(self.text, place)
+            if match is None:
+                raise Misunderstood(f"the bracket opened at {self.where(start)} is never closed")
+            place = match.end()
+            if match[0] in _OPENING:
+                open_ones.append(_OPENING[match[0]])
+            elif match[0] in "})]":
+                if open_ones.pop() != match[0]:
+                    raise Misunderstood(f"at {self.where(match.start())}: `{match[0]}` closes nothing")
+                if not open_ones:
+                    break
+        self.jump(place)
+        return self.text[start:place]
+
+    def jump(self, place: int) -> None:
+        """Goes on reading at `place`."""
+        self._next = None
+        self._end = place
+
+    def where(self, place: int) -> str:
+        """`line 3, column 7` of a place."""
+        line_start = self.text.rfind("\n", 0, place) + 1
+        return f"line {self.text.count(chr(10), 0, place) + 1}, column {place - line_start + 1}"
+
+    def misunderstood(self, expected: str) -> Misunderstood:
+        """What to raise where the next token is not what was expected."""
+        token = self.peek()
+        got = "the end of the text" if token.kind == "end" else f"`{token.text[:40]}`"
+        return Misunderstood(f"{self.where(token.start)}: expected {expected}, got {got}")
+
+    def _scan(self) -> Token:
+        while True:
+            if self._end >= len(self.text):
+                return Token(kind="end", text="", start=len(self.text))
+            match = _TOKEN.match(self.text, self._end)
+            if match is None:
+                return Token(kind="mark", text=self.text[self._end], start=self._end)
+            if match.lastgroup != "space":
+                break
+            self._end = match.end()
+        return Token(kind=_KINDS[match.lastgroup or ""], text=match[0], start=match.start())

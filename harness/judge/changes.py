@@ -1,0 +1,225 @@
+"""What kinds of change lie between two texts of kernel.py, so that an experiment can be told to make one at a time."""
+
+import ast
+from collections import defaultdict
+from typing import Literal, TypeAlias
+
+# constants: values of names that both texts have. grid: grid, blocks, index maps, what the axes mean. scratch:
+# buffers of the kernel's own. dtype: casts, precisions, dtypes of results. mask: what is compared with positions,
+# and what is skipped. compiler: its other parameters. body: any other code. claims: only what the kernel says about
+# itself. unreadable: one of the texts is no Python.
+Kind: TypeAlias = Literal[
+    "constants", "grid", "scratch", "dtype", "mask", "compiler", "body", "claims", "unreadable"
+]  # fmt: skip
+_ORDER: tuple[Kind, ...] = ("constants", "grid", "scratch", "dtype", "mask", "compiler", "body")
+
+# What the judge takes from kernel.py beside the program: it follows a change, it is none.
+_CLAIMS = ("compute_flops", "get_tiling_meta", "KERNEL_NAME", "PROBLEM_DESCRIPTION")
+_KEYWORDS: dict[str, Kind] = {
+    "grid": "grid",
+    "grid_spec": "grid",
+    "in_specs": "grid",
+    "out_specs": "grid",
+    "dimension_semantics": "grid",
+    "scratch_shapes": "scratch",
+    "preferred_element_type": "dtype",
+    "precision": "dtype",
+    "dtype": "dtype",
+    "compiler_params": "compiler",
+    "vmem_limit_bytes": "compiler",
+}
+_CALLS: dict[str, Kind] = {
+    "BlockSpec": "grid",
+    "GridSpec": "grid",
+    "PrefetchScalarGridSpec": "grid",
+    "program_id": "grid",
+    "num_programs": "grid",
+    "VMEM": "scratch",
+    "SMEM": "scratch",
+    "DMA": "scratch",
+    "CompilerParams": "compiler",
+    "iota": "mask",
+    "broadcasted_iota": "mask",
+    "tril": "mask",
+    "triu": "mask",
+}
+_DTYPES = {
+    "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int4", "int8", "int16", "int32",
+    "uint4", "uint8", "uint16", "uint32",
+}  # fmt: skip
+
+
+def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
+    """The kinds of change from `old` to `new`, both whole texts of kernel.py; empty if the program is the same.
+
+    Comments, layout and docstrings are no change. What changes inside a scratch buffer's or a block's
+    declaration is of that kind alone. The heuristic looks at names and not at what they mean, so it may take
+    one kind for another; it is for words to people, never for a verdict.
+    """
+    try:
+        before, after = _taken_apart(old), _taken_apart(new)
+    except (SyntaxError, ValueError, RecursionError):
+        return ("unreadable",)
+    found: set[Kind] = {
+        kind for kind in _ORDER if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
+    }
+    shared = before.constants.keys() & after.constants.keys()
+    if any(before.constants[name] != after.constants[name] for name in shared):
+        found.add("constants")
+    if not found:
+        if before.constants != after.constants:
+            return ("constants",)
+        return ("claims",) if before.claims != after.claims else ()
+    return tuple(kind for kind in _ORDER if kind in found)
+
+
+def mixed_kinds(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    """Those of `kinds` that are changes of their own, if they are several; empty where it is one change.
+
+    New code in the body belongs to the change that needs it (a scratch buffer, a mask, a dtype), but another
+    value of a constant needs none.
+    """
+    own = tuple(kind for kind in kinds if kind in ("constants", "grid", "scratch", "dtype", "mask"))
+    if own == ("constants",) and "body" in kinds:
+        return ("constants", "body")
+    return own if len(own) > 1 else ()
+
+
+class _Parts(ast.NodeTransformer):
+    """Takes a program apart: what belongs to a kind is kept under it, and leaves a gap where it stood."""
+
+    def __init__(self, names_of_masks: set[str]) -> None:
+        self.parts: defaultdict[Kind, list[str]] = defaultdict(list)
+        self.constants: dict[str, str] = {}
+        self.claims: list[str] = []
+        self._masks = names_of_masks
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = _called(node)
+        if name == "astype" and isinstance(node.func, ast.Attribute):
+            self.parts["dtype"] += ["astype", *map(ast.dump, node.args)]
+            value: ast.AST = self.visit(node.func.value)
+            return value
+        if name in ("where", "select") and len(node.args) == 3 and self._is_mask(node.args[0]):
+            self.parts["mask"] += map(ast.dump, (node.args[0], node.args[2]))
+            kept: ast.AST = self.visit(node.args[1])
+            return kept
+        if _CALLS.get(name) != "scratch":
+            self.generic_visit(node)
+        return self._taken(_CALLS[name], node) if name in _CALLS else node
+
+    def visit_keyword(self, node: ast.keyword) -> ast.AST | None:
+        kind = _KEYWORDS.get(node.arg or "")
+        # The dtype of a scratch buffer is part of the buffer.
+        if kind != "scratch":
+            self.generic_visit(node)
+        if kind is None:
+            return node
+        self.parts[kind].append(ast.dump(node))
+        return None
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        return self._taken("dtype", node) if node.attr in _DTYPES else node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        target = node.targets[0]
+        if len(node.targets) == 1 and isinstance(target, ast.Name):
+            if target.id in _CLAIMS:
+                self.claims.append(ast.dump(node))
+                return None
+            if _is_literal(node.value):
+                self.constants[target.id] = ast.dump(node.value)
+                return None
+            if target.id in self._masks:
+                self.parts["mask"].append(ast.dump(node))
+                return None
+        self.generic_visit(node)
+        # `scores = where(mask, scores, low)` without its mask is nothing.
+        return None if ast.dump(node.value).replace("Load()", "") == ast.dump(target).replace("Store()", "") else node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | list[ast.stmt] | None:
+        if node.name in _CLAIMS:
+            self.claims.append(ast.dump(node))
+            return None
+        node.body = _without_docstring(node.body)
+        condition = _skips(node)
+        if condition is None:
+            self.generic_visit(node)
+            return node
+        # A body that is skipped under a condition is the same body.
+        self.parts["mask"].append(ast.dump(condition))
+        node.decorator_list = []
+        self.generic_visit(node)
+        return node.body
+
+    def visit_Import(self, _: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, _: ast.ImportFrom) -> None:
+        return None
+
+    def _taken(self, kind: Kind, node: ast.AST) -> ast.AST:
+        self.parts[kind].append(ast.dump(node))
+        return ast.Name(id=f"<{kind}>", ctx=ast.Load())
+
+    def _is_mask(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Compare) or bool(_names(node) & self._masks)
+
+
+def _taken_apart(text: str) -> _Parts:
+    tree = ast.parse(text)
+    tree.body = _without_docstring(tree.body)
+    parts = _Parts(_names_of_masks(tree))
+    left = parts.visit(tree)
+    parts.parts["body"] = [ast.dump(left)]
+    return parts
+
+
+def _names_of_masks(tree: ast.AST) -> set[str]:
+    """Names that hold positions, what is computed from them, and conditions under which a body is skipped."""
+    skips = (_skips(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    names = {condition.id for condition in skips if isinstance(condition, ast.Name)}
+    assigned = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    ]
+    for node in assigned:
+        compares = isinstance(node.value, ast.Compare) and bool(_names(node.value) & names)
+        calls = {_called(call) for call in ast.walk(node.value) if isinstance(call, ast.Call)}
+        if compares or any(_CALLS.get(name) == "mask" for name in calls):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def _skips(node: ast.FunctionDef) -> ast.expr | None:
+    """The condition of a `pl.when` that is not that of a first or last step."""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and _called(decorator) == "when" and decorator.args:
+            condition = decorator.args[0]
+            is_step = isinstance(condition, ast.Compare) and isinstance(condition.ops[0], ast.Eq)
+            return None if is_step else condition
+    return None
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
+def _is_literal(node: ast.AST) -> bool:
+    """Numbers, None, words, and arithmetic with them."""
+    allowed = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.operator, ast.unaryop, ast.expr_context)
+    return all(isinstance(part, allowed) for part in ast.walk(node))
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0] if body else None
+    is_text = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    return body[1:] if is_text else body

@@ -1,0 +1,16 @@
+"""The rules of the diagnosis, one per cause of lost time, those first that the published order of causes puts first."""
+
+from harness.judge.rules import counts, endings, grids, memory, pipeline, registers, units
+from harness.judge.rules.rule import Finding, Rule, hint
+
+RULES: tuple[Rule, ...] = (
+    *endings.RULES,
+    *registers.RULES,
+    *pipeline.RULES,
+    *counts.RULES,
+    *memory.RULES,
+    *grids.RULES,
+    *units.RULES,
+)
+
+__all__ = ["RULES", "Finding", "Rule", "hint"]

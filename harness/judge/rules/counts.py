@@ -1,0 +1,216 @@
+"""Rules on counts that are not the expected ones: matmuls, exponentials, reductions, copies, layouts, steps."""
+
+import math
+
+from harness.judge.observed import Observed
+from harness.judge.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, Rule
+from harness.units import count, decimal, kibibytes, percent, seconds
+
+_NOTABLE_SHARE = 0.05
+# A buffer that its tiles make a quarter larger is worth a word.
+_NOTABLE_PADDING = 1.25
+
+
+def _expected(seen: Observed, name: str) -> int:
+    """The most that one body shows of it; 0 where nothing or none is expected."""
+    return _limits(seen, name)[1]
+
+
+def _limits(seen: Observed, name: str) -> tuple[int, int]:
+    """`2 to 4` -> (2, 4)."""
+    line = seen.counter("mosaic", name)
+    words = [int(word) for word in line.expected.split() if word.isdigit()] if line else []
+    return (words[0], words[-1]) if words else (0, 0)
+
+
+def _count(seen: Observed, name: str) -> int:
+    line = seen.counter("mosaic", name)
+    return line.count if line else 0
+
+
+def _bodies(seen: Observed, *names: str) -> int:
+    """How often the body is there, as far as the counts of `names` tell: a loop unrolled n times shows it n times."""
+    found = [_count(seen, name) // least for name in names if (least := _limits(seen, name)[0])]
+    return max(1, min(found)) if found else 1
+
+
+def split_matmuls(seen: Observed) -> Finding | None:
+    """More matmuls than the unrolled body explains."""
+    expected, there = _expected(seen, "matmul"), _count(seen, "matmul")
+    wide = seen.chip.mxu_size
+    if not expected or wide is None:
+        return None
+    misaligned = [w for w in seen.inputs if any(size % wide and size > wide for size in w.block_shape[-2:])]
+    bodies = _bodies(seen, "exp", "reduction") if _expected(seen, "exp") else there // expected
+    if there <= expected * bodies and not (misaligned and there > expected):
+        return None
+    suggestion = "write each product as one dot over whole blocks"
+    if misaligned:
+        window = misaligned[0]
+        sizes = [max(wide, size // wide * wide) for size in window.block_shape[-2:]]
+        shape = " x ".join(map(str, window.block_shape[-2:]))
+        suggestion = f"make {window.name}'s block, now {shape}, a multiple of {wide}: {' x '.join(map(str, sizes))}"
+    return Finding(
+        observation=f"{there} matmuls in the kernel where {expected * bodies} are expected (Mosaic): they are split",
+        suggestion=suggestion,
+        gain=seen.room,
+        weight=0.5,
+        knob="matmuls",
+        kind="constants" if misaligned else "body",
+    )
+
+
+def recomputed_exponentials(seen: Observed) -> Finding | None:
+    """More exponentials than the unrolled body explains."""
+    expected, there = _expected(seen, "exp"), _count(seen, "exp")
+    if not expected:
+        return None
+    expected *= _bodies(seen, "matmul", "reduction")
+    if there <= expected:
+        return None
+    return Finding(
+        observation=f"{there} exponentials in the kernel where {expected} are expected (Mosaic): some are recomputed",
+        suggestion="keep exp(scores - maximum) as one value, used for both the row sum and the second matmul",
+        gain=min(seen.room, seen.used("EUP") * (1 - expected / there)) if seen.run else seen.room,
+        gain_source=SCHEDULE if seen.run else ROOFLINE,
+        knob="exp",
+    )
+
+
+def staged_reductions(seen: Observed) -> Finding | None:
+    """More reductions than the unrolled body explains."""
+    expected, there = _expected(seen, "reduction"), _count(seen, "reduction")
+    if not expected:
+        return None
+    expected *= _bodies(seen, "matmul", "exp")
+    if there <= expected:
+        return None
+    return Finding(
+        observation=f"{there} reductions in the kernel where at most {expected} are expected (Mosaic): they are staged",
+        suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum",
+        gain=min(seen.room, seen.used("XLU") * (1 - expected / there)) if seen.run else seen.room,
+        gain_source=SCHEDULE if seen.run else ROOFLINE,
+        knob="reductions",
+    )
+
+
+def around(seen: Observed) -> Finding | None:
+    """Copies and other ops that XLA put around the kernel."""
+    hlo = seen.evidence.hlo
+    moves = hlo.copy + hlo.transpose if hlo else 0
+    names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
+    ops = seen.run.ops if seen.run else ()
+    others = [op for op in ops if not op.name.startswith(names)]
+    if len(others) == len(ops):
+        # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
+        others = []
+    time = sum(op.seconds for op in others)
+    share = time / seen.seconds
+    if not moves and share < _NOTABLE_SHARE:
+        return None
+    spent = ""
+    if others:
+        # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
+        moved = time * seen.chip.hbm_bytes_per_second
+        each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
+        spent = (
+            f", {seconds(time)} of {seconds(seen.seconds)} ({percent(share)}) in {len(others)} ops: at most "
+            f"{decimal(moved, 'B')} a run{each}"
+        )
+    return Finding(
+        observation=f"{moves} copies and transposes around the kernel{spent} {seen.label}",
+        suggestion="keep running values in a scratch buffer and never read an output ref before its last write; "
+        "take arrays as they come instead of transposing or reshaping them outside",
+        gain=min(share, 1.0) if others else None,
+        gain_source=SCHEDULE,
+        knob="copies",
+    )
+
+
+def padded_blocks(seen: Observed) -> Finding | None:
+    """A block that its tiles make much larger."""
+    worst, padding = None, _NOTABLE_PADDING
+    for window in seen.call.windows if seen.call else ():
+        held = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
+        # A column of statistics is small whatever its padding.
+        if held and window.vmem_bytes / held >= padding and len(window.block_shape) >= 2 and window.block_shape[-1] > 1:
+            worst, padding = window, window.vmem_bytes / held
+    if worst is None:
+        return None
+    shape = " x ".join(map(str, worst.block_shape))
+    return Finding(
+        observation=f"{worst.name}'s block {worst.array.dtype}[{shape}] takes {kibibytes(worst.vmem_bytes)} of VMEM, "
+        f"{padding:.1f}x its values: its last two sizes are no multiples of a tile, and the rest is padding",
+        suggestion=f"make the last size of {worst.name}'s block a multiple of 128 and the one before a multiple of 8 "
+        "(16 for two-byte values)",
+        gain=seen.room * (1 - 1 / padding),
+        knob=f"layout of {worst.name}",
+    )
+
+
+def step_mismatch(seen: Observed) -> Finding | None:
+    """The steps that ran are not those of the grid."""
+    ran = seen.run.executed_steps if seen.run else None
+    if ran is None or not seen.steps or ran == seen.steps:
+        return None
+    more = ran > seen.steps
+    return Finding(
+        observation=f"{count(ran)} grid steps executed where the grid has {count(seen.steps)} (simulated schedule)",
+        suggestion="look for a pipeline inside the body that walks blocks again, and give each block one step"
+        if more
+        else "make the grid's bounds constants: a bound that is only known at run time is not pipelined as well",
+        gain=1 - seen.steps / ran if more else None,
+        gain_source=SCHEDULE,
+        knob="steps",
+    )
+
+
+def _itemsize(dtype: str) -> int:
+    digits = "".join(sign for sign in dtype.partition("_")[0].removeprefix("float8") if sign.isdigit())
+    return max(1, int(digits) // 8) if digits else 1
+
+
+RULES = (
+    Rule(
+        name="copies",
+        says="no copies are expected: each is a full-buffer read and write",
+        source=COUNTS,
+        kind="body",
+        look=around,
+    ),
+    Rule(
+        name="split matmuls",
+        says="2 matmuls are expected: more means blocks that do not align with the matrix unit",
+        source=COUNTS,
+        kind="body",
+        look=split_matmuls,
+    ),
+    Rule(
+        name="recomputed exp",
+        says="2 exponentials are expected: more are recomputed",
+        source=COUNTS,
+        kind="body",
+        look=recomputed_exponentials,
+    ),
+    Rule(
+        name="staged reductions",
+        says="2 to 4 reductions are expected: more are staged",
+        source=COUNTS,
+        kind="body",
+        look=staged_reductions,
+    ),
+    Rule(
+        name="misaligned blocks",
+        says="layout operations mean misaligned blocks",
+        source=f"{OP_PROFILE}; {TPU_DETAILS}",
+        kind="constants",
+        look=padded_blocks,
+    ),
+    Rule(
+        name="steps executed",
+        says="the steps executed must equal the product of the grid",
+        source=COUNTS,
+        kind="grid",
+        look=step_mismatch,
+    ),
+)

@@ -1,0 +1,86 @@
+"""What is said to and by the processes that take captures: of a program's calls, of a program that runs on and on."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+# What a TPU's profiler may be asked for. JAX takes any word and, on a CPU, says nothing about a wrong one.
+TraceMode: TypeAlias = Literal["TRACE_ONLY_HOST", "TRACE_ONLY_XLA", "TRACE_COMPUTE", "TRACE_COMPUTE_AND_SYNC"]
+TRACE_MODES: tuple[TraceMode, ...] = get_args(TraceMode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The exported program to run, and the pickled problem whose inputs it gets; `reduced`: at which smaller shape."""
+
+    artifact: str
+    problem: str
+    reduced: int | None
+    seed: int
+    warmup_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """Profile so many calls as `session` of `profile_directory`; write the compiled HLO to `hlo_text`."""
+
+    subject: Subject
+    calls: int
+    mode: TraceMode
+    profile_directory: str
+    session: str
+    hlo_text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureReply:
+    """The profile that was written, and how long each call took on the host and, if the profile says it, the device."""
+
+    profile: str
+    device_kind: str
+    host_seconds: tuple[float, ...]
+    device_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeRequest:
+    """Run the program again and again, with JAX's profiler server listening on `port`."""
+
+    subject: Subject
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeReply:
+    """It runs and listens; one call takes `call_seconds` of the host's time."""
+
+    device_kind: str
+    call_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest:
+    """Answer when the program that is served has ended, which it does only where it fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousRequest:
+    """Start or stop continuous profiling at `address`."""
+
+    address: str
+    is_on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest:
+    """Wait `wait_seconds`, then have a snapshot written to a folder that is empty."""
+
+    address: str
+    wait_seconds: float
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotReply:
+    """The files that appeared: none where the profiler at the address keeps no history."""
+
+    files: tuple[str, ...]

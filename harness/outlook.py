@@ -1,0 +1,197 @@
+"""Where the search for a faster kernel stands, and whether to go on: pure, from attempts and their kernels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.hardware import Chip
+from harness.judge import roofline
+from harness.judge.changes import kinds_of_change
+from harness.records import Report, Row, Source, Statement, Work
+from harness.records.outlook import Advice, Constant, Floor, KindTried, Outlook, Standing, Tried
+from harness.settings import constants
+from harness.units import percent, seconds
+
+# The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more
+# than multiply reaches less: from here on there is nothing left that changes of kernel.py have been seen to give.
+FLOOR_REACHED = 0.08
+# The report says it after five attempts that brought nothing. After as many again, of another kind, it is over.
+SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
+# Words for people, which change nothing of the program.
+_CLAIMS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighted:
+    """What the outlook is made from: the rows, oldest first, and each kernel.py that is known here, by attempt.
+
+    `kernel` is kernel.py as it stands, `report` the champion's (or the last attempt's before there is one).
+    """
+
+    contest: str
+    problem: Statement
+    chip: Chip
+    rows: Sequence[Row]
+    kernels: Mapping[int, bytes]
+    kernel: bytes
+    champion: Row | None
+    is_present_key: bool
+    report: Report | None
+    messages: tuple[str, ...] = ()
+
+
+def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS) -> Outlook:
+    """The state of the search; `plateau` attempts without a win are enough to stop."""
+    standing = _standing(seen)
+    floor = floor_of(seen.problem.work, seen.chip, standing.seconds if standing else None)
+    tried = _tried(seen)
+    since = since_win(seen.rows)
+    return Outlook(
+        contest=seen.contest,
+        problem=seen.problem.title,
+        champion=standing,
+        floor=floor,
+        attempts=len(seen.rows),
+        attempts_since_win=len(since),
+        advice=_advice(standing, floor, since, tried, plateau),
+        hints=seen.report.hints if seen.report else (),
+        kinds=_by_kind(tried),
+        constants=_constants(seen.kernel, tried),
+        tried=tried,
+        messages=seen.messages,
+    )
+
+
+def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
+    """The least time the chip needs for `work`, and how far above it the champion is."""
+    compute = roofline.compute_only_seconds(work, chip)
+    memory = roofline.memory_only_seconds(work.minimum_hbm_bytes, chip)
+    least = max(compute, memory)
+    return Floor(
+        compute_seconds=compute,
+        memory_seconds=memory,
+        seconds=least,
+        bound_by="compute" if compute >= memory else "memory",
+        gap_seconds=None if champion_seconds is None else champion_seconds - least,
+        gap_fraction=None if champion_seconds is None else 1 - least / champion_seconds,
+    )
+
+
+def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The attempts after the last one that was accepted; an undo is neither a win nor an attempt."""
+    last = max((row.number for row in rows if row.outcome == "accept" and row.kind != "undo"), default=0)
+    return tuple(row for row in rows if row.number > last and row.kind != "undo")
+
+
+def _standing(seen: Sighted) -> Standing | None:
+    row = seen.champion
+    if row is None:
+        return None
+    return Standing(
+        attempt=row.number,
+        hypothesis=row.hypothesis,
+        source=row.source,
+        chip=row.chip,
+        seconds=row.seconds,
+        plus_minus_seconds=seen.report.plus_minus_seconds if seen.report else None,
+        score=row.score,
+        is_present_key=seen.is_present_key,
+    )
+
+
+def _tried(seen: Sighted) -> tuple[Tried, ...]:
+    found = []
+    champion: int | None = None
+    for row in seen.rows:
+        kernel = seen.kernels.get(row.number)
+        kinds = constants_then = None
+        if kernel is not None:
+            constants_then = _tunable(kernel)
+            before = seen.kernels.get(champion) if champion is not None else None
+            kinds = _kinds(before, kernel) if before is not None else None
+        if champion is None:
+            kinds = ()
+        found.append(
+            Tried(
+                attempt=row.number,
+                hypothesis=row.hypothesis,
+                kinds=kinds,
+                constants=constants_then,
+                outcome=row.outcome,
+                failure_kind=row.failure_kind,
+                time_ratio=row.time_ratio,
+                expected_time_ratio=row.expected_time_ratio,
+                seconds=row.seconds,
+                source=row.source,
+                chip=row.chip,
+            )
+        )
+        if row.outcome == "accept" and row.is_on_branch is not False:
+            champion = row.number
+    return tuple(found)
+
+
+def _kinds(before: bytes, after: bytes) -> tuple[str, ...]:
+    return kinds_of_change(before.decode("utf-8", "replace"), after.decode("utf-8", "replace"))
+
+
+def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
+    """Grouped by kind, in the order in which the kinds were first tried; an attempt of two kinds is in both."""
+    groups: dict[str, list[Tried]] = {}
+    for one in tried:
+        for kind in one.kinds or ():
+            groups.setdefault(kind, []).append(one)
+    return tuple(
+        KindTried(
+            kind=kind,
+            attempts=tuple(one.attempt for one in group),
+            accepted=sum(one.outcome == "accept" for one in group),
+            best_time_ratio=min((one.time_ratio for one in group if one.time_ratio is not None), default=None),
+        )
+        for kind, group in groups.items()
+    )
+
+
+def _tunable(kernel: bytes) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in constants(kernel) if name not in _CLAIMS)
+
+
+def _constants(kernel: bytes, tried: Sequence[Tried]) -> tuple[Constant, ...]:
+    had: dict[str, dict[str, None]] = {}
+    for one in tried:
+        for name, value in one.constants or ():
+            had.setdefault(name, {})[value] = None
+    return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in _tunable(kernel))
+
+
+def _advice(
+    standing: Standing | None, floor: Floor, since: Sequence[Row], tried: Sequence[Tried], plateau: int
+) -> Advice:
+    if standing is None:
+        said = "no champion yet: the first attempt that passes becomes it (experiment: baseline)"
+        return Advice(do="baseline", why="no champion", sentence=said)
+    label = _label(standing.source, standing.chip)
+    if floor.gap_fraction is None:
+        said = "the champion's latency is unknown: see why with show, before anything else is tried"
+        return Advice(do="go on", why="no latency", sentence=said)
+    if floor.gap_fraction <= FLOOR_REACHED:
+        said = (
+            f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
+            f"{seconds(floor.seconds)} [{label}], less than {percent(FLOOR_REACHED, 0)}, and the best published "
+            "kernels get no nearer"
+        )
+        return Advice(do="stop", why="floor reached", sentence=said)
+    left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
+    if len(since) >= plateau:
+        said = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
+        return Advice(do="stop", why="plateau", sentence=said)
+    if len(since) >= SAME_IDEA_ATTEMPTS:
+        numbers = {row.number for row in since}
+        kinds = sorted({kind for one in tried if one.attempt in numbers for kind in one.kinds or ()})
+        spent = f", all of them changes of {' and '.join(kinds)}" if kinds else ""
+        said = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
+        return Advice(do="change the kind of idea", why="same kinds", sentence=said)
+    return Advice(do="go on", why="room left", sentence=f"go on: {left}")
+
+
+def _label(source: Source, chip: str) -> str:
+    return source if source == "measured cpu" else f"{source} {chip}"

@@ -1,0 +1,75 @@
+"""Stretches of an axis: which rows of an output are compared, and which blocks of an input are changed."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from math import prod
+
+import numpy as np
+
+from harness.problems.problem import Rows
+
+# The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
+# of the larger powers of two that kernels choose.
+BLOCK = 128
+# Lengths of reduced shapes: at the shortest there are two of the smallest blocks.
+SHORTEST = 2 * BLOCK
+
+
+def sampled_rows(groups: int, length: int, budget: int, seed: int) -> Rows:
+    """Of every group of `length` rows the first, the last, and some of every even stretch; all where `budget` allows.
+
+    Of a stretch: one random row, and the first and last row of the block of 128 it is in. There are as many
+    stretches as blocks, or as few as keep to about `budget` rows of a group.
+    """
+    if length <= budget:
+        return np.arange(groups * length)
+    random = np.random.default_rng(np.random.SeedSequence((seed, groups * length)))
+    edges = np.linspace(0, length, max(1, min(budget // 3, -(-length // BLOCK))) + 1)
+    inside = random.uniform(edges[:-1], edges[1:], (groups, len(edges) - 1)).astype(np.int64)
+    last = length - 1
+    start = inside // BLOCK * BLOCK
+    ends = np.tile([0, last], (groups, 1))
+    rows = np.concatenate((np.minimum(inside, last), start, np.minimum(start + BLOCK - 1, last), ends), axis=1)
+    return np.unique(rows + np.arange(groups)[:, None] * length)
+
+
+def borders(length: int) -> Rows:
+    """The first and the last position, and both sides of every multiple of 128 (so of 256, 512, 1024 ... too)."""
+    inner = np.arange(BLOCK, length, BLOCK)
+    return np.unique(np.concatenate(([0, length - 1], inner - 1, inner)))
+
+
+def spans(edges: Sequence[int]) -> Iterator[range]:
+    """The ranges between neighbouring edges."""
+    return (range(start, stop) for start, stop in pairwise(edges))
+
+
+def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
+    """`length` in blocks of `size`, or of the smallest multiple of it that makes `most` blocks or fewer."""
+    size *= -(-length // (size * most))
+    return tuple(spans([*range(0, length, size), length]))
+
+
+def drawn_block(length: int, random: np.random.Generator) -> range:
+    """128 positions that start anywhere, or a third of a short length."""
+    size = min(BLOCK, max(1, length // 3))
+    start = int(random.integers(length - size + 1))
+    return range(start, start + size)
+
+
+def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:
+    """All ways to shorten these lengths to 256, 512, 1024 ..., the smallest product first; the whole is not among them.
+
+    A length that is no more than 256 stays as it is.
+    """
+    ladders = [[*_doubling(length), length] for length in lengths]
+    found = [lengths_ for lengths_ in product(*ladders) if lengths_ != lengths]
+    # Of equal products the most even ones first: several blocks along every axis come with the fewest.
+    yield from sorted(found, key=lambda some: (prod(some), max(some)))
+
+
+def _doubling(length: int) -> Iterator[int]:
+    some = SHORTEST
+    while some < length:
+        yield some
+        some *= 2

@@ -1,0 +1,37 @@
+"""All outputs of a problem seen as one matrix: row by row, those of several outputs beside each other."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.records import Array
+
+
+def in_rows(array: NDArray[Any]) -> NDArray[Any]:
+    """`[rows, columns]`: one output as it is compared."""
+    return array.reshape(-1, array.shape[-1])
+
+
+def spans(outputs: Sequence[Array]) -> Iterator[tuple[int, Array, slice]]:
+    """Each output with its position and its columns of the whole."""
+    start = 0
+    for position, output in enumerate(outputs):
+        stop = start + output.shape[-1]
+        yield position, output, slice(start, stop)
+        start = stop
+
+
+def element(output: Array, row: int, column: int) -> str:
+    """`o[0, 128, 5]`: the name of an element of one output, by its row and column there."""
+    index = [*(int(part) for part in np.unravel_index(row, output.shape[:-1])), column]
+    return f"{output.name}{index}"
+
+
+def place(outputs: Sequence[Array], row: int, column: int) -> str:
+    """The name of an element by its row and its column of the whole."""
+    for _, output, columns in spans(outputs):
+        if column < columns.stop:
+            return element(output, row, column - columns.start)
+    raise IndexError(f"expected a column of {', '.join(output.name for output in outputs)}, got {column}")

@@ -1,0 +1,45 @@
+"""What rounding to a dtype costs: its deviation relative to a value, and the distance of neighbouring numbers."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
+# Terms that kernels add one after another; longer sums are broken up by blocks.
+SUM_TERMS = 1024
+
+
+def relative_rounding(dtype: str) -> float:
+    """Standard deviation of one rounding to nearest in `dtype`, relative to the value rounded.
+
+    An error uniform over one ulp has the deviation ulp / sqrt(12). Relative to a value
+    2^e x with x spread over [1, 2) as leading digits are (density 1 / (x ln 2)), the mean of
+    ulp^2 / value^2 is epsilon^2 times the integral of x^-3 / ln 2 over [1, 2): 3 / (8 ln 2).
+    """
+    return float(ml_dtypes.finfo(DTYPES[dtype]).eps) * math.sqrt(3 / (8 * math.log(2)) / 12)
+
+
+def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """The distance of neighbouring numbers of `dtype` around each value."""
+    info = ml_dtypes.finfo(DTYPES[dtype])
+    _, exponent = np.frexp(np.maximum(np.abs(values), np.float32(info.smallest_normal)))
+    found: NDArray[Any] = np.ldexp(np.float32(info.eps), exponent - 1)
+    return found
+
+
+def sum_variance(products: NDArray[Any], sums: NDArray[Any], terms: int) -> NDArray[Any]:
+    """The variance of float32 sums of `terms` products that are added in any order, blocks at a time or one by one.
+
+    `products` is the sum of the squares of the products, `sums` the sum itself. With r32 the
+    relative deviation of one rounding to float32: partial sums wander like the products do, or grow
+    evenly to the whole:  r32^2 terms (products + sums^2 / 3); and where many small terms are added to a large
+    sum, each may lose up to half an ulp in one direction:  (n e32 sums / 4)^2 of up to n such terms.
+    """
+    eps32 = float(np.finfo(np.float32).eps)
+    running = np.float32(relative_rounding("float32") ** 2 * terms)
+    lost = np.float32(min(terms, SUM_TERMS) * eps32 / 4)
+    found: NDArray[Any] = running * (products + np.square(sums) / 3) + np.square(lost * sums)
+    return found

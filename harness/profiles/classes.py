@@ -1,0 +1,143 @@
+"""What work an operation does, for which part of a model, in which direction: tables of patterns, the first counts."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from harness.records import Operation
+
+Direction: TypeAlias = Literal["forward", "backward", "neither known"]
+
+COMMUNICATION, DATA_FORMATTING, MATMUL = "communication", "data formatting", "matmul"
+CONTROL_FLOW, TRANSFER, CUSTOM_KERNEL = "control flow", "memory transfer", "custom kernel"
+
+# An opcode at the start of the call: `fusion(`, `all-gather-start(`; the layouts before it have no blank in front.
+_OPCODE = re.compile(r"[)\]} ] ?([a-z][a-z0-9-]*)\(")
+_FUSION_KIND = re.compile(r"kind=k(\w+)")
+_FUSIONS = {"Loop": "loop fusion", "Input": "input fusion", "Output": "output fusion", "Custom": "custom fusion"}
+_COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast"
+# How XLA names them (`all-gather-start.3`), how JAX does (`all_to_all.9`), and the halves of a continuation fusion
+# (`async-collective-done`, libtpu 0.0.50).
+_COLLECTIVE_NAME = re.compile(rf"^({_COLLECTIVE}|async-collective)\b|^({_COLLECTIVE.replace('-', '_')})\b")
+# What captures of a CPU, whose categories are opcodes, show for XProf's `non-fusion elementwise`.
+_POINTWISE = (
+    "add|subtract|multiply|divide|maximum|minimum|power|negate|abs|sign|exponential|exponential-minus-one|log|"
+    "log-plus-one|logistic|tanh|sqrt|rsqrt|cbrt|erf|floor|ceil|round-nearest-even|sine|cosine|convert|select|compare|"
+    "clamp|and|or|xor|not|is-finite|remainder"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Whatever matches `name` and whose category matches `category` belongs to `meaning`."""
+
+    meaning: str
+    category: str = ""
+    name: str = ""
+
+
+# Protocol, section 6: by hlo_category and name. What it does not name (control flow, transfers into VMEM, reductions)
+# has a class of its own, so that nothing hides in another's.
+_CLASSES = (
+    Rule(COMMUNICATION, category=rf"^({_COLLECTIVE}|ragged-all-to-all|send|recv)(-start|-done)?( fusion)?$"),
+    Rule(COMMUNICATION, name=_COLLECTIVE_NAME.pattern),
+    Rule(TRANSFER, category=r"^(copy|slice|dynamic-slice|dynamic-update-slice)-(start|done)$"),
+    Rule(TRANSFER, category=r"^async-(start|done|update)$", name=r"^(copy|slice|dynamic-)"),
+    Rule(COMMUNICATION, category=r"^async-(start|done|update)$"),
+    Rule("attention", name=r"^splash_m[hq]a|flash_?attention|^splash_attention"),
+    Rule(MATMUL, category=r"^(convolution fusion|convolution|dot)$"),
+    Rule(CUSTOM_KERNEL, category=r"^custom-call$"),
+    Rule("custom fusion", category=r"^custom fusion$"),
+    Rule("elementwise fusion", category=rf"^(loop fusion|non-fusion elementwise|{_POINTWISE})$"),
+    Rule("other fusion", category=r"fusion$"),
+    Rule(DATA_FORMATTING, category=r"^(data formatting|copy|transpose|reshape|bitcast-convert)$"),
+    Rule("routing", category=r"^(sort|topk|top-k)$"),
+    Rule(CONTROL_FLOW, category=r"^(while|conditional|call|async-call)$"),
+    Rule("other"),
+)
+CLASSES = tuple(dict.fromkeys(rule.meaning for rule in _CLASSES))
+
+# Protocol, section 6: the framework categories, in the order in which a name says most. Read off the tf_op and, where
+# a kernel bears a telling one, the operation's own name.
+_FRAMEWORK = (
+    ("gla", r"(?<![a-z])gla(?![a-z])|gated_?linear|linear_attention|delta_?net|delta_rule"),
+    ("moe", r"(?<![a-z])moe(?![a-z])|mixture_of_experts|expert|router|routing|(?<![a-z])t?gmm(?![a-z])|megablox"),
+    ("attention", r"attention|attn|splash|flash|(?<![a-z])m[hq]a(?![a-z])"),
+    ("norm", r"norm"),
+    ("embedding", r"embed|vocab|lm_head|unembed"),
+)
+FRAMEWORK_CATEGORIES = (*(name for name, _ in _FRAMEWORK), "collective", "matmul", "other")
+
+_BACKWARD_NAMES = re.compile(r"^tgmm|^splash_m[hq]a_d")
+_FORWARD_NAMES = re.compile(r"^splash_m[hq]a_fwd")
+_GMM, _TGMM = re.compile(r"^gmm"), re.compile(r"^tgmm")
+
+
+def opcode(operation: Operation) -> str:
+    """The HLO opcode as its text has it, else what its name begins with."""
+    _, _, after = operation.text.partition(" = ")
+    match = _OPCODE.search(f" {after}")
+    return match[1] if match else re.sub(r"[.\d]+$", "", operation.name)
+
+
+def category(operation: Operation) -> str:
+    """XProf's hlo_category; where the capture has none, or only the word fusion, what the text or the name says."""
+    if operation.category not in ("", "fusion", "unknown"):
+        return operation.category
+    found = opcode(operation)
+    kind = _FUSION_KIND.search(operation.text)
+    if found == "fusion" and kind:
+        return _FUSIONS.get(kind[1], "fusion")
+    # A CPU names a fusion after what it holds: `broadcast_add_fusion`, `wrapped_tanh`.
+    return "fusion" if found.endswith("fusion") else found.removeprefix("wrapped_")
+
+
+def op_class(operation: Operation) -> str:
+    """One of CLASSES."""
+    kind = category(operation)
+    for rule in _CLASSES:
+        if re.search(rule.category, kind) and re.search(rule.name, operation.name):
+            return rule.meaning
+    raise AssertionError("the last rule matches everything")
+
+
+def is_half(operation: Operation, half: Literal["start", "done"]) -> bool:
+    """Whether it only starts an asynchronous operation, or only waits for its end."""
+    return any(re.search(rf"-{half}\b", word) for word in (operation.name, category(operation), opcode(operation)))
+
+
+def framework_category(operation: Operation) -> str:
+    """One of FRAMEWORK_CATEGORIES."""
+    kind = op_class(operation)
+    if kind == COMMUNICATION:
+        return "collective"
+    for text in (operation.framework_name.lower(), operation.name.lower()):
+        for name, pattern in _FRAMEWORK:
+            if re.search(pattern, text):
+                return name
+    if kind == MATMUL or re.search(r"dot_general|einsum|conv_general", operation.framework_name):
+        return "matmul"
+    return "other"
+
+
+def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name", ""]]:
+    """Forward or backward, and what said so: the tf_op first, the name second (protocol, section 6)."""
+    if re.search(r"transpose\((?:\w+\()*jvp\(", operation.framework_name):
+        return "backward", "tf_op"
+    if "jvp(" in operation.framework_name:
+        return "forward", "tf_op"
+    if _BACKWARD_NAMES.search(operation.name):
+        return "backward", "name"
+    if _FORWARD_NAMES.search(operation.name):
+        return "forward", "name"
+    return "neither known", ""
+
+
+def is_grouped_matmul(operation: Operation, *, transposed: bool) -> bool:
+    """Whether it is a GMM, or a TGMM where `transposed`: the grouped matmuls of a mixture of experts."""
+    return bool((_TGMM if transposed else _GMM).search(operation.name))
+
+
+def is_custom_call(operation: Operation) -> bool:
+    """Whether it is a kernel that XLA did not make: Pallas and others, attention included."""
+    return category(operation) == "custom-call" or opcode(operation) == "custom-call"

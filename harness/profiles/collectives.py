@@ -1,0 +1,176 @@
+"""The collectives of a device: what each moves among how many devices, its time in flight, the time waited."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from harness.errors import RatchetError
+from harness.hlo.interconnect import COLLECTIVES, Collective
+from harness.hlo.module import Instruction
+from harness.hlo.parse import module
+from harness.hlo.shapes import Shape, arrays
+from harness.profiles.classes import COMMUNICATION, category, is_half, op_class, opcode
+from harness.records import Device, Execution, Operation
+
+_HALF = re.compile(r"-(start|done|update)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What one execution moves: `array_bytes` is the whole array (gathered, not yet scattered), `size` the devices.
+
+    None is what the capture's text does not say.
+    """
+
+    kind: Collective | None
+    size: int | None = None
+    array_bytes: float | None = None
+
+    @property
+    def bus_bytes(self) -> float | None:
+        """What crosses the links per device, whatever the number of devices: the array times the bus factor.
+
+        all-reduce 2 (n-1)/n, all-gather, reduce-scatter and all-to-all (n-1)/n, permutation 1 (NVIDIA nccl-tests,
+        PERFORMANCE.md, whose bus bandwidth this is).
+        """
+        if self.kind is None or self.array_bytes is None:
+            return None
+        if self.kind == "collective-permute":
+            return self.array_bytes
+        if self.size is None:
+            return None
+        return (2 if self.kind == "all-reduce" else 1) * self.array_bytes * (self.size - 1) / self.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """All executions of one collective on one device.
+
+    `flight_seconds` are from start to end each time, `waited_seconds` what the device spent in its done half or, where
+    it is synchronous, in itself; `start_seconds` what starting took. `flights` is how often a time of flight is known.
+    """
+
+    name: str
+    module: str
+    moved: Moved
+    is_asynchronous: bool
+    count: int = 0
+    flights: int = 0
+    flight_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    start_seconds: float = 0.0
+
+
+def flights(device: Device) -> tuple[Flight, ...]:
+    """The collectives of a device, the one most waited for first.
+
+    In flight is what the asynchronous line shows; without one, from the begin of the start half to the end of the
+    done half that follows it.
+    """
+    kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
+    serial = [run for run in device.executions if kinds[run.operation]]
+    beside = [run for run in device.asynchronous if kinds[run.operation]]
+    found: dict[tuple[str, str], Flight] = {}
+    for run in serial:
+        operation = device.operations[run.operation]
+        key = (operation.module, pair_name(operation))
+        one = found.get(key) or Flight(
+            name=key[1], module=key[0], moved=moved(operation), is_asynchronous=_is_any_half(operation)
+        )
+        if is_half(operation, "done"):
+            one = replace(one, count=one.count + 1, waited_seconds=one.waited_seconds + run.self_seconds)
+        elif _is_any_half(operation):
+            # The done half comes first only where the capture began between the two.
+            one = replace(one, start_seconds=one.start_seconds + run.self_seconds, moved=moved(operation))
+        else:
+            one = replace(
+                one,
+                count=one.count + 1,
+                flights=one.flights + 1,
+                flight_seconds=one.flight_seconds + run.self_seconds,
+                waited_seconds=one.waited_seconds + run.self_seconds,
+            )
+        found[key] = one
+    for key, seconds in _in_flight(device, serial, beside):
+        if key in found:
+            one = found[key]
+            found[key] = replace(one, flights=one.flights + 1, flight_seconds=one.flight_seconds + seconds)
+    return tuple(sorted(found.values(), key=lambda one: (-one.waited_seconds, one.name)))
+
+
+def moved(operation: Operation) -> Moved:
+    """What one execution of a collective moves, from its HLO text."""
+    instruction = _instruction(operation)
+    said = f"{instruction.opcode if instruction else ''} {opcode(operation)} {category(operation)} {operation.name}"
+    kind = next((kind for kind in COLLECTIVES if kind in said.replace("_", "-")), None)
+    if instruction is None or kind is None:
+        return Moved(kind=kind)
+    size = instruction.groups.size if instruction.groups else None
+    return Moved(kind=kind, size=size, array_bytes=_array_bytes(kind, instruction, size))
+
+
+def pair_name(operation: Operation) -> str:
+    """The name that the two halves of an asynchronous operation share: `all-gather.2` of `all-gather-done.2`."""
+    return _HALF.sub("", operation.name)
+
+
+def _in_flight(
+    device: Device, serial: list[Execution], beside: list[Execution]
+) -> Iterator[tuple[tuple[str, str], float]]:
+    """How long each asynchronous collective was in flight, execution by execution."""
+    if beside:
+        for run in beside:
+            operation = device.operations[run.operation]
+            yield (operation.module, pair_name(operation)), run.seconds
+        return
+    started: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run in serial:
+        operation = device.operations[run.operation]
+        key = (operation.module, pair_name(operation))
+        if is_half(operation, "start"):
+            started[key].append(run.start)
+        elif is_half(operation, "done") and started[key]:
+            yield key, run.end - started[key].pop(0)
+
+
+def _is_any_half(operation: Operation) -> bool:
+    return is_half(operation, "start") or is_half(operation, "done") or "-update" in operation.name
+
+
+def _instruction(operation: Operation) -> Instruction | None:
+    try:
+        computations = module(operation.text).computations
+    except RatchetError:
+        return None
+    return computations[0].instructions[0]
+
+
+def _array_bytes(kind: Collective, instruction: Instruction, size: int | None) -> float | None:
+    """The whole array's bytes, from the operands where the text has their shapes, else from the result.
+
+    The result of a start half is the operand beside the result (XLA: a tuple of both, then contexts without
+    dimensions), except that of an all-reduce.
+    """
+    result = _bytes(instruction.shape)
+    shapes = [operand.shape for operand in instruction.operands]
+    known = [_bytes(shape) for shape in shapes if shape is not None]
+    operand = sum(known) if known and len(known) == len(shapes) else None
+    has_both = instruction.opcode.endswith("-start") and kind != "all-reduce"
+    if kind in ("all-reduce", "all-to-all", "collective-permute"):
+        # Here the result is as large as the operand.
+        return operand if operand is not None else result / 2 if has_both else result
+    if kind == "all-gather" and not has_both:
+        return result
+    if kind == "reduce-scatter" and operand is not None:
+        return operand
+    if size is None:
+        return None
+    if kind == "all-gather" and operand is not None:
+        return operand * size
+    # One of the two is the whole, the other a part of 1/size.
+    return result * size / (size + 1) if has_both else result * size
+
+
+def _bytes(shape: Shape) -> float:
+    return float(sum(array.logical_bytes or 0 for array in arrays(shape) if array.dimensions))

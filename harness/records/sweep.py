@@ -1,0 +1,51 @@
+"""A grid of settings of kernel.py: what each of them came to, and the one that was judged."""
+
+from dataclasses import dataclass
+
+from harness.records.evidence import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """One setting of the grid, screened: compiled and timed, its results not yet checked for being right.
+
+    `seconds` is None where `failure_kind` says why: a stage's failure, or `no-latency`. `same_as` is
+    the attempt that judged this very program before, under the same key; None: nobody did.
+    """
+
+    settings: tuple[tuple[str, str], ...]
+    seconds: float | None
+    failure_kind: str = ""
+    message: str = ""
+    same_as: int | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A grid: the values of each constant, and what every setting came to, in the grid's order.
+
+    `source` is that of the screened latencies. They only choose: the setting that is judged is compiled,
+    checked and timed again like any attempt, so screening many adds no chance for luck to be accepted.
+    """
+
+    parameters: tuple[tuple[str, tuple[str, ...]], ...]
+    source: Source
+    chip: str
+    screened: tuple[Screened, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a sweep came to. `attempt` is the number of the attempt that judged `best`, None where `why_none` says why.
+
+    `champion_seconds` is what kernel.py with the champion's own text took in the same screening, if the grid has it.
+    """
+
+    hypothesis: str
+    sweep: Sweep
+    best: tuple[tuple[str, str], ...] | None
+    attempt: int | None
+    outcome: str | None
+    why_none: str
+    seconds: float

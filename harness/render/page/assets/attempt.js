@@ -1,0 +1,192 @@
+// One attempt, opened over the page: what was said about it, where its time goes, its lines, its diff.
+
+function section(title, ...children) {
+  const inside = children.flat().filter(Boolean);
+  return inside.length ? make("section", {}, make("h3", {}, title), ...inside) : null;
+}
+
+function folded(title, ...children) {
+  return make("details", {}, make("summary", {}, title), ...children);
+}
+
+function grid(heads, rows, figures, className) {
+  return make("div", { class: "scroll" }, make("table", { class: `plain ${className || ""}` },
+    make("thead", {}, make("tr", {}, heads.map((head, place) => make("th", { scope: "col", class: figures.includes(place) ? "figure" : "" }, head)))),
+    make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell, place) => make(place ? "td" : "th", { scope: place ? null : "row", class: figures.includes(place) ? "figure" : "" }, cell)))))));
+}
+
+// Columns in which no row has anything are left out.
+function trimmed(heads, rows, figures, className) {
+  const kept = heads.map((_, place) => place).filter((place) => rows.some((row) => row[place] !== "" && row[place] !== null));
+  return grid(kept.map((place) => heads[place]), rows.map((row) => kept.map((place) => row[place] ?? "")),
+    kept.map((place, at) => (figures.includes(place) ? at : -1)).filter((at) => at >= 0), className);
+}
+
+function code(runs) {
+  return runs.map(([kind, text]) => (kind ? make("span", { class: `code-${kind}` }, text) : text));
+}
+
+function expectation(detail) {
+  const { stated, got, interval, met } = detail.expected;
+  if (!stated && !got) return [];
+  return [grid(["", "change of time"], [
+    ["expected", stated || "nothing was stated"],
+    ["got", got ? `${got}${interval ? `, interval ${interval}` : ""}` : "unknown"],
+    ...(met ? [["so", met]] : []),
+  ], [], "narrow")];
+}
+
+function timeParts(detail) {
+  if (!detail.time.length) return [];
+  const chart = make("div", { class: "chart", role: "img", "aria-label": `Where the time goes: ${detail.time[0].pieces.map((piece) => `${piece[1]} ${piece[4]}`).join(", ")}` });
+  chart.dataset.bars = "yes";
+  const [own, champion] = detail.time;
+  const theirs = new Map((champion ? champion.pieces : []).map((piece) => [piece[1], piece]));
+  const names = [...new Set([...own.pieces, ...(champion ? champion.pieces : [])].map((piece) => piece[1]))];
+  const mine = new Map(own.pieces.map((piece) => [piece[1], piece]));
+  const rows = names.map((name) => {
+    const [here, there] = [mine.get(name), theirs.get(name)];
+    const kind = (here || there)[0];
+    return [make("span", {}, make("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), name), here ? here[3] : "none", here ? here[4] : "", champion ? (there ? there[3] : "none") : "", champion && there ? there[4] : ""];
+  });
+  rows.push(["all of it", own.total, "", champion ? champion.total : "", ""]);
+  return [
+    make("p", { class: "faint" }, `Simulated; the parts add up to the latency.${champion ? ` Below it the ${champion.name}, evaluated under the same key.` : ""}`),
+    chart, trimmed(["part", "time", "share", "champion", "share"], rows, [1, 2, 3, 4], "parts"),
+  ];
+}
+
+function kernelLines(detail) {
+  if (!detail.kernel.length) return [];
+  const hot = Math.max(0, ...Object.values(detail.heat).map((cells) => cells[0]));
+  const withHeat = hot > 0;
+  const heads = ["line", ...(withHeat ? ["cycles", "share"] : []), "kernel.py", ...(withHeat ? ["spent on", "spilled per step", "units"] : [])];
+  const rows = detail.kernel.map((place, index) => {
+    const heat = detail.heat[index + 1];
+    const cells = [make("th", { scope: "row", class: "figure" }, String(index + 1))];
+    if (withHeat) {
+      cells.push(make("td", { class: "figure" }, heat ? heat[1] : ""));
+      const share = make("td", { class: "figure heat" }, heat ? heat[2] : "");
+      if (heat) share.style.setProperty("--heat", `${((100 * heat[0]) / hot).toFixed(1)}%`);
+      cells.push(share);
+    }
+    cells.push(make("td", { class: "code" }, code(detail.lines[place])));
+    if (withHeat) cells.push(...[3, 4, 5].map((at) => make("td", { class: "small" }, heat ? heat[at] : "")));
+    return make("tr", {}, cells);
+  });
+  const table = make("div", { class: "scroll tallest", tabindex: "0", role: "region", "aria-label": "kernel.py" }, make("table", { class: "plain source" },
+    make("thead", {}, make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, rows)));
+  return [
+    withHeat ? make("p", { class: "faint" }, "Simulated cycles of one core; the longest bar is the dearest line. Lines are those that the compiler names.") : null,
+    table,
+    detail.others.length ? grid(["elsewhere", "cycles", "share"], detail.others, [1, 2], "narrow") : null,
+  ];
+}
+
+function diffLines(detail) {
+  if (!detail.diff || !detail.diff.length) return [];
+  const signs = { "+": ["added", "added"], "-": ["removed", "removed"], "@": ["hunk", ""], " ": ["", ""] };
+  const added = detail.diff.filter((line) => line[0] === "+").length, removed = detail.diff.filter((line) => line[0] === "-").length;
+  const body = detail.diff.map(([sign, old, now, place]) => make("tr", { class: signs[sign][0] },
+    make("td", { class: "figure" }, old === null ? "" : String(old)), make("td", { class: "figure" }, now === null ? "" : String(now)),
+    make("td", { class: "sign" }, sign === "@" ? "" : sign, signs[sign][1] ? make("span", { class: "hidden" }, signs[sign][1]) : ""),
+    make("td", { class: "code" }, code(detail.lines[place]))));
+  return [
+    make("p", { class: "faint" }, `${added} lines added, ${removed} removed, against the champion's kernel.py`),
+    make("div", { class: "scroll tallest", tabindex: "0", role: "region", "aria-label": "diff of kernel.py" }, make("table", { class: "plain source diff" }, make("tbody", {}, body))),
+  ];
+}
+
+function contents(detail) {
+  const other = detail.against === null || detail.against === undefined ? "" : `attempt ${detail.against}`;
+  const failure = detail.failure;
+  const known = detail.facts !== undefined;
+  return [
+    known ? section("Verdict", make("ul", {}, detail.reasons.map((reason) => make("li", {}, reason))),
+      failure ? make("p", {}, make("strong", {}, `${failure.stage}, ${failure.kind}: `), failure.message) : null,
+      failure && failure.detail ? folded("the last output of the child", make("pre", { tabindex: "0" }, failure.detail)) : null) : null,
+    known ? section("Expected against got", expectation(detail)) : null,
+    detail.missing.length ? section("Not known", make("ul", {}, detail.missing.map((text) => make("li", {}, text)))) : null,
+    known ? section("Change of kernel.py", diffLines(detail)) : null,
+    known ? section("Where the time goes", timeParts(detail)) : null,
+    known && detail.figures.length ? section("Figures", trimmed(["", "here", other ? `champion, ${other}` : "champion", "change"], detail.figures, [1, 2, 3])) : null,
+    known && detail.counters.length ? section("Counters", trimmed(["level", "counter", "count", other || "champion", "change", "expected", "remark"], detail.counters, [2, 3, 4])) : null,
+    known && detail.units.length ? section("Units", make("p", { class: "faint" }, "Simulated; of the issue slots that the schedule offers, and of the time."), trimmed(["unit", "slots used", "busy"], detail.units, [1, 2], "narrow")) : null,
+    section("Lines", kernelLines(detail)),
+    known && detail.hints.length ? section("What to try next", make("ol", {}, detail.hints.map(([seen, advice]) => make("li", {}, seen, make("br"), make("strong", {}, advice))))) : null,
+    section("Timeline", detail.timeline
+      ? make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of its run"), ", to open in ui.perfetto.dev")
+      : make("p", { class: "faint" }, "No trace file lies here; ", make("code", {}, `./ratchet.sh timeline ${detail.n}`), " writes one where the compiler's dumps are.")),
+    known && detail.checks.length ? section("Correctness", folded(`${detail.checks.filter((check) => check[7] === "passed").length} of ${detail.checks.length} checks passed`,
+      trimmed(["inputs", "mode", "shape", "criterion", "error", "honest error", "tolerance", ""], detail.checks, [4, 5, 6]))) : null,
+    known && detail.warnings.length ? section("Warnings", make("ul", {}, detail.warnings.map((text) => make("li", {}, text)))) : null,
+    known ? section("Record", folded("when, where, with what", make("dl", { class: "facts" }, detail.facts.flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)])))) : null,
+  ].filter(Boolean);
+}
+
+let openId = null;
+let openDetail = null;
+
+async function openAttempt(id) {
+  const dialog = byId("attempt");
+  const row = rowsById.get(id);
+  openId = id;
+  let inside;
+  let detail = null;
+  try {
+    detail = await detailOf(id);
+    inside = contents(detail);
+  } catch (error) {
+    inside = [make("p", { class: "note" }, `The details cannot be unpacked here (${error.message}); ./ratchet.sh show ${row.n} prints them.`)];
+  }
+  if (openId !== id) return;
+  const place = shownIds.indexOf(id);
+  const step = (to, words, sign) => make("a", { class: "button", href: to ? `#attempt-${to}` : null, "aria-label": words, "aria-disabled": to ? null : "true", title: words }, sign);
+  dialog.replaceChildren(
+    make("div", { class: "bar head" },
+      make("p", {}, badge(row.outcome, row.verdict), row.champion ? make("span", { class: "star" }, " ★ champion") : ""),
+      make("nav", { "aria-label": "attempts" }, step(shownIds[place - 1], "the attempt before in the table", "←"), step(place < 0 ? null : shownIds[place + 1], "the next attempt in the table", "→"),
+        make("button", { type: "button", on: { click: () => dialog.close() } }, "Close"))),
+    make("h2", { id: "attempt-title", tabindex: "-1" }, make("span", { class: "number" }, `Attempt ${row.n}`), " ", row.hypothesis),
+    make("p", { class: "faint" }, groupsById.get(row.group).title),
+    ...inside);
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+  byId("attempt-title").focus();
+  drawOpenTime(detail);
+}
+
+function drawOpenTime(detail) {
+  openDetail = detail;
+  const chart = byId("attempt").querySelector("[data-bars]");
+  if (detail && chart) charts().then(() => { if (openDetail === detail) drawTime(chart, detail.time); });
+}
+
+function followHash() {
+  const match = /^#attempt-(.+)$/.exec(decodeURIComponent(location.hash));
+  const dialog = byId("attempt");
+  if (match && rowsById.has(match[1])) openAttempt(match[1]);
+  else if (dialog.open) dialog.close();
+}
+
+function startAttempts() {
+  const dialog = byId("attempt");
+  dialog.addEventListener("close", () => {
+    const left = openId;
+    openId = null;
+    openDetail = null;
+    if (location.hash.startsWith("#attempt-")) history.pushState(null, "", location.pathname + location.search);
+    focusRow(left);
+  });
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+  dialog.addEventListener("keydown", (event) => {
+    const to = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!to || event.ctrlKey || event.metaKey || event.altKey || event.target.closest(".scroll")) return;
+    const next = shownIds[shownIds.indexOf(openId) + to];
+    if (next) location.hash = `#attempt-${next}`;
+  });
+  window.addEventListener("hashchange", followHash);
+  followHash();
+}

@@ -1,0 +1,227 @@
+// The charts: progress, roofline, and where the time of an attempt goes. Only attempts under one key share an axis.
+
+const OUTCOMES = ["accept", "reject", "inconclusive", "failed"];
+const WORDS = { accept: "accepted", reject: "rejected", inconclusive: "inconclusive", failed: "failed" };
+const MARKERS = { accept: "circle", reject: "diamond-open", inconclusive: "circle-open", failed: "x-thin-open" };
+// The charting library is large: it is unpacked and run when the table already stands.
+let library = null;
+
+function charts() {
+  library ??= new Promise((resolve) => { setTimeout(resolve, 0); }).then(() => unpack("charts")).then((text) => {
+    const script = make("script", {});
+    script.text = text;
+    document.head.append(script);
+  });
+  return library;
+}
+
+// Kinds of time, each with a colour and a pattern: the pattern alone tells them apart.
+const PATTERNS = { work: "", spill: "x", bubble: ".", stall: "/", dma: "\\", edge: "-", other: "|" };
+const PERFORMED = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+
+// The charts read a few tags in their texts; what people wrote must not become one.
+function asChartText(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+function pointed(row) {
+  const words = row.hypothesis.length > 90 ? `${row.hypothesis.slice(0, 89)}…` : row.hypothesis;
+  const broken = words.replace(/(.{40,}?) /g, "$1\n");
+  return `<b>attempt ${row.n}</b> ${asChartText(row.says)}<br>${asChartText(broken).replaceAll("\n", "<br>")}`;
+}
+
+// Times as people write them, at 1, 2 and 5 of each decade: the ticks of a logarithmic axis between two values.
+function ticks(low, high, units) {
+  const all = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) for (const step of [1, 2, 5]) all.push(step * 10 ** power);
+  const inside = all.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+  const whole = inside.length > 9 ? inside.filter((value) => /^1/.test(value.toExponential(0))) : inside;
+  return { tickvals: whole, ticktext: whole.map((value) => written(value, units)) };
+}
+
+const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]];
+const RATES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+
+function written(value, units) {
+  const [scale, unit] = units.find(([least]) => value >= least * 0.999) || units.at(-1);
+  return `${Number((value / scale).toPrecision(3))} ${unit}`;
+}
+
+const isNarrow = () => window.innerWidth < 700;
+
+function plain(extra) {
+  const ink = colour("ink");
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("faint") },
+    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: ink }, align: "left" },
+    hovermode: "closest",
+    dragmode: isNarrow() ? false : "zoom",
+    showlegend: true,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { color: ink } },
+    ...extra,
+  };
+}
+
+function axis(title, extra) {
+  return {
+    title: { text: title, standoff: 8 },
+    gridcolor: colour("grid"),
+    linecolor: colour("line"),
+    zeroline: false,
+    ticks: "outside",
+    tickcolor: colour("line"),
+    fixedrange: isNarrow(),
+    ...extra,
+  };
+}
+
+function marker(outcome) {
+  const width = outcome === "accept" ? 1 : 1.8;
+  return { symbol: MARKERS[outcome], size: outcome === "accept" ? 9 : 8, color: colour(outcome), line: { width, color: colour(outcome) } };
+}
+
+function points(rows, outcome, x, y, extra) {
+  const own = rows.filter((row) => row.outcome === outcome);
+  return {
+    type: "scatter", mode: "markers", name: WORDS[outcome], legendgroup: outcome, marker: marker(outcome),
+    x: own.map(x), y: own.map(y), customdata: own.map((row) => row.id), text: own.map(pointed),
+    hovertemplate: "%{text}<extra></extra>", ...extra(own),
+  };
+}
+
+// Beyond so many attempts bars for every one would hide the points: only the champions keep theirs.
+const MOST_BARS = 150;
+
+function drawProgress(group, rows) {
+  const timed = rows.filter((row) => row.values.seconds !== null);
+  const last = rows[rows.length - 1].n;
+  const traces = [];
+  const champions = (key, yaxis) => ({
+    type: "scatter", mode: "lines", name: "champion", legendgroup: "champion", showlegend: yaxis === "y", hoverinfo: "skip",
+    line: { shape: "hv", color: colour("accept"), width: 1.6 }, opacity: 0.7, yaxis,
+    x: [...group.steps.map((step) => step.n), last], y: [...group.steps.map((step) => step[key]), group.steps.at(-1)[key]],
+  });
+  if (group.steps.length) traces.push(champions("s", "y"), champions("score", "y2"));
+  const bars = (own, low, high) => ({
+    type: "data", symmetric: false, thickness: 1, width: 3, color: colour("faint"),
+    arrayminus: own.map((row) => (timed.length > MOST_BARS && !row.standing ? 0 : low(row))),
+    array: own.map((row) => (timed.length > MOST_BARS && !row.standing ? 0 : high(row))),
+  });
+  for (const outcome of OUTCOMES) {
+    if (!timed.some((row) => row.outcome === outcome)) continue;
+    traces.push(points(timed, outcome, (row) => row.n, (row) => row.values.seconds, (own) => ({
+      error_y: bars(own, (row) => row.pm || 0, (row) => row.pm || 0),
+    })));
+    traces.push(points(timed, outcome, (row) => row.n, (row) => row.values.score, (own) => ({
+      yaxis: "y2", showlegend: false,
+      error_y: bars(own, (row) => (row.scores ? row.values.score - row.scores[0] : 0), (row) => (row.scores ? row.scores[1] - row.values.score : 0)),
+    })));
+  }
+  const untimed = rows.filter((row) => row.values.seconds === null);
+  for (const outcome of OUTCOMES) {
+    if (!untimed.some((row) => row.outcome === outcome)) continue;
+    traces.push(points(untimed, outcome, (row) => row.n, () => 0.5, () => ({
+      yaxis: "y3", name: outcome === "failed" ? "failed, no latency" : `${WORDS[outcome]}, no latency`, showlegend: true,
+    })));
+  }
+  const shapes = [], annotations = [];
+  const scores = timed.map((row) => (row.scores ? row.scores[1] : row.values.score)).concat(group.steps.map((step) => step.score));
+  const highest = Math.max(0, ...scores.filter((score) => score !== null));
+  const times = timed.flatMap((row) => [row.values.seconds + (row.pm || 0), Math.max(row.values.seconds / 3, row.values.seconds - (row.pm || 0))]).concat(group.steps.map((step) => step.s));
+  const across = { type: "line", xref: "paper", x0: 0, x1: 1, line: { dash: "dot", width: 1.4, color: colour("floor") } };
+  const said = { xref: "paper", x: 0, xanchor: "left", showarrow: false, font: { color: colour("floor"), size: 11 } };
+  let mostScore = highest;
+  if (group.floor) {
+    times.push(group.floor.s * 0.8);
+    shapes.push({ ...across, yref: "y", y0: group.floor.s, y1: group.floor.s });
+    annotations.push({ ...said, yref: "y", y: Math.log10(group.floor.s), yanchor: "top", text: asChartText(group.floor.text) });
+    const words = `score there ${Math.round(group.floor.score).toLocaleString("en")}`;
+    // Far above all points the line would press them flat: then words say where it is.
+    if (group.floor.score < 8 * highest) {
+      mostScore = Math.max(highest, group.floor.score * 1.12);
+      shapes.push({ ...across, yref: "y2", y0: group.floor.score, y1: group.floor.score });
+      annotations.push({ ...said, yref: "y2", y: group.floor.score, yanchor: "bottom", text: words });
+    } else annotations.push({ ...said, yref: "paper", y: 0.34, yanchor: "top", text: `${words}, above this chart` });
+  }
+  const [low, high] = times.length ? [Math.min(...times) / 1.1, Math.max(...times) * 1.15] : [1e-4, 1e-2];
+  const top = untimed.length ? 0.93 : 1;
+  return Plotly.react("progress", traces, plain({
+    margin: { l: 74, r: 12, t: 54, b: 44 },
+    shapes, annotations,
+    xaxis: axis("attempt", { tickformat: "d", nticks: 12, anchor: "y2", showgrid: false }),
+    yaxis: axis("latency", { type: "log", domain: [0.42, top], range: [Math.log10(low), Math.log10(high)], fixedrange: true, ...ticks(low, high, SECONDS) }),
+    yaxis2: axis("score", { domain: [0, 0.34], range: [0, mostScore * 1.06 || 1], nticks: 5, tickformat: ",d", fixedrange: true }),
+    yaxis3: { domain: [0.955, 1], range: [0, 1], visible: false, fixedrange: true },
+  }), PERFORMED);
+}
+
+function drawRoofline(group, rows) {
+  const placed = rows.filter((row) => row.intensity !== null && row.flops !== null);
+  const { flops, bytes, ridge } = group.roof;
+  const intensities = placed.map((row) => row.intensity).concat([ridge], group.minimum_intensity ? [group.minimum_intensity] : []);
+  const left = Math.min(...intensities) / 4, right = Math.max(...intensities) * 3;
+  const lowest = Math.min(bytes * left, ...placed.map((row) => row.flops)) / 2;
+  const x = [left, ridge, right], y = [bytes * left, flops, flops];
+  const traces = [{ type: "scatter", mode: "lines", name: "roof", showlegend: false, x, y, hoverinfo: "skip", line: { color: colour("ink"), width: 1.8 } }];
+  for (const outcome of OUTCOMES) {
+    if (!placed.some((row) => row.outcome === outcome)) continue;
+    traces.push(points(placed, outcome, (row) => row.intensity, (row) => row.flops, () => ({})));
+  }
+  const best = placed.find((row) => row.id === group.best);
+  const note = (at, text, extra) => ({ x: Math.log10(at[0]), y: Math.log10(at[1]), text, showarrow: false, font: { size: 11, color: colour("ink") }, ...extra });
+  const faint = { font: { size: 11, color: colour("faint") } };
+  const middle = left * (ridge / left) ** 0.35;
+  const annotations = [
+    note([right, flops], `compute roof ${group.roof.flops_text}`, { xanchor: "right", yanchor: "bottom" }),
+    note([middle, bytes * middle], `memory roof<br>${group.roof.bytes_text}`, { xanchor: "left", yanchor: "top", xshift: 6, align: "left" }),
+    note([ridge, lowest], `ridge ${group.roof.ridge_text}`, { xanchor: "left", yanchor: "bottom", xshift: 1, textangle: -90, ...faint }),
+  ];
+  if (best) annotations.push(note([best.intensity, best.flops], `champion, attempt ${best.n}`, { showarrow: true, arrowcolor: colour("faint"), arrowhead: 0, ax: 0, ay: 34 }));
+  const line = (at, dash) => ({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { dash, width: 1, color: colour("faint") } });
+  const shapes = [line(ridge, "dot")];
+  if (group.minimum_intensity) {
+    shapes.push(line(group.minimum_intensity, "dash"));
+    annotations.push(note([group.minimum_intensity, lowest], "every array once", { xanchor: "right", yanchor: "bottom", xshift: -1, textangle: -90, ...faint }));
+  }
+  return Plotly.react("roofline", traces, plain({
+    margin: { l: 74, r: 12, t: 54, b: 44 },
+    shapes, annotations,
+    xaxis: axis("useful FLOP per byte of HBM traffic", { type: "log", range: [Math.log10(left), Math.log10(right)], dtick: 1, tickformat: "~s" }),
+    yaxis: axis("useful FLOP/s", { type: "log", range: [Math.log10(lowest), Math.log10(flops * 1.6)], ...ticks(lowest, flops * 1.6, RATES) }),
+  }), PERFORMED);
+}
+
+// About five even ticks from nothing to `high` seconds.
+function evenly(high) {
+  const rough = high / 5, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+  const tickvals = Array.from({ length: Math.floor(high / step) + 1 }, (_, place) => place * step);
+  const [scale, unit] = SECONDS.find(([least]) => high >= least) || SECONDS.at(-1);
+  return { tickvals, ticktext: tickvals.map((value) => `${Number((value / scale).toPrecision(3))} ${unit}`) };
+}
+
+// One horizontal bar for each run; its pieces add up to the run.
+function drawTime(element, bars) {
+  const seen = new Map();
+  for (const bar of bars) for (const [kind, name] of bar.pieces) seen.set(name, kind);
+  const traces = [...seen].map(([name, kind]) => {
+    const piece = (bar) => bar.pieces.find((own) => own[1] === name);
+    return {
+      type: "bar", orientation: "h", name: asChartText(name), y: bars.map((bar) => bar.name), x: bars.map((bar) => (piece(bar) || [0, 0, 0])[2]),
+      text: bars.map((bar) => (piece(bar) || [0, 0, 0, "", ""])[4]), textposition: "inside", insidetextanchor: "middle", textangle: 0, constraintext: "inside",
+      insidetextfont: { color: colour("on-piece") },
+      customdata: bars.map((bar) => (piece(bar) || [0, 0, 0, "none"])[3]),
+      hovertemplate: `${asChartText(name)}: %{customdata} (%{text})<extra></extra>`,
+      marker: { color: colour(`piece-${kind}`), line: { width: 1, color: colour("paper") }, pattern: { shape: PATTERNS[kind], size: 6, solidity: 0.25, fgcolor: colour("paper"), fillmode: "overlay" } },
+    };
+  });
+  return Plotly.newPlot(element, traces, plain({
+    barmode: "stack", bargap: 0.35, showlegend: false, dragmode: false,
+    height: 70 + 52 * bars.length,
+    margin: { l: 8, r: 12, t: 6, b: 40 },
+    xaxis: axis("time of one call", { ...evenly(Math.max(...bars.map((bar) => bar.pieces.reduce((sum, piece) => sum + piece[2], 0)))), fixedrange: true }),
+    yaxis: { autorange: "reversed", automargin: true, fixedrange: true, tickfont: { color: colour("ink") } },
+  }), PERFORMED);
+}

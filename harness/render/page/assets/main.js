@@ -1,0 +1,43 @@
+// Puts the page together: what it is about, the group that the charts show, the table, the attempt of the address.
+
+async function drawGroup() {
+  const group = groupsById.get(byId("group").value);
+  const rows = overview.rows.filter((row) => row.group === group.id);
+  byId("group-note").textContent = `${group.title}, key ${group.id}. ${group.difference ? `Against the key before: ${group.difference}.` : ""}`;
+  byId("tiles").replaceChildren(...group.tiles.map(([name, figure, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("strong", {}, figure), words ? make("span", {}, words) : ""))));
+  const timed = rows.filter((row) => row.values.seconds !== null).length;
+  const placed = rows.filter((row) => row.intensity !== null && row.flops !== null).length;
+  byId("progress-words").textContent = `${group.label}: ${timed} of ${rows.length} attempts have a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for champions only)" : ""}; the line is the champion.`;
+  byId("roofline-words").textContent = `${group.label}: ${placed} of ${rows.length} attempts have a place: a latency and known traffic.`;
+  byId("progress").setAttribute("aria-label", `Latency and score of ${timed} attempts, ${group.label}; the table below has every figure.`);
+  byId("roofline").setAttribute("aria-label", `Roofline of ${placed} attempts, ${group.label}: compute roof ${group.roof.flops_text}, memory roof ${group.roof.bytes_text}, ridge ${group.roof.ridge_text}.`);
+  await charts();
+  await Promise.all([drawProgress(group, rows), drawRoofline(group, rows)]);
+  for (const id of ["progress", "roofline"]) {
+    byId(id).removeAllListeners("plotly_click");
+    byId(id).on("plotly_click", (event) => {
+      const clicked = event.points[0].customdata;
+      if (clicked) location.hash = `#attempt-${clicked}`;
+    });
+  }
+}
+
+function redrawAll() {
+  drawGroup();
+  if (openDetail) drawOpenTime(openDetail);
+}
+
+byId("contest").textContent = overview.problem || overview.contest;
+byId("about").textContent = `Contest ${overview.contest}${overview.branch ? ` on ${overview.branch}` : ""}, ${overview.rows.length} attempts, written ${overview.made}`;
+byId("group").append(...overview.groups.map((group) => make("option", { value: group.id, selected: group.id === overview.group }, `${group.label} · ${group.id} · ${overview.rows.filter((row) => row.group === group.id).length} attempts`)));
+byId("group-choice").hidden = overview.groups.length < 2;
+byId("group").addEventListener("change", drawGroup);
+byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
+startTheme(redrawAll);
+startTable();
+startAttempts();
+document.documentElement.dataset.table = "shown";
+drawGroup().then(() => { document.documentElement.dataset.charts = "drawn"; }, (error) => {
+  byId("group-note").textContent += ` The charts cannot be drawn here: ${error.message}.`;
+  throw error;
+});

@@ -1,0 +1,251 @@
+"""What the page shows of one attempt when it is opened: reasons, figures beside the champion's, time, lines, diff."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from harness.records import Attempt, Check, Evidence, LineTime, Report
+from harness.render.layout import clean
+from harness.render.page.overview import Plain, verdict, with_uncertainty
+from harness.render.page.source import Line, diff_lines, python_lines, visible
+from harness.render.series import Entry, Piece, pieces
+from harness.units import change, count, decimal, kibibytes, percent, seconds
+
+KERNEL = "kernel.py"
+# Places of lines in a pool that several attempts share: kernels differ in few of them.
+Pool = Callable[[Line], int]
+Figure = tuple[str, str, str, str]
+_ONLY_WHERE_KNOWN = ("VMEM", "device time, median", "host time, median")
+
+
+def detail_plain(entry: Entry, pool: Pool) -> Plain:
+    """One attempt. What is not known here is said in `missing`, sentence by sentence."""
+    attempt, report, row = entry.attempt, entry.report, entry.row
+    missing: list[str] = []
+    plain: Plain = {
+        "id": entry.id,
+        "n": row.number,
+        "verdict": verdict(row),
+        "outcome": row.outcome,
+        "hypothesis": clean(row.hypothesis),
+        "label": f"{row.source} {row.chip}",
+        "timeline": entry.timeline,
+        "missing": missing,
+    }
+    if attempt is None or report is None:
+        missing.append(f"Only the row of this attempt is known: {clean(entry.complaint) or 'its record is not here'}.")
+        return plain | _kernel(entry, None, pool, missing)
+    evidence = attempt.evidence
+    plain |= {
+        "facts": _facts(attempt, entry),
+        "reasons": [clean(reason) for reason in attempt.verdict.reasons],
+        "failure": _failure(attempt),
+        "expected": _expectation(attempt),
+        "figures": _figures(entry, report),
+        "against": entry.against.number if entry.against and entry.against.report else None,
+        "counters": _counters(entry, report),
+        "time": _time(entry, report, missing),
+        "units": [
+            (unit.name, percent(unit.slot_fraction), "" if unit.busy_fraction is None else percent(unit.busy_fraction))
+            for unit in report.units
+        ],
+        "checks": _checks(evidence),
+        "hints": [(clean(hint.observation), clean(hint.suggestion)) for hint in report.hints],
+        "warnings": [clean(text) for text in evidence.warnings],
+        "diff": [(line.sign, line.old, line.new, pool(line.text)) for line in diff_lines(attempt.diff)],
+    }
+    if entry.against is not None and entry.against.report is None:
+        missing.append(entry.against.why_unknown)
+    if not attempt.diff:
+        missing.append("kernel.py is the champion's: there is no change to show.")
+    return plain | _kernel(entry, attempt, pool, missing)
+
+
+def _facts(attempt: Attempt, entry: Entry) -> list[tuple[str, str]]:
+    where, key = attempt.evidence.environment, attempt.key
+    facts = [
+        ("what is computed", attempt.evidence.problem.title),
+        ("begun", attempt.started),
+        ("ended", attempt.finished),
+        ("commit", entry.row.commit or "only its file in experiments/ is known here"),
+        ("judged against", attempt.judged_against),
+        ("versions", f"jax {key.jax}, jaxlib {key.jaxlib}, libtpu {key.libtpu or 'none'}, Python {where.python}"),
+        ("machine", f"{where.machine}, {where.platform}"),
+        ("key", f"{entry.row.key_digest}: judge {key.judge}, problem {key.problem}, chip {key.chip}"),
+        ("kernel.py", f"SHA-256 {attempt.kernel_sha256}"),
+    ]
+    if attempt.settings:
+        facts.append(("settings", ", ".join(f"--set {name}={value}" for name, value in attempt.settings)))
+    if attempt.evidence.dump_directory:
+        facts.append(("compiler's dumps", f"{attempt.evidence.dump_directory}, on the machine that judged it"))
+    if attempt.evidence.stages:
+        facts.append(
+            ("judged in", ", ".join(f"{stage.stage} {stage.seconds:.1f} s" for stage in attempt.evidence.stages))
+        )
+    return [(name, clean(text)) for name, text in facts]
+
+
+def _failure(attempt: Attempt) -> Plain | None:
+    failure = attempt.verdict.failure
+    if failure is None:
+        return None
+    return {
+        "stage": failure.stage,
+        "kind": clean(failure.kind),
+        "message": clean(failure.message),
+        "detail": visible(failure.detail),
+    }
+
+
+def _expectation(attempt: Attempt) -> Plain:
+    """What the hypothesis promised in numbers, and what came."""
+    stated, got = attempt.expected_time_ratio, attempt.verdict.time_ratio
+    low, high = attempt.verdict.time_ratio_low, attempt.verdict.time_ratio_high
+    interval = f"{change(low)} to {change(high)}" if low is not None and high is not None else ""
+    if stated is not None and got is not None and stated != 1:
+        share = (1 - got) / (1 - stated)
+        met = f"{share:.2f} times the gain that was expected" if share >= 0 else "the other way than expected"
+    else:
+        met = ""
+    return {
+        "stated": None if stated is None else change(stated),
+        "got": None if got is None else change(got),
+        "interval": interval,
+        "met": met,
+    }
+
+
+def _figures(entry: Entry, report: Report) -> list[Figure]:
+    """Name, here, champion, change; the headline figures of the report."""
+    other = entry.against.report if entry.against else None
+
+    def line(name: str, value: Callable[[Report], float | None], text: Callable[[float], str]) -> Figure:
+        here, there = value(report), value(other) if other else None
+        return (
+            name,
+            "unknown" if here is None else text(here),
+            "" if other is None else "unknown" if there is None else text(there),
+            change(here / there) if here and there and here > 0 and there > 0 else "",
+        )
+
+    _, here, there, moved = line("latency", lambda r: r.seconds, seconds)
+    latency = with_uncertainty(report.seconds, report.plus_minus_seconds) if report.seconds else here
+    beside = with_uncertainty(other.seconds, other.plus_minus_seconds) if other and other.seconds else there
+    rows = [
+        ("latency", latency, beside, moved),
+        line("score", lambda r: r.score, lambda v: f"{v:,.1f}"),
+        line("achieved", lambda r: r.flops_per_second, lambda v: decimal(v, "FLOP/s")),
+        line("utilisation, all useful FLOPs", lambda r: r.util, percent),
+        line("utilisation, matmul FLOPs", lambda r: r.mxu_util, percent),
+        line("intensity", lambda r: r.intensity, lambda v: f"{v:,.0f} FLOP/B"),
+        line("HBM traffic", lambda r: r.hbm_bytes, lambda v: decimal(v, "B", 2)),
+        line("bandwidth used", lambda r: r.bandwidth_util, percent),
+        line("compute-only", lambda r: r.compute_only_seconds, seconds),
+        line("memory-only", lambda r: r.memory_only_seconds, seconds),
+        line("gap to the larger of the two", lambda r: r.gap_fraction, percent),
+        line("VMEM", lambda r: r.vmem_bytes, kibibytes),
+        line("device time, median", lambda r: r.device_median_seconds, seconds),
+        line("host time, median", lambda r: r.host_median_seconds, seconds),
+    ]
+    return [row for row in rows if row[0] not in _ONLY_WHERE_KNOWN or row[1] != "unknown"]
+
+
+def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
+    """Level, name, here, champion, change, expected, remark."""
+    other = entry.against.report if entry.against else None
+    there = {(line.level, line.name): line.count for line in other.counters} if other else {}
+    found: list[tuple[str, ...]] = []
+    for line in report.counters:
+        before = there.get((line.level, line.name))
+        beside = "" if before is None else count(before)
+        moved = "" if before is None or before == line.count else _moved(before, line.count)
+        found.append((line.level, line.name, count(line.count), beside, moved, line.expected, clean(line.remark)))
+    return found
+
+
+def _moved(before: int, after: int) -> str:
+    return f"{after - before:+,d}" + (f" ({change(after / before)})" if before and after else "")
+
+
+def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
+    """The bars: this attempt's time, and the champion's under it; () with a sentence why there is none."""
+    attempt = entry.attempt
+    run = attempt.evidence.simulation if attempt else None
+    here = pieces(report, run, attempt)
+    if not here:
+        why = "it was measured, not simulated" if entry.row.source != "simulated" else "it has no simulated latency"
+        missing.append(f"Where the time goes is not known: {why}.")
+        return []
+    if report.cycle_shares is None:
+        missing.append("It was judged before runs were taken apart: its time is four sums, and no line has cycles.")
+    bars: list[Plain] = [_bar(f"attempt {entry.row.number}", here)]
+    against = entry.against
+    if against is not None and against.report is not None:
+        theirs = pieces(against.report, against.simulation, attempt)
+        if theirs:
+            bars.append(_bar(f"champion, attempt {against.number}", theirs))
+    return bars
+
+
+def _bar(name: str, parts: Sequence[Piece]) -> Plain:
+    return {
+        "name": name,
+        "total": seconds(sum(piece.seconds for piece in parts)),
+        "pieces": [
+            (piece.kind, piece.name, piece.seconds, seconds(piece.seconds), percent(piece.fraction)) for piece in parts
+        ],
+    }
+
+
+def _checks(evidence: Evidence) -> list[tuple[str, ...]]:
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.3g}"
+
+    def line(check: Check) -> tuple[str, ...]:
+        shape = " x ".join(map(str, check.shape))
+        passed = "passed" if check.passed else "failed"
+        figures = (number(check.error), number(check.honest_error), number(check.tolerance))
+        return (clean(check.family), check.mode, shape, check.criterion, *figures, passed)
+
+    return [line(check) for check in evidence.checks]
+
+
+def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str]) -> Plain:
+    """kernel.py line by line with what each line costs, and what belongs to none of its lines."""
+    run = attempt.evidence.simulation if attempt else None
+    anatomy = run.anatomy if run and run.seconds is not None else None
+    if entry.kernel is None:
+        missing.append(
+            "Its kernel.py is not in this clone; the log has it: git fetch REMOTE 'refs/ratchet/*:refs/ratchet/*'."
+        )
+    lines = python_lines(entry.kernel) if entry.kernel is not None else ()
+    heat: dict[int, tuple[str | float, ...]] = {}
+    others: list[tuple[str, str, str]] = []
+    if anatomy is not None and anatomy.cycles:
+        own = [line for line in anatomy.lines if line.line and line.file == KERNEL]
+        heat = {line.line: _heat(line, anatomy.cycles, anatomy.steps) for line in own if line.line <= len(lines)}
+        for line in anatomy.lines:
+            if line.line not in heat or line.file != KERNEL:
+                name = f"{line.file}:{line.line}" if line.line else "no line: launch, other ops, what the compiler adds"
+                others.append((clean(name), count(line.cycles), percent(line.cycles / anatomy.cycles)))
+    elif lines and attempt is not None and entry.row.source == "simulated" and not _says_why(missing):
+        missing.append("No line of kernel.py has cycles: there is no simulated run that came to its end.")
+    return {"kernel": [pool(line) for line in lines], "heat": heat, "others": others}
+
+
+def _says_why(missing: Iterable[str]) -> bool:
+    return any("Where the time goes" in text or "four sums" in text for text in missing)
+
+
+def _heat(line: LineTime, total: float, steps: int | None) -> tuple[str | float, ...]:
+    """Share of all cycles, then texts: cycles, share, what the line's own cycles are, spills per step, units."""
+    split = (("issuing", line.issue_cycles), ("stalled", line.stall_cycles), ("waiting", line.wait_cycles))
+    own = ", ".join(f"{name} {percent(part / line.cycles, 0)}" for name, part in split if part and line.cycles)
+    moved = (line.spilled_bytes + line.filled_bytes) / (steps or 1)
+    units = sorted(line.operations, key=lambda used: used[1], reverse=True)[:3]
+    return (
+        round(line.cycles / total, 5),
+        count(line.cycles),
+        percent(line.cycles / total),
+        own,
+        kibibytes(moved) if moved else "",
+        " ".join(name for name, _ in units),
+    )

@@ -1,0 +1,151 @@
+"""What the page shows at once: the groups with their steps, floors and roofs, and a row for every attempt."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from harness.records import Outcome, Row
+from harness.render.layout import clean
+from harness.render.series import Entry, Group
+from harness.units import change, count, decimal, percent, seconds
+
+Plain = dict[str, object]
+
+VERDICTS: dict[Outcome, str] = {
+    "accept": "accepted",
+    "reject": "rejected",
+    "inconclusive": "inconclusive",
+    "failed": "failed",
+}
+_BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
+
+
+def group_plain(group: Group) -> Plain:
+    """One group: its words, its champion's line, its floor, its roof."""
+    best = group.best
+    return {
+        "id": group.digest,
+        "label": group.label,
+        "title": group.title,
+        "difference": group.difference,
+        "best": best.id if best else None,
+        "steps": [{"n": step.number, "id": step.entry, "s": step.seconds, "score": step.score} for step in group.steps],
+        "floor": None
+        if group.bound is None
+        else {
+            "name": group.bound.name,
+            "s": group.bound.seconds,
+            "score": group.bound.score,
+            "text": f"{group.bound.name} {seconds(group.bound.seconds, 1)}",
+        },
+        "roof": {
+            "flops": group.roof.flops_per_second,
+            "bytes": group.roof.bytes_per_second,
+            "ridge": group.roof.ridge,
+            "flops_text": decimal(group.roof.flops_per_second, "FLOP/s", 0),
+            "bytes_text": decimal(group.roof.bytes_per_second, "B/s", 0),
+            "ridge_text": f"{group.roof.ridge:.0f} FLOP/B",
+        },
+        "minimum_intensity": group.minimum_intensity,
+        "tiles": _tiles(group),
+    }
+
+
+def row_plain(entry: Entry, champion_id: str | None) -> Plain:
+    """One row of the table: texts as they are shown, and beside them the values that are sorted and drawn."""
+    row, report = entry.row, entry.report
+    shown = report if entry.has_time else None
+    return {
+        "id": entry.id,
+        "n": row.number,
+        "group": row.key_digest,
+        "kind": row.kind,
+        "outcome": row.outcome,
+        "verdict": verdict(row),
+        "champion": entry.id == champion_id,
+        "standing": entry.is_accepted,
+        "failure": clean(row.failure_kind),
+        "hypothesis": clean(row.hypothesis),
+        "date": entry.attempt.started[:16].replace("T", " ") if entry.attempt else "",
+        "commit": row.commit[:10],
+        "values": {
+            "score": row.score,
+            "seconds": row.seconds,
+            "change": row.time_ratio,
+            "expected": row.expected_time_ratio,
+            "util": row.util,
+            "gap": row.gap_fraction,
+            "copies": row.copies,
+            "spills": row.spills,
+        },
+        "texts": {
+            "score": None if row.score is None else f"{row.score:,.1f}",
+            "seconds": None if row.seconds is None else milliseconds(row.seconds),
+            "change": None if row.time_ratio is None else change(row.time_ratio),
+            "expected": None if row.expected_time_ratio is None else change(row.expected_time_ratio),
+            "util": None if row.util is None else percent(row.util),
+            "gap": None if row.gap_fraction is None else percent(row.gap_fraction),
+            "copies": None if row.copies is None else count(row.copies),
+            "spills": None if row.spills is None else count(row.spills),
+        },
+        "bound": _BOUND_BY.get(row.regime or ""),
+        "pm": entry.plus_minus_seconds,
+        "scores": entry.score_range,
+        "intensity": shown.intensity if shown else None,
+        "flops": shown.flops_per_second if shown else None,
+        "says": _says(entry),
+    }
+
+
+def verdict(row: Row) -> str:
+    """The verdict in a word or two."""
+    if row.is_on_branch is False:
+        return "accepted, not on this branch"
+    if row.outcome == "accept" and row.kind != "experiment":
+        return row.kind
+    return VERDICTS[row.outcome]
+
+
+def milliseconds(value: float) -> str:
+    """Milliseconds without the unit, which the head of the column has; a digit more below 0.1 ms."""
+    return f"{1e3 * value:,.{3 if value >= 1e-4 else 4}f}"
+
+
+def with_uncertainty(value: float | None, plus_minus: float | None) -> str:
+    """`885.103 us ± 70.510 us`, or that it is unknown."""
+    if value is None:
+        return "unknown"
+    return seconds(value) if plus_minus is None else f"{seconds(value)} ± {seconds(plus_minus, 1)}"
+
+
+def _says(entry: Entry) -> str:
+    """What pointing at the attempt in a chart says, beside its number and hypothesis."""
+    row = entry.row
+    if not entry.has_time:
+        return f"{verdict(row)}: {clean(row.failure_kind) or 'no latency'}"
+    parts = [verdict(row), with_uncertainty(row.seconds, entry.plus_minus_seconds)]
+    parts += [f"score {row.score:,.1f}"] if row.score is not None else []
+    parts += [f"{change(row.time_ratio)} of time"] if row.time_ratio is not None else []
+    return " · ".join(parts)
+
+
+def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
+    """The figures at a glance: what they are, the figure, a word beside it."""
+    best = group.best
+    counted = Counter(entry.row.outcome for entry in group.entries)
+    told = [f"{counted[name]} {word}" for name, word in VERDICTS.items() if counted[name]]
+    attempts = ("attempts", count(len(group.entries)), ", ".join(told))
+    if best is None or best.row.seconds is None:
+        missing = "no accepted attempt has a latency under this key"
+        return (("champion", "none", missing), attempts)
+    row, latency = best.row, best.row.seconds
+    gained = group.steps[0].seconds / latency
+    faster = f"{gained:.2f} times as fast as where this key began" if len(group.steps) > 1 else ""
+    tiles = [
+        ("latency of the champion", with_uncertainty(row.seconds, best.plus_minus_seconds), faster),
+        ("score", "unknown" if row.score is None else f"{row.score:,.1f}", f"attempt {row.number}"),
+        ("utilisation", "unknown" if row.util is None else percent(row.util), row.regime or ""),
+    ]
+    if group.bound is not None:
+        above = f"{latency / group.bound.seconds:.2f} times that is where the champion stands"
+        tiles.append(("floor of the chip", seconds(group.bound.seconds, 1), f"{group.bound.name}; {above}"))
+    return (*tiles, attempts)

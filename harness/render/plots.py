@@ -1,0 +1,356 @@
+"""The figures of a group as PNG: progress, roofline, and where the time of the champion goes beside the baseline's."""
+
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+from harness.records import Outcome
+from harness.render.series import Entry, Group, Piece, PieceKind, pieces
+from harness.units import decimal, percent, seconds
+
+_INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Palette:
+    paper: str
+    ink: str
+    faint: str
+    grid: str
+    floor: str
+    outcomes: dict[Outcome, str]
+    kinds: dict[PieceKind, str]
+
+
+# The colours of the page (harness/render/page/assets/page.css), whose contrasts are tested there.
+_LIGHT = _Palette(
+    paper="#ffffff",
+    ink="#1f1e1b",
+    faint="#625f58",
+    grid="#ebe7df",
+    floor="#1b56a0",
+    outcomes={"accept": "#14713f", "reject": "#8a5a00", "inconclusive": "#6a4fa0", "failed": "#b02a1c"},
+    kinds={
+        "work": "#2f6f9f",
+        "spill": "#b4521e",
+        "bubble": "#77736a",
+        "stall": "#946200",
+        "dma": "#7a4a94",
+        "edge": "#33766f",
+        "other": "#5d5d66",
+    },
+)
+_DARK = _Palette(
+    paper="#15171a",
+    ink="#e9e7e1",
+    faint="#a3a19a",
+    grid="#262a2f",
+    floor="#8ab4f0",
+    outcomes={"accept": "#57c98a", "reject": "#dfa94a", "inconclusive": "#b9a3ea", "failed": "#f08a7d"},
+    kinds={
+        "work": "#6fb1dd",
+        "spill": "#ef9a6a",
+        "bubble": "#a5a198",
+        "stall": "#deb04f",
+        "dma": "#c39bdc",
+        "edge": "#79c2ba",
+        "other": "#b4b4bf",
+    },
+)
+# Shapes tell the verdicts apart where colours do not.
+_SHAPES: dict[Outcome, tuple[str, str, bool]] = {
+    "accept": ("o", "accepted", True),
+    "reject": ("D", "rejected", False),
+    "inconclusive": ("o", "inconclusive", False),
+    "failed": ("x", "failed", True),
+}
+_HATCHES: dict[PieceKind, str] = {
+    "work": "", "spill": "xxx", "bubble": "...", "stall": "///", "dma": "\\\\\\", "edge": "--", "other": "||",
+}  # fmt: skip
+# More than this many numbers beside points would cover the points.
+_MOST_NUMBERS = 40
+_MOST_TICKS = 9
+# How many times the best score the score at the floor may be and still share the axis.
+_FAR_ABOVE = 8
+
+
+def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ...]:
+    """File names and PNG bytes of the figures that the group has data for."""
+    palette = _DARK if dark else _LIGHT
+    drawn: list[tuple[str, Figure]] = []
+    if _timed(group):
+        drawn.append(("progress.png", _progress(group, palette)))
+    if _placed(group):
+        drawn.append(("roofline.png", _roofline(group, palette)))
+    if _bars(group):
+        drawn.append(("time.png", _time(group, palette)))
+    return tuple((name, _png(figure)) for name, figure in drawn)
+
+
+def left_out(group: Group) -> tuple[str, ...]:
+    """Why a figure is not drawn, a sentence for each."""
+    said = []
+    if not _timed(group):
+        said.append("no progress.png: no attempt under this key has a latency")
+    if not _placed(group):
+        said.append("no roofline.png: no attempt under this key has both a latency and known traffic")
+    if not _bars(group):
+        said.append("no time.png: no accepted attempt under this key has a simulated run")
+    return tuple(said)
+
+
+def _timed(group: Group) -> list[Entry]:
+    return [entry for entry in group.entries if entry.has_time]
+
+
+def _placed(group: Group) -> list[tuple[Entry, float, float]]:
+    """The entries that have a place in the roofline: intensity and FLOP/s."""
+    found = []
+    for entry in _timed(group):
+        report = entry.report
+        if report is not None and report.intensity is not None and report.flops_per_second is not None:
+            found.append((entry, report.intensity, report.flops_per_second))
+    return found
+
+
+def _bars(group: Group) -> list[tuple[str, tuple[Piece, ...]]]:
+    """The first accepted attempt and the one that stands last, with their pieces of time, where they are known."""
+    accepted = [entry for entry in group.entries if entry.is_accepted and entry.has_time]
+    ends = dict.fromkeys((accepted[0].id, accepted[-1].id)) if accepted else {}
+    found = []
+    for entry in accepted:
+        if entry.id in ends and entry.attempt is not None:
+            parts = pieces(entry.report, entry.attempt.evidence.simulation, entry.attempt)
+            if parts:
+                found.append((f"attempt {entry.row.number}", parts))
+    return found
+
+
+def _progress(group: Group, palette: _Palette) -> Figure:
+    figure = _figure(6.2, palette)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    first, last = group.entries[0].row.number, group.entries[-1].row.number
+    timed = _timed(group)
+    if group.steps:
+        numbers = [*(step.number for step in group.steps), last]
+        for axes, values in (
+            (above, [step.seconds for step in group.steps]),
+            (below, [math.nan if step.score is None else step.score for step in group.steps]),
+        ):
+            line = palette.outcomes["accept"]
+            axes.step(numbers, [*values, values[-1]], where="post", color=line, lw=1.4, alpha=0.7, label="champion")
+    _scatter(above, timed, palette, lambda entry: entry.row.seconds, _time_range)
+    _scatter(below, timed, palette, lambda entry: entry.row.score, lambda entry: entry.score_range)
+    above.set_yscale("log")
+    above.set_ylabel("latency")
+    below.set_ylabel("score")
+    below.set_ylim(bottom=0)
+    below.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    below.set_xlabel("attempt")
+    below.set_xlim(first - 0.6, last + 0.6)
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if group.bound is not None:
+        _floor(above, group.bound.seconds, f"{group.bound.name} {seconds(group.bound.seconds, 1)}", palette)
+        above.set_ylim(bottom=min(above.get_ylim()[0], group.bound.seconds * 0.8))
+        highest = max((entry.row.score or 0.0 for entry in timed), default=0.0)
+        # Far above all points the line would press them flat: then words say where it is.
+        words = f"score there {group.bound.score:,.0f}"
+        if group.bound.score < _FAR_ABOVE * highest:
+            _floor(below, group.bound.score, words, palette)
+            below.set_ylim(top=max(below.get_ylim()[1], group.bound.score * 1.06))
+        else:
+            below.set_title(f"{words}, above this chart", loc="left", fontsize=9, color=palette.floor)
+    _ticks(above.yaxis, *above.get_ylim(), unit="s")
+    without = [entry for entry in group.entries if not entry.has_time]
+    for entry in without:
+        shape, _, _ = _SHAPES[entry.row.outcome]
+        above.plot(
+            entry.row.number, 0.97, shape, transform=above.get_xaxis_transform(), ms=7, mew=1.8, fillstyle="none",
+            color=palette.outcomes[entry.row.outcome], label=f"{_SHAPES[entry.row.outcome][1]}, no latency",
+        )  # fmt: skip
+    _legend(above, palette)
+    _finish(figure, (above, below), f"{group.title}: latency and score by attempt", palette)
+    return figure
+
+
+def _time_range(entry: Entry) -> tuple[float, float] | None:
+    off, value = entry.plus_minus_seconds, entry.row.seconds
+    return None if off is None or value is None else (value - off, value + off)
+
+
+def _scatter(
+    axes: Axes,
+    entries: Sequence[Entry],
+    palette: _Palette,
+    value: Callable[[Entry], float | None],
+    interval: Callable[[Entry], tuple[float, float] | None],
+) -> None:
+    """Points with their bars of uncertainty, by verdict."""
+    for entry in entries:
+        at, ends = value(entry), interval(entry)
+        if at is None:
+            continue
+        shape, word, is_filled = _SHAPES[entry.row.outcome]
+        colour = palette.outcomes[entry.row.outcome]
+        bars = None if ends is None else [[at - ends[0]], [ends[1] - at]]
+        axes.errorbar(
+            entry.row.number, at, yerr=bars, fmt=shape, ms=6.5, mew=1.6, color=colour, ecolor=palette.faint,
+            elinewidth=1, capsize=2, markerfacecolor=colour if is_filled else palette.paper, label=word, zorder=3,
+        )  # fmt: skip
+
+
+def _roofline(group: Group, palette: _Palette) -> Figure:
+    figure = _figure(5.6, palette)
+    axes = figure.subplots()
+    placed, roof = _placed(group), group.roof
+    known = [intensity for _, intensity, _ in placed] + [roof.ridge]
+    known += [group.minimum_intensity] if group.minimum_intensity else []
+    left, right = min(known) / 4, max(known) * 3
+    bottom, top = min(roof.at(left), *(rate for _, _, rate in placed)) / 2, roof.flops_per_second * 1.6
+    _roofs(axes, group, left, right, bottom, palette)
+    for entry, intensity, rate in placed:
+        shape, word, is_filled = _SHAPES[entry.row.outcome]
+        colour = palette.outcomes[entry.row.outcome]
+        axes.plot(
+            intensity, rate, shape, ms=7, mew=1.6, color=colour, markerfacecolor=colour if is_filled else "none",
+            label=word, ls="none",
+        )  # fmt: skip
+        if entry.is_accepted and len(placed) <= _MOST_NUMBERS:
+            axes.annotate(
+                str(entry.row.number), (intensity, rate), xytext=(7, -11), textcoords="offset points", fontsize=9,
+                color=palette.ink,
+            )  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    axes.set_xlabel("useful FLOP per byte of HBM traffic")
+    axes.set_ylabel("useful FLOP/s")
+    _ticks(axes.xaxis, left, right)
+    _ticks(axes.yaxis, bottom, top)
+    _legend(axes, palette)
+    _finish(figure, (axes,), f"{group.title}: roofline", palette)
+    return figure
+
+
+def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, palette: _Palette) -> None:
+    """The two roofs between two intensities, where they meet, and the intensity of perfect reuse."""
+    roof = group.roof
+    ends = (left, roof.ridge, right)
+    axes.plot(ends, [roof.at(intensity) for intensity in ends], color=palette.ink, lw=1.7)
+    # About a third of the way up, where its words lie free of the axes.
+    along = left * (roof.ridge / left) ** 0.35
+    for words, at, offset, side in (
+        (f"compute roof {decimal(roof.flops_per_second, 'FLOP/s', 0)}", right, (-4, 5), "right"),
+        (f"memory roof\n{decimal(roof.bytes_per_second, 'B/s', 0)}", along, (10, -22), "left"),
+    ):
+        axes.annotate(
+            words, (at, roof.at(at)), xytext=offset, textcoords="offset points", ha=side, fontsize=9, color=palette.ink
+        )
+    verticals = [(roof.ridge, ":", f"ridge {roof.ridge:.0f} FLOP/B", "left")]
+    verticals += [(group.minimum_intensity, "--", "every array once", "right")] if group.minimum_intensity else []
+    for intensity, style, words, side in verticals:
+        axes.axvline(intensity, ls=style, lw=1, color=palette.faint)
+        axes.annotate(
+            words, (intensity, bottom), xytext=(4 if side == "left" else -4, 5), textcoords="offset points", ha=side,
+            fontsize=9, color=palette.faint,
+        )  # fmt: skip
+
+
+def _time(group: Group, palette: _Palette) -> Figure:
+    bars = _bars(group)
+    figure = _figure(1.9 + 0.75 * len(bars), palette)
+    axes = figure.subplots()
+    named: set[str] = set()
+    longest = max(sum(part.seconds for part in parts) for _, parts in bars)
+    for place, (_, parts) in enumerate(bars):
+        start = 0.0
+        for part in parts:
+            label = part.name if part.name not in named else None
+            named.add(part.name)
+            axes.barh(
+                place, part.seconds, left=start, height=0.62, color=palette.kinds[part.kind], edgecolor=palette.paper,
+                hatch=_HATCHES[part.kind], linewidth=0.8, label=label,
+            )  # fmt: skip
+            if part.seconds > 0.04 * longest:
+                axes.text(
+                    start + part.seconds / 2, place, f" {percent(part.fraction, 0)} ", ha="center", va="center",
+                    fontsize=9, color=palette.ink,
+                    bbox={"boxstyle": "round,pad=0.15", "facecolor": palette.paper, "edgecolor": "none"},
+                )  # fmt: skip
+            start += part.seconds
+    totals = [seconds(sum(part.seconds for part in parts)) for _, parts in bars]
+    names = [f"{name}\n{total}" for (name, _), total in zip(bars, totals, strict=True)]
+    axes.set_yticks(range(len(bars)), names)
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(EngFormatter(unit="s"))
+    axes.set_xlabel("time of one call")
+    figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette.ink)
+    _finish(figure, (axes,), f"{group.title}: where the time goes", palette)
+    return figure
+
+
+def _floor(axes: Axes, value: float, words: str, palette: _Palette) -> None:
+    """A dotted line across, with words below its left end."""
+    axes.axhline(value, ls=":", lw=1.3, color=palette.floor)
+    axes.annotate(
+        words, (0.005, value), xycoords=("axes fraction", "data"), xytext=(0, -12), textcoords="offset points",
+        color=palette.floor, fontsize=9,
+    )  # fmt: skip
+
+
+def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 of every decade, at 1 alone where those are many."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    every = [factor * 10.0**power for power in decades for factor in (1, 2, 5)]
+    inside = [value for value in every if low <= value <= high]
+    if len(inside) > _MOST_TICKS:
+        inside = [10.0**power for power in decades if low <= 10.0**power <= high]
+    axis.set_major_locator(FixedLocator(inside))
+    axis.set_major_formatter(EngFormatter(unit=unit))
+    axis.set_minor_locator(NullLocator())
+
+
+def _figure(inches_high: float, palette: _Palette) -> Figure:
+    figure = Figure(figsize=(_INCHES_WIDE, inches_high), dpi=_DOTS_PER_INCH, layout="constrained")
+    figure.patch.set_facecolor(palette.paper)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _legend(axes: Axes, palette: _Palette) -> None:
+    """One line for each kind of point, though each point was drawn by itself."""
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    axes.legend(
+        unique.values(), unique.keys(), frameon=False, fontsize=9, labelcolor=palette.ink, loc="lower left",
+        bbox_to_anchor=(0, 1.0), ncols=6, borderaxespad=0.2, handletextpad=0.4,
+    )  # fmt: skip
+
+
+def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: _Palette) -> None:
+    figure.suptitle(title, x=0.01, ha="left", color=palette.ink, fontsize=11)
+    for axes in all_axes:
+        axes.set_facecolor(palette.paper)
+        axes.grid(color=palette.grid, lw=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(which="both", colors=palette.faint, labelsize=9)
+        for side, spine in axes.spines.items():
+            spine.set_visible(side in ("left", "bottom"))
+            spine.set_color(palette.faint)
+        axes.xaxis.label.set_color(palette.ink)
+        axes.yaxis.label.set_color(palette.ink)
+
+
+def _png(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    # No version or date in the file: the same ledger makes the same bytes.
+    figure.savefig(stream, format="png", metadata={"Software": None})
+    return stream.getvalue()

@@ -1,0 +1,268 @@
+"""A ledger as series: comparable attempts with points, steps and roofs, for the page and the pictures alike."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from harness.hardware import chip
+from harness.records import Attempt, Key, Report, Row, Simulation, Source
+from harness.render.layout import clean
+from harness.render.operands import problem_names
+
+# What a part of a run's time is: bundles at work, bundles that do nothing but spill, and kinds of doing nothing.
+PieceKind = Literal["work", "spill", "bubble", "stall", "dma", "edge", "other"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The least time that the chip needs for the useful work, which resource says so, and the score it would give."""
+
+    name: str
+    seconds: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """What an attempt was judged against: the number of the champion, and its report under the same key if known.
+
+    `why_unknown` is a sentence where the report is None.
+    """
+
+    number: int
+    report: Report | None
+    simulation: Simulation | None = None
+    why_unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One attempt with everything that is shown of it; None or empty is what is not known in this clone.
+
+    `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score
+    at the two ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is
+    the address of its trace from where the page lies.
+    """
+
+    id: str
+    row: Row
+    attempt: Attempt | None = None
+    report: Report | None = None
+    against: Against | None = None
+    bound: Bound | None = None
+    score_range: tuple[float, float] | None = None
+    kernel: str | None = None
+    complaint: str = ""
+    timeline: str = ""
+
+    @property
+    def has_time(self) -> bool:
+        """True if its latency is one of this problem; what a wrong kernel takes is not."""
+        return self.row.seconds is not None
+
+    @property
+    def is_accepted(self) -> bool:
+        """True if it became the champion, as far as is known here."""
+        return self.row.outcome == "accept" and self.row.is_on_branch is not False
+
+    @property
+    def plus_minus_seconds(self) -> float | None:
+        """The uncertainty of its latency."""
+        return self.report.plus_minus_seconds if self.report is not None and self.has_time else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """From attempt `number` on, this is the champion's latency and score; `entry` is whose they are."""
+
+    number: int
+    entry: str
+    seconds: float
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """What a chip can do: operations and bytes per second."""
+
+    flops_per_second: float
+    bytes_per_second: float
+
+    @property
+    def ridge(self) -> float:
+        """The intensity, in FLOP/B, at which both bind."""
+        return self.flops_per_second / self.bytes_per_second
+
+    def at(self, intensity: float) -> float:
+        """The most FLOP/s at that intensity."""
+        return min(self.flops_per_second, self.bytes_per_second * intensity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The attempts under one comparability key; only they may share an axis.
+
+    `difference` says what changed against the group before it, empty for the first.
+    `minimum_intensity` is that of perfect reuse, in FLOP/B.
+    """
+
+    digest: str
+    source: Source
+    chip: str
+    title: str
+    difference: str
+    entries: tuple[Entry, ...]
+    steps: tuple[Step, ...]
+    bound: Bound | None
+    roof: Roof
+    minimum_intensity: float | None
+
+    @property
+    def label(self) -> str:
+        """`simulated v5e`: what stands behind every figure of the group."""
+        return source_label(self.source, self.chip)
+
+    @property
+    def best(self) -> Entry | None:
+        """The accepted attempt that stands last."""
+        known = {entry.id: entry for entry in self.entries}
+        return known.get(self.steps[-1].entry) if self.steps else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of a run's time; pieces of one run add up to it."""
+
+    kind: PieceKind
+    name: str
+    seconds: float
+    fraction: float
+
+
+def source_label(source: Source, chip_name: str) -> str:
+    """`simulated v5e`, or what a measured CPU says about the chip: nothing."""
+    if source == "measured cpu":
+        return f"measured cpu, says nothing about a {chip(chip_name).kind}"
+    return f"{source} {chip_name}"
+
+
+def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
+    """`entries` by comparability key, in the order in which the keys first appear."""
+    by_key: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_key.setdefault(entry.row.key_digest, []).append(entry)
+    found: list[Group] = []
+    before: Row | None = None
+    for digest, members in by_key.items():
+        row = members[0].row
+        reports = [entry.report for entry in members if entry.report is not None]
+        hardware = chip(row.chip)
+        found.append(
+            Group(
+                digest=digest,
+                source=row.source,
+                chip=row.chip,
+                title=_title(row),
+                difference=_difference(before, row) if before is not None else "",
+                entries=tuple(members),
+                steps=_steps(members),
+                bound=next((entry.bound for entry in members if entry.bound is not None), None),
+                roof=Roof(
+                    flops_per_second=hardware.peak_bf16_flops_per_second,
+                    bytes_per_second=hardware.hbm_bytes_per_second,
+                ),
+                minimum_intensity=reports[0].minimum_intensity if reports else None,
+            )
+        )
+        before = row
+    return tuple(found)
+
+
+def group_of(found: Sequence[Group], entry_id: str | None) -> Group | None:
+    """The group that holds the entry, else the last one; None where there is none."""
+    holding = (group for group in found if any(entry.id == entry_id for entry in group.entries))
+    return next(holding, found[-1] if found else None)
+
+
+def pieces(report: Report | None, run: Simulation | None, attempt: Attempt | None) -> tuple[Piece, ...]:
+    """Where a simulated run's time goes, the largest first; () for what was not simulated to its end.
+
+    A record from before runs were taken apart has four sums.
+    """
+    if run is None or run.seconds is None or not run.cycles or report is None:
+        return ()
+    shares = report.cycle_shares
+    if shares is None:
+        sums: tuple[tuple[PieceKind, str, float], ...] = (
+            ("work", "issuing bundles", run.bundle_cycles),
+            ("stall", "unit stalls", run.unit_stall_cycles),
+            ("dma", "DMA waits", run.dma_wait_cycles),
+            ("other", "launch", run.launch_cycles),
+        )
+        made = [_piece(kind, name, cycles / run.cycles, run.seconds) for kind, name, cycles in sums if cycles]
+        return tuple(sorted(made, key=lambda piece: piece.fraction, reverse=True))
+    seconds = shares.cycles / shares.clock_hz
+    ops = [op.name for op in run.ops]
+    made = []
+    for part in shares.parts:
+        name = clean(problem_names(part.name, attempt.evidence.problem, ops) if attempt else part.name)
+        fraction = part.fraction
+        if name == "issuing":
+            # Whole bundles that only save and restore registers are no work.
+            fraction -= shares.spill_fraction
+            if shares.spill_fraction:
+                made.append(_piece("spill", "bundles that only spill", shares.spill_fraction, seconds))
+        made.append(_piece(_kind(part.name), name, fraction, seconds))
+    return tuple(sorted(made, key=lambda piece: piece.fraction, reverse=True))
+
+
+def _piece(kind: PieceKind, name: str, fraction: float, seconds: float) -> Piece:
+    return Piece(kind=kind, name=name, seconds=fraction * seconds, fraction=fraction)
+
+
+_KINDS: tuple[tuple[str, PieceKind], ...] = (
+    ("issuing", "work"),
+    ("empty bundles", "bubble"),
+    ("operand wait", "dma"),
+    ("unit stall", "stall"),
+    ("fill and drain", "edge"),
+)
+
+
+def _kind(part: str) -> PieceKind:
+    return next((kind for start, kind in _KINDS if part.startswith(start)), "other")
+
+
+def _steps(entries: Sequence[Entry]) -> tuple[Step, ...]:
+    """The champion's latency as it fell: first that of the champion before them, evaluated again under this key."""
+    found: list[Step] = []
+    for entry in entries:
+        row, champion = entry.row, entry.attempt.champion if entry.attempt else None
+        if not found and champion is not None and champion.seconds is not None:
+            found.append(
+                Step(number=row.number, entry=str(champion.attempt), seconds=champion.seconds, score=champion.score)
+            )
+        if entry.is_accepted and row.seconds is not None:
+            found.append(Step(number=row.number, entry=entry.id, seconds=row.seconds, score=row.score))
+    return tuple(found)
+
+
+def _title(row: Row) -> str:
+    """What the numbers of a group are, in words."""
+    parts = [source_label(row.source, row.chip)]
+    if row.key is not None:
+        parts.append(f"jax {row.key.jax}")
+        parts += [f"libtpu {row.key.libtpu}"] if row.key.libtpu else []
+        parts += [row.key.machine] if row.key.machine else []
+    return clean(", ".join(parts))
+
+
+def _difference(before: Row, after: Row) -> str:
+    if before.key is None or after.key is None:
+        return "what changed is not recorded"
+    names = [field.name for field in fields(Key) if getattr(before.key, field.name) != getattr(after.key, field.name)]
+    told = []
+    for name in names:
+        old, new = getattr(before.key, name), getattr(after.key, name)
+        told.append(f"{name} changed" if name in ("judge", "problem") else f"{name} {old or 'none'} to {new or 'none'}")
+    return clean(", ".join(told)) or "the key changed"

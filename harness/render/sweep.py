@@ -1,0 +1,91 @@
+"""A screened grid as a table, and as a heat map where it has two constants."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tabulate import tabulate
+
+from harness.records import Screened, Sweep, Swept
+from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
+from harness.units import change, seconds
+
+# From least to most time: full to empty blocks, so that it reads without colour too.
+_SHADES = "█▓▒░·"
+_COLOURS: tuple[Style, ...] = ("good", "good", "doubt", "doubt", "bad")
+_FAILED = "x"
+
+
+def sweep_text(swept: Swept, width: int, colour: bool) -> str:
+    """The table, the heat map and the sentence on what was judged."""
+    return joined(_lines(swept, width, colour))
+
+
+def _lines(swept: Swept, width: int, colour: bool) -> Iterator[str]:
+    sweep = swept.sweep
+    total = len(sweep.screened)
+    failed = sum(one.seconds is None for one in sweep.screened)
+    label = f"{sweep.source} {sweep.chip}" if sweep.source != "measured cpu" else sweep.source
+    yield from wrap(
+        f"{total} settings screened [{label}], {failed} without a latency, {seconds(swept.seconds, 1)} in all. "
+        "Screened is compiled and timed, not checked; only what was judged is known to be right.",
+        width,
+    )
+    yield ""
+    yield from _table(sweep, swept.best, width)
+    if len(sweep.parameters) == 2:
+        yield ""
+        yield from _map(sweep, width, colour)
+    yield ""
+    if swept.best is None or swept.attempt is None:
+        yield from wrap(clean(swept.why_none), width, "nothing judged: " if swept.best is None else "")
+    else:
+        best = " ".join(f"{name}={value}" for name, value in swept.best)
+        yield from wrap(f"judged as attempt {swept.attempt}: {best}", width)
+
+
+def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> Iterator[str]:
+    least = min((one.seconds for one in sweep.screened if one.seconds is not None), default=None)
+    ordered = sorted(sweep.screened, key=lambda one: one.seconds if one.seconds is not None else math.inf)
+    body = []
+    for one in ordered:
+        against = "-" if one.seconds is None or least is None else change(one.seconds / least)
+        time = "-" if one.seconds is None else seconds(one.seconds)
+        remark = one.failure_kind
+        if one.message:
+            remark = f"{one.failure_kind}: {clean(one.message)}"
+        if one.same_as is not None:
+            remark = f"judged before: attempt {one.same_as}"
+        if one.settings == best:
+            remark = "judged now"
+        body.append([*(value for _, value in one.settings), time, against, remark])
+    headers = [*(name for name, _ in sweep.parameters), "time", "above least", "remark"]
+    sides = [*("right" for _ in sweep.parameters), "right", "right", "left"]
+    for line in tabulate(body, headers, tablefmt="simple", colalign=sides, disable_numparse=True).splitlines():
+        yield cut(line.rstrip(), width)
+
+
+def _map(sweep: Sweep, width: int, colour: bool) -> Iterator[str]:
+    """Rows: values of the first constant. Columns: those of the second. Figures are times over the least."""
+    (down, rows), (across, columns) = sweep.parameters
+    by_values = {tuple(value for _, value in one.settings): one for one in sweep.screened}
+    known = [one.seconds for one in sweep.screened if one.seconds is not None]
+    least, most = min(known, default=None), max(known, default=None)
+    lead = max(len(down), *(len(value) for value in rows))
+    room = max(8, *(len(value) + 1 for value in columns))
+    if lead + 1 + room * len(columns) > width:
+        yield f"the heat map of {down} and {across} is wider than {width} columns: --json has its figures"
+        return
+    yield f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}"
+    for value in rows:
+        cells = (_cell(by_values[(value, other)], least, most, room, colour) for other in columns)
+        yield f"{value.rjust(lead)} {''.join(cells)}"
+    yield f"time over the least: {_SHADES[0]} least to {_SHADES[-1]} most, {_FAILED} no latency"
+
+
+def _cell(one: Screened, least: float | None, most: float | None, room: int, colour: bool) -> str:
+    if one.seconds is None or least is None or most is None:
+        return paint(_FAILED.rjust(room), "faint", colour)
+    # Times differ by factors, so shades are even steps of a logarithm.
+    span = math.log(most / least)
+    place = 0 if span == 0 else min(len(_SHADES) - 1, int(len(_SHADES) * math.log(one.seconds / least) / span))
+    return paint(f"{_SHADES[place]} {one.seconds / least:.2f}x".rjust(room), _COLOURS[place], colour)

@@ -1,0 +1,327 @@
+"""Captures for tests: synthetic ones in the layout of a real TPU's, broken ones, and a real one of the CPU."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jax.profiler import ProfileData
+
+from harness.measure import environment
+
+Stats = Mapping[str, int | float | str]
+
+MICROSECOND = 1_000_000  # in picoseconds
+PROGRAM = 9152
+MODULE = f"jit_train_step({PROGRAM})"
+HOST = "host-0"
+
+# An instruction: its HLO text, then what XProf's profiler writes into its metadata.
+Instruction = tuple[str, Stats]
+
+# 2*1024*2048*4096 FLOPs: 94 % of a v6e's peak in 20 us.
+MATMUL: Instruction = (
+    "%fusion.3 = bf16[1024,4096]{1,0:T(8,128)(2,1)} fusion(bf16[1024,2048]{1,0:T(8,128)(2,1)} %param.1, "
+    "bf16[2048,4096]{1,0:T(8,128)(2,1)} %param.2), kind=kOutput, calls=%fused_computation.3",
+    {
+        "hlo_category": "convolution fusion",
+        "tf_op": "jit(train_step)/jvp(mlp)/dot_general:",
+        "source": "/src/model.py:41",
+        "flops": 17_179_869_184,
+        "model_flops": 17_179_869_184,
+        "bytes_accessed": 29_360_128,
+    },
+)
+MATMUL_BACKWARD: Instruction = (
+    "%fusion.9 = bf16[2048,4096]{1,0:T(8,128)(2,1)} fusion(bf16[1024,2048]{1,0:T(8,128)(2,1)} %param.1, "
+    "bf16[1024,4096]{1,0:T(8,128)(2,1)} %fusion.3), kind=kOutput, calls=%fused_computation.9",
+    {
+        "hlo_category": "convolution fusion",
+        "tf_op": "jit(train_step)/transpose(jvp(mlp))/dot_general:",
+        "source": "/src/model.py:41",
+        "flops": 17_179_869_184,
+        "model_flops": 17_179_869_184,
+        "bytes_accessed": 29_360_128,
+    },
+)
+# As XLA counts a Pallas kernel without a cost estimate.
+PALLAS: Instruction = (
+    "%splash_mha_fwd.1 = bf16[8,1024,128]{2,1,0:T(8,128)(2,1)} custom-call(bf16[8,1024,128]{2,1,0:T(8,128)(2,1)} "
+    '%param.3), custom_call_target="tpu_custom_call"',
+    {
+        "hlo_category": "custom-call",
+        "tf_op": "jit(train_step)/jvp(attention)/pallas_call:",
+        "source": "/src/attention.py:12",
+        "flops": 0,
+        "bytes_accessed": 6_291_456,
+    },
+)
+TANH: Instruction = (
+    "%fusion.5 = f32[512,1024]{1,0:T(8,128)} fusion(f32[512,1024]{1,0:T(8,128)} %copy.2), kind=kLoop, "
+    "calls=%fused_computation.5",
+    {
+        "hlo_category": "loop fusion",
+        "tf_op": "jit(train_step)/jvp(mlp)/tanh:",
+        "source": "/src/model.py:42",
+        "flops": 524_288,
+        "bytes_accessed": 4_194_304,
+    },
+)
+COPY: Instruction = (
+    "%copy.2 = f32[512,1024]{1,0:T(8,128)} copy(f32[512,1024]{0,1:T(8,128)} %param.4)",
+    {"hlo_category": "data formatting", "tf_op": "", "source": "", "bytes_accessed": 4_194_304},
+)
+WHILE: Instruction = (
+    "%while.1 = (s32[], f32[512,1024]{1,0:T(8,128)}) while((s32[], f32[512,1024]{1,0:T(8,128)}) %tuple.1), "
+    "condition=%cond.1, body=%body.1",
+    {"hlo_category": "while", "tf_op": "jit(train_step)/while:", "source": "/src/model.py:50"},
+)
+ALL_REDUCE_START: Instruction = (
+    "%all-reduce-start.1 = f32[64,4096]{1,0:T(8,128)} all-reduce-start(f32[64,4096]{1,0:T(8,128)} %fusion.12), "
+    "channel_id=1, replica_groups={{0,1,2,3}}, to_apply=%add.1",
+    {
+        "hlo_category": "all-reduce-start",
+        "tf_op": "jit(train_step)/transpose(jvp(mlp))/psum:",
+        "source": "/src/model.py:60",
+        "bytes_accessed": 2_097_152,
+    },
+)
+ALL_REDUCE_DONE: Instruction = (
+    "%all-reduce-done.1 = f32[64,4096]{1,0:T(8,128)} all-reduce-done(f32[64,4096]{1,0:T(8,128)} %all-reduce-start.1)",
+    {
+        "hlo_category": "all-reduce-done",
+        "tf_op": "jit(train_step)/transpose(jvp(mlp))/psum:",
+        "source": "/src/model.py:60",
+    },
+)
+ALL_GATHER_START: Instruction = (
+    "%all-gather-start.2 = (bf16[128,1024]{1,0:T(8,128)(2,1)}, bf16[512,1024]{1,0:T(8,128)(2,1)}) "
+    "all-gather-start(bf16[128,1024]{1,0:T(8,128)(2,1)} %param.5), channel_id=2, replica_groups={{0,1,2,3}}, "
+    "dimensions={0}",
+    {
+        "hlo_category": "all-gather-start",
+        "tf_op": "jit(train_step)/jvp(mlp)/all_gather:",
+        "source": "/src/model.py:40",
+        "bytes_accessed": 1_310_720,
+    },
+)
+ALL_GATHER_DONE: Instruction = (
+    "%all-gather-done.2 = bf16[512,1024]{1,0:T(8,128)(2,1)} all-gather-done((bf16[128,1024]{1,0:T(8,128)(2,1)}, "
+    "bf16[512,1024]{1,0:T(8,128)(2,1)}) %all-gather-start.2)",
+    {
+        "hlo_category": "all-gather-done",
+        "tf_op": "jit(train_step)/jvp(mlp)/all_gather:",
+        "source": "/src/model.py:40",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One event: what, when and how long, in microseconds."""
+
+    what: Instruction | str
+    start: float
+    length: float
+    stats: Stats = field(default_factory=dict)
+
+    @property
+    def end(self) -> float:
+        """When it ended, in microseconds."""
+        return self.start + self.length
+
+
+def one_device() -> str:
+    """One TPU v6e core: 3 steps of 100 us with a Pallas kernel, fusions, a copy inside a loop, and 6 us of idling.
+
+    Per step: `splash_mha_fwd.1` 40, `fusion.3` 20, `while.1` 14 around `copy.2` 6 and `fusion.5` 5,
+    `fusion.9` 20 us.
+    """
+    ops, modules, steps = [], [], []
+    for step in range(3):
+        at = 10.0 + 100.0 * step
+        steps.append(Ran(str(step), at, 100.0, {"group_id": step}))
+        modules.append(Ran(MODULE, at, 96.0, {"run_id": 70 + step, "program_id": PROGRAM}))
+        ops += [
+            Ran(PALLAS, at, 40.0),
+            Ran(MATMUL, at + 40.0, 20.0),
+            Ran(WHILE, at + 62.0, 14.0),
+            Ran(COPY, at + 63.0, 6.0),
+            Ran(TANH, at + 70.0, 5.0),
+            Ran(MATMUL_BACKWARD, at + 76.0, 20.0),
+        ]
+    device = plane(1, "/device:TPU:0", {"Steps": steps, "XLA Modules": modules, "XLA Ops": ops}, V6E)
+    calls = [Ran(f"kernel_step_{step}", 5.0 + 100.0 * step, 99.0) for step in range(3)]
+    return space(device, plane(2, "/host:CPU", {"python": calls}, {}))
+
+
+def four_devices() -> str:
+    """Four TPU v6e cores: 3 steps with all-gather and all-reduce in the background, core 2 slower, the host idle.
+
+    Per step of 150 us: `all-gather-start.2` 1, `splash_mha_fwd.1` 40, `all-gather-done.2` 4 (exposed), `fusion.3` 20,
+    `fusion.9` 20 (core 2: 32), `all-reduce-start.1` 1, `fusion.5` 5, `all-reduce-done.1` 15 us (core 2: 3, for the
+    others wait for it). On the asynchronous line the all-gather takes 45 and the all-reduce 21 us. Then the devices
+    wait for the host until the next step.
+    """
+    planes = []
+    for core in range(4):
+        ops, beside, modules, steps = [], [], [], []
+        slower = 12.0 if core == 2 else 0.0
+        for step in range(3):
+            at = 10.0 + 150.0 * step
+            steps.append(Ran(str(step), at, 150.0, {"group_id": step}))
+            modules.append(Ran(MODULE, at, 106.0, {"run_id": 70 + step, "program_id": PROGRAM}))
+            reduced = at + 85.0 + slower
+            ops += [
+                Ran(ALL_GATHER_START, at, 1.0),
+                Ran(PALLAS, at + 1.0, 40.0),
+                Ran(ALL_GATHER_DONE, at + 41.0, 4.0),
+                Ran(MATMUL, at + 45.0, 20.0),
+                Ran(MATMUL_BACKWARD, at + 65.0, 20.0 + slower),
+                Ran(ALL_REDUCE_START, reduced, 1.0),
+                Ran(TANH, reduced + 1.0, 5.0),
+                Ran(ALL_REDUCE_DONE, reduced + 6.0, 15.0 - slower),
+            ]
+            beside += [Ran(ALL_GATHER_START, at, 45.0), Ran(ALL_REDUCE_START, reduced, 21.0 - slower)]
+        lines = {"Steps": steps, "XLA Modules": modules, "XLA Ops": ops, "Async XLA Ops": beside}
+        planes.append(plane(core + 1, f"/device:TPU:{core}", lines, V6E))
+    sparse = plane(9, "/device:TPU:0 SparseCore 0", {"Sparse Core Ops": [Ran("gather", 20.0, 5.0)]}, {})
+    # The input pipeline: the devices have nothing to do meanwhile.
+    waits = [Ran("next_batch", 116.0 + 150.0 * step, 40.0) for step in range(3)]
+    train = [Ran("train", 6.0 + 150.0 * step, 148.0, {"step_num": step}) for step in range(3)]
+    return space(*planes, sparse, plane(10, "/host:CPU", {"python": train, "loader": waits}, {}))
+
+
+V6E: Stats = {
+    "device_type_string": "TPU v6 lite",
+    "peak_teraflops_per_second": 918.0,
+    "peak_hbm_bw_gigabytes_per_second": 1640.0,
+}
+
+
+def space(*planes: str) -> str:
+    """The XSpace of these planes as profilers end it: with the host's name."""
+    return "\n".join((*planes, f'hostnames: "{HOST}"'))
+
+
+def plane(number: int, name: str, lines: Mapping[str, Iterable[Ran]], stats: Stats) -> str:
+    """One plane in text form; an instruction's statistics stand in its metadata, as a TPU's profiler writes them."""
+    names: dict[str, int] = {}
+    described: dict[str, tuple[int, str]] = {}
+
+    def stat(of: Stats) -> str:
+        return " ".join(
+            f"stats {{ metadata_id: {names.setdefault(key, len(names) + 1)} {_value(value)} }}"
+            for key, value in of.items()
+        )
+
+    def kind(what: Instruction | str) -> int:
+        text, own = (what, {}) if isinstance(what, str) else what
+        if text not in described:
+            at = len(described) + 1
+            shown = text.partition(" = ")[0].lstrip("%")
+            display = f"display_name: {json.dumps(shown)}" if own else ""
+            more = {"program_id": PROGRAM, "symbol_id": at, **own} if own else {}
+            described[text] = (at, f"id: {at} name: {json.dumps(text)} {display} {stat(more)}")
+        return described[text][0]
+
+    body = [stat(stats)]
+    for at, (line, events) in enumerate(lines.items(), 1):
+        body.append(f"lines {{ id: {at} name: {json.dumps(line)} timestamp_ns: 1000000")
+        for event in events:
+            offset, length = round(event.start * MICROSECOND), round(event.length * MICROSECOND)
+            timed = f"metadata_id: {kind(event.what)} offset_ps: {offset} duration_ps: {length}"
+            clock = {} if isinstance(event.what, str) else {"device_offset_ps": offset, "device_duration_ps": length}
+            body.append(f"events {{ {timed} {stat({**clock, **event.stats})} }}")
+        body.append("}")
+    entries = [f"event_metadata {{ key: {at} value {{ {text} }} }}" for at, text in described.values()]
+    entries += [
+        f"stat_metadata {{ key: {at} value {{ id: {at} name: {json.dumps(key)} }} }}" for key, at in names.items()
+    ]
+    return "\n".join((f"planes {{ id: {number} name: {json.dumps(name)}", *body, *entries, "}"))
+
+
+def _value(value: int | float | str) -> str:
+    if isinstance(value, str):
+        return f"str_value: {json.dumps(value)}"
+    return f"int64_value: {value}" if isinstance(value, int) else f"double_value: {value}"
+
+
+def serialized(text: str) -> bytes:
+    """The bytes of an XSpace in text form."""
+    data = ProfileData.text_proto_to_serialized_xspace(text)
+    # A mistake in the text is only logged: the end says whether all came through.
+    assert data.endswith(HOST.encode()), "not the text form of an XSpace"
+    return bytes(data)
+
+
+def run_folder(logdir: Path, run: str, data: bytes, host: str = HOST) -> Path:
+    """Writes a capture where XProf looks for it, and returns its file."""
+    path = logdir / "plugins" / "profile" / run / f"{host}.xplane.pb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def one_device_run(logdir: Path) -> Path:
+    """`one_device` on disk."""
+    return run_folder(logdir, "one-device", serialized(one_device()))
+
+
+def four_devices_run(logdir: Path) -> Path:
+    """`four_devices` on disk."""
+    return run_folder(logdir, "four-devices", serialized(four_devices()))
+
+
+def empty_run(logdir: Path) -> Path:
+    """A file without a byte."""
+    return run_folder(logdir, "empty", b"")
+
+
+def corrupt_run(logdir: Path) -> Path:
+    """A file that is no profile."""
+    return run_folder(logdir, "corrupt", b"\x0a\xff\xff\xff\xff\x0f" + bytes(range(256)) * 8)
+
+
+def truncated_run(logdir: Path) -> Path:
+    """Two thirds of `one_device`."""
+    data = serialized(one_device())
+    return run_folder(logdir, "truncated", data[: len(data) * 2 // 3])
+
+
+# A small model, compiled and warm before the capture: 3 calls in step annotations, two named scopes.
+_CPU_PROGRAM = """
+import sys
+import jax
+import jax.numpy as jnp
+
+def loss(x, w):
+    with jax.named_scope("mlp"):
+        y = jnp.tanh(x @ w)
+    with jax.named_scope("attention"):
+        return jnp.sum(jax.nn.softmax(y @ y.T))
+
+step = jax.jit(jax.grad(loss, argnums=1))
+x, w = jnp.ones((256, 256)), jnp.ones((256, 256))
+for _ in range(2):
+    jax.block_until_ready(step(x, w))
+options = jax.profiler.ProfileOptions()
+options.python_tracer_level = 0
+options.session_id = "cpu"
+with jax.profiler.trace(sys.argv[1], profiler_options=options):
+    for number in range(3):
+        with jax.profiler.StepTraceAnnotation("train", step_num=number):
+            jax.block_until_ready(step(x, w))
+"""
+
+
+def cpu_run(logdir: Path) -> Path:
+    """A real capture of this machine's CPU, taken in a process of its own; about two seconds."""
+    subprocess.run(
+        [sys.executable, "-c", _CPU_PROGRAM, str(logdir)], check=True, env=environment.on_cpu(), timeout=120,
+        capture_output=True,
+    )  # fmt: skip
+    (path,) = (logdir / "plugins" / "profile" / "cpu").glob("*.xplane.pb")
+    return path

@@ -1,0 +1,315 @@
+"""The analyses of a capture on synthetic TPU captures, whose figures are worked out by hand from their docstrings."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from capture_examples import four_devices_run, one_device_run
+
+from harness.errors import RatchetError, UsageError
+from harness.profiles import conversion, reading
+from harness.profiles.breakdown import breakdown
+from harness.profiles.compare import compare
+from harness.profiles.gaps import gaps
+from harness.profiles.lines import lines
+from harness.profiles.mfu import mfu
+from harness.profiles.operations import framework_ops, ops
+from harness.profiles.overlap import overlap
+from harness.profiles.roofline import roofline
+from harness.profiles.scopes import scopes
+from harness.profiles.steps import steps_table
+from harness.profiles.utilization import utilization
+from harness.records import Capture, Cell, Table
+
+US = 1e-6
+# Of fusion.3 and fusion.9, of fusion.5; per step with both matmuls.
+MATMUL_FLOPS, TANH_FLOPS = 2**34, 2**19
+STEP_FLOPS = 2 * MATMUL_FLOPS + TANH_FLOPS
+PEAK, BANDWIDTH = 918e12, 1640e9
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    logdir = tmp_path_factory.mktemp("logdir")
+    return {"one": one_device_run(logdir), "four": four_devices_run(logdir)}
+
+
+@pytest.fixture(scope="module")
+def one(paths: dict[str, Path]) -> Capture:
+    return reading.read([paths["one"]])
+
+
+@pytest.fixture(scope="module")
+def four(paths: dict[str, Path]) -> Capture:
+    return reading.read([paths["four"]])
+
+
+def by(table: Table, key: str, value: str) -> dict[Cell, Cell]:
+    return dict(zip(table.column(key), table.column(value), strict=True))
+
+
+# --- operations --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["one", "four"])
+def test_ops_agree_with_xprofs_own_table(which: str, paths: dict[str, Path]) -> None:
+    (table,) = ops(reading.read([paths[which]]))
+    page = json.loads(conversion.tool([paths[which]], "hlo_stats"))
+    columns = [column["id"] for column in page["cols"]]
+    theirs = [dict(zip(columns, (cell["v"] for cell in row["c"]), strict=True)) for row in page["rows"]]
+    assert len(theirs) == len(table.rows)
+    ours = {row[0]: dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows}
+    for row in theirs:
+        mine = ours[row["hlo_op_name"]]
+        assert mine["self_seconds"] == pytest.approx(row["total_self_time"] * US, rel=1e-3)
+        assert mine["count"] == row["occurrences"]
+        assert mine["category"] == row["category"]
+    total = sum(row["total_self_time"] for row in theirs) * US
+    assert sum(table.column("self_seconds")) == pytest.approx(total, rel=1e-3)
+
+
+def test_ops_give_rates_and_leave_uncounted_kernels_unknown(one: Capture) -> None:
+    (table,) = ops(one)
+    assert table.column("operation")[:3] == ("splash_mha_fwd.1", "fusion.3", "fusion.9")
+    took, rate, moved = (
+        by(table, "operation", name) for name in ("mean_seconds", "flops_per_second", "bytes_per_second")
+    )
+    assert took["while.1"] == pytest.approx(3 * US)
+    assert rate["fusion.3"] == pytest.approx(MATMUL_FLOPS / 20e-6)
+    assert rate["splash_mha_fwd.1"] is None
+    assert moved["copy.2"] == pytest.approx(4_194_304 / 6e-6)
+    assert by(table, "operation", "share")["splash_mha_fwd.1"] == pytest.approx(120 / 282)
+    assert any("42.6% of the time is in custom calls" in note for note in table.notes)
+    (short,) = ops(one, top=2)
+    assert len(short.rows) == 2
+    assert "2 of 6 operations are shown" in short.notes[0]
+    assert by(short, "operation", "share")["fusion.3"] == pytest.approx(60 / 282)
+
+
+def test_framework_operations_by_category(four: Capture) -> None:
+    categories, table = framework_ops(four)
+    assert by(categories, "category", "self_seconds") == pytest.approx(
+        {"matmul": 516 * US, "attention": 480 * US, "collective": 216 * US, "other": 60 * US}
+    )
+    assert by(table, "framework_name", "direction")["jit(train_step)/transpose(jvp(mlp))/psum:"] == "backward"
+    _, only = framework_ops(four, ["attention"])
+    assert only.column("framework_name") == ("jit(train_step)/jvp(attention)/pallas_call:",)
+    _, none = framework_ops(four, ["moe"])
+    assert "no operation belongs to moe; what there is: matmul, attention" in none.why_empty
+    with pytest.raises(UsageError, match="gla, moe, attention, norm, embedding, collective, matmul, other, got 'mlp'"):
+        framework_ops(four, ["mlp"])
+
+
+def test_breakdown_by_class_and_direction(one: Capture, four: Capture) -> None:
+    classes, directions, experts = breakdown(one)
+    assert by(classes, "class", "self_seconds") == pytest.approx(
+        {
+            "attention": 120 * US,
+            "matmul": 120 * US,
+            "data formatting": 18 * US,
+            "elementwise fusion": 15 * US,
+            "control flow": 9 * US,
+        }
+    )
+    assert by(classes, "class", "step_seconds")["matmul"] == pytest.approx(40 * US)
+    assert any("Data formatting takes 6.4%, over 5%" in note for note in classes.notes)
+    assert by(directions, "direction", "self_seconds") == pytest.approx(
+        {"forward": 195 * US, "backward": 60 * US, "neither known": 27 * US}
+    )
+    assert "no operation is called gmm" in experts.why_empty
+    classes, _, _ = breakdown(four)
+    assert by(classes, "class", "share")["communication"] == pytest.approx(216 / 1272)
+    assert not any("Data formatting" in note for note in classes.notes)
+
+
+def test_scopes_are_a_tree_with_the_longest_first(one: Capture) -> None:
+    (table,) = scopes(one, depth=2)
+    assert list(zip(table.column("scope"), table.column("seconds"), strict=True)) == [
+        ("jit(train_step)", pytest.approx(264 * US)),
+        ("  jvp(attention)", pytest.approx(120 * US)),
+        ("  jvp(mlp)", pytest.approx(75 * US)),
+        ("  transpose(jvp(mlp))", pytest.approx(60 * US)),
+        ("  while", pytest.approx(9 * US)),
+        ("(no tf_op)", pytest.approx(18 * US)),
+    ]
+    assert table.column("depth") == (1, 2, 2, 2, 2, 1)
+    (large,) = scopes(one, depth=1, at_least=0.5)
+    assert large.column("scope") == ("jit(train_step)",)
+    assert any("1 scopes below 50.0%" in note for note in large.notes)
+    with pytest.raises(UsageError, match="--depth 1 or more, got 0"):
+        scopes(one, depth=0)
+
+
+def test_source_lines(one: Capture) -> None:
+    (table,) = lines(one)
+    assert by(table, "source", "self_seconds") == pytest.approx(
+        {
+            "/src/attention.py:12": 120 * US,
+            "/src/model.py:41": 120 * US,
+            "(no source in the capture)": 18 * US,
+            "/src/model.py:42": 15 * US,
+            "/src/model.py:50": 9 * US,
+        }
+    )
+    assert by(table, "source", "longest")["/src/model.py:41"] == "fusion.3"
+
+
+# --- what the device could do ------------------------------------------------------------------
+
+
+def test_mfu_from_the_model_and_from_the_trace(one: Capture, four: Capture) -> None:
+    (table,) = mfu(one, gbs=27, sequence=1000, flops_per_token=1.02e6)
+    # 27.54 GFLOP in 100 us at 918 TFLOP/s.
+    assert by(table, "from", "mfu") == pytest.approx({"the model": 0.3, "the trace": STEP_FLOPS / (PEAK * 100e-6)})
+    assert any("not at all" in note for note in table.notes)
+    (table,) = mfu(four, gbs=27, sequence=1000, flops_per_token=1.02e6, device_count=8)
+    assert by(table, "from", "mfu")["the model"] == pytest.approx(0.3 * 100 / 150 / 8)
+    # Every device does the same, so their number cancels out.
+    assert by(table, "from", "mfu")["the trace"] == pytest.approx(STEP_FLOPS / (PEAK * 150e-6))
+    (absurd,) = mfu(one, gbs=270, sequence=1000, flops_per_token=1.02e6)
+    assert "More than the devices can do" in absurd.notes[0]
+    for given, name in (((0, 1, 1), "--gbs"), ((1, -1, 1), "--seq"), ((1, 1, 0), "--flops-per-token")):
+        with pytest.raises(UsageError, match=f"expected {name} above 0"):
+            mfu(one, *given)
+
+
+def test_roofline_ratios_and_verdicts(one: Capture) -> None:
+    (table,) = roofline(one)
+    matmul, tanh = MATMUL_FLOPS / PEAK, 4_194_304 / BANDWIDTH
+    assert by(table, "operation", "predicted_seconds") == pytest.approx(
+        {
+            "all with a prediction": 3 * (2 * matmul + 2 * tanh),
+            "fusion.3": matmul,
+            "fusion.9": matmul,
+            "copy.2": tanh,
+            "fusion.5": tanh,
+        }
+    )
+    assert by(table, "operation", "ratio")["fusion.3"] == pytest.approx(20e-6 / matmul)
+    assert by(table, "operation", "verdict") == {
+        "all with a prediction": "look",
+        "fusion.3": "fine",
+        "fusion.9": "fine",
+        "copy.2": "wrong sharding or layout?",
+        "fusion.5": "look",
+    }
+    assert by(table, "operation", "bound")["copy.2"] == "memory"
+    # A kernel whose FLOPs nobody counted has no prediction, and a collective none either.
+    assert any("45.7% of the time has no prediction" in note for note in table.notes)
+
+
+def test_utilization_says_what_uncounted_kernels_leave_open(one: Capture, four: Capture) -> None:
+    (table,) = utilization(one)
+    (row,) = table.rows
+    step_bytes = 2 * 29_360_128 + 6_291_456 + 2 * 4_194_304
+    expected = (STEP_FLOPS / (PEAK * 96e-6), step_bytes / (BANDWIDTH * 96e-6), 40 / 96)
+    assert row == (
+        "TPU:0",
+        "jit_train_step(9152)",
+        3,
+        pytest.approx(288 * US),
+        *map(pytest.approx, expected),
+        "open: TC up to 81%",
+    )
+    assert len(utilization(four)[0].rows) == 4
+
+
+# --- time without work -------------------------------------------------------------------------
+
+
+def test_gaps_inside_and_between_runs(one: Capture) -> None:
+    idle, largest, patterns = gaps(one, top=3)
+    assert by(idle, "part", "idle_fraction") == pytest.approx({"all runs": 15 / 288, "between runs": 8 / 296})
+    assert by(idle, "part", "verdict") == {"all runs": "fair", "between runs": "fine"}
+    assert by(idle, "part", "gaps") == {"all runs": 9, "between runs": 2}
+    assert any("takes 6 steps, here 3" in note for note in idle.notes)
+    assert largest.column("seconds") == pytest.approx((4 * US, 4 * US, 3 * US))
+    assert largest.column("place") == ("between runs", "between runs", "inside jit_train_step(9152)")
+    assert (largest.column("before")[2], largest.column("after")[2]) == ("fusion.3", "copy.2")
+    seen = by(patterns, "pattern", "is_seen")
+    assert [name for name, is_seen in seen.items() if is_seen] == ["copies"]
+    assert seen["transfers not overlapped"] is None
+    assert by(patterns, "pattern", "value")["copies"] == pytest.approx(18 / 282)
+    assert by(patterns, "pattern", "value")["many very short blocks"] == pytest.approx(1 / 20)
+
+
+def test_gaps_say_what_the_host_did_meanwhile(four: Capture) -> None:
+    idle, largest, patterns = gaps(four, top=1)
+    assert set(by(idle, "part", "idle_fraction").values()) == {0.0, pytest.approx(88 / 406)}
+    assert largest.rows[0][1:] == (
+        pytest.approx(largest.rows[0][1]),
+        pytest.approx(44 * US),
+        "between runs",
+        "all-reduce-done.1",
+        "all-gather-start.2",
+        "next_batch",
+    )
+    seen = by(patterns, "pattern", "is_seen")
+    assert [name for name, is_seen in seen.items() if is_seen] == ["large collectives", "idle while the host works"]
+
+
+def test_steps_show_imbalance_that_waiting_hides(four: Capture, one: Capture) -> None:
+    table, variation, host = steps_table(four)
+    assert by(table, "device", "own_seconds") == pytest.approx(
+        {"TPU:0": 85 * US, "TPU:1": 85 * US, "TPU:2": 97 * US, "TPU:3": 85 * US}
+    )
+    assert set(table.column("median_seconds")) == {pytest.approx(150 * US)}
+    assert variation.column("spread") == pytest.approx((0.0, 0.0, 12 / 85, 44 / 150))
+    assert variation.column("verdict") == ("fine", "fine", "load imbalance", "input pipeline or host")
+    assert host.column("period") == ("next_batch",)
+    assert host.column("share") == pytest.approx((120 / 132,))
+    table, variation, host = steps_table(one)
+    assert table.column("idle_fraction") == pytest.approx((0.09,))
+    assert variation.column("spread")[1:3] == (None, None)
+    assert "trace the host as well" in host.why_empty
+
+
+# --- communication -----------------------------------------------------------------------------
+
+
+def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one: Capture) -> None:
+    exposed, collectives = overlap(four)
+    assert by(exposed, "device", "exposed_seconds") == pytest.approx(
+        {"TPU:0": 57 * US, "TPU:1": 57 * US, "TPU:2": 21 * US, "TPU:3": 57 * US}
+    )
+    assert by(exposed, "device", "hidden_fraction")["TPU:0"] == pytest.approx(1 - 57 / 198)
+    assert by(exposed, "device", "exposed_fraction")["TPU:2"] == pytest.approx(21 / 318)
+    assert collectives.column("collective") == ("all-reduce.1", "all-gather.2")
+    assert collectives.column("devices") == (4, 4)
+    assert collectives.column("array_bytes") == (2**20, 2**20)
+    assert collectives.column("flight_seconds") == pytest.approx((18 * US, 45 * US))
+    # 2 (n-1)/n and (n-1)/n with n = 4; an axis of v6e carries 2 x 100 GB/s.
+    bus = (1.5 * 2**20 / 18e-6, 0.75 * 2**20 / 45e-6)
+    assert collectives.column("bus_bytes_per_second") == pytest.approx(bus)
+    assert collectives.column("link_fraction") == pytest.approx((bus[0] / 200e9, bus[1] / 200e9))
+    assert any("How to Scale Your Model" in note for note in collectives.notes)
+    assert all("nothing was communicated" in table.why_empty for table in overlap(one))
+
+
+# --- two captures ------------------------------------------------------------------------------
+
+
+def test_compare_by_step_with_new_and_vanished(one: Capture, four: Capture) -> None:
+    totals, changes = compare(one, four)
+    assert by(totals, "what", "a_seconds") == pytest.approx(
+        {"step, median": 100 * US, "all operations": 94 * US, "4 new": None, "2 vanished": 9 * US}
+    )
+    assert by(totals, "what", "b_seconds")["4 new"] == pytest.approx(18 * US)
+    assert changes.column("operation")[:2] == ("all-reduce-done.1", "copy.2")
+    assert by(changes, "operation", "change_seconds")["fusion.9"] == pytest.approx(3 * US)
+    assert by(changes, "operation", "time_ratio")["fusion.9"] == pytest.approx(23 / 20)
+    assert {name for name, what in by(changes, "operation", "what").items() if what == "vanished"} == {
+        "copy.2",
+        "while.1",
+    }
+    sizes = [abs(change) for change in changes.column("change_seconds")]
+    assert sizes == sorted(sizes, reverse=True)
+    same, _ = compare(one, one)
+    assert by(same, "what", "change_seconds")["all operations"] == 0
+
+
+def test_measured_and_simulated_are_never_compared(one: Capture) -> None:
+    with pytest.raises(RatchetError, match="measured and B .* simulated") as caught:
+        compare(one, replace(one, is_simulated=True))
+    assert caught.value.kind == "not-comparable"

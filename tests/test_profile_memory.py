@@ -1,0 +1,216 @@
+"""`xprof memory`: what the allocator saw and the compiler planned, its composition, and what is wrong with it."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from capture_examples import corrupt_run, cpu_run, empty_run, four_devices_run, one_device_run
+from memory_examples import GIGABYTE, MODULE, STEP, memory_run
+
+from harness.cli import main
+from harness.errors import RatchetError, UsageError
+from harness.profiles import buffers, conversion, memory_diagnosis, memory_rules
+from harness.profiles.buffers import HBM, VMEM, Buffer
+from harness.profiles.memory import memory, sparkline
+from harness.profiles.reading import read
+from harness.records import Table
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return memory_run(tmp_path_factory.mktemp("memory"))
+
+
+@pytest.fixture(scope="module")
+def tables(captured: Path) -> dict[str, Table]:
+    return {table.name: table for table in memory(read([captured]))}
+
+
+@pytest.fixture(scope="module")
+def findings(captured: Path) -> dict[str, Table]:
+    return {table.name: table for table in memory_diagnosis.diagnose(read([captured]))}
+
+
+def row(table: Table, place: int = 0) -> dict[str, object]:
+    return dict(zip((column.name for column in table.columns), table.rows[place], strict=True))
+
+
+def test_measured_peak_capacity_and_both_ways_to_count(tables: dict[str, Table]) -> None:
+    peak = row(tables["memory"])
+    assert peak["capacity_bytes"] == 16 * GIGABYTE
+    assert peak["used_bytes"] == 12 * GIGABYTE
+    assert peak["actual_bytes"] == (9 - 4) * GIGABYTE
+    assert peak["allocated_bytes"] == 3 * GIGABYTE
+    assert peak["fragmentation"] == 0.25
+    assert tables["memory"].origin == "measured"
+
+
+def test_less_reserved_than_free_is_unknown_and_not_negative(tmp_path: Path) -> None:
+    capture = read([memory_run(tmp_path, reserved=GIGABYTE)])
+    assert row(memory(capture)[0])["actual_bytes"] is None
+
+
+def test_what_was_alive_is_what_the_allocator_says(tables: dict[str, Table]) -> None:
+    alive = {line[1]: line for line in tables["allocations"].rows}
+    assert alive["jit(step)/moe/expert/dot_general"][2] == memory_rules.MOE
+    assert alive["jit(step)/moe/expert/dot_general"][6] == 2 * GIGABYTE
+    assert "stack" in alive
+
+
+def test_the_heap_over_time_rises_and_falls(tables: dict[str, Table]) -> None:
+    assert tables["memory_over_time"].column("used_bytes") == (10 * GIGABYTE, 12 * GIGABYTE, 10 * GIGABYTE)
+    assert tables["memory_over_time"].column("at_seconds") == pytest.approx((0.0, 5e-6, 9e-6))
+    assert "2 allocations and 1 deallocations" in tables["memory_over_time"].notes[0]
+
+
+def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
+    heap = buffers.heap([captured], MODULE, HBM)
+    assert heap is not None
+    viewed = json.loads(conversion.tool([captured], "memory_viewer", {"module_name": MODULE}))
+    assert heap.peak_bytes == pytest.approx(viewed["peakHeapMib"] * MEBIBYTE)
+    assert sum(buffer.stored_bytes for buffer in heap.alive) == pytest.approx(heap.peak_bytes, rel=1e-9)
+    assert heap.peak_place is not None
+    assert heap.heap_bytes[heap.peak_place] == max(heap.heap_bytes) == pytest.approx(heap.peak_bytes)
+    # What makes the peak is the logits' fusion.
+    assert heap.instructions[heap.peak_place] == "fusion.35"
+
+
+def test_vmem_is_shown_beside_hbm(captured: Path, tables: dict[str, Table]) -> None:
+    assert tables["modules"].column("space") == ("HBM", "VMEM")
+    vmem = buffers.heap([captured], MODULE, VMEM)
+    assert vmem is not None and vmem.heap_bytes[vmem.peak_place or 0] == max(vmem.heap_bytes)
+
+
+def test_composition_by_the_rules(tables: dict[str, Table]) -> None:
+    of = dict(zip(tables["composition"].column("category"), tables["composition"].column("bytes"), strict=True))
+    vocabulary = 200 * 100_352
+    assert of[memory_rules.LOGITS] == 1024 * 100_352 * 2
+    assert of[memory_rules.PARAMETERS] == pytest.approx(vocabulary * 2, rel=0.01)
+    assert of[memory_rules.OPTIMIZER] == pytest.approx(vocabulary * 4, rel=0.01)
+    assert sum(float(share or 0) for share in tables["composition"].column("share")) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "expected"),
+    [
+        ("state.params['decoder']['moe']['wi']", "Parameter", memory_rules.PARAMETERS),
+        ("state.opt_state[0].mu['decoder']", "Parameter", memory_rules.OPTIMIZER),
+        ("batch['inputs']", "Parameter", memory_rules.INPUTS),
+        ("jit(step)/jvp(decoder)/logits_dense/dot_general", "Temporary", memory_rules.LOGITS),
+        ("jit(step)/transpose(jvp(cross_entropy))/mul", "Temporary", memory_rules.LOGITS),
+        ("jit(step)/moe/gmm", "Temporary", memory_rules.MOE),
+        ("jit(step)/attention/softmax/exp", "Temporary", memory_rules.ATTENTION),
+        ("jit(step)/softmax/exp", "Temporary", memory_rules.LOGITS),
+        ("jit(step)/splash_mha_fwd", "Output", memory_rules.ATTENTION),
+        ("jit(step)/mlp/tanh", "Temporary", memory_rules.OTHER),
+        ("jit(step)/smoothed/add", "Temporary", memory_rules.OTHER),
+    ],
+)
+def test_a_name_and_group_have_one_category(name: str, group: str, expected: str) -> None:
+    buffer = Buffer(
+        name="b", shape="f32[8]", group=group, opcode="", op_name=name, source="", stored_bytes=1, needed_bytes=1
+    )
+    assert memory_rules.category(buffer) == expected
+
+
+def test_padding_counts_arguments_too_and_says_how_much(captured: Path, findings: dict[str, Table]) -> None:
+    first = row(findings["padding"])
+    # f32[200,200] under tiles of 8 x 128 is stored as [200,256].
+    assert first["bytes"] == 200 * 256 * 4
+    assert first["needed_bytes"] == 200 * 200 * 4
+    assert first["stored_to_needed"] == pytest.approx(1.28)
+    viewed = json.loads(conversion.tool([captured], "memory_viewer", {"module_name": MODULE}))
+    assert viewed["peakHeapMib"] == viewed["peakUnpaddedHeapMib"], "xprof counts it now: the note is out of date"
+    assert "little" in findings["padding"].notes[0]
+
+
+def test_vocabulary_sized_buffers_and_their_remedy(findings: dict[str, Table]) -> None:
+    assert findings["vocabulary"].column("category") == (
+        memory_rules.LOGITS,
+        memory_rules.OPTIMIZER,
+        memory_rules.PARAMETERS,
+    )
+    assert "chunked cross entropy" in findings["vocabulary"].notes[0]
+
+
+def test_what_is_kept_long_and_what_jumps(findings: dict[str, Table]) -> None:
+    kept = row(findings["retained"])
+    assert (kept["buffer"], kept["level"]) == ("copy-start.2{0}", "warning")
+    jump = row(findings["spikes"])
+    assert (jump["instruction"], jump["is_peak"]) == ("fusion.35", True)
+    assert jump["grows_bytes"] == 1024 * 100_352 * 2
+
+
+def test_the_estimate_is_sixteen_bytes_a_parameter(findings: dict[str, Table]) -> None:
+    estimate = row(findings["estimate"])
+    assert estimate["parameters"] == 200 * 200 + 200 * 136 + 136 * 200 + 200 * 100_352
+    assert estimate["estimate_bytes"] == 16 * int(str(estimate["parameters"]))
+
+
+def test_seven_billion_parameters_are_112_gigabytes() -> None:
+    assert 7e9 * memory_rules.TRAINING_BYTES_PER_PARAMETER == 112e9
+
+
+def test_reserved_minus_available_is_read_against_capacity(findings: dict[str, Table]) -> None:
+    found = row(findings["reserved"])
+    assert found["actual_bytes"] == 5 * GIGABYTE
+    assert found["used_fraction"] == pytest.approx(5 / 16)
+    assert found["reading"] == "room for a larger batch"
+    assert found["grown_bytes"] == 0
+
+
+def test_a_cpu_has_a_planned_heap_and_no_allocator(tmp_path: Path) -> None:
+    capture = read([cpu_run(tmp_path)])
+    found = {table.name: table for table in memory(capture)}
+    assert "a CPU writes none" in found["memory"].why_empty
+    assert "MemoryAllocation" in found["memory_over_time"].why_empty
+    largest = row(found["modules"])
+    assert str(largest["module"]).startswith("jit_loss(")
+    # Two arguments of f32[256,256].
+    assert largest["argument_bytes"] == 2 * 256 * 256 * 4
+
+
+@pytest.mark.parametrize("make", [one_device_run, four_devices_run])
+def test_without_modules_and_events_every_table_says_why_it_is_empty(make, tmp_path: Path) -> None:
+    capture = read([make(tmp_path)])
+    for table in (*memory(capture), *memory_diagnosis.diagnose(capture)):
+        assert not table.rows and len(table.why_empty) > 30
+
+
+@pytest.mark.parametrize("make", [empty_run, corrupt_run])
+def test_a_broken_file_is_one_sentence(make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make(tmp_path)
+    assert main(["xprof", "memory", "diagnose", str(path), "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "bad-profile"
+
+
+def test_the_command_prints_both(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["xprof", "memory", str(captured), "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert [table["name"] for table in plain["tables"]][:2] == ["memory", "allocations"]
+    assert main(["xprof", "memory", "diagnose", str(captured)]) == 0
+    assert "Vocabulary-sized buffers" in capsys.readouterr().out
+
+
+def test_an_unknown_module_is_named(captured: Path) -> None:
+    capture = read([captured])
+    with pytest.raises(UsageError, match=r"jit_step\(7\)"):
+        memory(capture, module="jit_other")
+    assert memory(capture, module="jit_step")[3].rows
+
+
+def test_a_module_that_is_no_hlo_is_an_error_of_the_capture(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match="memory_viewer"):
+        buffers.heap([memory_run(tmp_path)], "jit_absent(1)")
+
+
+def test_a_sparkline_reaches_from_empty_to_full() -> None:
+    assert sparkline([0.0, 5.0, 10.0], 10.0) == "▁▅█"
+    assert sparkline([1.0], 0.0) == ""
+
+
+def test_the_fixture_is_what_the_compiler_wrote() -> None:
+    assert len(gzip.decompress(STEP.read_bytes())) > 10_000

@@ -1,0 +1,140 @@
+"""Where captures are found, what they are called, which are kept, and how the runs are listed."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from capture_examples import corrupt_run, one_device, run_folder, serialized
+
+from harness.cli import main
+from harness.contest import scaffold
+from harness.errors import RatchetError, UsageError
+from harness.profiles import places, pruning
+from harness.profiles.places import PROFILE_DATA, resolve
+
+DATA = serialized(one_device())
+
+
+def written(logdir: Path, run: str, age_seconds: int = 0) -> Path:
+    """A capture that is so old."""
+    path = run_folder(logdir, run, DATA)
+    os.utime(path, (1_700_000_000 - age_seconds,) * 2)
+    return path
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    """A folder with captures of the kinds that the judge, `profile` and `timeline` write."""
+    data = tmp_path / PROFILE_DATA
+    written(data, "0003-1f2e3d4c", 50)
+    written(data, "0003-duel-1f2e3d4c", 10)
+    written(data, "0003-duel-1f2e3d4c-2", 9)
+    written(data, "0004-simulated-v5e", 40)
+    written(data, "0005-profile-aaaaaaaa", 30)
+    written(data, "kernel-profile-bbbbbbbb", 20)
+    return tmp_path
+
+
+def test_every_way_to_name_a_capture_finds_it(contest: Path) -> None:
+    data = contest / PROFILE_DATA
+    run = data / "plugins" / "profile" / "0005-profile-aaaaaaaa"
+    for what in (str(run), str(run / "host-0.xplane.pb"), run.name, "5", "0005"):
+        found = resolve(what, contest)
+        assert (found.name, found.attempt, found.log_directory) == (run.name, 5, data)
+        assert [path.resolve() for path in found.paths] == [run / "host-0.xplane.pb"]
+    for folder in (data, contest, data / "plugins", data / "plugins" / "profile", None):
+        assert resolve(None if folder is None else str(folder), contest).name == "0003-duel-1f2e3d4c-2"
+    assert resolve(str(data), contest / "elsewhere").attempt == 3
+
+
+def test_an_attempts_own_capture_comes_before_that_of_its_duel_and_a_simulated_one_last(contest: Path) -> None:
+    assert resolve("3", contest).name == "0003-1f2e3d4c"
+    assert resolve("4", contest).name == "0004-simulated-v5e"
+    written(contest / PROFILE_DATA, "0004-duel-cccccccc", 400)
+    assert resolve("4", contest).name == "0004-duel-cccccccc"
+
+
+def test_a_file_outside_a_log_directory_is_a_capture_too(tmp_path: Path) -> None:
+    path = tmp_path / "copied.xplane.pb"
+    path.write_bytes(DATA)
+    found = resolve(str(path), tmp_path)
+    assert (found.paths, found.attempt) == ((path,), None)
+    assert resolve(str(tmp_path), tmp_path / "elsewhere").paths == (path,)
+
+
+def test_an_attempt_without_a_capture_says_what_to_do(contest: Path) -> None:
+    with pytest.raises(RatchetError, match="ratchet.sh timeline 7") as caught:
+        resolve("7", contest)
+    assert caught.value.kind == "no-profile"
+
+
+def test_nothing_there_and_nonsense_are_errors_that_say_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match="ratchet.sh profile") as caught:
+        resolve(None, tmp_path)
+    assert caught.value.kind == "no-profile"
+    with pytest.raises(UsageError, match="the number of an attempt; got 'nonsense'"):
+        resolve("nonsense", tmp_path)
+    with pytest.raises(UsageError, match="gcloud storage cp") as caught:
+        resolve("gs://bucket/logs", tmp_path)
+    assert caught.value.kind == "remote-profile"
+
+
+def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchets(tmp_path: Path) -> None:
+    data = tmp_path / PROFILE_DATA
+    for number in range(1, 26):
+        written(data, f"{number:04d}-duel-0000{number:04d}", 1000 - number)
+    kept = (written(data, "2026_11_21_16_47_23", 5000), written(data, "mine", 5000))
+    assert pruning.prune(data, {1, 2}) == ("0005-duel-00000005", "0004-duel-00000004", "0003-duel-00000003")
+    left = {place.name for place in places.runs(data)}
+    assert len(left) == pruning.KEPT_RUNS + 4
+    assert {"0001-duel-00000001", "0002-duel-00000002", "0025-duel-00000025"} <= left
+    assert all(path.exists() for path in kept)
+    assert pruning.prune(data, {1, 2}) == ()
+
+
+def test_list_runs_shows_every_run_and_says_which_cannot_be_read(
+    contest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corrupt_run(contest / PROFILE_DATA)
+    assert main(["xprof", "list-runs", "-C", str(contest), "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    rows = {row["run"]: row for row in table["rows"]}
+    assert len(rows) == 7
+    assert rows["0003-duel-1f2e3d4c"] | {"written": ""} == {
+        "run": "0003-duel-1f2e3d4c", "written": "", "attempt": 3, "hosts": 1, "devices": "1 TPU v6 lite",
+        "origin": "measured", "files": 1, "bytes": len(DATA),
+    }  # fmt: skip
+    assert rows["corrupt"]["devices"] is None
+    assert "no whole profile" in table["notes"][0]
+    assert main(["xprof", "list-runs", str(contest / PROFILE_DATA / "plugins" / "profile" / "corrupt" / "..")]) == 0
+    assert "0005-profile-aaaaaaaa" in capsys.readouterr().out
+
+
+def test_an_empty_log_directory_is_said_to_be_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["xprof", "list-runs", str(tmp_path)]) == 0
+    assert "empty: there is no .xplane.pb file" in capsys.readouterr().out
+
+
+def test_the_help_of_xprof_names_every_subcommand_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["xprof", "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert "list-runs" in shown
+    assert "ratchet.sh xprof list-runs ./profile_data" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["xprof"], "got none"), (["xprof", "list-runz"], "did you mean `list-runs`?")]
+)
+def test_an_unknown_subcommand_is_a_usage_error(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_new_contests_keep_captures_out_of_git(tmp_path: Path) -> None:
+    scaffold(tmp_path / "mine", "attention", ())
+    assert f"{PROFILE_DATA}/" in (tmp_path / "mine" / ".gitignore").read_text().splitlines()

@@ -1,0 +1,310 @@
+"""`xprof overview`, `graph`, `url`, `export` and `report` on captures of a CPU and of TPUs, and on broken files."""
+
+import gzip
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from capture_examples import MATMUL, MODULE, PALLAS, V6E, Ran, corrupt_run, cpu_run, empty_run, four_devices_run
+from capture_examples import one_device_run, plane, run_folder, serialized, space, truncated_run
+from memory_examples import memory_run
+
+from harness.cli import main
+from harness.dumps import xplane
+from harness.dumps.xplane import Described, Event
+from harness.errors import RatchetError, UsageError
+from harness.profiles import datatables, exporting, graph, links, places, summary
+from harness.profiles.overview import overview
+from harness.profiles.reading import read
+from harness.records import Table
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    logdir = tmp_path_factory.mktemp("captures")
+    return {"cpu": cpu_run(logdir), "one": one_device_run(logdir), "four": four_devices_run(logdir)}
+
+
+def named(tables: tuple[Table, ...]) -> dict[str, Table]:
+    return {table.name: table for table in tables}
+
+
+def cells(table: Table, place: int = 0) -> dict[str, object]:
+    return dict(zip((column.name for column in table.columns), table.rows[place], strict=True))
+
+
+def test_overview_of_one_device(runs: dict[str, Path]) -> None:
+    found = named(overview(read([runs["one"]])))
+    device = cells(found["devices"])
+    assert (device["device"], device["kind"], device["steps"]) == ("TPU:0", "TPU v6 lite", 3)
+    assert device["step_seconds"] == pytest.approx(100e-6)
+    # From 10 us to 306 us in operations but for 3 x 2 us inside and 2 x 4 us between the steps... see one_device.
+    assert device["busy_seconds"] == pytest.approx(3 * (40 + 20 + 14 + 20) * 1e-6 - 3 * 0e-6, rel=0.05)
+    assert found["longest"].column("operation")[0] == "splash_mha_fwd.1"
+    assert found["longest"].column("self_seconds")[0] == pytest.approx(120e-6)
+
+
+def test_overview_takes_the_roofline_from_roofline_model(runs: dict[str, Path]) -> None:
+    program = cells(named(overview(read([runs["one"]])))["program"])
+    summary_page = datatables.ask([runs["one"]], "overview_page")[0]
+    assert summary_page.fraction("flop_rate_utilization_relative_to_roofline") == 0.0, "xprof knows it now"
+    assert program["of_roofline"] == pytest.approx(0.1033, abs=1e-3)
+    # GFLOP/s, GiB/s and us of xprof, in SI: 2 x 3 matmuls and 3 tanh over 1.3 ms; the ridge of 918e12 / 1640e9.
+    assert program["flops_per_second"] == pytest.approx((6 * 17_179_869_184 + 3 * 524_288) / 1.3e-3, rel=1e-6)
+    moved = 3 * (6_291_456 + 2 * 29_360_128 + 2 * 4_194_304)
+    assert program["hbm_bytes_per_second"] == pytest.approx(moved / 1.3e-3, rel=1e-6)
+    assert program["ridge_flops_per_byte"] == pytest.approx(918e12 / 1640e9, rel=1e-4)
+
+
+def test_overview_of_four_devices(runs: dict[str, Path]) -> None:
+    found = named(overview(read([runs["four"]])))
+    assert found["devices"].column("device") == ("TPU:0", "TPU:1", "TPU:2", "TPU:3")
+    assert found["devices"].column("longest_step_seconds") == pytest.approx([150e-6] * 4)
+    assert any("SparseCore" in note for note in found["devices"].notes)
+
+
+def test_a_figure_without_counters_is_unknown_and_not_zero(runs: dict[str, Path]) -> None:
+    found = named(overview(read([runs["one"]])))["summary"]
+    figures = dict(zip(found.column("figure"), found.column("fraction"), strict=True))
+    assert figures["matrix unit used"] is None
+    assert figures["device duty cycle, while programs run"] == pytest.approx(0.953, abs=1e-3)
+
+
+def test_a_cpu_has_steps_and_no_device_tables(runs: dict[str, Path]) -> None:
+    found = named(overview(read([runs["cpu"]])))
+    assert cells(found["devices"])["steps"] == 3
+    for name in ("program", "summary"):
+        assert "device plane" in found[name].why_empty
+    assert found["longest"].rows
+    # What xprof itself says: nothing, which must not be read as zero.
+    assert datatables.ask([runs["cpu"]], "hlo_stats")[0].rows == ()
+
+
+def test_no_operation_is_said_to_be_none(tmp_path: Path) -> None:
+    idle = serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": []}, V6E)))
+    for table in overview(read([run_folder(tmp_path, "idle", idle)])):
+        assert not table.rows and "nothing ran" in table.why_empty
+
+
+@pytest.mark.parametrize("make", [empty_run, corrupt_run, truncated_run])
+@pytest.mark.parametrize("command", ["overview", "url", "export", "graph", "report"])
+def test_a_broken_file_is_one_sentence(
+    command: str, make: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(make(tmp_path))
+    more = {"graph": ["--op", "fusion.3"], "report": [path], "export": ["-o", str(tmp_path / "out.gz")]}
+    code = main(["xprof", command, path, *more.get(command, [])])
+    if command == "url":
+        # An address needs no reading.
+        assert code == 0
+        return
+    assert code == 4
+    said = capsys.readouterr().err
+    assert said.endswith("[bad-profile]\n") and "Traceback" not in said
+    assert not (tmp_path / "out.gz").exists()
+
+
+def test_graph_from_the_text_of_a_tpus_operations(runs: dict[str, Path]) -> None:
+    capture = read([runs["one"]])
+    around = graph.neighbourhood(capture, "%fusion.5")
+    assert [(node.name, node.distance) for node in around.nodes] == [("param.4", -2), ("copy.2", -1), ("fusion.5", 0)]
+    table = graph.table(capture, around)[0]
+    assert cells(table, 1)["mean_seconds"] == pytest.approx(6e-6)
+    assert cells(table, 0)["opcode"] is None
+    assert any("no HLO module" in note for note in table.notes)
+
+
+def test_graph_from_the_modules_proto(tmp_path: Path) -> None:
+    capture = read([memory_run(tmp_path)])
+    around = graph.neighbourhood(capture, "fusion.35", depth=1)
+    producers = {node.name for node in around.nodes if node.distance < 0}
+    assert producers == {"fusion.21", "state__params____embedding__.1"}
+    assert around.is_whole
+    assert len(graph.neighbourhood(capture, "fusion.35", depth=4).nodes) > len(around.nodes)
+
+
+def test_graph_of_a_cpus_operation_has_its_times(runs: dict[str, Path]) -> None:
+    capture = read([runs["cpu"]])
+    hottest = capture.devices[0].operations[capture.devices[0].executions[0].operation].name
+    around = graph.neighbourhood(capture, hottest, depth=1)
+    assert around.took[hottest].count == 3
+    assert len(around.nodes) > 1
+
+
+def test_dot_names_every_node_and_edge_once(runs: dict[str, Path]) -> None:
+    lines = graph.dot(graph.neighbourhood(read([runs["four"]]), "all-reduce-done.1")).splitlines()
+    assert lines[0] == f'digraph "{MODULE}" {{' and lines[-1] == "}"
+    nodes = [match[1] for line in lines if (match := re.fullmatch(r'  "([^"]+)" \[label=".*"(?:, style=bold)?\];', line))]
+    edges = [match.groups() for line in lines if (match := re.fullmatch(r'  "([^"]+)" -> "([^"]+)";', line))]
+    assert nodes == ["fusion.12", "all-reduce-start.1", "all-reduce-done.1"]
+    assert edges == [("fusion.12", "all-reduce-start.1"), ("all-reduce-start.1", "all-reduce-done.1")]
+    assert len(nodes) + len(edges) + 3 == len(lines)
+
+
+def test_an_operation_that_is_not_there_gets_a_hint(runs: dict[str, Path]) -> None:
+    with pytest.raises(RatchetError, match=r"fusion\.3"):
+        graph.neighbourhood(read([runs["one"]]), "fusion.33")
+    with pytest.raises(UsageError):
+        graph.neighbourhood(read([runs["one"]]), "fusion.3", module="jit_other")
+
+
+def test_urls_name_run_page_and_host(runs: dict[str, Path]) -> None:
+    place = places.resolve(str(runs["one"]), Path.cwd())
+    (table,) = links.links(place, "tpu-vm:8791/data/plugin/profile/overview_page?run=x")
+    of = {(str(tool), str(by)): str(url) for tool, by, url in table.rows}
+    found = urlsplit(of["trace viewer", "run"])
+    assert (found.scheme, found.netloc, found.path) == ("http", "tpu-vm:8791", "/data/plugin/profile/trace_viewer@")
+    assert parse_qs(found.query) == {"run": ["one-device"], "tag": ["trace_viewer@"], "host": ["host-0"]}
+    by_folder = parse_qs(urlsplit(of["trace viewer", "session_path"]).query)
+    assert by_folder["session_path"] == [str(runs["one"].parent.resolve())]
+    assert parse_qs(urlsplit(of["all runs", "run_path"]).query)["run_path"] == [str(runs["one"].parents[1].resolve())]
+
+
+def test_the_server_comes_from_the_option_then_the_environment(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XPROF_URL", "https://xprof.example/")
+    assert main(["xprof", "url", str(runs["one"]), "--json"]) == 0
+    urls = [row["url"] for row in json.loads(capsys.readouterr().out)["tables"][0]["rows"]]
+    assert all(url.startswith("https://xprof.example/") for url in urls)
+    assert main(["xprof", "url", str(runs["one"]), "--url", "http://127.0.0.1:9"]) == 0
+    said = capsys.readouterr().out
+    assert "https://xprof.example" not in said
+    # None is cut to the terminal's width.
+    assert f"session_path={runs['one'].parent.resolve()}" in said
+    assert main(["xprof", "url", str(runs["one"]), "--url", "ftp://x"]) == 2
+
+
+def test_a_run_below_another_folder_is_named_with_it(tmp_path: Path) -> None:
+    place = places.resolve(str(one_device_run(tmp_path / "train" / "first")), tmp_path)
+    assert links.run_name(place, tmp_path) == "train/first/one-device"
+    assert links.run_name(place) == "one-device"
+
+
+def trace(path: Path) -> dict[str, list[dict[str, object]]]:
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    assert set(document) == {"displayTimeUnit", "otherData", "traceEvents"}
+    found = defaultdict(list)
+    for event in document["traceEvents"]:
+        found[event["ph"]].append(event)
+    return found
+
+
+@pytest.mark.parametrize("name", ["cpu", "one", "four"])
+def test_every_event_is_exported_as_a_slice(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "new" / "trace.json.gz"
+    (table,) = exporting.export(read([runs[name]]), path)
+    found = trace(path)
+    # Counted by another reader: jax's own.
+    from jax.profiler import ProfileData  # noqa: PLC0415
+
+    lines = [line for plane in ProfileData.from_file(str(runs[name])).planes for line in plane.lines]
+    assert len(found["X"]) == sum(1 for line in lines for _ in line.events) == cells(table)["events"]
+    assert all({"name", "pid", "tid", "ts", "dur", "args"} <= event.keys() for event in found["X"])
+    assert min(event["ts"] for event in found["X"]) == 0.0
+    assert not list(path.parent.glob(".*"))
+
+
+def test_the_devices_operations_keep_time_and_place(runs: dict[str, Path], tmp_path: Path) -> None:
+    exporting.export(read([runs["one"]]), tmp_path / "trace.json.gz")
+    found = trace(tmp_path / "trace.json.gz")
+    processes = {e["pid"]: e["args"]["name"] for e in found["M"] if e["name"] == "process_name"}
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in found["M"] if e["name"] == "thread_name"}
+    kernel = next(event for event in found["X"] if event["name"] == "splash_mha_fwd.1")
+    assert processes[kernel["pid"]] == "/device:TPU:0 (host-0)"
+    assert threads[kernel["pid"], kernel["tid"]] == "XLA Ops"
+    # The host's annotation began 5 us earlier and is the first event.
+    assert (kernel["ts"], kernel["dur"]) == (5.0, 40.0)
+    assert kernel["args"]["long_name"] == PALLAS[0]
+    assert kernel["args"]["hlo_category"] == "custom-call"
+
+
+def test_slices_of_one_thread_nest_or_follow_each_other(runs: dict[str, Path], tmp_path: Path) -> None:
+    crossing = {"Async XLA Ops": [Ran(MATMUL, 0.0, 10.0), Ran(PALLAS, 5.0, 10.0), Ran(MATMUL, 10.0, 2.0)]}
+    path = run_folder(tmp_path, "crossing", serialized(space(plane(1, "/device:TPU:0", crossing, V6E))))
+    exporting.export(read([path]), tmp_path / "trace.json.gz")
+    found = trace(tmp_path / "trace.json.gz")
+    names = [event["args"]["name"] for event in found["M"] if event["name"] == "thread_name"]
+    assert names == ["Async XLA Ops", "Async XLA Ops (2)"]
+    by_thread = defaultdict(list)
+    for event in found["X"]:
+        by_thread[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in by_thread.values():
+        for start, end in spans:
+            assert not any(start < other < end < last for other, last in spans)
+
+
+def test_times_since_1970_keep_their_nanoseconds() -> None:
+    at = 1_795_278_833_856_233_642_001
+    of = Described(name="op", stats={})
+    events = [Event(of=of, start_ps=at + 1000 * n, duration_ps=1000, stats={}) for n in range(100)]
+    (lane,) = exporting.lanes(events)
+    assert len(lane) == 100
+
+
+def test_more_than_a_million_events_are_not_cut(tmp_path: Path) -> None:
+    # One varint-coded event, a million and five times, put into the line by hand: 11 MB.
+    small = serialized(space(plane(1, "/device:TPU:0", {"XLA Modules": [Ran("m", 0.0, 1.0)]}, V6E)))
+    read_back = xplane.read(small, "small")
+    assert read_back.planes[0].lines[0].events
+    line = b"\x12\x0bXLA Modules" + b"\x22\x06\x08\x01\x10\x00\x18\x01" * 1_000_005
+    entry = b"\x08\x01\x12\x05\x08\x01\x12\x01m"
+    body = b"\x12\x0d/device:TPU:0" + _field(3, line) + _field(4, entry)
+    path = run_folder(tmp_path, "many", _field(1, body) + b"\x22\x06host-0")
+    (table,) = exporting.export(read([path]), tmp_path / "trace.json.gz")
+    assert cells(table)["events"] == 1_000_005
+    assert any("1,000,000" in note for note in table.notes)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    size, length = len(data), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + data
+
+
+def test_report_is_baseline_experiment_and_delta(runs: dict[str, Path]) -> None:
+    (table,) = summary.report(read([runs["one"]]), read([runs["four"]]))
+    before, after, delta = (cells(table, place) for place in range(3))
+    assert (before["side"], after["side"], delta["side"]) == ("baseline", "experiment", "delta")
+    assert before["step_seconds"] == pytest.approx(100e-6)
+    assert after["time_ratio"] == pytest.approx(1.5)
+    assert delta["step_seconds"] == pytest.approx(50e-6)
+    # Two matmuls a step of 17.18 GFLOP each, against 918 TFLOP/s.
+    assert before["mxu_fraction"] == pytest.approx(2 * 17_179_869_184 / (918e12 * 100e-6))
+    assert after["mxu_fraction"] == pytest.approx(2 * 17_179_869_184 / (918e12 * 150e-6))
+    assert (before["hottest_operation"], delta["hottest_operation"]) == ("splash_mha_fwd.1", "the same")
+    assert before["hottest_seconds"] == after["hottest_seconds"] == pytest.approx(40e-6)
+    assert before["peak_hbm_bytes"] is None and before["peak_from"] == "unknown"
+    assert "+50.0%" in table.notes[0]
+
+
+def test_report_has_a_cpus_peak_as_planned_and_no_mxu(runs: dict[str, Path]) -> None:
+    (table,) = summary.report(read([runs["cpu"]]), read([runs["cpu"]]))
+    first = cells(table)
+    assert first["mxu_fraction"] is None
+    assert first["peak_from"] == "planned, an upper bound"
+    assert cells(table, 2)["peak_hbm_bytes"] == 0.0
+    assert table.origin == "measured cpu"
+
+
+def test_a_cpu_is_not_compared_with_a_tpu(runs: dict[str, Path]) -> None:
+    with pytest.raises(RatchetError, match="never compared") as raised:
+        summary.report(read([runs["cpu"]]), read([runs["one"]]))
+    assert raised.value.kind == "not-comparable"
+
+
+@pytest.mark.parametrize("words", [["overview"], ["graph", "--op", "fusion.3"], ["url"]])
+def test_json_holds_every_row_by_name(
+    words: list[str], runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["xprof", words[0], str(runs["one"]), *words[1:], "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["command"] == f"xprof {words[0]}"
+    for table in document["tables"]:
+        assert bool(table["rows"]) != bool(table["why_empty"])

@@ -1,0 +1,138 @@
+"""What `--json` prints has a form with a version: saved, held to, and true of what the verbs really print."""
+
+import json
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import schemas
+from evidence_examples import V5E, attempt, evidence
+from loop_fixtures import PROJECT, committed_contest, ratchet
+from schedule_examples import NEWEST, unpack
+
+from harness.cli import main
+from harness.cli.documents import DOCUMENTS, AttemptDocument, JudgeDocument, json_text, schema
+from harness.cli.verbs import EVERY
+from harness.codec import encode_attempt
+from harness.judge import report as reporting
+from harness.judge.verdict import decide
+from harness.records import Policy
+
+
+def validated(verb: str, text: str) -> Any:
+    document = json.loads(text)
+    jsonschema.Draft202012Validator(schema(verb)).validate(document)
+    return document
+
+
+@pytest.mark.parametrize("verb", DOCUMENTS)
+def test_a_form_changes_only_with_its_version(verb: str) -> None:
+    before = schemas.saved(verb)
+    assert before is not None, f"no form is saved for {verb}: python tests/schemas.py saves it"
+    now = schemas.bare(schema(verb))
+    if schemas.version(now) == schemas.version(before):
+        assert now == before, f"the form of `{verb} --json` changed: raise its version, then python tests/schemas.py"
+    else:
+        pytest.fail(f"the version of `{verb} --json` changed: python tests/schemas.py saves its new form")
+
+
+def test_no_form_is_saved_that_nobody_prints() -> None:
+    assert set(schemas.SAVED.glob("*.json")) == set(map(schemas.path_of, DOCUMENTS))
+
+
+@pytest.mark.parametrize("verb", DOCUMENTS)
+def test_a_form_is_a_schema(verb: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema(verb))
+
+
+def test_every_verb_that_prints_json_has_a_form() -> None:
+    printing = {
+        name for name, verb in EVERY.items() if any("--json" in o.option_strings for o in verb.parser().options())
+    }
+    assert printing == set(DOCUMENTS) - {"error"}
+
+
+def test_an_attempt_fits_its_form_and_what_is_missing_or_wrong_does_not() -> None:
+    candidate = evidence(2.16e-3)
+    document = json.loads(encode_attempt(attempt(candidate, decide(candidate, None, None, Policy(), V5E))))
+    checker = jsonschema.Draft202012Validator(schema("show"))
+    checker.validate(document)
+    wrong = deepcopy(document)
+    wrong["attempt"]["verdict"]["outcome"] = "maybe"
+    assert not checker.is_valid(wrong)
+    wrong = deepcopy(document)
+    del wrong["attempt"]["key"]
+    assert not checker.is_valid(wrong)
+    wrong = {**document, "schema": document["schema"] + 1}
+    assert not checker.is_valid(wrong)
+
+
+def test_a_number_that_is_not_finite_fits() -> None:
+    candidate = evidence(2.16e-3)
+    assert candidate.latency is not None
+    candidate = replace(candidate, latency=replace(candidate.latency, seconds=float("nan")))
+    verdict = decide(candidate, None, None, Policy(), V5E)
+    document = JudgeDocument(evidence=candidate, report=reporting.report(candidate, V5E), verdict=verdict)
+    found = validated("judge", json_text("judge", document))
+    assert found["evidence"]["latency"]["seconds"] == {"float": "nan"}
+
+
+def test_a_verb_prints_its_own_record_only() -> None:
+    candidate = evidence(2.16e-3)
+    given = attempt(candidate, decide(candidate, None, None, Policy(), V5E))
+    with pytest.raises(AssertionError, match="status prints Status"):
+        json_text("status", AttemptDocument(attempt=given, row=None))
+
+
+def test_an_error_is_a_document_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--json", "-C", str(tmp_path)]) == 4
+    assert validated("error", capsys.readouterr().out)["error"]["kind"] == "no-contest"
+
+
+def test_schema_prints_one_form_or_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "next"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema("next")
+    assert main(["schema"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == set(DOCUMENTS)
+    assert main(["schema", "nothing"]) == 2
+
+
+def test_dumps_simulated_fit_their_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
+    assert main(["simulate", folder, "--chip", "v5e", "--json"]) == 0
+    assert validated("simulate", capsys.readouterr().out)["total_seconds"] > 0
+    assert main(["whatif", folder, "--chip", "v5e", "--mxu", "x2", "--json"]) == 0
+    assert validated("whatif", capsys.readouterr().out)["source"] == "simulated"
+
+
+@pytest.mark.parametrize("words", ["results", "status", "next", "show 1", "show 6", "fsck"])
+def test_what_is_said_of_this_projects_own_ledger_fits(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verb = words.split()[0]
+    assert main([*words.split(), "-C", PROJECT, "--json"]) in (0, 1)
+    validated(verb, capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_what_the_loop_prints_fits_its_forms(tmp_path: Path) -> None:
+    """One short life of a contest; each verb's real output against its form."""
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    contest = committed_contest(tmp_path / "contest", 512)
+
+    def printed(verb: str, *words: str, expect: int = 0) -> Any:
+        return validated(verb, ratchet(contest, *words, "--json", expect=expect).stdout)
+
+    assert printed("next", "next")["advice"]["do"] == "baseline"
+    assert printed("experiment", "experiment: baseline")["attempt"]["number"] == 1
+    swept = printed("sweep", "sweep", "experiment: larger blocks", "--set", "BQ=256,300", "--set", "BKV=512")
+    assert (swept["attempt"], swept["best"]) == (2, [["BQ", "256"], ["BKV", "512"]])
+    assert printed("results", "results")["champion"] == 2
+    assert printed("status", "status")["next_number"] == 3
+    assert printed("show", "show", "2")["attempt"]["sweep"]["parameters"] == [["BQ", ["256", "300"]], ["BKV", ["512"]]]
+    assert printed("judge", "judge")["verdict"]["outcome"] == "accept"
+    assert printed("lines", "lines")["chip"] == "v5e"
+    assert printed("fsck", "fsck")["findings"] == []
+    assert printed("replay", "replay", "2")["number"] == 2
+    assert printed("error", "show", "9", expect=4)["error"]["kind"] == "unknown-attempt"

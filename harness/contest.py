@@ -1,8 +1,8 @@
 """A contest folder: its prepare.py loaded, its judge's files named and hashed, and a new one scaffolded."""
 
 import hashlib
-import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,28 +12,14 @@ import msgspec
 import harness
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip
-from harness.problems import Problem
+from harness.problems import Problem, defined
+from harness.problems.conformance import MISTAKES
 from harness.settings import rewrite
 
 PACKAGE = Path(harness.__file__).parent
 TEMPLATES = PACKAGE / "templates"
 # What can change a verdict; rendering, the ledger and the command line cannot.
 JUDGE_PARTS = ("problems", "measure", "simulate", "judge", "dumps", "records", "hardware.py")
-# What a person's code raises when it is wrong; a signal (Ctrl-C) or lack of memory is not its mistake.
-_ANY_MISTAKE = (
-    SyntaxError,
-    ImportError,
-    NameError,
-    AttributeError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    RuntimeError,
-    AssertionError,
-    OSError,
-    SystemExit,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,25 +71,42 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
                 "name its folder with -C DIR, or make one with: ratchet.sh new DIR --like attention",
             )
     path = directory / "prepare.py"
-    spec = importlib.util.spec_from_file_location("contest_prepare", path)
-    if spec is None or spec.loader is None:
-        raise RatchetError("bad-prepare", f"{path} cannot be loaded as Python")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        problem, own_chip = module.problem(), module.CHIP
-    except _ANY_MISTAKE as error:
-        raise RatchetError(
-            "bad-prepare",
-            f"{path} must define CHIP and problem(); loading it failed with {type(error).__name__}: {error}",
-        ) from error
-    if not (isinstance(own_chip, str) and isinstance(problem, Problem)):
-        raise RatchetError(
-            "bad-prepare",
-            f"{path}: expected CHIP to be a name such as 'v5e' and problem() to return a Problem, "
-            f"got {own_chip!r} and {type(problem).__name__}",
-        )
+    problem, own_chip = _prepared(path)
     return Contest(directory=directory, problem=problem, chip=chip(chip_name or own_chip))
+
+
+def _prepared(path: Path) -> tuple[Problem, str]:
+    """The problem and the chip that this prepare.py names. Raises RatchetError `bad-prepare`."""
+
+    def bad(said: str) -> RatchetError:
+        return RatchetError("bad-prepare", f"{path}: {said}")
+
+    source, before = path.read_bytes(), tuple(sys.modules)
+    try:
+        module = defined.run(source, str(path))
+        problem, own_chip = module.problem(), module.CHIP
+    except MISTAKES as error:
+        raise bad(
+            f"expected it to define CHIP and problem(); loading it failed with {type(error).__name__}: {error}"
+        ) from error
+    foreign = defined.foreign_imports(before)
+    if foreign:
+        raise bad(
+            f"it imports {', '.join(foreign)}, which the judge's hash does not cover and no record would hold; "
+            "put what it needs into prepare.py"
+        )
+    if not isinstance(own_chip, str):
+        raise bad(f"expected CHIP to be a name such as 'v5e', got {own_chip!r}")
+    missing = defined.missing_methods(problem)
+    if missing:
+        raise bad(
+            f"expected problem() to return a Problem (docs/OPERATORS.md), got a {type(problem).__name__} without "
+            f"{', '.join(missing)}"
+        )
+    try:
+        return defined.taken(module, source, str(path), problem), own_chip
+    except ValueError as error:
+        raise bad(str(error)) from error
 
 
 def templates() -> tuple[str, ...]:
@@ -127,6 +130,7 @@ def scaffold(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) 
     }
     for name, value in settings:
         contents["prepare.py"] = rewrite(contents["prepare.py"], name, value, "prepare.py")
+        contents["kernel.py"] = _rewritten(contents["kernel.py"], name, value)
     for name in contents:
         if (directory / name).exists():
             raise RatchetError(
@@ -136,3 +140,11 @@ def scaffold(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) 
     for name, data in contents.items():
         (directory / name).write_bytes(data)
     return tuple(directory / name for name in contents)
+
+
+def _rewritten(kernel: bytes, name: str, value: str) -> bytes:
+    """kernel.py with the constant that it shares with prepare.py set to the same value; as it was if it has none."""
+    try:
+        return rewrite(kernel, name, value, "kernel.py")
+    except RatchetError:
+        return kernel

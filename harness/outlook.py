@@ -22,7 +22,7 @@ _CLAIMS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighted:
-    """What the outlook is made from: the rows, oldest first, and each kernel.py that is known here, by attempt.
+    """What the outlook is made from: all rows, oldest first, and each kernel.py that is looked into, by attempt.
 
     `kernel` is kernel.py as it stands, `report` the champion's (or the last attempt's before there is one).
     """
@@ -39,11 +39,11 @@ class Sighted:
     messages: tuple[str, ...] = ()
 
 
-def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS) -> Outlook:
-    """The state of the search; `plateau` attempts without a win are enough to stop."""
+def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> Outlook:
+    """The state of the search; `plateau` attempts without a win are enough to stop; `tried` are the newest `limit`."""
     standing = _standing(seen)
     floor = floor_of(seen.problem.work, seen.chip, standing.seconds if standing else None)
-    tried = _tried(seen)
+    tried = _tried(seen)[-(limit or len(seen.rows)) :]
     since = since_win(seen.rows)
     return Outlook(
         contest=seen.contest,

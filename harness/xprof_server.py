@@ -1,9 +1,14 @@
 """XProf's own pages over the runs of a log directory: on loopback, or on request as xprof itself starts them."""
 
+import contextlib
+import errno
 import signal
+import socket
+from collections.abc import Iterator
 from types import FrameType
 
 from cheroot import wsgi
+from gcsfs.retry import HttpError  # type: ignore[import-untyped]
 from xprof import server
 
 from harness.errors import RatchetError
@@ -15,51 +20,69 @@ def bound(logdir: str, port: int) -> wsgi.Server:
     """A server for `logdir` that listens on 127.0.0.1 and nowhere else; 0 lets the system choose the port.
 
     xprof's own launcher would listen on all interfaces, and open a gRPC port besides.
-    Raises RatchetError `port-in-use` or `no-port`.
+    Raises RatchetError `port-in-use` or `no-port`, and `no-log-directory` where `logdir` is elsewhere and cannot be
+    reached.
     """
-    context = server.TBContext(logdir, server.DataProvider(logdir), server.TBContext.Flags(False))
+    _expect_free(port)
+    try:
+        data = server.DataProvider(logdir)
+        context = server.TBContext(logdir, data, server.TBContext.Flags(False))
+    except (OSError, HttpError) as error:
+        raise RatchetError(
+            "no-log-directory", f"expected to read {logdir}, got: {error}. Check the network, the name and the login"
+        ) from error
     # What xprof 2.24's own launcher sets. The capture button stays: it asks a program that called
     # jax.profiler.start_server for a capture, and writes it to `logdir`.
     context.hide_capture_profile_button, context.enable_tab_name_label, context.src_prefix = False, False, None
     pages = server.make_wsgi_app(server.ProfilePluginLoader().load(context))
     found = wsgi.Server((HOST, port), pages)
+    found.prepare()
+    return found
+
+
+def _expect_free(port: int) -> None:
+    """Tries the port first: where it is taken, cheroot 11 leaves a socket behind and hides the error's number."""
     try:
-        found.prepare()
-    except OSError as error:
-        # cheroot 11 wraps the error in a new one without its number.
-        is_used = "Address already in use" in str(error)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         raise RatchetError(
             "port-in-use" if is_used else "no-port",
             f"expected to listen on {HOST}:{port}, got: {error}. "
             + ("Another viewer may be running there; " if is_used else "")
             + "choose another port with --port N",
         ) from error
-    return found
 
 
-def run(found: wsgi.Server) -> None:
-    """Answers requests until Ctrl-C or SIGTERM, then closes the port."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+@contextlib.contextmanager
+def until_stopped() -> Iterator[None]:
+    """Ctrl-C or SIGTERM ends its body, and is no error."""
+    # Ctrl-C too: a process that a script started in the background begins with that ignored.
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        found.serve()
+        yield
     except KeyboardInterrupt:
         pass
     finally:
-        found.stop()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_as_xprof_does(arguments: list[str]) -> int:
-    """Hands `arguments` to xprof's own launcher, which listens on all interfaces; returns its exit code."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        return int(server.main(arguments))
-    except SystemExit as stopped:
-        return stopped.code if isinstance(stopped.code, int) else 2
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    """Hands `arguments` to xprof's own launcher, which listens on all interfaces; returns its exit code.
+
+    Raises RatchetError `xprof-refused`.
+    """
+    with until_stopped():
+        try:
+            return int(server.main(arguments))
+        except SystemExit as stopped:
+            return stopped.code if isinstance(stopped.code, int) else 2
+        except (ValueError, OSError) as error:
+            raise RatchetError("xprof-refused", f"xprof did not start with {' '.join(arguments)}: {error}") from error
+    return 0
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

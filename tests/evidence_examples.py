@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.hardware import chip
+from harness.problems import Attention
 from harness.records import (
     Array,
     Attempt,
@@ -60,6 +61,7 @@ def statement(sequence: int = 16384, head_dim: int = 128, *, causal: bool = Fals
         work=Work(
             matmul_flops=4 * pairs * head_dim, vector_flops=5 * pairs, minimum_hbm_bytes=4 * sequence * head_dim * 2
         ),
+        expected=Attention(sequence=sequence, head_dim=head_dim).statement().expected,
     )
 
 

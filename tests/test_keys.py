@@ -67,7 +67,7 @@ def test_another_chip_judges_the_champion_first_and_keeps_what_it_found(contest:
 
 
 def test_what_is_known_of_the_champion_is_not_found_out_again(contest: Path) -> None:
-    before = len(json.loads(ratchet(contest, "results", "--json").stdout))
+    before = len(json.loads(ratchet(contest, "results", "--json").stdout)["rows"])
     done = ratchet(contest, "experiment: tiny blocks", "--chip", "v6e", "--set", "BKV=128", "--json", expect=1)
     attempt = record(contest, before + 1)
     assert "evaluated again first" not in done.stderr
@@ -81,7 +81,7 @@ def test_after_an_undo_the_champion_has_its_own_time_again(contest: Path) -> Non
     ratchet(contest, "undo", expect=0)
     unchanged = ratchet(contest, "experiment: nothing", "--chip", "v6e", "--json", expect=0)
     time = json.loads(unchanged.stdout)["attempt"]["evidence"]["latency"]["seconds"]
-    number = json.loads(ratchet(contest, "results", "--json").stdout)[-1]["number"]
+    number = json.loads(ratchet(contest, "results", "--json").stdout)["rows"][-1]["number"]
     ratchet(contest, "experiment: tiny again", "--chip", "v6e", "--set", "BKV=128", "--again", expect=1)
     assert record(contest, number + 1)["champion"]["seconds"] == time
 

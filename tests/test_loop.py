@@ -19,7 +19,7 @@ def ratchet(contest: Path, *arguments: str, expect: int = 0) -> "subprocess.Comp
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    return json.loads(ratchet(contest, "results", "--json").stdout)
+    return json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
 
 
 @pytest.fixture(scope="module")

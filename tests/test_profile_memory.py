@@ -81,7 +81,8 @@ def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
 def test_vmem_is_shown_beside_hbm(captured: Path, tables: dict[str, Table]) -> None:
     assert tables["modules"].column("space") == ("HBM", "VMEM")
     vmem = buffers.heap([captured], MODULE, VMEM)
-    assert vmem is not None and vmem.heap_bytes[vmem.peak_place or 0] == max(vmem.heap_bytes)
+    assert vmem is not None
+    assert vmem.heap_bytes[vmem.peak_place or 0] == max(vmem.heap_bytes)
 
 
 def test_composition_by_the_rules(tables: dict[str, Table]) -> None:
@@ -177,7 +178,8 @@ def test_a_cpu_has_a_planned_heap_and_no_allocator(tmp_path: Path) -> None:
 def test_without_modules_and_events_every_table_says_why_it_is_empty(make, tmp_path: Path) -> None:
     capture = read([make(tmp_path)])
     for table in (*memory(capture), *memory_diagnosis.diagnose(capture)):
-        assert not table.rows and len(table.why_empty) > 30
+        assert not table.rows
+        assert len(table.why_empty) > 30
 
 
 @pytest.mark.parametrize("make", [empty_run, corrupt_run])

@@ -64,13 +64,13 @@ def test_a_file_outside_a_log_directory_is_a_capture_too(tmp_path: Path) -> None
 
 
 def test_an_attempt_without_a_capture_says_what_to_do(contest: Path) -> None:
-    with pytest.raises(RatchetError, match="ratchet.sh timeline 7") as caught:
+    with pytest.raises(RatchetError, match=r"ratchet\.sh timeline 7") as caught:
         resolve("7", contest)
     assert caught.value.kind == "no-profile"
 
 
 def test_nothing_there_and_nonsense_are_errors_that_say_what_was_expected(tmp_path: Path) -> None:
-    with pytest.raises(RatchetError, match="ratchet.sh profile") as caught:
+    with pytest.raises(RatchetError, match=r"ratchet\.sh profile") as caught:
         resolve(None, tmp_path)
     assert caught.value.kind == "no-profile"
     with pytest.raises(UsageError, match="the number of an attempt; got 'nonsense'"):

@@ -9,8 +9,24 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from capture_examples import MATMUL, MODULE, PALLAS, V6E, Ran, corrupt_run, cpu_run, empty_run, four_devices_run
-from capture_examples import one_device_run, plane, run_folder, serialized, space, truncated_run
+from capture_examples import (
+    MATMUL,
+    MODULE,
+    PALLAS,
+    V6E,
+    Ran,
+    corrupt_run,
+    cpu_run,
+    empty_run,
+    four_devices_run,
+    one_device_run,
+    plane,
+    run_folder,
+    serialized,
+    space,
+    truncated_run,
+)
+from jax.profiler import ProfileData
 from memory_examples import memory_run
 
 from harness.cli import main
@@ -42,8 +58,8 @@ def test_overview_of_one_device(runs: dict[str, Path]) -> None:
     device = cells(found["devices"])
     assert (device["device"], device["kind"], device["steps"]) == ("TPU:0", "TPU v6 lite", 3)
     assert device["step_seconds"] == pytest.approx(100e-6)
-    # From 10 us to 306 us in operations but for 3 x 2 us inside and 2 x 4 us between the steps... see one_device.
-    assert device["busy_seconds"] == pytest.approx(3 * (40 + 20 + 14 + 20) * 1e-6 - 3 * 0e-6, rel=0.05)
+    # The loop itself does nothing: what it holds takes 6 and 5 us of its 14.
+    assert device["busy_seconds"] == pytest.approx(3 * (40 + 20 + 6 + 5 + 20) * 1e-6)
     assert found["longest"].column("operation")[0] == "splash_mha_fwd.1"
     assert found["longest"].column("self_seconds")[0] == pytest.approx(120e-6)
 
@@ -87,7 +103,8 @@ def test_a_cpu_has_steps_and_no_device_tables(runs: dict[str, Path]) -> None:
 def test_no_operation_is_said_to_be_none(tmp_path: Path) -> None:
     idle = serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": []}, V6E)))
     for table in overview(read([run_folder(tmp_path, "idle", idle)])):
-        assert not table.rows and "nothing ran" in table.why_empty
+        assert not table.rows
+        assert "nothing ran" in table.why_empty
 
 
 @pytest.mark.parametrize("make", [empty_run, corrupt_run, truncated_run])
@@ -104,7 +121,8 @@ def test_a_broken_file_is_one_sentence(
         return
     assert code == 4
     said = capsys.readouterr().err
-    assert said.endswith("[bad-profile]\n") and "Traceback" not in said
+    assert said.endswith("[bad-profile]\n")
+    assert "Traceback" not in said
     assert not (tmp_path / "out.gz").exists()
 
 
@@ -137,8 +155,11 @@ def test_graph_of_a_cpus_operation_has_its_times(runs: dict[str, Path]) -> None:
 
 def test_dot_names_every_node_and_edge_once(runs: dict[str, Path]) -> None:
     lines = graph.dot(graph.neighbourhood(read([runs["four"]]), "all-reduce-done.1")).splitlines()
-    assert lines[0] == f'digraph "{MODULE}" {{' and lines[-1] == "}"
-    nodes = [match[1] for line in lines if (match := re.fullmatch(r'  "([^"]+)" \[label=".*"(?:, style=bold)?\];', line))]
+    assert lines[0] == f'digraph "{MODULE}" {{'
+    assert lines[-1] == "}"
+    nodes = [
+        match[1] for line in lines if (match := re.fullmatch(r'  "([^"]+)" \[label=".*"(?:, style=bold)?\];', line))
+    ]
     edges = [match.groups() for line in lines if (match := re.fullmatch(r'  "([^"]+)" -> "([^"]+)";', line))]
     assert nodes == ["fusion.12", "all-reduce-start.1", "all-reduce-done.1"]
     assert edges == [("fusion.12", "all-reduce-start.1"), ("all-reduce-start.1", "all-reduce-done.1")]
@@ -200,8 +221,6 @@ def test_every_event_is_exported_as_a_slice(name: str, runs: dict[str, Path], tm
     (table,) = exporting.export(read([runs[name]]), path)
     found = trace(path)
     # Counted by another reader: jax's own.
-    from jax.profiler import ProfileData  # noqa: PLC0415
-
     lines = [line for plane in ProfileData.from_file(str(runs[name])).planes for line in plane.lines]
     assert len(found["X"]) == sum(1 for line in lines for _ in line.events) == cells(table)["events"]
     assert all({"name", "pid", "tid", "ts", "dur", "args"} <= event.keys() for event in found["X"])
@@ -246,6 +265,7 @@ def test_times_since_1970_keep_their_nanoseconds() -> None:
     assert len(lane) == 100
 
 
+@pytest.mark.slow
 def test_more_than_a_million_events_are_not_cut(tmp_path: Path) -> None:
     # One varint-coded event, a million and five times, put into the line by hand: 11 MB.
     small = serialized(space(plane(1, "/device:TPU:0", {"XLA Modules": [Ran("m", 0.0, 1.0)]}, V6E)))
@@ -280,7 +300,8 @@ def test_report_is_baseline_experiment_and_delta(runs: dict[str, Path]) -> None:
     assert after["mxu_fraction"] == pytest.approx(2 * 17_179_869_184 / (918e12 * 150e-6))
     assert (before["hottest_operation"], delta["hottest_operation"]) == ("splash_mha_fwd.1", "the same")
     assert before["hottest_seconds"] == after["hottest_seconds"] == pytest.approx(40e-6)
-    assert before["peak_hbm_bytes"] is None and before["peak_from"] == "unknown"
+    assert before["peak_hbm_bytes"] is None
+    assert before["peak_from"] == "unknown"
     assert "+50.0%" in table.notes[0]
 
 

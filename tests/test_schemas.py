@@ -49,9 +49,8 @@ def test_a_form_is_a_schema(verb: str) -> None:
 
 
 def test_every_verb_that_prints_json_has_a_form() -> None:
-    printing = {
-        name for name, verb in EVERY.items() if any("--json" in o.option_strings for o in verb.parser().options())
-    }
+    parsers = [(name, parser) for name, verb in EVERY.items() for _, parser in verb.parsers()]
+    printing = {name for name, parser in parsers for option in parser.options() if "--json" in option.option_strings}
     assert printing == set(DOCUMENTS) - {"error"}
 
 
@@ -106,6 +105,11 @@ def test_dumps_simulated_fit_their_forms(tmp_path: Path, capsys: pytest.CaptureF
     assert validated("simulate", capsys.readouterr().out)["total_seconds"] > 0
     assert main(["whatif", folder, "--chip", "v5e", "--mxu", "x2", "--json"]) == 0
     assert validated("whatif", capsys.readouterr().out)["source"] == "simulated"
+
+
+def test_tables_fit_their_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "matmul", "X[8192,8192]", "W[8192,8192]", "--chip", "v5e", "--json"]) == 0
+    assert validated("predict", capsys.readouterr().out)["tables"]
 
 
 @pytest.mark.parametrize("words", ["results", "status", "next", "show 1", "show 6", "fsck"])

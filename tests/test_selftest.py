@@ -119,10 +119,13 @@ def test_a_judge_that_does_not_run_catches_nothing(tmp_path: Path) -> None:
 
 def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["selftest", "--only", "hair_faster", "--json"]) == 0
-    (record,) = json.loads(capsys.readouterr().out)
+    (record,) = json.loads(capsys.readouterr().out)["tried"]
     assert record["planted"]["name"] == "hair_faster"
     assert record["judgement"]["outcome"] == "reject"
-    assert main(["selftest", "--only", "nobody"]) == 2
+    assert main(["selftest", "--only", "hair_fast"]) == 2
+    said = capsys.readouterr().err
+    assert "such as hair_faster" in said
+    assert len(said) < 400, "not the names of all of them"
 
 
 @pytest.mark.slow

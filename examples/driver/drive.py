@@ -4,10 +4,11 @@
 
 It knows nothing of the kernel or of the harness: only what `next` prints, and exit codes. What it
 tries is the plainest thing that works, one integer constant of kernel.py doubled or halved at a
-time; a program with better ideas replaces `moves` and keeps the rest.
+time, then two of them; a program with better ideas replaces `moves` and keeps the rest.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -31,8 +32,8 @@ def ratchet(contest: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-def moves(state: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """One constant and its new value at a time, the most promising first; nothing that was judged before."""
+def moves(state: dict[str, Any]) -> Iterator[Constants]:
+    """The constants to change and their new values, the most promising first; nothing that was judged before."""
     now: Constants = {constant["name"]: constant["value"] for constant in state["constants"]}
     known = [attempt for attempt in state["tried"] if attempt["constants"] is not None]
     judged = [dict(attempt["constants"]) for attempt in known]
@@ -51,12 +52,20 @@ def moves(state: dict[str, Any]) -> Iterator[tuple[str, int]]:
         return won
 
     # What has just helped may help again, and larger blocks help more often than smaller ones.
-    for factor in (2, 4, 0.5):
-        for name in sorted(numbers, key=won_last, reverse=True):
-            value = int(numbers[name] * factor)
-            changed = {**now, name: str(value)}
-            if value >= 1 and changed not in judged and not any(_is_beyond(changed, one) for one in failed):
-                yield name, value
+    names = sorted(numbers, key=won_last, reverse=True)
+    single = [{name: factor} for factor in (2, 4, 0.5, 0.25) for name in names]
+    double = [
+        {one: factor, other: 1 / factor}
+        for factor in (2, 4, 0.5, 0.25)
+        for one, other in itertools.combinations(names, 2)
+    ]
+    for factors in (*single, *double):
+        values = {name: int(numbers[name] * factor) for name, factor in factors.items()}
+        move = {name: str(value) for name, value in values.items()}
+        changed = {**now, **move}
+        is_new = changed not in judged and not any(_is_beyond(changed, one) for one in failed)
+        if is_new and min(values.values()) >= 1:
+            yield move
 
 
 def _is_beyond(changed: Constants, failed: Constants) -> bool:
@@ -71,7 +80,7 @@ def _is_beyond(changed: Constants, failed: Constants) -> bool:
 def drive(contest: Path, attempts: int) -> int:
     """Runs up to `attempts` attempts and returns how many were recorded; ends early where `next` says stop."""
     recorded = 0
-    refused: set[tuple[str, int]] = set()
+    refused: list[Constants] = []
     while recorded < attempts:
         code, state = ratchet(contest, "next", "--plateau", str(attempts))
         if code != 0:
@@ -87,8 +96,11 @@ def drive(contest: Path, attempts: int) -> int:
             if move is None:
                 print("nothing left to double or halve")
                 break
-            old = next(constant["value"] for constant in state["constants"] if constant["name"] == move[0])
-            words = [f"experiment: {move[0]} {old} -> {move[1]}", "--set", f"{move[0]}={move[1]}"]
+            old = {constant["name"]: constant["value"] for constant in state["constants"]}
+            changes = ", ".join(f"{name} {old[name]} -> {value}" for name, value in move.items())
+            words = [f"experiment: {changes}"]
+            for name, value in move.items():
+                words += ["--set", f"{name}={value}"]
         code, done = ratchet(contest, *words)
         if code in JUDGED:
             recorded += 1
@@ -96,7 +108,7 @@ def drive(contest: Path, attempts: int) -> int:
             print(f"  {words[0].removeprefix('experiment: ')}: {done['attempt']['verdict']['outcome']}", flush=True)
         elif move is not None and done["error"]["kind"] == "identical-candidate":
             # Another text of a program that is known: `next` cannot tell, so it is remembered here.
-            refused.add(move)
+            refused.append(move)
         else:
             raise SystemExit(f"{words[0]}: {done['error']['message']} [{done['error']['kind']}]")
     return recorded

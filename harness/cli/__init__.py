@@ -39,7 +39,7 @@ def judge_contest(prepare_path: str) -> int:
 
 
 def _run(words: list[str]) -> int:
-    place = _place_of_verb(words)
+    place = place_of_verb(words)
     if place is None:
         if any(word in ("-h", "--help") for word in words):
             print(overview(), end="")
@@ -57,7 +57,7 @@ def _run(words: list[str]) -> int:
     return EXPERIMENT.run(words)
 
 
-def _place_of_verb(words: Sequence[str]) -> int | None:
+def place_of_verb(words: Sequence[str]) -> int | None:
     """Where the verb or the message stands: the first word that is no option's. Raises UsageError `unknown-verb`."""
     valued = valued_options() if words and words[0].startswith("-") else frozenset()
     skip = False

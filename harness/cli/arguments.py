@@ -18,7 +18,8 @@ class ParserBuilt(BaseException):
     """Stops a verb that was run only to learn what it understands, at the moment when it would parse."""
 
 
-_is_asked_for_parsers: ContextVar[bool] = ContextVar("_is_asked_for_parsers", default=False)
+# How many parsers are still to parse before one is handed out; None: all of them parse.
+_left_to_parse: ContextVar[int | None] = ContextVar("_left_to_parse", default=None)
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,8 +27,11 @@ class Parser(argparse.ArgumentParser):
         raise UsageError("usage", f"{message}\n{self.format_usage().strip()}")
 
     def parse_known_args(self, *words: Any, **named: Any) -> Any:
-        if _is_asked_for_parsers.get():
+        left = _left_to_parse.get()
+        if left == 0:
             raise ParserBuilt(self)
+        if left is not None:
+            _left_to_parse.set(left - 1)
         return super().parse_known_args(*words, **named)
 
     def options(self) -> tuple[argparse.Action, ...]:
@@ -39,17 +43,20 @@ class Parser(argparse.ArgumentParser):
         return tuple(name for action in self.options() if action.nargs != 0 for name in action.option_strings)
 
 
-def parser_of(run: Callable[[list[str]], int]) -> Parser:
-    """What the verb `run` understands. A verb builds its parser first of all, so it is run up to there."""
-    token = _is_asked_for_parsers.set(True)
+def parser_of(run: Callable[[list[str]], int], *subcommand: str) -> Parser:
+    """What the verb `run`, or its `subcommand`, understands. A verb builds its parser first, so it is run up to there.
+
+    A subcommand's parser is built once the verb's own has parsed the subcommand's name.
+    """
+    token = _left_to_parse.set(len(subcommand))
     try:
-        run([])
+        run(list(subcommand))
     except ParserBuilt as built:
         parser = built.args[0]
         assert isinstance(parser, Parser)
         return parser
     finally:
-        _is_asked_for_parsers.reset(token)
+        _left_to_parse.reset(token)
     raise AssertionError(f"{run.__qualname__} parses no words")
 
 

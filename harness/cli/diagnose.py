@@ -68,7 +68,9 @@ def diagnose(words: list[str]) -> int:
         "Says what to try next: every finding with its numbers, the rule behind it, the gain to expect, one change.",
         "ratchet.sh diagnose; ratchet.sh diagnose 3",
     )
-    parser.add_argument("number", type=int, nargs="?", help="the attempt (default: kernel.py as it stands)")
+    parser.add_argument(
+        "number", type=int, nargs="?", metavar="N", help="the attempt (default: kernel.py as it stands)"
+    )
     parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")

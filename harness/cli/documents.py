@@ -127,6 +127,15 @@ class TablesDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class XprofDocument:
+    """The tables that a look into a capture found, or the text that it wrote."""
+
+    command: str
+    tables: tuple[TableFigures, ...] | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
     """`kind` is stable for programs, `message` is for people."""
 
@@ -161,6 +170,12 @@ DOCUMENTS = {
     "status": Document(1, Status),
     "next": Document(1, Outlook),
     "sweep": Document(1, Swept),
+    # Tables carry the number that harness/render/tables.py gives them.
+    "diagnose": Document(SCHEMA, TablesDocument),
+    "profile": Document(SCHEMA, TablesDocument),
+    "xprof": Document(SCHEMA, XprofDocument),
+    "hlo": Document(SCHEMA, TablesDocument),
+    "predict": Document(SCHEMA, TablesDocument),
     "lines": Document(1, LinesDocument),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(1, SimulateDocument),

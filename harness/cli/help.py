@@ -44,15 +44,24 @@ def _page() -> Iterator[str]:
 
 
 def _section(verb: Verb) -> Iterator[str]:
-    parser = verb.parser()
-    yield ""
-    yield f"### {verb.name}"
-    yield ""
-    yield str(parser.description)
-    yield ""
-    yield "```"
-    yield f"./ratchet.sh {verb.example}"
-    yield "```"
+    for name, parser in verb.parsers():
+        yield ""
+        yield f"{'###' if name == verb.name else '####'} {name}"
+        yield ""
+        yield str(parser.description)
+        yield ""
+        yield "```"
+        yield f"./ratchet.sh {verb.example}" if name == verb.name else f"./{_example(parser)}"
+        yield "```"
+        yield from _options(parser)
+
+
+def _example(parser: Parser) -> str:
+    """The first example that its --help ends with."""
+    return str(parser.epilog).partition("example: ")[2].partition("; ")[0]
+
+
+def _options(parser: Parser) -> Iterator[str]:
     shown = [option for option in parser.options() if option.dest != "directory"]
     if shown:
         yield ""

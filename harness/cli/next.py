@@ -31,38 +31,38 @@ def next_(words: list[str]) -> int:
         metavar="N",
         help=f"advise to stop after so many attempts without a win ({outlook.PLATEAU_ATTEMPTS})",
     )
-    parser.add_argument("--limit", type=int, default=_LIMIT, metavar="N", help=f"only the newest N attempts ({_LIMIT})")
+    parser.add_argument(
+        "--limit", type=int, default=_LIMIT, metavar="N", help=f"look into the newest N attempts only ({_LIMIT})"
+    )
     parser.add_argument("--json", action="store_true", help="print the state as JSON")
     given = parser.parse_args(words)
     for name in ("plateau", "limit"):
         if getattr(given, name) < 1:
             raise UsageError("usage", f"expected --{name} 1 or more, got {getattr(given, name)}")
     contest = contests.load(directory(given.directory))
-    found = outlook.outlook(_sighted(contest, given.limit), plateau=given.plateau)
+    found = outlook.outlook(_sighted(contest, given.limit), plateau=given.plateau, limit=given.limit)
     print(json_text("next", found) if given.json else outlook_text(found, terminal_width()))
     return 0
 
 
 def _sighted(contest: Contest, limit: int) -> outlook.Sighted:
     ledger = settled(contest.directory)
-    rows, skipped = ledger.rows(limit)
+    rows, skipped = ledger.rows()
     champion = ledger.champion()
     key = preconditions.key(contest, "simulated" if contest.chip.platform == "tpu" else "measured")
-    kernels = {row.number: kernel for row in rows if (kernel := _kernel(ledger, row.number)) is not None}
+    # Those to look into, and the champion that the oldest of them was judged against.
+    before = [row for row in rows[:-limit] if row.outcome == "accept"][-1:]
+    kernels = {
+        row.number: kernel for row in (*before, *rows[-limit:]) if (kernel := _kernel(ledger, row.number)) is not None
+    }
     last = champion or (ledger.attempt(rows[-1].number) if rows else None)
     report = None
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
-    shown = {row.number: row for row in rows}
     is_present = champion is not None and champion.key == key
     messages = list(skipped)
     if champion is not None and not is_present:
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
-    if champion is not None and champion.number not in shown:
-        kernels[champion.number] = ledger.champion_kernel()
-    row = None
-    if champion is not None and report is not None:
-        row = shown.get(champion.number) or reporting.row(champion, report, "")
     return outlook.Sighted(
         contest=ledger.name,
         problem=last.evidence.problem if last else contest.problem.statement(),
@@ -70,7 +70,7 @@ def _sighted(contest: Contest, limit: int) -> outlook.Sighted:
         rows=rows,
         kernels=kernels,
         kernel=contest.kernel_path.read_bytes(),
-        champion=row,
+        champion=next((row for row in rows if champion and row.number == champion.number), None),
         is_present_key=is_present,
         report=report,
         messages=tuple(messages),

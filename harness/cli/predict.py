@@ -91,13 +91,13 @@ def _collective(given: Namespace) -> tuple[Table, ...]:
     else:
         size = quantity(given.bytes, "--bytes")
     axes = _axis(given)
-    target = _target(replace_chip_only(given))
+    target = _target(_chip_alone(given))
     ring = quantity(given.bandwidth, "--bandwidth") if given.bandwidth is not None else None
     links = interconnect.links(target.name)
     return forecast.collective_tables(kind, size, axes, target.name, links, ring, remark)
 
 
-def replace_chip_only(given: Namespace) -> Namespace:
+def _chip_alone(given: Namespace) -> Namespace:
     """The same without figures of the chip's own: a collective's --bandwidth is its links'."""
     return Namespace(chip=given.chip, peak=None, bandwidth=None)
 

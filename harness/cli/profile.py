@@ -12,7 +12,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.measure import capturing, device, profile_server
-from harness.measure.capture_messages import TRACE_MODES, CaptureReply
+from harness.measure.capture_messages import TRACE_MODES, CaptureReply, TraceMode
 from harness.measure.capturing import Kernel
 from harness.profiles import pruning
 from harness.profiles.places import PROFILE_DATA
@@ -24,6 +24,7 @@ from harness.render.terminal import Progress
 
 SERVER_PORT = 9999
 _XPROF_PORT = 8791
+_MODE: TraceMode = "TRACE_COMPUTE"
 
 
 def profile(words: list[str]) -> int:
@@ -40,8 +41,8 @@ def profile(words: list[str]) -> int:
         help="where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
     )  # fmt: skip
     parser.add_argument(
-        "--mode", choices=TRACE_MODES, default="TRACE_COMPUTE",
-        help="what a TPU records (TRACE_COMPUTE); without effect elsewhere",
+        "--mode", choices=TRACE_MODES, default=None,
+        help=f"what a TPU records ({_MODE}); without effect elsewhere",
     )  # fmt: skip
     parser.add_argument("--calls", type=_count, default=3, metavar="N", help="calls in the capture (3)")
     parser.add_argument("--warmup", type=_count, default=5, metavar="N", help="calls before it (5)")
@@ -60,6 +61,8 @@ def profile(words: list[str]) -> int:
         raise UsageError("usage", f"expected --every to be a number of seconds above 0, got {given.every}")
     contest = contests.load(directory(given.directory).resolve(), given.chip)
     kernel = _kernel(contest, given.on)
+    if given.mode is not None and kernel.device != "tpu":
+        say(f"--mode {given.mode} has no effect here: only a TPU's profiler knows modes")
     rows = _rows(contest)
     found = _served(kernel, given, rows) if given.serve is not None else _captured(kernel, given, rows)
     gone = pruning.prune(kernel.profiles, {row.number for row in rows if row.outcome == "accept"})
@@ -94,9 +97,9 @@ def _rows(contest: Contest) -> tuple[Row, ...]:
         return ()
 
 
-def _label(kernel: Kernel, rows: tuple[Row, ...], what: str) -> str:
+def session_label(kernel: bytes, rows: tuple[Row, ...], what: str) -> str:
     """`0003-profile` where kernel.py is that of attempt 3, else `kernel-profile`: what a capture's name begins with."""
-    digest = hashlib.sha256(kernel.text).hexdigest()
+    digest = hashlib.sha256(kernel).hexdigest()
     number = next((row.number for row in reversed(rows) if row.kernel_sha256 == digest), None)
     return f"kernel-{what}" if number is None else f"{number:04d}-{what}"
 
@@ -106,7 +109,7 @@ def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[
         return _snapshots(kernel, given, rows)
     with Progress(quiet=given.quiet or given.json) as progress:
         reply, title, text = capturing.capture(
-            kernel, label=_label(kernel, rows, "profile"), mode=given.mode, calls=given.calls,
+            kernel, label=session_label(kernel.text, rows, "profile"), mode=given.mode or _MODE, calls=given.calls,
             warmup_calls=given.warmup, progress=progress,
         )  # fmt: skip
     return (_calls(reply, title, text, kernel),)
@@ -143,7 +146,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel) -> Table
 
 
 def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
-    label = _label(kernel, rows, "snapshot")
+    label = session_label(kernel.text, rows, "snapshot")
     taken: list[tuple[int, str]] = []
     with (
         Progress(quiet=given.quiet or given.json) as progress,
@@ -174,8 +177,8 @@ def _served(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Ta
         Progress(quiet=given.quiet or given.json) as progress,
         profile_server.serving(kernel, given.serve, given.warmup, progress) as served,
     ):
-        print(_how_to_capture(served, kernel), flush=True)
         try:
+            print(_how_to_capture(served, kernel), flush=True)
             served.wait()
         except KeyboardInterrupt:
             print("stopped", flush=True)
@@ -188,8 +191,7 @@ def _how_to_capture(served: profile_server.Served, kernel: Kernel) -> str:
         (
             f"kernel.py runs on {served.reply.device_kind}, {served.reply.call_seconds:.3g} s a call on the host "
             f"[{_origin(kernel)}]; JAX's profiler server listens on {served.address}",
-            f"  from XProf's page: xprof --port={_XPROF_PORT} {kernel.profiles}",
-            f"    and there: CAPTURE PROFILE, {served.address}",
+            f"  from XProf's page: ratchet.sh serve {kernel.profiles}, and there CAPTURE PROFILE, {served.address}",
             f"  without a browser: python -m jax.collect_profile {port} 2000 --log_dir {kernel.profiles} "
             "--no_perfetto_link",
             "  warning: JAX's server listens on all interfaces of this machine, not only on loopback, and JAX offers "

@@ -157,13 +157,16 @@ def _against(held: Held, before: Sequence[Entry]) -> Against | None:
     number, again = attempt.champion.attempt, attempt.champion_evidence
     if again is not None:
         return Against(number=number, report=reporting.report(again, chip(again.chip)), simulation=again.simulation)
-    known = [entry for entry in before if entry.row.number == number and entry.attempt is not None]
-    same = next((entry for entry in known if entry.row.key_digest == held.row.key_digest), None)
-    if same is not None and same.attempt is not None:
-        return Against(number=number, report=same.report, simulation=same.attempt.evidence.simulation)
+    comparable = [entry for entry in before if entry.row.key_digest == held.row.key_digest]
+    for entry in reversed(comparable):
+        if entry.row.number == number and entry.attempt is not None:
+            return Against(number=number, report=entry.report, simulation=entry.attempt.evidence.simulation)
+        # The first attempt under a key holds the champion's evidence for those that follow it.
+        if entry.against is not None and entry.against.number == number and entry.against.report is not None:
+            return entry.against
     why = (
         f"The champion of then, attempt {number}, was judged under another key: its figures are not compared."
-        if known
+        if any(entry.row.number == number and entry.attempt is not None for entry in before)
         else f"The record of the champion of then, attempt {number}, is not in this clone: its figures are not known."
     )
     return Against(number=number, report=None, why_unknown=why)

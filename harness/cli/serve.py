@@ -8,7 +8,7 @@ from harness.errors import UsageError
 from harness.profiles import links, places
 from harness.profiles.places import PROFILE_DATA
 
-_REMOTE = "://"
+_REMOTE = "gs://"
 # As many as fit a screen; the pages list all.
 _SHOWN = 10
 
@@ -35,14 +35,18 @@ def serve(words: list[str]) -> int:
         raise UsageError("usage", f"expected one log directory, got {rest[0]!r} besides {where!r}")
     if given.distributed or rest:
         say(
-            "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can read "
-            "every capture on it. Without --distributed and xprof's own arguments it listens on this machine only"
+            "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can "
+            "read every capture on it. Without --distributed and xprof's own arguments it listens on this machine only"
         )
         return xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={given.port}", *rest])
     server = xprof_server.bound(where, given.port)
     host, port = server.bind_addr
-    print(_greeting(where, f"http://{host}:{port}"), flush=True)
-    xprof_server.run(server)
+    try:
+        with xprof_server.until_stopped():
+            print(_greeting(where, f"http://{host}:{port}"), flush=True)
+            server.serve()
+    finally:
+        server.stop()
     say("stopped")
     return 0
 
@@ -52,7 +56,7 @@ def _log_directory(word: str | None, contest: Path) -> str:
 
     Raises UsageError `no-such-place`.
     """
-    if word is not None and _REMOTE in word:
+    if word is not None and word.startswith(_REMOTE):
         return word
     path = Path(word).expanduser() if word else contest / PROFILE_DATA
     if not path.is_dir():
@@ -66,7 +70,7 @@ def _log_directory(word: str | None, contest: Path) -> str:
 
 def _greeting(where: str, base: str) -> str:
     lines = [f"XProf over {where} at {base}/ (only on this machine; Ctrl-C stops it)"]
-    if _REMOTE in where:
+    if where.startswith(_REMOTE):
         return "\n".join((*lines, "  its runs are read when the page asks for them"))
     found = places.runs(Path(where))
     for place in found[:_SHOWN]:

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from harness import __version__
 from harness.cli.arguments import Parser, parser_of
@@ -28,6 +29,8 @@ class Verb:
     group: str
     line: str
     example: str
+    # Where a tuple of things with a `name` says what subcommands there are.
+    subcommands: str = ""
 
     def run(self, words: list[str]) -> int:
         """Runs the verb and returns its exit code."""
@@ -37,11 +40,23 @@ class Verb:
         """What it understands."""
         return parser_of(self._loaded())
 
+    def parsers(self) -> Iterator[tuple[str, Parser]]:
+        """`show` and what it understands; then each subcommand, `xprof ops`, and what that does."""
+        yield self.name, self.parser()
+        if self.subcommands:
+            for command in _loaded(self.subcommands):
+                yield f"{self.name} {command.name}", parser_of(self._loaded(), command.name)
+
     def _loaded(self) -> Callable[[list[str]], int]:
-        # Loaded when it is used: a plotting or server library costs a second, and only its own verb shall pay it.
-        module, _, function = self.function.rpartition(".")
-        loaded: Callable[[list[str]], int] = getattr(importlib.import_module(f"harness.cli.{module}"), function)
+        loaded: Callable[[list[str]], int] = _loaded(self.function)
         return loaded
+
+
+def _loaded(path: str) -> Any:
+    """`module.name` under harness/cli, loaded now: a plotting or server library costs a second, which only its own
+    verb shall pay."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"harness.cli.{module}"), name)
 
 
 # One line a verb; the example is what follows `ratchet.sh`.
@@ -63,6 +78,8 @@ VERBS = {
         Verb("new", "ledger.new", "loop", "make another contest, with its own ledger", "new mine --like attention"),
         Verb("results", "ledger.results", "look", "the table of all attempts", "results --limit 20"),
         Verb("show", "ledger.show", "look", "the whole report and the diff of an attempt", "show 3"),
+        Verb("report", "report.report", "look", "all attempts as one HTML page, charts and diffs", "report --open"),
+        Verb("plot", "report.plot", "look", "the same figures as pictures (PNG)", "plot --out docs"),
         Verb(
             "diagnose",
             "diagnose.diagnose",
@@ -82,7 +99,14 @@ VERBS = {
             "whatif --mxu x2",
         ),
         Verb("profile", "profile.profile", "profile", "capture kernel.py on its own, for XProf", "profile --calls 3"),
-        Verb("xprof", "xprof.xprof", "profile", "look into a capture, without a browser", "xprof list-runs"),
+        Verb(
+            "xprof",
+            "xprof.xprof",
+            "profile",
+            "look into a capture, without a browser",
+            "xprof list-runs",
+            "xprof_commands.COMMANDS",
+        ),
         Verb("serve", "serve.serve", "profile", "XProf's own pages over the captures", "serve --port 8791"),
         Verb("hlo", "hlo.hlo", "profile", "HLO explained: a module, an operation, a shape", "hlo --op fusion.3"),
         Verb(
@@ -101,6 +125,7 @@ VERBS = {
         ),
         Verb("schema", "schema.schema_", "machine", "the JSON schema of what a verb prints with --json", "schema next"),
         Verb("help", "help.help_", "machine", "what a verb understands; all of them as a page", "help --markdown"),
+        Verb("mcp", "mcp.mcp", "machine", "the commands as tools of the Model Context Protocol", "mcp"),
         Verb("fsck", "audit.fsck", "machine", "check log, branch and experiments/ against each other", "fsck"),
         Verb("replay", "audit.replay", "machine", "judge an attempt again under the present judge", "replay 3"),
         Verb("test", "tools.test", "machine", "run the project's tests", "test"),
@@ -137,7 +162,7 @@ def _overview_lines() -> Iterator[str]:
         yield title
         for verb in VERBS.values():
             if verb.group == group:
-                yield f"  {verb.name:10} {verb.line:{widest}}  ratchet.sh {verb.example}"
+                yield f"  {verb.name:10} {verb.line:{widest}}  {verb.example}"
     yield ""
     yield "  -C DIR     the contest's folder (default: this one)"
     yield "  --python X first of all: the Python to set the environment up with (3.12, or a path)"

@@ -102,6 +102,43 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
     )
 
 
+def named_kind(name: str) -> Collective | None:
+    """The collective that a computation is named after: `all-reduce-scatter.3` is XLA's name of a reduce-scatter."""
+    if name.startswith("all-reduce-scatter"):
+        return "reduce-scatter"
+    return next((kind for kind in COLLECTIVES if name.startswith(kind)), None)
+
+
+def named_traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Traffic | None:
+    """The collective that a fusion runs whose computation the text does not have, by that computation's name."""
+    names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
+    kind = named_kind(names[0]) if names else None
+    operands = [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
+    before, after = _bytes(operands), _bytes([instruction.shape])
+    if kind is None or not before or not after:
+        return None
+    large, small = max(before, after), min(before, after)
+    size = large // small if kind in ("reduce-scatter", "all-gather") and large % small == 0 else None
+    whole = array_bytes(kind, before, after, size)
+    bandwidth = link_bytes_per_second(target.name)
+    return Traffic(
+        name=instruction.name,
+        kind=kind,
+        within="",
+        operand=", ".join(shape.plain for shape in operands),
+        result=instruction.shape.plain,
+        array_bytes=whole,
+        size=size,
+        count=None,
+        stride=None,
+        groups="",
+        channel=None,
+        runs=graph.runs_of(computation),
+        seconds=published_seconds(kind, whole, bandwidth) if whole is not None and bandwidth else None,
+        source=instruction.source,
+    )
+
+
 def array_bytes(kind: Collective, before: int | None, after: int | None, size: int | None) -> int | None:
     """V: the bytes of the gathered array, of the one to be scattered or reduced, of all devices' parts together."""
     if kind == "all-gather":

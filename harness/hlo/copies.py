@@ -1,5 +1,6 @@
 """The copies of a module: which value, between whom, what they cost, why they are there and what takes them away."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,13 +42,18 @@ class Copy:
 
 
 def copies(graph: Graph) -> tuple[Copy, ...]:
-    """Every copy that runs by itself, the dearest first; those of unknown cost before all others."""
+    """Every copy that runs by itself: those that need not be first, the dearest of them before the others."""
     found = [
         _copy(graph, computation, instruction, moved, runs)
         for computation, instruction, runs in graph.executed()
         if (moved := _moved(graph, computation, instruction)) is not None
     ]
-    return tuple(sorted(found, key=lambda copy: (copy.bytes_per_run is not None, -(copy.bytes_per_run or 0))))
+    return tuple(sorted(found, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
+
+
+def _rank(copy: Copy) -> float:
+    """Dearest first; what is not known may be dearer than all."""
+    return -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
 
 
 def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
@@ -79,8 +85,8 @@ def _copy(
         kind=kind,
         shape=after.plain if after else instruction.shape.plain,
         layouts=_layouts(before, after),
-        producer=_told(producer),
-        consumers=tuple(_told(consumer) for consumer in consumers),
+        producer=told(producer),
+        consumers=tuple(told(consumer) for consumer in consumers),
         buffer_bytes=after.padded_bytes if after else None,
         bytes_moved=sum(known) if len(known) == 2 else None,
         runs=runs,
@@ -154,42 +160,42 @@ def _why(
     if kind == "prefetch":
         return (
             "the compiler moves it between HBM and VMEM, beside other work",
-            "nothing, unless its copy-done waits: then smaller blocks or less in VMEM",
+            "none, unless its copy-done waits: then less in VMEM",
         )
     if kind == "relayout":
         if is_argument:
             return (
                 "the argument comes in the default layout, its user wants another",
-                "let the compiler choose: jax.jit(f, in_shardings=Format(Layout.AUTO))",
+                "AUTO layouts: jax.jit(f, in_shardings=Format(Layout.AUTO))",
             )
         if "custom-call" in opcodes:
             return (
-                "a kernel takes its operands in the default layout, what feeds it made another",
-                "produce that layout, or take the transposed block in the kernel's BlockSpec",
+                "a kernel takes default layouts, what feeds it made another",
+                "produce that layout, or take the transposed block in its BlockSpec",
             )
         if producer is not None and producer.opcode == "custom-call":
             return (
-                "a kernel writes its result in the default layout, its user wants another",
-                "let the kernel write the transposed block, or its user read this layout",
+                "a kernel writes the default layout, its user wants another",
+                "let the kernel write transposed blocks, or its user read this layout",
             )
         if is_result:
             return (
                 "the result must leave in the default layout",
-                "let the compiler choose: out_shardings=Format(Layout.AUTO), or leave the transpose to the user",
+                "AUTO layouts: jax.jit(f, out_shardings=Format(Layout.AUTO))",
             )
         return (
             "its producer and its consumer want different layouts",
-            "change the dimension order of one: einsum order, or the axis that is reduced",
+            "change one: the order of an einsum, or the axis that is reduced",
         )
     if "while" in opcodes or in_loop:
         return (
             "the loop carries a value that is still read after it was written",
-            "scratch instead of reading what is written; in a scan, carry it or stack it, not both",
+            "scratch instead of reading what is written; carry or stack, not both",
         )
     if "custom-call" in opcodes and any(consumer.aliasing for consumer in consumers):
         return (
-            "the kernel writes over an operand that is needed again, or reads its output before the last write",
-            "a dedicated scratch buffer; never read an output ref before its last write; donate the operand",
+            "the kernel writes over an operand needed again, or reads its output",
+            "scratch; no read of an output ref before its last write; donate",
         )
     if is_argument and is_result:
         return (
@@ -197,13 +203,13 @@ def _why(
             "donate it: jax.jit(f, donate_argnums=...)",
         )
     if is_result:
-        return "a result needs a buffer of its own: it is made in another memory or shared", "return it once; donate"
+        return "a result that shares its buffer with another value", "return it once; donate"
     if is_argument:
         return "an argument that is overwritten, but not given away", "donate it: jax.jit(f, donate_argnums=...)"
     return "", ""
 
 
-def _told(instruction: Instruction | None) -> str:
+def told(instruction: Instruction | None) -> str:
     """An instruction as a person calls it: its name, and what it is where the name does not say so."""
     if instruction is None:
         return "not given"

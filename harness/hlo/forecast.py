@@ -7,8 +7,9 @@ from harness.errors import UsageError
 from harness.hlo.chips import Target
 from harness.hlo.interconnect import HOP_SECONDS, Collective, Links, exact_seconds, hops, published_seconds
 from harness.hlo.prediction import TRAINING_BYTES, Matmul, Spec, Time, roofline, whole_shape
+from harness.hlo.shapes import ELEMENT_BITS
 from harness.records import Cell, Column, Table
-from harness.units import decimal, percent, seconds
+from harness.units import decimal, percent
 
 
 def matmul_tables(
@@ -17,9 +18,7 @@ def matmul_tables(
     """The time of a matmul on `devices` devices."""
     peak, remark = target.peak(found.left.dtype)
     took = roofline(found.flops_per_device, found.bytes_per_device, peak, target.hbm_bytes_per_second)
-    is_split = any((*found.left.axes, *found.right.axes)) and any(
-        axes for array in (found.left, found.right) for axes in array.axes
-    )
+    is_split = any(axes for array in (found.left, found.right) for axes in array.axes)
     result = f"[{','.join(map(str, found.result))}]"
     notes = [
         f"{found.left} x {found.right} -> {found.left.dtype}{result}, {found.letters[0]},{found.letters[1]}->"
@@ -49,7 +48,7 @@ def matmul_tables(
                 Column(name="memory_seconds", title="by bytes", unit="s"),
                 Column(name="flops", title="FLOPs", unit="FLOP"),
                 Column(name="flops_per_device", title="a device", unit="FLOP"),
-                Column(name="hbm_bytes_per_device", title="HBM, a device", unit="B"),
+                Column(name="hbm_bytes_per_device", title="a device", unit="B"),
                 Column(name="intensity", title="intensity", unit="FLOP/B"),
             ),
             rows=(_matmul_row(found, took),),
@@ -78,14 +77,12 @@ def _partial(found: Matmul, links: Links | None, mesh: dict[str, int]) -> Table:
     """The dimension summed over is split: every device has a part of each sum."""
     axes = dict.fromkeys(found.partial_over)
     size = math.prod(mesh[axis] for axis in axes)
-    out = found.bytes_per_device
     split = {
         letter: math.prod(mesh[axis] for axis in array_axes)
         for names, array in ((found.letters[0], found.left), (found.letters[1], found.right))
         for letter, array_axes in zip(names, array.axes, strict=True)
     }
-    width = 2 if found.left.dtype in ("bf16", "f16") else 4 if found.left.dtype == "f32" else 1
-    out = width * math.prod(
+    out = (ELEMENT_BITS[found.left.dtype] // 8) * math.prod(
         -(-length // split.get(letter, 1)) for letter, length in zip(found.letters[2], found.result, strict=True)
     )
     bandwidth = links.both_ways_bytes_per_second if links else None
@@ -144,7 +141,7 @@ def collective_tables(
             Column(name="bandwidth_bytes_per_second", title="W", unit="B/s"),
             Column(name="devices", title="devices", unit="count"),
         ),
-        rows=((took, int(array_bytes), bandwidth, size or None),),
+        rows=((took, int(array_bytes), bandwidth, size if axes else None),),
         notes=tuple(notes),
     )
     if not axes:
@@ -229,7 +226,7 @@ def shape_tables(given: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[
         Table(
             name="true_shapes",
             title="true shapes",
-            origin="predicted",
+            origin="static",
             columns=(
                 Column(name="local", title="one device's part"),
                 Column(name="whole", title="whole"),
@@ -258,8 +255,3 @@ def _per_device(target: Target, peak: float, remark: str) -> str:
 
 def _sizes(sizes: tuple[int, ...]) -> str:
     return f"[{','.join(map(str, sizes))}]"
-
-
-def seconds_words(value: float) -> str:
-    """A time as a sentence has it."""
-    return seconds(value)

@@ -72,7 +72,7 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
         for instruction in computation.instructions:
             said += _said(graph, computation, instruction)
     # What is written at arguments is certain; what collectives say comes after it.
-    for dimension, parts, because in sorted(said, key=lambda one: "written" not in one[2]):
+    for dimension, parts, because in sorted(said, key=lambda one: not one[2].startswith("sharding of")):
         classes.say(dimension, parts, because)
     found: dict[str, TrueShape] = {}
     for computation, instruction in _of_interest(graph):
@@ -127,7 +127,7 @@ def _said(graph: Graph, computation: Computation, instruction: Instruction) -> l
     """What one instruction says about how dimensions are split."""
     name = computation.name
     if instruction.sharding is not None and instruction.opcode == "parameter" and instruction.sharding.parts:
-        because = f"written at {instruction.name}: {instruction.sharding.text}"
+        because = f"sharding of {instruction.name}"
         return [
             ((name, instruction.name, place), parts, because) for place, parts in enumerate(instruction.sharding.parts)
         ]
@@ -223,6 +223,11 @@ def _spread(graph: Graph, classes: _Classes, computation: Computation, instructi
             for place, (length, kept) in enumerate(pairs):
                 if length == kept:
                     same(0, place, place)
+    elif instruction.target == "AsyncCollectiveDone" and isinstance(shape, Array):
+        for operand in range(len(instruction.operands)):
+            done = graph.operand(computation, instruction, operand)
+            for place in range(len(shape.dimensions) if done is not None and done.opcode == "all-gather" else 0):
+                same(operand, place, place)
     elif opcode == "dot" and instruction.contraction is not None:
         _spread_dot(graph, classes, computation, instruction)
     elif opcode == "convolution" and instruction.convolution is not None:
@@ -295,7 +300,7 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction) -
         root = body.root if body else None
         if body is not None and root is not None and root.opcode == "tuple" and number < len(root.operands):
             return body.name, root.operands[number].name
-        return None
+        return _started(graph, body, root, number) if body is not None and root is not None else None
     if whole.opcode == "tuple" and number < len(whole.operands):
         return computation.name, whole.operands[number].name
     starts: tuple[Computation, Instruction] | None = None
@@ -319,6 +324,14 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction) -
     if start is not None and start.opcode == "tuple" and number < len(start.operands):
         return outside.name, start.operands[number].name
     return None
+
+
+def _started(graph: Graph, body: Computation, root: Instruction, number: int) -> tuple[str, str] | None:
+    """What the start of an overlapped collective hands on: first what is sent, then what comes of it."""
+    sent = graph.operand(body, root, 0) if root.target == "AsyncCollectiveStart" else None
+    if sent is None or not sent.operands or number > 1:
+        return None
+    return body.name, sent.operands[0].name if number == 0 else sent.name
 
 
 def _kept(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> list[tuple[int, int]]:

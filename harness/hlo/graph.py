@@ -1,7 +1,9 @@
 """Who produces what for whom in a module: operands, users, and how often each computation runs."""
 
+import graphlib
 from dataclasses import dataclass, field
 
+from harness.errors import RatchetError
 from harness.hlo.module import Computation, Instruction, Module
 from harness.hlo.shapes import Shape, Tuple
 
@@ -13,7 +15,7 @@ FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica
 
 @dataclass(slots=True)
 class Graph:
-    """A module with its connections; made once, asked often.
+    """A module with its connections; made once, asked often. Raises RatchetError `bad-hlo` where they go in circles.
 
     `runs` is how often each computation runs in one execution of the module (None where a loop's trip count is not
     known); the insides of fusions and of reductions are not in it: they run with the instruction that has them.
@@ -37,6 +39,7 @@ class Graph:
                     self.parents[name] = computation, instruction
                 for operand in instruction.operands:
                     self.users.setdefault((computation.name, operand.name), []).append(instruction)
+        self._refuse_circles()
         entry = self.module.entry
         if entry is not None:
             self._count(entry, 1)
@@ -84,6 +87,25 @@ class Graph:
         """The computation that a fusion or an asynchronous call runs as a part of itself."""
         names = instruction.computations("calls")
         return self.computations.get(names[0]) if names else None
+
+    def _refuse_circles(self) -> None:
+        """HLO has no recursion and no value made of itself; whoever follows such links would never come to an end."""
+        calls = {
+            computation.name: {name for instruction in computation.instructions for _, name in instruction.called}
+            for computation in self.module.computations
+        }
+        links = [("computations", calls)]
+        for computation in self.module.computations:
+            uses: dict[str, set[str]] = {}
+            for instruction in computation.instructions:
+                uses.setdefault(instruction.name, set()).update(o.name for o in instruction.operands if o.name)
+            links.append((f"values of {computation.name or 'the text'}", uses))
+        for what, found in links:
+            try:
+                graphlib.TopologicalSorter(found).prepare()
+            except graphlib.CycleError as error:
+                circle = " -> ".join(error.args[1][:6])
+                raise RatchetError("bad-hlo", f"expected {what} that do not go in circles, got {circle}") from error
 
     def _count(self, computation: Computation, runs: int | None) -> None:
         before = self.runs.get(computation.name, 0)

@@ -93,10 +93,8 @@ def read_sharding(tokens: Tokens) -> Sharding:
     start = tokens.peek().start
     tokens.expect("{")
     if tokens.sees("{"):
-        while not tokens.sees("}"):
-            read_sharding(tokens)
-            tokens.skip(",")
-        tokens.expect("}")
+        # One sharding for each value of a tuple: which is whose only the shape says.
+        _rest(tokens)
         return Sharding(text=_since(tokens, start), kind="tuple")
     if tokens.sees("mesh"):
         return _named_sharding(tokens, start)

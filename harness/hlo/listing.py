@@ -1,6 +1,7 @@
 """A whole module: its dearest operations, its copies, its collectives, its padding, and what was not understood."""
 
 from collections import Counter
+from dataclasses import replace
 
 from harness.hlo.chips import Target
 from harness.hlo.collectives import Traffic, collectives
@@ -11,7 +12,7 @@ from harness.hlo.module import Computation, Instruction
 from harness.hlo.prediction import Time, operation_time
 from harness.hlo.reading import is_collective, operand_dtype
 from harness.hlo.shapes import Array, arrays
-from harness.hlo.tables import TIME_COLUMNS, copy_table, memory_table, rests_on, time_row, true_shape_table
+from harness.hlo.tables import TIME_COLUMNS, copy_tables, memory_table, rests_on, time_row, true_shape_table
 from harness.hlo.work import Work, matmuls, work
 from harness.records import Cell, Column, Table
 from harness.units import percent, seconds
@@ -25,7 +26,7 @@ _NOTABLE_BYTES = 4096
 def module_tables(graph: Graph, target: Target, top: int) -> tuple[Table, ...]:
     """Everything there is to say about a module, dearest first; `top` rows of each table."""
     sent = collectives(graph, target)
-    found = [_operations(graph, target, top), _copies(graph, top)]
+    found = [_operations(graph, target, top), *_copies(graph, top)]
     if sent or graph.module.devices > 1:
         found += [_sent(sent, target), true_shape_table(true_shapes(graph)[:top])]
     return (*found, _padding(graph, top), not_understood(graph))
@@ -60,34 +61,32 @@ def not_understood(graph: Graph) -> Table:
 
 
 def _operations(graph: Graph, target: Target, top: int) -> Table:
-    entries: list[tuple[float, Instruction, int | None, Work, Time]] = []
+    entries: list[tuple[float | None, Computation, Instruction, int | None, Work, Time]] = []
     for computation, instruction, runs in graph.executed():
         if instruction.opcode in FREE or instruction.opcode.endswith("-done") or is_collective(instruction):
             continue
         done = work(graph, computation, instruction)
         took = operation_time(done, _dtype(graph, computation, instruction), target)
-        entries.append(((took.seconds or 0.0) * (1 if runs is None else runs), instruction, runs, done, took))
-    entries.sort(key=lambda entry: -entry[0])
-    total = sum(entry[0] for entry in entries)
+        cost = None if took.seconds is None else took.seconds * (1 if runs is None else runs)
+        entries.append((cost, computation, instruction, runs, done, took))
+    # What is not known may be the dearest of all: it comes first.
+    entries.sort(key=lambda entry: (entry[0] is not None, -(entry[0] or 0.0)))
     rows = [
-        (
-            *time_row(instruction.name, runs, done, took),
-            cost,
-            cost / total if total else None,
-            _what(graph, instruction),
-            instruction.source,
-        )
-        for cost, instruction, runs, done, took in entries[:top]
+        (*time_row(instruction.name, _what(graph, computation, instruction), done, took), runs, cost)
+        for cost, computation, instruction, runs, done, took in entries[:top]
     ]
-    open_loops = any(runs is None for _, _, runs, _, _ in entries)
+    total = sum(entry[0] or 0.0 for entry in entries)
     notes = [rests_on(target)]
     if entries:
-        shown = sum(entry[0] for entry in entries[:top])
-        all_of = f"All {len(entries)} operations together: {seconds(total)}"
-        notes.append(f"{all_of}; shown: {percent(shown / total if total else 1)} of it. Collectives come below.")
-    if any(done.unknown for _, _, _, done, _ in entries[:top]):
-        notes.append("`bytes, FLOPs unknown`: the time of the bytes alone, a lower bound; see `not understood`.")
-    if open_loops:
+        shown = sum(entry[0] or 0.0 for entry in entries[:top])
+        all_of = f"The time is that of all runs; of all operations ({len(entries)}) together {seconds(total)}"
+        notes.append(f"{all_of}, shown: {percent(shown / total if total else 1)} of it. Collectives come below.")
+    if any(done.unknown for _, _, _, _, done, _ in entries[:top]):
+        notes.append(
+            "`bytes at least`: FLOPs unknown, the time is that of the bytes in HBM; `unknown`: nor are there any. "
+            "What a kernel does inside only its schedule says: ratchet.sh lines."
+        )
+    if any(runs is None for _, _, _, runs, _, _ in entries):
         notes.append("runs -: in a loop or branch of which nobody knows how often it runs; it counts once.")
     return Table(
         name="operations",
@@ -95,10 +94,8 @@ def _operations(graph: Graph, target: Target, top: int) -> Table:
         origin="predicted",
         columns=(
             *TIME_COLUMNS,
-            Column(name="seconds_per_run", title="a run", unit="s"),
-            Column(name="share", title="share", unit="fraction"),
-            Column(name="what", title="what"),
-            Column(name="source", title="source"),
+            Column(name="runs", title="runs", unit="count"),
+            Column(name="seconds", title="time", unit="s"),
         ),
         rows=tuple(rows),
         notes=tuple(notes),
@@ -111,36 +108,24 @@ def _dtype(graph: Graph, computation: Computation, instruction: Instruction) -> 
     return operand_dtype(graph, *within[0]) if within else "bf16"
 
 
-def _what(graph: Graph, instruction: Instruction) -> str:
-    shape = instruction.shape.plain
-    if instruction.opcode == "fusion":
-        body = graph.inside(instruction)
-        counts = Counter(inner.opcode for inner in body.instructions) if body else Counter()
-        holds = [name for name in ("convolution", "dot", "reduce", "custom-call") if counts[name]]
-        return f"{instruction.fusion_kind} {'+'.join(holds)}{' ' if holds else ''}{shape}"
-    return f"{instruction.target or instruction.opcode} {shape}"
+def _what(graph: Graph, computation: Computation, instruction: Instruction) -> str:
+    if matmuls(graph, computation, instruction):
+        return "matmul"
+    return instruction.fusion_kind or instruction.target or instruction.opcode
 
 
-def _copies(graph: Graph, top: int) -> Table:
+def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     found = copies(graph)
     shown = [copy for copy in found if copy.kind != "scalar"][:top]
-    table = copy_table(shown)
+    first, *others = copy_tables(shown)
     scalars = sum(copy.kind == "scalar" for copy in found)
     left = len(found) - scalars - len(shown)
-    notes = list(table.notes)
+    notes = list(first.notes)
     if scalars:
-        notes.append(f"{scalars} copies of scalars and the like are left out.")
+        notes.append(f"{scalars} {'copies' if scalars > 1 else 'copy'} of scalars and the like left out.")
     if left > 0:
-        notes.append(f"{left} more copies, each of less than those shown.")
-    return Table(
-        name=table.name,
-        title=table.title,
-        origin=table.origin,
-        columns=table.columns,
-        rows=table.rows,
-        notes=tuple(notes),
-        why_empty=table.why_empty,
-    )
+        notes.append(f"{left} more, each of less than those shown.")
+    return replace(first, notes=tuple(notes)), *others
 
 
 def _sent(found: tuple[Traffic, ...], target: Target) -> Table:
@@ -155,10 +140,6 @@ def _sent(found: tuple[Traffic, ...], target: Target) -> Table:
             one.runs,
             one.seconds,
             one.groups,
-            one.operand,
-            one.channel,
-            one.within,
-            one.source,
         )
         for one in found
     ]
@@ -176,10 +157,6 @@ def _sent(found: tuple[Traffic, ...], target: Target) -> Table:
             Column(name="runs", title="runs", unit="count"),
             Column(name="seconds", title="time", unit="s"),
             Column(name="replica_groups", title="groups"),
-            Column(name="operand", title="operand"),
-            Column(name="channel", title="channel", unit="count"),
-            Column(name="within", title="inside"),
-            Column(name="source", title="source"),
         ),
         rows=tuple(rows),
         notes=(

@@ -183,8 +183,9 @@ class _Reader:
         instruction = self._arguments(instruction)
         read = Attributes()
         while tokens.skip(","):
-            # Abridged listings end with a comma.
-            if tokens.begins_line():
+            # Abridged listings end with a comma. An attribute has no blank before its `=`, an instruction has one.
+            key_end = tokens.peek().start + len(tokens.peek().text)
+            if tokens.begins_line() and not tokens.text.startswith("=", key_end):
                 break
             key = tokens.name()
             tokens.expect("=")

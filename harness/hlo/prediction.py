@@ -10,7 +10,7 @@ from harness.hlo.shapes import ELEMENT_BITS, Array
 from harness.hlo.tokens import Misunderstood, Tokens
 from harness.hlo.work import Work
 
-Bound = Literal["FLOPs", "bytes", "bytes, FLOPs unknown", "unknown"]
+Bound = Literal["FLOPs", "bytes", "bytes at least", "unknown"]
 # Bytes per parameter of mixed-precision training with Adam: weights and gradients in bfloat16, two moments and the
 # master copy in f32 (16 together; ZeRO, Rajbhandari et al. 2020, section 3.1).
 TRAINING_BYTES = (
@@ -31,18 +31,20 @@ class Time:
 
     @property
     def seconds(self) -> float | None:
-        """The larger of the two; a lower bound where one is not known."""
+        """The larger of the two; a lower bound where one is not known; None where nothing is said at all."""
+        if self.compute_seconds is None and not self.memory_seconds:
+            return None
         known = [value for value in (self.compute_seconds, self.memory_seconds) if value is not None]
         return max(known, default=None)
 
     @property
     def bound(self) -> Bound:
         """Which of the two it is."""
-        if self.memory_seconds is None:
-            return "unknown" if self.compute_seconds is None else "FLOPs"
+        if self.seconds is None:
+            return "unknown"
         if self.compute_seconds is None:
-            return "bytes, FLOPs unknown"
-        return "FLOPs" if self.compute_seconds >= self.memory_seconds else "bytes"
+            return "bytes at least"
+        return "FLOPs" if self.compute_seconds >= (self.memory_seconds or 0.0) else "bytes"
 
 
 def roofline(flops: float | None, hbm_bytes: float | None, peak: float, bandwidth: float) -> Time:

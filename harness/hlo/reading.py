@@ -1,17 +1,18 @@
 """One instruction or one shape, explained: what it is, what lies where in memory, what it costs, who takes part."""
 
 from collections import Counter
+from dataclasses import replace
 
 from harness.hlo.chips import Target
-from harness.hlo.collectives import Traffic, kind_of, traffic
-from harness.hlo.copies import consumers_of, copies, producer_of
+from harness.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
+from harness.hlo.copies import consumers_of, copies, producer_of, told
 from harness.hlo.global_shapes import true_shapes
 from harness.hlo.graph import FREE, Graph
 from harness.hlo.interconnect import COLLECTIVES
 from harness.hlo.module import Computation, Instruction
 from harness.hlo.prediction import operation_time
 from harness.hlo.shapes import Array, Shape, arrays
-from harness.hlo.tables import copy_table, memory_table, time_row, time_table, true_shape_table
+from harness.hlo.tables import copy_tables, memory_table, time_table, true_shape_table
 from harness.hlo.work import compiler_cycles, matmuls, work
 from harness.records import Cell, Column, Table
 
@@ -40,6 +41,8 @@ _OPERATIONS = {
     "all-to-all": "every device of a group sends a part to each other one",
     "collective-permute": "each device sends its value to one other",
 }
+# So many operands are named; a fusion may have dozens.
+_SHOWN = 8
 _FUSIONS = {
     "kLoop": "element-wise work in one loop over the result",
     "kInput": "it ends in a reduction",
@@ -60,7 +63,7 @@ def operation_tables(
         found.append(_sent(sent, target))
     own = [copy for copy in copies(graph) if copy.name == instruction.name and computation.name in graph.runs]
     if own:
-        found.append(copy_table(own))
+        found += copy_tables(own)
     names = {instruction.name, *(operand.name for operand in instruction.operands)}
     split = [shape for shape in true_shapes(graph) if shape.name in names]
     if split:
@@ -77,8 +80,10 @@ def sending(graph: Graph, computation: Computation, instruction: Instruction, ta
     """The collective that an instruction is, or that its fusion holds or is named after; None if there is none."""
     found = traffic(graph, computation, instruction, target)
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
-    if found is not None or body is None:
+    if found is not None:
         return found
+    if body is None:
+        return named_traffic(graph, computation, instruction, target)
     return next((one for inner in body.instructions if (one := traffic(graph, body, inner, target))), None)
 
 
@@ -86,8 +91,9 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     rows: list[tuple[str, str]] = []
 
     def say(what: str, said: str) -> None:
+        # Names and paths come out of a file: nothing in them shall steer the terminal.
         if said:
-            rows.append((what, said))
+            rows.append((what, "".join(letter for letter in said if letter.isprintable())))
 
     opcode = instruction.opcode
     base = opcode.removesuffix("-start") if opcode.removesuffix("-start") in COLLECTIVES else opcode
@@ -100,8 +106,10 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
         say("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _named(name)}")
     for inside, matmul in matmuls(graph, computation, instruction):
         say("matmul", _matmul_words(graph, inside, matmul))
-    for place, operand in enumerate(instruction.operands):
+    for place, operand in enumerate(instruction.operands[:_SHOWN]):
         say(f"operand {place}", _operand_words(graph, computation, instruction, place, operand.name))
+    if len(instruction.operands) > _SHOWN:
+        say("operands", f"{len(instruction.operands) - _SHOWN} more")
     users = [user.name for user in consumers_of(graph, computation, instruction) if user is not instruction]
     say("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
     say("result of", (computation.name or "the text") if instruction.is_root else "")
@@ -111,7 +119,14 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
         say("times", "not known" if trips is None else f"{trips}")
     elif computation.name in graph.runs and not graph.module.is_pasted:
         runs = graph.runs[computation.name]
-        say("executed", "a number of times that is not known" if runs is None else f"{runs} times in one run")
+        say(
+            "executed",
+            "a number of times that is not known"
+            if runs is None
+            else "once"
+            if runs == 1
+            else f"{runs} times in one run",
+        )
     say("groups", instruction.groups.text if instruction.groups else "")
     say("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
     say("channel", str(instruction.channel or ""))
@@ -133,8 +148,7 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
 
 def _named(name: str) -> str:
     """What the name of a computation says where its body is not given."""
-    kinds: dict[str, str] = {"all-reduce-scatter": "reduce-scatter", **{str(kind): str(kind) for kind in COLLECTIVES}}
-    said = next((kind for word, kind in kinds.items() if name.startswith(word)), None)
+    said = named_kind(name)
     return f"not given here; by its name a {said}" if said else "not given here: its FLOPs are unknown"
 
 
@@ -159,11 +173,9 @@ def _operand_words(graph: Graph, computation: Computation, instruction: Instruct
     behind = graph.operand(computation, instruction, place)
     if behind is None:
         return f"{name}, made outside of this text" if name else "not named"
-    made = producer_of(graph, computation, Instruction(
-        name="", opcode="", shape=behind.shape, operands=(instruction.operands[place],)
-    ))  # fmt: skip
-    what = f" by {made.name}" if made is not None and made is not behind else ""
-    return f"{name}, made by {behind.opcode}{what}" if not what else f"{name}, made{what}"
+    only = replace(instruction, operands=(instruction.operands[place],))
+    made = producer_of(graph, computation, only)
+    return told(behind) if made is None or made is behind else f"{name}, from {told(made)}"
 
 
 def _memory(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
@@ -173,7 +185,7 @@ def _memory(graph: Graph, computation: Computation, instruction: Instruction) ->
     for place, operand in enumerate(instruction.operands):
         shape = graph.operand_shape(computation, instruction, place)
         for array in arrays(shape) if shape is not None else ():
-            values.append((f"operand {place}", operand.name, array))
+            values.append((f"{place}:", operand.name, array))
     return memory_table("values", "how its values lie in memory", values)
 
 
@@ -198,7 +210,7 @@ def _cost(graph: Graph, computation: Computation, instruction: Instruction, targ
     if cycles is not None:
         at = f", {cycles / target.clock_hz * 1e6:.1f} us at {target.clock_hz / 1e9:g} GHz" if target.clock_hz else ""
         notes.append(f"The compiler itself estimates {cycles:,} cycles{at}.")
-    return time_table([time_row(instruction.name or instruction.opcode, 1, done, took)], target, notes)
+    return time_table(instruction.opcode, done, took, target, notes)
 
 
 def operand_dtype(graph: Graph, computation: Computation, matmul: Instruction) -> str:

@@ -4,6 +4,9 @@ from harness.errors import RatchetError
 from harness.hlo.shapes import ELEMENT_BITS, JOINED, Array, Layout, Shape, Tuple
 from harness.hlo.tokens import Misunderstood, Tokens
 
+# Real tuples are two or three deep.
+_DEEPEST = 50
+
 
 def shape(text: str) -> Shape:
     """The shape that `text` is. Raises RatchetError `bad-hlo`."""
@@ -25,14 +28,16 @@ def array(text: str) -> Array:
     return found
 
 
-def read_shape(tokens: Tokens) -> Shape:
-    """The shape that begins at the next token. Raises Misunderstood."""
+def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
+    """The shape that begins at the next token, `depth` tuples deep. Raises Misunderstood."""
+    if depth > _DEEPEST:
+        raise tokens.misunderstood(f"tuples no more than {_DEEPEST} deep")
     if tokens.skip("("):
         members: list[Shape] = []
         while not tokens.skip(")"):
             if members:
                 tokens.expect(",")
-            members.append(read_shape(tokens))
+            members.append(read_shape(tokens, depth + 1))
         return Tuple(members=tuple(members))
     start = tokens.peek()
     dtype = tokens.name()

@@ -53,8 +53,8 @@ class Layout:
 
     @property
     def memory(self) -> str:
-        """The name of the memory, or its number."""
-        return MEMORIES.get(self.memory_space, f"memory space {self.memory_space}")
+        """The name of the memory, or its number as HLO writes it."""
+        return MEMORIES.get(self.memory_space, f"S({self.memory_space})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,16 @@ from harness.hlo.work import Work
 from harness.records import Cell, Column, Table
 from harness.units import decimal
 
-_LOW_OVERHEAD = 1.1
+# A table of more values than this leaves out the smallest: the flags and counters of asynchronous operations.
+_MANY, _SMALL_BYTES = 8, 64
 
 
 def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]) -> Table:
     """One row per array: role, its name, order, tiles, padded dimensions, bytes with and without padding, memory."""
+    large = [value for value in values if (value[2].padded_bytes or _SMALL_BYTES) >= _SMALL_BYTES]
+    left_out = len(values) - len(large) if len(values) > _MANY else 0
     rows: list[tuple[Cell, ...]] = []
-    for role, called, array in values:
+    for role, called, array in large if left_out else values:
         layout = array.layout
         padded = array.physical_dimensions
         tiles = (
@@ -32,7 +35,6 @@ def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]
                 layout.order if layout else "not given",
                 tiles,
                 f"[{','.join(map(str, padded))}]" if padded is not None and tiles else "",
-                array.logical_bytes,
                 array.padded_bytes,
                 array.overhead,
                 layout.memory if layout else "not given",
@@ -45,6 +47,8 @@ def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]
             "it; (2,1) behind (8,128) keeps pairs of 16-bit values in one 32-bit word. overhead: bytes in memory over "
             "the bytes of the elements."
         )
+    if left_out:
+        notes.append(f"{left_out} values of less than {_SMALL_BYTES} bytes, such as flags, are left out.")
     if any(array.layout is None for _, _, array in values):
         notes.append("Without a layout there is no padding to be seen: the compiler adds tiles later.")
     if any(any(array.dynamic) for _, _, array in values):
@@ -59,7 +63,6 @@ def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]
             Column(name="order", title="order"),
             Column(name="tiles", title="tiles"),
             Column(name="padded_to", title="padded to"),
-            Column(name="element_bytes", title="elements", unit="B"),
             Column(name="bytes", title="in memory", unit="B"),
             Column(name="overhead", title="overhead", unit="ratio"),
             Column(name="memory", title="in"),
@@ -72,40 +75,47 @@ def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]
 
 TIME_COLUMNS = (
     Column(name="name", title="operation"),
-    Column(name="runs", title="runs", unit="count"),
+    Column(name="what", title="what"),
     Column(name="flops", title="FLOPs", unit="FLOP"),
     Column(name="hbm_bytes", title="HBM", unit="B"),
-    Column(name="compute_seconds", title="by FLOPs", unit="s"),
-    Column(name="memory_seconds", title="by bytes", unit="s"),
-    Column(name="seconds", title="time", unit="s"),
     Column(name="bound", title="bound by"),
 )
 
 
-def time_row(name: str, runs: int | None, done: Work, took: Time) -> tuple[Cell, ...]:
+def time_row(name: str, what: str, done: Work, took: Time) -> tuple[Cell, ...]:
     """One operation: the figures of one execution."""
-    return (
-        name,
-        runs,
-        done.flops,
-        done.hbm_bytes,
-        took.compute_seconds,
-        took.memory_seconds,
-        took.seconds,
-        took.bound if took.seconds else "",
-    )
+    return name, what, done.flops, done.hbm_bytes, took.bound
 
 
-def time_table(rows: Sequence[tuple[Cell, ...]], target: Target, notes: Sequence[str]) -> Table:
-    """The predicted time of operations on `target`."""
+def time_table(what: str, done: Work, took: Time, target: Target, notes: Sequence[str]) -> Table:
+    """The predicted time of one operation on `target`, with both floors."""
     return Table(
         name="time",
         title=f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)",
         origin="predicted",
-        columns=TIME_COLUMNS,
-        rows=tuple(rows),
+        columns=(
+            Column(name="seconds", title="time", unit="s"),
+            Column(name="bound", title="bound by"),
+            Column(name="compute_seconds", title="by FLOPs", unit="s"),
+            Column(name="memory_seconds", title="by bytes", unit="s"),
+            Column(name="flops", title="FLOPs", unit="FLOP"),
+            Column(name="hbm_bytes", title="HBM", unit="B"),
+            Column(name="other_bytes", title="other memories", unit="B"),
+            Column(name="what", title="what"),
+        ),
+        rows=(
+            (
+                took.seconds,
+                took.bound,
+                took.compute_seconds,
+                took.memory_seconds,
+                done.flops,
+                done.hbm_bytes,
+                done.other_bytes,
+                what,
+            ),
+        ),
         notes=(rests_on(target), *notes),
-        why_empty="" if rows else "nothing that takes time",
     )
 
 
@@ -117,36 +127,9 @@ def rests_on(target: Target) -> str:
     )
 
 
-def copy_table(found: Sequence[Copy]) -> Table:
-    """Copies with their producer, consumer and cost; causes and remedies below, each once."""
-    rows: list[tuple[Cell, ...]] = [
-        (
-            copy.name,
-            copy.kind,
-            copy.shape,
-            copy.producer,
-            ", ".join(copy.consumers) or "nobody",
-            copy.bytes_moved,
-            copy.runs,
-            copy.bytes_per_run,
-            copy.layouts,
-            copy.buffer_bytes,
-            copy.cause,
-            copy.remedy,
-            copy.source,
-        )
-        for copy in found
-    ]
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for copy in found:
-        reasons.setdefault((copy.cause, copy.remedy), []).append(copy.name)
-    notes = [
-        f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}: "
-        + (f"usual cause: {cause}. " if cause else "cause not known: no rule fits. ")
-        + (f"Remedy: {remedy}." if remedy else "")
-        for (cause, remedy), names in reasons.items()
-    ]
-    return Table(
+def copy_tables(found: Sequence[Copy]) -> tuple[Table, ...]:
+    """Copies with their producer, consumer and cost; then why they are there and what takes them away."""
+    table = Table(
         name="copies",
         title="copies",
         origin="static",
@@ -159,15 +142,50 @@ def copy_table(found: Sequence[Copy]) -> Table:
             Column(name="bytes_per_step", title="a step", unit="B"),
             Column(name="runs", title="steps", unit="count"),
             Column(name="bytes_per_run", title="a run", unit="B"),
-            Column(name="layouts", title="layout"),
-            Column(name="buffer_bytes", title="buffer", unit="B"),
-            Column(name="cause", title="cause"),
-            Column(name="remedy", title="remedy"),
-            Column(name="source", title="source"),
+        ),
+        rows=tuple(
+            (
+                copy.name,
+                copy.kind,
+                copy.shape,
+                copy.producer,
+                ", ".join(copy.consumers) or "nobody",
+                copy.bytes_moved,
+                copy.runs,
+                copy.bytes_per_run,
+            )
+            for copy in found
+        ),
+        notes=("Bytes are read plus written, padding included.",) if found else (),
+        why_empty="" if found else "no copy, no transpose: nothing is moved only to lie elsewhere",
+    )
+    return (table, _causes(found)) if found else (table,)
+
+
+def _causes(found: Sequence[Copy]) -> Table:
+    """Copies with the same cause together; each fact is a row, so that a sentence has room."""
+    reasons: dict[tuple[str, str, str], list[Copy]] = {}
+    for copy in found:
+        reasons.setdefault((copy.cause, copy.remedy, copy.layouts), []).append(copy)
+    rows: list[tuple[Cell, ...]] = []
+    for (cause, remedy, layouts), copies in reasons.items():
+        names = ", ".join(copy.name for copy in copies)
+        rows.append((names, "cause", cause or "not known: no rule fits"))
+        if remedy:
+            rows.append((names, "remedy", remedy))
+        if layouts:
+            rows.append((names, "layout", layouts))
+        rows += [(copy.name, "source", copy.source) for copy in copies if copy.source]
+    return Table(
+        name="copy_causes",
+        title="why they are there, and what takes them away",
+        origin="static",
+        columns=(
+            Column(name="names", title="copy"),
+            Column(name="fact", title="what"),
+            Column(name="reading", title="says"),
         ),
         rows=tuple(rows),
-        notes=tuple(notes),
-        why_empty="" if rows else "no copy, no transpose: nothing is moved only to lie elsewhere",
     )
 
 

@@ -9,6 +9,9 @@ from harness.hlo.module import Computation, Convolution, Instruction, WindowDime
 from harness.hlo.opcodes import ELEMENTWISE, MOVES
 from harness.hlo.shapes import Array, Shape, arrays, padded_bytes
 
+# What libtpu writes as a custom call and does nothing by itself: buffers, and the two ends of a collective that runs
+# beside other work (their fusion holds the collective too).
+_WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _MATMULS = ("dot", "convolution")
 
@@ -33,7 +36,7 @@ class Work:
 def work(graph: Graph, computation: Computation, instruction: Instruction) -> Work:
     """The work of one execution of `instruction`, what its fusion holds included."""
     hbm, other = _traffic(graph, computation, instruction)
-    if instruction.opcode == "custom-call":
+    if instruction.opcode == "custom-call" and instruction.target not in _WITHOUT_WORK:
         estimate = _estimate(instruction)
         flops = estimate.get("flops")
         claimed = estimate.get("bytes_accessed")
@@ -119,8 +122,10 @@ def _flops(graph: Graph, computation: Computation, instruction: Instruction) -> 
             more, more_matmul, more_unknown = _flops(graph, body, inner)
             total, matmul, unknown = total + more, matmul + more_matmul, unknown | more_unknown
         return total, matmul, unknown
-    if opcode in FREE or opcode in MOVES:
+    if opcode in FREE or opcode in MOVES or instruction.target in _WITHOUT_WORK:
         return 0.0, 0.0, set()
+    if opcode == "custom-call":
+        return 0.0, 0.0, {f"custom-call {instruction.target}"}
     shapes = graph.operand_shapes(computation, instruction)
     first = shapes[0] if shapes and isinstance(shapes[0], Array) else None
     found: float | None = None
@@ -170,7 +175,7 @@ def _operations(graph: Graph, instruction: Instruction) -> float | None:
 def _traffic(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[int | None, int | None]:
     """Bytes in HBM and in other memories that one execution reads and writes; None where a shape is not known."""
     opcode = instruction.opcode
-    if opcode in FREE or opcode.endswith(("-done", "-update")):
+    if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
         return 0, 0
     hbm, other = 0, 0
     for shape, count in _moved(graph, computation, instruction):

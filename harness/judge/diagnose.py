@@ -22,18 +22,9 @@ def hints(
         return (Hint(observation=observation, suggestion=next_step(evidence.failure), rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
-    calls = evidence.trace.pallas_calls if evidence.trace else ()
-    observed = Observed(
-        evidence=evidence,
-        report=report,
-        seconds=report.seconds,
-        call=calls[0] if len(calls) == 1 else None,
-        run=finished_run(evidence),
-        previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
-        ceilings=tuple(ceilings),
-    )
-    found = [(rule, finding) for rule in RULES if (finding := rule.look(observed)) is not None]
-    told = [(finding, hint(rule, finding, observed)) for rule, finding in found]
+    seen = observed(evidence, report, report.seconds, previous, ceilings)
+    found = [(rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None]
+    told = [(finding, hint(rule, finding, seen)) for rule, finding in found]
     # Rules stand in the published order of causes, which sorting keeps among equal gains.
     told.sort(key=lambda item: (not item[0].comes_first, -(item[1].gain or 0.0) * item[0].weight))
     # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
@@ -41,3 +32,23 @@ def hints(
     for finding, said in told:
         by_knob.setdefault(finding.knob or said.rule, said)
     return tuple(by_knob.values())
+
+
+def observed(
+    evidence: Evidence,
+    report: Report,
+    latency_seconds: float,
+    previous: Sequence[Row] = (),
+    ceilings: Sequence[Ceiling] = (),
+) -> Observed:
+    """What the rules look at."""
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    return Observed(
+        evidence=evidence,
+        report=report,
+        seconds=latency_seconds,
+        call=calls[0] if len(calls) == 1 else None,
+        run=finished_run(evidence),
+        previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
+        ceilings=tuple(ceilings),
+    )

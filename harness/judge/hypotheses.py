@@ -7,12 +7,12 @@ from harness.judge.changes import Kind, mixed_kinds
 # A hypothesis is tied to an observation where it has a number, or a word that a report uses for what it counts, times
 # or advises. Words are matched from their beginning, so `spill` stands for spills and spilling.
 _WORDS = (
-    "accumulat", "align", "bandwidth", "bubble", "buffer", "bound", "busy", "cast", "causal", "copies", "copy", "cycle",
-    "dma", "drain", "eup", "exp", "fetch", "fill", "flop", "gap", "grid", "hbm", "idle", "intensity", "issue", "lane",
-    "latency", "launch", "layout", "limit", "mask", "matmul", "mxu", "overlap", "padd", "pipeline", "prefetch",
-    "re-read", "recomput", "reduc", "register", "reread", "rescal", "ridge", "roofline", "semantics", "slot",
-    "softmax", "spill", "stall", "step", "store", "sublane", "tile", "traffic", "transpos", "unit", "unroll", "util", "valu",
-    "vector", "vmem", "vreg", "wait", "xlu",
+    "accumulat", "align", "bandwidth", "bound", "bubble", "buffer", "busy", "cast", "causal", "copies", "copy",
+    "cycle", "dma", "drain", "eup", "exp", "fetch", "fill", "flop", "gap", "grid", "hbm", "idle", "intensity",
+    "issue", "lane", "latency", "launch", "layout", "limit", "mask", "matmul", "mxu", "overlap", "padd", "pipeline",
+    "prefetch", "re-read", "recomput", "reduc", "register", "reread", "rescal", "ridge", "roofline", "semantics",
+    "slot", "softmax", "spill", "stall", "step", "store", "sublane", "tile", "traffic", "transpos", "unit",
+    "unroll", "util", "valu", "vector", "vmem", "vreg", "wait", "xlu",
 )  # fmt: skip
 _NAMED = re.compile(rf"\d|%|\b(?:{'|'.join(map(re.escape, _WORDS))})", re.IGNORECASE)
 

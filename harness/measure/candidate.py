@@ -167,8 +167,13 @@ def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
 
 
 def _choose_reduced(function: Callable[..., Any], full: _Traced) -> tuple[int | None, _Traced]:
-    """The smallest shape that still has several steps along every axis that has them at the full shape."""
-    for position, problem in enumerate(full.problem.reduced()):
+    """The smallest shape that still has several steps along every axis that has them at the full shape.
+
+    Shapes at which the blocks of the full shape have no room come last: they are looked at for kernels
+    that choose their blocks by the shape.
+    """
+    shapes = sorted(enumerate(full.problem.reduced()), key=lambda one: not _has_room(one[1].statement(), full))
+    for position, problem in shapes:
         try:
             with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
                 small = _trace(function, problem, full.chip)
@@ -177,6 +182,23 @@ def _choose_reduced(function: Callable[..., Any], full: _Traced) -> tuple[int | 
         if _is_like(small.calls, full.calls):
             return position, small
     return None, full
+
+
+def _has_room(small: Statement, full: _Traced) -> bool:
+    """True where each block of the full shape fits, and several times where it does so at the full shape.
+
+    Of the operands of kernels that bear the names of the problem's arrays and have their shapes.
+    """
+    whole, part = (
+        {array.name: array.shape for array in (*one.inputs, *one.outputs)} for one in (full.problem.statement(), small)
+    )
+    for window in (window for call in full.calls for window in call.windows):
+        if whole.get(window.name) != window.array.shape:
+            continue
+        for large, little, block in zip(window.array.shape, part[window.name], window.block_shape, strict=True):
+            if block and (little % block or little < min(2 * block, large)):
+                return False
+    return True
 
 
 def _second(function: Callable[..., Any], full: _Traced, reduced: _Traced) -> tuple[_Traced | None, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import harness
 from harness.hardware import Chip
+from harness.measure import tracing_flags
 from harness.records import Environment
 
 # What a child gets of the caller's environment: where programs and libraries are, and how dates and
@@ -118,7 +119,4 @@ def measuring(device: str) -> dict[str, str]:
         meant = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NVIDIA_"))}
         return {**kept, **meant, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     del kept["TPU_SKIP_MDS_QUERY"]
-    return {
-        **kept,
-        "LIBTPU_INIT_ARGS": "--xla_xprof_enable_custom_call_tracing=true --xla_xprof_register_llo_debug_info=true",
-    }
+    return {**kept, "LIBTPU_INIT_ARGS": tracing_flags.inside_kernels()}

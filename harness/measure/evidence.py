@@ -13,7 +13,7 @@ from harness.measure.device import source
 from harness.measure.environment import environment
 from harness.measure.gathering import Gathering
 from harness.measure.plan import Plan, Progress, Simulate
-from harness.problems import Problem
+from harness.problems import Defined, Problem, require_conforming
 from harness.records import Evidence, Policy, Trace
 
 __all__ = ["environment", "gather", "source"]
@@ -45,7 +45,8 @@ def gather(
     deadline_seconds=...)` has to be a function at the top of a module. `after_trace` may
     raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 
-    Raises RatchetError `no-libtpu`, `no-device`, `no-space`; UsageError `unknown-device`.
+    Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
+    not keep what every problem must keep); UsageError `unknown-device`.
     """
     where = source(chip, on)
     if chip.platform == "tpu" and environment().libtpu is None:
@@ -54,6 +55,8 @@ def gather(
             "expected libtpu, the TPU compiler, found none; install it with pip install 'jax[tpu]' "
             "(x86-64 Linux only; ./ratchet.sh does it there)",
         )
+    if isinstance(problem, Defined):
+        require_conforming(problem)
     plan = Plan(
         contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
         source=where, deep=deep, timed=timed, checked=checked,

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from harness.measure.messages import Rejected
+from harness.problems import defined
 
 _PLAIN = frozenset((
     "__future__", "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions",
@@ -40,7 +41,7 @@ def flags(tree: ast.AST) -> tuple[str, ...]:
     for node in ast.walk(tree):
         for name in _imported(node):
             top = name.partition(".")[0]
-            if top in _REFUSED:
+            if top in _REFUSED or defined.is_prepare(top):
                 raise _refused(node, f"imports {name}")
             if top not in _PLAIN or name.startswith(("jax._src", "numpy.ctypeslib", "numpy.f2py")):
                 said.setdefault(name, f"kernel.py line {_line(node)} imports {name}, which few kernels need: read why")

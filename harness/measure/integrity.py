@@ -15,6 +15,7 @@ import jax
 
 import harness
 from harness.measure.messages import Rejected
+from harness.problems import defined
 
 _GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time")
 
@@ -78,7 +79,8 @@ def require_untouched(before: Snapshot) -> None:
 def _callables() -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
     """Functions of the guarded modules, and what can be called on the classes that they define, with their code."""
     for name, module in list(sys.modules.items()):
-        if module is None or name.partition(".")[0] not in _GUARDED:
+        top = name.partition(".")[0]
+        if module is None or not (top in _GUARDED or defined.is_prepare(top)):
             continue
         for key, value in list(vars(module).items()):
             if type(value) is _Function:

@@ -1,6 +1,8 @@
 """What is computed and how an answer is judged right: owned by the judge, never by the kernel."""
 
 from harness.problems.attention import Attention
+from harness.problems.conformance import complaints, require_conforming
+from harness.problems.defined import Defined
 from harness.problems.matmul import Matmul
 from harness.problems.numerics import check
 from harness.problems.probes import Mode, Probe, changed, check_determinism, check_probe
@@ -10,6 +12,7 @@ from harness.problems.swiglu import SwiGLU
 
 __all__ = [
     "Attention",
+    "Defined",
     "Matmul",
     "Mode",
     "Probe",
@@ -20,4 +23,6 @@ __all__ = [
     "check",
     "check_determinism",
     "check_probe",
+    "complaints",
+    "require_conforming",
 ]

@@ -5,28 +5,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.problems import attention_inputs, attention_probes
+from harness.problems.blocks import SHORTEST, sampled_rows
+from harness.problems.fields import require_dtype, require_positive, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
-from harness.records import Array, Statement, Work
-
-DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
+from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
+from harness.records import Array, ExpectedCount, Statement, Work
 
 # Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
 # sequence of 16384, every row of a head up to 2508.
 _CHECKED_PAIRS = 3 << 21
 # Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
-# The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
-# of the larger powers of two that kernels choose.
-_BLOCK = 128
-# Terms that kernels add one after another; longer sums are broken up by blocks.
-_SUM_TERMS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +64,8 @@ class Attention:
         for field, default in (("kv_heads", self.heads), ("kv_sequence", self.sequence)):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, default)
-        for field in ("batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim"):
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError("bad-problem", f"attention: expected {field} to be a positive integer, got {value!r}")
+        fields = ("batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim")
+        require_sizes("attention", **{field: getattr(self, field) for field in fields})
         if self.scale is None:
             object.__setattr__(self, "scale", 1 / math.sqrt(self.head_dim))
         if self.heads % self.kv_heads:
@@ -86,10 +79,8 @@ class Attention:
                 "attention: causal is aligned at the end, so it needs kv_sequence >= sequence (else the first queries "
                 f"see no key), got sequence={self.sequence}, kv_sequence={self.kv_sequence}",
             )
-        if self.dtype not in DTYPES:
-            raise UsageError("bad-problem", f"attention: expected dtype {' or '.join(DTYPES)}, got {self.dtype!r}")
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise UsageError("bad-problem", f"attention: expected a positive finite scale, got {self.scale!r}")
+        require_dtype("attention", self.dtype)
+        require_positive("attention", "scale", self.scale)
 
     @property
     def pairs(self) -> int:
@@ -138,7 +129,22 @@ class Attention:
             inputs=(query, key, replace(key, name="v")),
             outputs=(replace(query, name="o"),),
             work=self.work(),
-        )
+            # The published expectations for one step of online softmax: Q K^T and P V; exp of the scores and of the
+            # rescaling; row maximum and row sum.
+            expected=(
+                ExpectedCount(
+                    counter="matmul", low=2, high=2,
+                    more="the body is unrolled, or blocks do not fit the MXU and are split",
+                    fewer="QK^T or PV does not run on the MXU",
+                ),
+                ExpectedCount(
+                    counter="exp", low=2, high=2, more="the body is unrolled, or exponentials are computed again"
+                ),
+                ExpectedCount(
+                    counter="reduction", low=2, high=4, more="the body is unrolled, or reductions run in stages"
+                ),
+            ),
+        )  # fmt: skip
 
     def _shape(self, heads: int, length: int) -> tuple[int, ...]:
         if self.batch > 1:
@@ -181,7 +187,7 @@ class Attention:
         taken for another unnoticed.
         """
         kv_heads = min(self.kv_heads, 2)
-        length = 256
+        length = SHORTEST
         while length < max(self.sequence, self.kv_sequence):
             yield replace(
                 self,
@@ -213,18 +219,7 @@ class Attention:
         One head of 16384 has 128 stretches, so that every block is looked at.
         """
         heads = self.batch * self.heads
-        total = heads * self.sequence
-        if total * self.kv_sequence <= _CHECKED_PAIRS:
-            return np.arange(total)
-        random = np.random.default_rng(np.random.SeedSequence((seed, total)))
-        budget = _CHECKED_PAIRS // (self.kv_sequence * heads)
-        edges = np.linspace(0, self.sequence, max(1, min(budget // 3, -(-self.sequence // _BLOCK))) + 1)
-        inside = random.uniform(edges[:-1], edges[1:], (heads, len(edges) - 1)).astype(np.int64)
-        last = self.sequence - 1
-        start = inside // _BLOCK * _BLOCK
-        ends = np.tile([0, last], (heads, 1))
-        rows = np.concatenate((np.minimum(inside, last), start, np.minimum(start + _BLOCK - 1, last), ends), axis=1)
-        return np.unique(rows + np.arange(heads)[:, None] * self.sequence)
+        return sampled_rows(heads, self.sequence, _CHECKED_PAIRS // (self.kv_sequence * heads), seed)
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]` float64: the textbook formula in float64, from the inputs as they were rounded."""
@@ -265,7 +260,7 @@ class Attention:
         half an ulp each, all in one direction;
         the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
         """
-        relative, relative32 = _relative_rounding(self.dtype), _relative_rounding("float32")
+        relative, relative32 = relative_rounding(self.dtype), relative_rounding("float32")
         eps32 = float(np.finfo(np.float32).eps)
         running = relative32**2 * self.head_dim
         result = np.empty((len(rows), self.head_dim))
@@ -287,8 +282,8 @@ class Attention:
             variance = np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
             variance += (relative**2 + eps32**2 / 3) * probability
             variance += relative32**2 * self.kv_sequence * (probability + np.square(output))
-            variance += np.square(min(self.kv_sequence, _SUM_TERMS) * eps32 / 4 * output)
-            variance += np.square(_ulp(output, self.dtype)) / 12
+            variance += np.square(min(self.kv_sequence, SUM_TERMS) * eps32 / 4 * output)
+            variance += np.square(ulp(output, self.dtype)) / 12
             result[piece.places] = np.sqrt(variance)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
@@ -318,21 +313,3 @@ def _exponentials(piece: _Piece, scale: float) -> tuple[NDArray[Any], NDArray[An
     scores -= largest
     np.exp(scores, out=scores)
     return scores, largest
-
-
-def _relative_rounding(dtype: str) -> float:
-    """Standard deviation of one rounding to nearest in `dtype`, relative to the value rounded.
-
-    An error uniform over one ulp has the deviation ulp / sqrt(12). Relative to a value
-    2^e x with x spread over [1, 2) as leading digits are (density 1 / (x ln 2)), the mean of
-    ulp^2 / value^2 is epsilon^2 times the integral of x^-3 / ln 2 over [1, 2): 3 / (8 ln 2).
-    """
-    return float(ml_dtypes.finfo(DTYPES[dtype]).eps) * math.sqrt(3 / (8 * math.log(2)) / 12)
-
-
-def _ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """The distance of neighbouring numbers of `dtype` around each value."""
-    info = ml_dtypes.finfo(DTYPES[dtype])
-    _, exponent = np.frexp(np.maximum(np.abs(values), np.float32(info.smallest_normal)))
-    ulp: NDArray[Any] = np.ldexp(np.float32(info.eps), exponent - 1)
-    return ulp

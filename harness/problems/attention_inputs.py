@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.problems.blocks import borders
+
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values")
 
-_BLOCK = 128
 # Far from zero, and another number in every column: a common one would put all outputs on
 # the same point of a coarse grid, where rounding hides everything.
 _OFFSETS = (96.0, 104.0)
@@ -56,7 +57,7 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
     elif family == "logits-x50":
         q *= 50
     elif family == "needles":
-        v[:, :, needles(shape.kv_sequence)] *= 4
+        v[:, :, borders(shape.kv_sequence)] *= 4
         _aim(shape, q, k, np.arange(shape.sequence))
     elif family == "equal-keys":
         k[:] = k[:, :, :1]
@@ -67,18 +68,12 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
     return q, k, v
 
 
-def needles(kv_sequence: int) -> NDArray[np.int64]:
-    """The first and the last key, and both sides of every multiple of 128 (so of 256, 512, 1024 ... too)."""
-    borders = np.arange(_BLOCK, kv_sequence, _BLOCK)
-    return np.unique(np.concatenate(([0, kv_sequence - 1], borders - 1, borders)))
-
-
 def _compose(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
     middle = shape.kv_sequence // 2
     k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
     far = slice(shape.head_dim - shape.head_dim // 8, None)
     v[..., far] += _offsets(shape, random, shape.head_dim // 8)
-    v[:, :, needles(shape.kv_sequence)] *= 4
+    v[:, :, borders(shape.kv_sequence)] *= 4
     kinds = [_COMPOSITE[row % len(_COMPOSITE)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
     _aim(shape, q, k, np.flatnonzero([kind is None for kind in kinds]))
@@ -94,7 +89,7 @@ def _aim(shape: Shape, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]
     The needle's logit is ln(kv_sequence) + 12: it outweighs all others together, whose
     logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more.
     """
-    positions = needles(shape.kv_sequence)
+    positions = borders(shape.kv_sequence)
     last = rows + shape.kv_sequence - shape.sequence if shape.causal else np.full(len(rows), shape.kv_sequence - 1)
     visible = np.searchsorted(positions, last, side="right")
     logit = np.log(shape.kv_sequence) + 12.0

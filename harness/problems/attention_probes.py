@@ -1,14 +1,13 @@
 """Which outputs of attention depend on which keys, values and queries, stated as probes."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
 from harness.problems.attention_inputs import COMPOSITE_PERIOD, EVEN_ROWS, Shape
+from harness.problems.blocks import BLOCK, drawn_block, spans
 from harness.problems.probes import Part, Probe, Region
 
-_BLOCK = 128
 # Weights of N(0, 1) inputs are within e^-12 of each other, so that a value this much larger moves
 # every output that reads it, and a masked one moves nothing only where its weight is exactly 0. Sums
 # over 2^40 such values are still finite.
@@ -55,13 +54,13 @@ class _Drawn:
         shape, kv_head = self._shape, self._kv_head()
         # Half a kernel's smallest block, so that one which is left out hides a whole one of these; under a
         # mask their borders are none of the kernel's, so that keys hidden within its blocks show too.
-        size = max(_BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - shape.causal)))
+        size = max(BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - shape.causal)))
         shift = int(self._random.integers(1, size)) if shape.causal else 0
         edges = [0, *range(size - shift, shape.kv_sequence, size), shape.kv_sequence]
         blocks = len(edges) - 1
         cuts = [block * shape.head_dim // blocks for block in range(blocks + 1)]
         regions, moves, stays = [], [], []
-        for keys, columns in zip(_spans(edges), _spans(cuts), strict=True):
+        for keys, columns in zip(spans(edges), spans(cuts), strict=True):
             regions.append(self._region(_V, kv_head, keys, columns, _LOUD))
             for head in self._readers(kv_head):
                 seeing, blind = self._seeing(keys.start)
@@ -73,7 +72,7 @@ class _Drawn:
     def keys(self) -> Probe:
         """One block of keys of one key/value head."""
         kv_head = self._kv_head()
-        keys = self._block(self._shape.kv_sequence)
+        keys = drawn_block(self._shape.kv_sequence, self._random)
         moves, stays = [], []
         for head in self._readers(kv_head):
             # A row that sees only part of the block may see too little of it to move.
@@ -85,7 +84,7 @@ class _Drawn:
 
     def queries(self) -> Probe:
         """One block of queries of one head."""
-        head, rows = self._head(), self._block(self._shape.sequence)
+        head, rows = self._head(), drawn_block(self._shape.sequence, self._random)
         return self._of_queries(head, rows, f"queries {rows.start} to {rows.stop - 1} of head {head}")
 
     def head(self) -> Probe:
@@ -134,12 +133,6 @@ class _Drawn:
     def _head(self) -> int:
         return int(self._random.integers(self._shape.batch * self._shape.heads))
 
-    def _block(self, length: int) -> range:
-        """128 positions that start anywhere, or a third of a short length."""
-        size = min(_BLOCK, max(1, length // 3))
-        start = int(self._random.integers(length - size + 1))
-        return range(start, start + size)
-
     def _seeing(self, key: int) -> tuple[range, range]:
         """The positions of queries that see this key, and of those that do not."""
         first = max(0, key - self._offset) if self._shape.causal else 0
@@ -184,10 +177,6 @@ class _Drawn:
         if shape.batch > 1:
             ranges = (range(entry, entry + 1), *ranges)
         return Region(array=array, ranges=ranges, factor=factor)
-
-
-def _spans(edges: list[int]) -> Iterator[range]:
-    return (range(start, stop) for start, stop in pairwise(edges))
 
 
 def _filled(parts: list[Part]) -> tuple[Part, ...]:

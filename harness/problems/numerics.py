@@ -135,7 +135,8 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str)
         return Failure(stage="correctness", kind=kind, message=f"{message} (inputs: {family})")
 
     if len(arrays) != len(expected):
-        return failure("wrong-structure", f"expected {len(expected)} output array{'s' * (len(expected) > 1)}, got {len(arrays)}")
+        plural = "s" if len(expected) > 1 else ""
+        return failure("wrong-structure", f"expected {len(expected)} output array{plural}, got {len(arrays)}")
     for want, array in zip(expected, arrays, strict=True):
         if not isinstance(array, np.ndarray):
             return failure("wrong-structure", f"expected {want.name} to be an array, got {type(array).__name__}")
@@ -175,8 +176,9 @@ def _judge(
     if check.passed:
         return check, None
     outside = int(np.count_nonzero(scaled > WORST_FACTOR * found.unit))
+    worst = element(output, int(rows[row]), column)
     message = (
-        f"wrong result: worst element {element(output, int(rows[row]), column)} is {found.got[row, column]:.6g}, expected "
+        f"wrong result: worst element {worst} is {found.got[row, column]:.6g}, expected "
         f"{found.expected[row, column]:.6g}, {found.worst_ratio:.3g} times the tolerance; root mean square error "
         f"{found.rms_ratio:.3g} times its tolerance (inputs: {family}, seed {seed})"
     )

@@ -20,12 +20,21 @@ class Drawn:
     columns: int
     seed: int
 
-    def inner(self, name: str, array: int, length: int, family: str = "normal", kinds: Sequence[bool] = (True,)) -> Probe:
+    def inner(
+        self,
+        name: str,
+        array: int,
+        length: int,
+        family: str = "normal",
+        *,
+        kinds: Sequence[bool] = (True,),
+        columns: int | None = None,
+    ) -> Probe:
         """Every part of the length that is summed over, each in rows of its own: one run shows every part.
 
         Every row must move in each block of columns: a part that is left out anywhere, for some rows or
         some columns, stands still there. `kinds` says which rows, by their position modulo its length (a power of
-        two), weigh all terms so evenly that they must move.
+        two), and `columns` how many columns weigh all terms so evenly that they must move (None: all).
         """
         # Half a kernel's smallest block, so that one which is left out hides a whole one of these.
         parts = blocks(length, max(1, self.rows // 8), BLOCK // 2)
@@ -37,13 +46,14 @@ class Drawn:
             for place, part in zip(places, parts, strict=False)
         )
         step = period * len(kinds)
-        even = [row for row in range(min(step, self.rows)) if kinds[row % len(kinds)] and row % period in places[: len(parts)]]
+        changed = set(places[: len(parts)])
+        even = [row for row in range(min(step, self.rows)) if kinds[row % len(kinds)] and row % period in changed]
         still = [range(place, self.rows, period) for place in places[len(parts) :]]
         return Probe(
             name=f"columns of {name}, each block of {len(parts[0])} in rows of its own,",
             family=family,
             regions=regions,
-            moves=tuple(part for row in even for part in self._everywhere(range(row, self.rows, step))),
+            moves=tuple(part for row in even for part in self._everywhere(range(row, self.rows, step), columns)),
             stays=tuple(Part(rows=rows, columns=range(self.columns)) for rows in still if rows),
         )
 
@@ -78,7 +88,7 @@ class Drawn:
         )
 
     def parts(self, name: str, array: int, length: int) -> Probe:
-        """Every part of the length that a last product sums over, each in columns of its own: one run shows every part."""
+        """Every part of the length that a last product sums over, each in columns of its own."""
         parts = blocks(length, max(1, self.columns // 8), BLOCK // 2)
         edges = [part * self.columns // len(parts) for part in range(len(parts) + 1)]
         columns = tuple(spans(edges))
@@ -93,9 +103,10 @@ class Drawn:
             stays=(),
         )
 
-    def _everywhere(self, rows: range) -> tuple[Part, ...]:
-        """These rows in each block of columns by itself."""
-        return tuple(Part(rows=rows, columns=part) for part in blocks(self.columns, self.columns))
+    def _everywhere(self, rows: range, columns: int | None = None) -> tuple[Part, ...]:
+        """These rows in each block of columns (of all, or of so many) by itself."""
+        length = columns or self.columns
+        return tuple(Part(rows=rows, columns=part) for part in blocks(length, length))
 
     def _random(self, *what: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence((self.seed, *what)))

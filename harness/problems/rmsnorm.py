@@ -1,4 +1,4 @@
-"""RMSNorm of a sum with a residual, H = X + R, Y = H / sqrt(mean(H^2) + eps) * W: shapes, useful work, exact outputs."""
+"""RMSNorm of a sum with a residual, h = x + r, y = h / sqrt(mean(h^2) + eps) w: shapes, useful work, exact outputs."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -128,10 +128,8 @@ class RMSNorm:
         return tuple(array.astype(dtype) for array in given)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
-        """That every row depends on all of its own columns, on its own residual and on the weights, and on nothing else."""
-        drawn = rmsnorm_probes.Drawn(
-            rows=self.rows, columns=self.columns, residual=self.residual, seed=seed
-        )
+        """That every row depends on all of its own columns and residual and on the weights, and on nothing else."""
+        drawn = rmsnorm_probes.Drawn(rows=self.rows, columns=self.columns, residual=self.residual, seed=seed)
         if full:
             return (drawn.energy("composite", tuple(kind == "normal" for kind in _COMPOSITE)),)
         found = [drawn.energy("normal", (True,)), drawn.some_rows("x", 0), drawn.weights()]
@@ -190,7 +188,8 @@ class RMSNorm:
         variance += np.square(y) * (3 * relative32**2 + eps32**2 / 3 + summed)
         of_h += np.square(relative32 * h)
         # Zero only where everything is exactly zero.
-        return np.maximum(np.sqrt(self._beside(variance, of_h)), np.finfo(np.float32).tiny)
+        found: Exact = np.maximum(np.sqrt(self._beside(variance, of_h)), np.finfo(np.float32).tiny)
+        return found
 
     def _sum(self, inputs: Sequence[Values], rows: Rows, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """h at these rows and w, in `dtype`."""

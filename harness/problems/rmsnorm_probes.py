@@ -9,7 +9,7 @@ from harness.problems.blocks import BLOCK, blocks, drawn_block
 from harness.problems.probes import Part, Probe, Region
 
 _TURNED = -1.0
-# Half a block of 128 that is this much larger has more of the row's sum of squares than all the rest up to 2^17 columns.
+# So much larger, half a block of 128 has more of a row's sum of squares than all the rest of 2^17 columns.
 _LOUD = 2.0**6
 
 

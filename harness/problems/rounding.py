@@ -23,10 +23,10 @@ def relative_rounding(dtype: str) -> float:
 
 
 def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """The distance of neighbouring numbers of `dtype` around each value."""
+    """The distance of neighbouring numbers of `dtype` around each value, in the dtype of the values."""
     info = ml_dtypes.finfo(DTYPES[dtype])
-    _, exponent = np.frexp(np.maximum(np.abs(values), np.float32(info.smallest_normal)))
-    found: NDArray[Any] = np.ldexp(np.float32(info.eps), exponent - 1)
+    _, exponent = np.frexp(np.maximum(np.abs(values), values.dtype.type(info.smallest_normal)))
+    found: NDArray[Any] = np.ldexp(values.dtype.type(info.eps), exponent - 1)
     return found
 
 

@@ -110,7 +110,8 @@ class SwiGLU:
 
         normal: all values and gates about N(0, 1). gates-x10, gates-x50: X that much larger, so that exponentials
         of both signs overflow where they can. far-values: X and some columns of the weights are far from zero, so
-        that sums grow evenly and an accumulator that is too narrow stops growing. composite: all of it, by row and column.
+        that sums grow evenly and an accumulator that is too narrow stops growing. composite: all of it, by row and
+        column.
         """
         if family not in (*_FAMILIES, "composite"):
             raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
@@ -139,7 +140,8 @@ class SwiGLU:
         """Which rows depend on which rows of X, columns on which columns of weights, and all of them on every part."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
         if full:
-            return (drawn.inner("x", 0, self.model, "composite", tuple(kind == 1.0 for kind in _COMPOSITE)),)
+            even = tuple(kind == 1.0 for kind in _COMPOSITE)
+            return (drawn.inner("x", 0, self.model, "composite", kinds=even),)
         found = [drawn.inner("x", 0, self.model), drawn.some_rows("x", 0, self.model)]
         if self.down:
             return (*found, drawn.parts("w_down", 3, self.hidden), drawn.some_columns("w_down", 3, self.hidden))
@@ -173,7 +175,8 @@ class SwiGLU:
         """`[len(rows), columns]` float64: the formula in float64, from the inputs as they were rounded."""
 
         def hidden(gate: Exact, up: Exact) -> Exact:
-            return gate * _sigmoid(gate) * up
+            found: Exact = gate * _sigmoid(gate) * up
+            return found
 
         return self._computed(inputs, rows, np.float64, hidden)
 
@@ -182,7 +185,8 @@ class SwiGLU:
         dtype = DTYPES[self.dtype]
 
         def hidden(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
-            return (gate * _sigmoid(gate) * up).astype(dtype).astype(np.float32)
+            found: NDArray[Any] = (gate * _sigmoid(gate) * up).astype(dtype).astype(np.float32)
+            return found
 
         return self._computed(inputs, rows, np.float32, hidden).astype(dtype).astype(np.float64)
 
@@ -194,8 +198,8 @@ class SwiGLU:
         u s (1 + g (1 - s)) and g s. The exponential is right to one ulp, from an argument rounded once more
         (log2(e) may be in it), and the two products and the quotient are rounded to float32:
         h^2 ((1 - s)^2 (e32^2 / 3 + r32^2 g^2) + 3 r32^2). Where exp(-g) is beyond float32's largest number or s below
-        its smallest, s is known to that smallest number t only: (g u t)^2. With Wd: h rounded to dtype, r^2 h^2, all of it
-        carried through the squares of Wd, and the float32 sum over hidden. The output: ulp(y)^2 / 12.
+        its smallest, s is known to that smallest number t only: (g u t)^2. With Wd: h rounded to dtype, r^2 h^2, all
+        of it carried through the squares of Wd, and the float32 sum over hidden. The output: ulp(y)^2 / 12.
         """
         relative, relative32 = relative_rounding(self.dtype), relative_rounding("float32")
         eps32, tiny = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)

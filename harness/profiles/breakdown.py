@@ -3,14 +3,16 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from harness.profiles.classes import CLASSES, DATA_FORMATTING, direction, is_grouped_matmul, op_class
+from harness.profiles.classes import CLASSES, DATA_FORMATTING, direction, is_exponential, is_grouped_matmul, op_class
 from harness.profiles.spent import Spent, devices, origin, spent, step_count, steps, why_nothing_ran
 from harness.records import Capture, Column, Device, Table
 from harness.units import percent
 
 # Protocol, section 6: more of a step than this in data formatting, and the sharding deserves a look.
 FORMATTING_LIMIT = 0.05
-# The same section: a mixture-of-experts layer runs four GMMs (two forward, two backward) and two TGMMs (backward).
+# Protocol, section 3, item 5: more than this in exp, and the vector unit binds.
+EXPONENTIAL_LIMIT = 0.10
+# Section 6 again: a mixture-of-experts layer runs four GMMs (two forward, two backward) and two TGMMs (backward).
 GMMS, TGMMS = 4, 2
 
 _SHARES = (
@@ -105,6 +107,12 @@ def _class_notes(
     on = f"{len(found)} devices" if len(found) > 1 else "one device"
     per = f"; per step is the mean over {count} {steps(found[0])[1]}" if count else "; it shows no steps"
     notes = [f"Time is summed over {on}{per}."]
+    exponentials = sum(_seconds([one for one in group if is_exponential(one.operation)]) for group in by_class.values())
+    if whole > 0 and exponentials > EXPONENTIAL_LIMIT * whole:
+        notes.append(
+            f"Exponentials take {percent(exponentials / whole)}, over {percent(EXPONENTIAL_LIMIT, 0)}: the vector unit "
+            "binds (protocol, section 3, item 5)."
+        )
     formatting = _seconds(by_class.get(DATA_FORMATTING, ()))
     if whole > 0 and formatting > FORMATTING_LIMIT * whole:
         notes.append(

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from harness.records import Operation
 
@@ -13,6 +13,7 @@ CONTROL_FLOW, TRANSFER, CUSTOM_KERNEL = "control flow", "memory transfer", "cust
 
 # An opcode at the start of the call: `fusion(`, `all-gather-start(`; the layouts before it have no blank in front.
 _OPCODE = re.compile(r"[)\]} ] ?([a-z][a-z0-9-]*)\(")
+_HALF = re.compile(r"-(start|done|update)\b")
 _FUSION_KIND = re.compile(r"kind=k(\w+)")
 _FUSIONS = {"Loop": "loop fusion", "Input": "input fusion", "Output": "output fusion", "Custom": "custom fusion"}
 _COLLECTIVE = r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|collective-broadcast"
@@ -70,6 +71,7 @@ FRAMEWORK_CATEGORIES = (*(name for name, _ in _FRAMEWORK), "collective", "matmul
 
 _BACKWARD_NAMES = re.compile(r"^tgmm|^splash_m[hq]a_d")
 _FORWARD_NAMES = re.compile(r"^splash_m[hq]a_fwd")
+_EXPONENTIAL = re.compile(r"/exp2?(:|$)")
 _GMM, _TGMM = re.compile(r"^gmm"), re.compile(r"^tgmm")
 
 
@@ -101,9 +103,13 @@ def op_class(operation: Operation) -> str:
     raise AssertionError("the last rule matches everything")
 
 
-def is_half(operation: Operation, half: Literal["start", "done"]) -> bool:
-    """Whether it only starts an asynchronous operation, or only waits for its end."""
-    return any(re.search(rf"-{half}\b", word) for word in (operation.name, category(operation), opcode(operation)))
+def half(operation: Operation) -> Literal["start", "done", "update", ""]:
+    """Which part of an asynchronous operation it is: what starts it, what waits for its end, or none."""
+    for word in (operation.name, category(operation), opcode(operation)):
+        match = _HALF.search(word)
+        if match:
+            return cast(Literal["start", "done", "update"], match[1])
+    return ""
 
 
 def framework_category(operation: Operation) -> str:
@@ -136,6 +142,11 @@ def direction(operation: Operation) -> tuple[Direction, Literal["tf_op", "name",
 def is_grouped_matmul(operation: Operation, *, transposed: bool) -> bool:
     """Whether it is a GMM, or a TGMM where `transposed`: the grouped matmuls of a mixture of experts."""
     return bool((_TGMM if transposed else _GMM).search(operation.name))
+
+
+def is_exponential(operation: Operation) -> bool:
+    """Whether it is an exponential by itself, or a fusion that the program wrote as one."""
+    return category(operation).startswith("exponential") or bool(_EXPONENTIAL.search(operation.framework_name))
 
 
 def is_custom_call(operation: Operation) -> bool:

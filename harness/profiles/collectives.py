@@ -1,19 +1,22 @@
 """The collectives of a device: what each moves among how many devices, its time in flight, the time waited."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from harness.errors import RatchetError
 from harness.hlo.interconnect import COLLECTIVES, Collective
 from harness.hlo.module import Instruction
 from harness.hlo.parse import module
 from harness.hlo.shapes import Shape, arrays
-from harness.profiles.classes import COMMUNICATION, category, is_half, op_class, opcode
+from harness.profiles.classes import COMMUNICATION, category, half, op_class, opcode
 from harness.records import Device, Execution, Operation
 
 _HALF = re.compile(r"-(start|done|update)\b")
+# A collective of a device: its module, and the name that its two halves share.
+Key: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,32 +74,41 @@ def flights(device: Device) -> tuple[Flight, ...]:
     kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
     serial = [run for run in device.executions if kinds[run.operation]]
     beside = [run for run in device.asynchronous if kinds[run.operation]]
-    found: dict[tuple[str, str], Flight] = {}
+    pairs: dict[Key, list[int]] = defaultdict(list)
+    for number in dict.fromkeys(run.operation for run in serial):
+        pairs[_key(device.operations[number])].append(number)
+    took: dict[int, list[float]] = defaultdict(list)
     for run in serial:
-        operation = device.operations[run.operation]
-        key = (operation.module, pair_name(operation))
-        one = found.get(key) or Flight(
-            name=key[1], module=key[0], moved=moved(operation), is_asynchronous=_is_any_half(operation)
-        )
-        if is_half(operation, "done"):
-            one = replace(one, count=one.count + 1, waited_seconds=one.waited_seconds + run.self_seconds)
-        elif _is_any_half(operation):
-            # The done half comes first only where the capture began between the two.
-            one = replace(one, start_seconds=one.start_seconds + run.self_seconds, moved=moved(operation))
-        else:
-            one = replace(
-                one,
-                count=one.count + 1,
-                flights=one.flights + 1,
-                flight_seconds=one.flight_seconds + run.self_seconds,
-                waited_seconds=one.waited_seconds + run.self_seconds,
-            )
-        found[key] = one
+        took[run.operation].append(run.self_seconds)
+    in_flight: dict[Key, list[float]] = defaultdict(list)
     for key, seconds in _in_flight(device, serial, beside):
-        if key in found:
-            one = found[key]
-            found[key] = replace(one, flights=one.flights + 1, flight_seconds=one.flight_seconds + seconds)
-    return tuple(sorted(found.values(), key=lambda one: (-one.waited_seconds, one.name)))
+        in_flight[key].append(seconds)
+    found = [_flight(device, key, numbers, took, in_flight[key]) for key, numbers in pairs.items()]
+    return tuple(sorted(found, key=lambda one: (-one.waited_seconds, one.name)))
+
+
+def _flight(
+    device: Device, key: Key, numbers: Sequence[int], took: Mapping[int, Sequence[float]], in_flight: Sequence[float]
+) -> Flight:
+    """The halves of one collective put together, or a synchronous one, whose flight is its own time."""
+    by_half: dict[str, list[int]] = defaultdict(list)
+    for number in numbers:
+        by_half[half(device.operations[number])].append(number)
+    # What is moved stands with the start half; it is missing where the capture began between the two.
+    first = (by_half["start"] or by_half[""] or numbers)[0]
+    waited = [seconds for part in ("done", "") for number in by_half[part] for seconds in took[number]]
+    flown = in_flight or [seconds for number in by_half[""] for seconds in took[number]]
+    return Flight(
+        name=key[1],
+        module=key[0],
+        moved=moved(device.operations[first]),
+        is_asynchronous=not by_half[""],
+        count=len(waited),
+        flights=len(flown),
+        flight_seconds=sum(flown),
+        waited_seconds=sum(waited),
+        start_seconds=sum(seconds for number in by_half["start"] for seconds in took[number]),
+    )
 
 
 def moved(operation: Operation) -> Moved:
@@ -115,27 +127,25 @@ def pair_name(operation: Operation) -> str:
     return _HALF.sub("", operation.name)
 
 
-def _in_flight(
-    device: Device, serial: list[Execution], beside: list[Execution]
-) -> Iterator[tuple[tuple[str, str], float]]:
+def _in_flight(device: Device, serial: list[Execution], beside: list[Execution]) -> Iterator[tuple[Key, float]]:
     """How long each asynchronous collective was in flight, execution by execution."""
+    keys = [_key(operation) for operation in device.operations]
     if beside:
         for run in beside:
-            operation = device.operations[run.operation]
-            yield (operation.module, pair_name(operation)), run.seconds
+            yield keys[run.operation], run.seconds
         return
-    started: dict[tuple[str, str], list[float]] = defaultdict(list)
+    halves = [half(operation) for operation in device.operations]
+    started: dict[Key, deque[float]] = defaultdict(deque)
     for run in serial:
-        operation = device.operations[run.operation]
-        key = (operation.module, pair_name(operation))
-        if is_half(operation, "start"):
+        key = keys[run.operation]
+        if halves[run.operation] == "start":
             started[key].append(run.start)
-        elif is_half(operation, "done") and started[key]:
-            yield key, run.end - started[key].pop(0)
+        elif halves[run.operation] == "done" and started[key]:
+            yield key, run.end - started[key].popleft()
 
 
-def _is_any_half(operation: Operation) -> bool:
-    return is_half(operation, "start") or is_half(operation, "done") or "-update" in operation.name
+def _key(operation: Operation) -> Key:
+    return operation.module, pair_name(operation)
 
 
 def _instruction(operation: Operation) -> Instruction | None:

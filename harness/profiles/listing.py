@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from harness.errors import RatchetError
 from harness.profiles.places import Place
 from harness.profiles.reading import read
+from harness.profiles.spent import origin
 from harness.records import Capture, Column, Table
-from harness.records.table import Cell, Origin
+from harness.records.table import Cell
 
 _COLUMNS = (
     Column(name="run", title="run"),
@@ -45,19 +46,12 @@ def list_runs(places: Sequence[Place], where: str) -> tuple[Table, ...]:
     )
 
 
-def origin(capture: Capture) -> Origin:
-    """What the times of a capture are: measured on a device, on a CPU, or simulated."""
-    if capture.is_simulated:
-        return "simulated"
-    return "measured" if any(device.platform != "cpu" for device in capture.devices) else "measured cpu"
-
-
 def _row(place: Place, capture: Capture | None) -> tuple[Cell, ...]:
     return (
         place.name,
         f"{datetime.fromtimestamp(place.modified, UTC):%Y-%m-%d %H:%M:%S}",
         place.attempt,
-        len(place.paths),
+        len({path.name for path in place.paths}) if capture else None,
         _devices(capture) if capture else None,
         origin(capture) if capture else None,
         len(place.paths),

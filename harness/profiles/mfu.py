@@ -63,7 +63,7 @@ def mfu(
 
 def traced_step_flops(found: Sequence[Device]) -> float | None:
     """FLOPs of one device in one step, as the trace counts them; None where it counts none."""
-    flops = [one.operation.flops * one.count for one in spent(found) if one.operation.flops is not None]
+    flops = [one.flops * one.count for one in spent(found) if one.flops is not None]
     count = sum(len(steps(device)[0]) for device in found)
     return sum(flops) / count if flops and count else None
 

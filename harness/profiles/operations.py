@@ -90,10 +90,9 @@ def framework_ops(capture: Capture, categories: Sequence[str] = (), top: int | N
     unnamed = sum(one.self_seconds for one in everything if not one.operation.framework_name)
     notes = [*_sums(capture, whole, len(rows), len(rows[:top]), "framework operations")]
     if unnamed:
-        notes.append(
-            f"{_percent(unnamed, whole)} of the time bears no tf_op: its own name decides the category."
-        )
-    why = f"no operation belongs to {', '.join(categories)}; what there is: {', '.join(by_category)}"
+        notes.append(f"{_percent(unnamed, whole)} of the time bears no tf_op: its own name decides the category.")
+    there = ", ".join(name for name, _ in _longest(by_category))
+    why = f"no operation belongs to {', '.join(categories)}; what there is: {there}"
     return _tables(capture, summary, rows[:top], tuple(notes), "", "" if rows else why)
 
 

@@ -7,8 +7,14 @@ from harness.hlo.interconnect import Links, exact_seconds, links
 from harness.profiles.collectives import Flight, flights
 from harness.profiles.spent import devices, origin, spent, why_nothing_ran
 from harness.records import Capture, Column, Device, Table
-from harness.units import decimal
+from harness.units import decimal, percent
 
+# Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
+_FUSE = "xla_tpu_enable_async_collective_fusion"
+_OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
+_WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
+# Ours, the protocol's red flag for idle time: so much of a collective's flight waited for is a stall.
+_STALL = 0.10
 # Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
 _NEAR, _HALF = 0.9, 0.5
 
@@ -27,7 +33,7 @@ _COLLECTIVES = (
     Column(name="devices", title="n", unit="count"),
     Column(name="array_bytes", title="array", unit="B"),
     Column(name="count", title="runs", unit="count"),
-    Column(name="flight_seconds", title="in flight", unit="s"),
+    Column(name="flight_seconds", title="flight", unit="s"),
     Column(name="waited_seconds", title="waited", unit="s"),
     Column(name="bus_bytes_per_second", title="bus", unit="B/s"),
     Column(name="link_fraction", title="of an axis", unit="fraction"),
@@ -54,6 +60,7 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
             else (
                 "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
                 "(protocol, section 6).",
+                *stalls([one for _, some in of_device for one in some]),
             ),
             why_empty=why,
         ),
@@ -67,6 +74,24 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
             why_empty=why,
         ),
     )
+
+
+def stalls(every: Sequence[Flight]) -> Iterator[str]:
+    """The flags to try for each kind of collective that is waited for, and if nothing overlaps at all."""
+    kinds = {one.moved.kind for one in every}
+    overlapped = False
+    for kind in sorted(str(kind) for kind in kinds if kind):
+        some = [one for one in every if one.moved.kind == kind]
+        flight, waited = (sum(getattr(one, name) for one in some) for name in ("flight_seconds", "waited_seconds"))
+        overlapped = overlapped or waited < flight
+        if kind in _WITH_FLAGS and flight > 0 and waited > _STALL * flight:
+            word = kind.replace("-", "_")
+            yield (
+                f"{kind} stalls for {percent(waited / flight)} of its flight: try {_FUSE}_fuse_{word}, or on v7x "
+                f"{_OFFLOAD}_{word}, not both (protocol, section 7)."
+            )
+    if kinds != {None} and not overlapped:
+        yield f"Nothing overlaps: {_FUSE} is the base flag (protocol, section 7)."
 
 
 def _exposed(device: Device, some: Sequence[Flight]) -> tuple[str | float | None, ...]:

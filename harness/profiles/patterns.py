@@ -1,12 +1,13 @@
 """What a timeline can show at a glance: the protocol's patterns as rules, each with what was seen and what to try."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.profiles import stretches
 from harness.profiles.bubbles import BETWEEN, RED_FLAG, inside, parts
-from harness.profiles.classes import COMMUNICATION, DATA_FORMATTING, TRANSFER, is_half, op_class
+from harness.profiles.classes import COMMUNICATION, DATA_FORMATTING, TRANSFER, half, op_class
 from harness.profiles.spent import Spent, middle, origin, running, spent
+from harness.profiles.stretches import Stretch
 from harness.records import Capture, Column, Device, Table
 from harness.units import seconds
 
@@ -90,16 +91,14 @@ def _bubbles(view: View) -> tuple[float | None, str]:
 
 
 def _transfers(view: View) -> tuple[float | None, str]:
-    halves = [one for one in view.of_class(TRANSFER) if is_half(one.operation, "done")]
+    halves = [one for one in view.of_class(TRANSFER) if half(one.operation) == "done"]
     if not halves:
         return None, "no asynchronous transfer in the capture"
     return view.share(sum(one.self_seconds for one in halves)), "time spent waiting for transfers"
 
 
 def _short_blocks(view: View) -> tuple[float | None, str]:
-    waits = [
-        gap.stretch.seconds for device in view.devices for gap in stretches.idle(device) if _is_inside(device, gap)
-    ]
+    waits = [wait for device in view.devices for wait in _waits(device)]
     if not waits:
         return None, "no gap between the operations of a run"
     took = middle([run.seconds for device in view.devices for run in running(device)])
@@ -145,9 +144,13 @@ def _host(view: View) -> tuple[float | None, str]:
     return sum(stretches.length(part.idle) for part in outside) / whole, "idle time between the runs"
 
 
-def _is_inside(device: Device, gap: stretches.Idle) -> bool:
-    at = (gap.stretch.start + gap.stretch.end) / 2
-    return any(run.start <= at <= run.end for run in inside(device))
+def _waits(device: Device) -> Iterator[float]:
+    """The length of each gap inside a run."""
+    runs = inside(device)
+    for gap in stretches.idle(device):
+        middle_of_it = (gap.stretch.start + gap.stretch.end) / 2
+        if stretches.within(runs, Stretch(middle_of_it, gap.stretch.end)):
+            yield gap.stretch.seconds
 
 
 PATTERNS = (

@@ -46,7 +46,7 @@ def resolve(what: str | None, contest: Path) -> Place:
         raise UsageError(
             "remote-profile",
             f"{what}: captures are read from files of this machine. Copy it (gcloud storage cp -r {what} .), or look "
-            f"at it in XProf's own pages, which read gs:// themselves: ratchet.sh xprof serve {what}",
+            f"at it in XProf's own pages, which read gs:// themselves: ratchet.sh serve {what}",
         )
     if re.fullmatch(r"\d+", what):
         return of_attempt(int(what), own)

@@ -3,16 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.dumps import xplane
-from harness.dumps.origins import Origin, origins
 from harness.dumps.xplane import Described, Event, Plane, Space, Value
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.profiles import executions
 from harness.profiles.executions import Operations
+from harness.profiles.modules import Modules, protos
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.capture import Platform
 
@@ -28,9 +27,6 @@ _STREAM = "Stream #"
 _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
 # What `./ratchet.sh profile` and the judge write around each call.
 _CALL = re.compile(r"kernel_step_(\d+)")
-_PROGRAM = re.compile(r"\((\d+)\)$")
-# The names under which releases have stored a module's proto.
-_HLO_PROTOS = ("Hlo Proto", "hlo_proto")
 # How render/traces/xspace.py marks what the simulator wrote.
 _SIMULATED = "simulated"
 
@@ -68,58 +64,13 @@ def hlo_protos(paths: Sequence[Path]) -> dict[str, bytes]:
 
     Raises RatchetError like `read`.
     """
-    return {name: proto for path in paths for name, proto in _protos(_space(path))}
+    return {name: proto for path in paths for name, proto in protos(_space(path))}
 
 
 def _space(path: Path) -> Space:
     with refusals_in_words(f"reading {path}"):
         data = path.read_bytes()
     return xplane.read(data, str(path))
-
-
-def _protos(space: Space) -> Iterator[tuple[str, bytes]]:
-    for plane in space.planes:
-        if plane.name == _METADATA:
-            for module in plane.described:
-                proto = next((module.stats[name] for name in _HLO_PROTOS if name in module.stats), None)
-                if isinstance(proto, bytes):
-                    yield module.name, proto
-
-
-@dataclass(slots=True)
-class _Modules:
-    """The modules of a file: their names by program number, and where their instructions come from."""
-
-    protos: Mapping[str, bytes]
-    names: dict[int, str] = field(default_factory=dict)
-    origins: dict[str, Mapping[str, Origin]] = field(default_factory=dict)
-    not_understood: int = 0
-
-    def __post_init__(self) -> None:
-        for name in self.protos:
-            self.learn(name)
-
-    def learn(self, name: str) -> None:
-        """Remembers the name of the module `jit_f(4)` by its number."""
-        match = _PROGRAM.search(name)
-        if match:
-            self.names.setdefault(int(match[1]), name)
-
-    def name(self, program: Value | None, plain: str) -> str:
-        """The module's name with its number, as XProf's tools call it; `plain` where the number says nothing."""
-        if not isinstance(program, int):
-            return plain
-        return self.names.get(program) or (f"{plain}({program})" if plain else "")
-
-    def origin(self, module: str, instruction: str) -> Origin | None:
-        """Where an instruction of a module comes from, None where the file does not say."""
-        if module not in self.origins:
-            try:
-                self.origins[module] = origins(self.protos[module]) if module in self.protos else {}
-            except RatchetError:
-                self.origins[module] = {}
-                self.not_understood += 1
-        return self.origins[module].get(instruction)
 
 
 class _Host:
@@ -130,7 +81,7 @@ class _Host:
         self._path = path
         self._zero_ps = zero_ps
         self._host = space.hostnames[0] if space.hostnames else path.name.removesuffix(".xplane.pb")
-        self._modules = _Modules(dict(_protos(space)))
+        self._modules = Modules(dict(protos(space)))
         self._unread_lines: Counter[str] = Counter()
         self._unread_planes: Counter[str] = Counter()
         self._timeless = 0

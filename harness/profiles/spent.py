@@ -24,14 +24,24 @@ class Spent:
         return self.self_seconds / self.count
 
     @property
+    def flops(self) -> float | None:
+        """Floating-point operations of one execution; none of a loop's own, whose body counts by itself."""
+        return None if is_container(self.operation) else self.operation.flops
+
+    @property
+    def bytes_accessed(self) -> float | None:
+        """Bytes of one execution, likewise."""
+        return None if is_container(self.operation) else self.operation.bytes_accessed
+
+    @property
     def flops_per_second(self) -> float | None:
         """How many floating-point operations a second while it ran."""
-        return _rate(self.operation.flops, self.mean_seconds)
+        return _rate(self.flops, self.mean_seconds)
 
     @property
     def bytes_per_second(self) -> float | None:
         """How many bytes a second it accessed while it ran."""
-        return _rate(self.operation.bytes_accessed, self.mean_seconds)
+        return _rate(self.bytes_accessed, self.mean_seconds)
 
 
 def spent(devices: Iterable[Device]) -> tuple[Spent, ...]:

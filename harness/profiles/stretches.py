@@ -53,7 +53,9 @@ def within(stretches: Sequence[Stretch], window: Stretch) -> tuple[Stretch, ...]
     """The parts of ordered `stretches` that lie in `window`."""
     first = max(0, bisect_right(stretches, window.start, key=lambda one: one.start) - 1)
     found = []
-    for one in stretches[first:]:
+    # Not a slice: it would copy the rest, which may be a million of them.
+    for place in range(first, len(stretches)):
+        one = stretches[place]
         if one.start >= window.end:
             break
         if one.end > window.start:

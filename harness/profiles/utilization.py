@@ -20,7 +20,7 @@ _COLUMNS = (
     Column(name="seconds", title="time", unit="s"),
     Column(name="tc_fraction", title="TC", unit="fraction"),
     Column(name="hbm_fraction", title="HBM", unit="fraction"),
-    Column(name="uncounted_fraction", title="not counted", unit="fraction"),
+    Column(name="uncounted_fraction", title="uncounted", unit="fraction"),
     Column(name="reading", title="reading"),
 )
 EVERYTHING = "(no module in the capture)"
@@ -52,7 +52,7 @@ def utilization(capture: Capture) -> tuple[Table, ...]:
                 f"Low is under {percent(LOW, 0)} (protocol, section 1), high from {percent(HIGH_TC, 0)} TC and "
                 f"{percent(HIGH_HBM, 0)} HBM (section 8); the readings are those of section 3, item 6.",
                 *(
-                    ("Not counted is time in custom calls without FLOPs: there TC is a lower bound.",)
+                    ("Uncounted is time in custom calls without FLOPs: there TC is a lower bound.",)
                     if uncounted
                     else ()
                 ),
@@ -74,7 +74,7 @@ def reading(tc: float | None, hbm: float | None, uncounted: float = 0.0) -> str:
     if tc >= HIGH_TC and hbm >= HIGH_HBM:
         return "both high: near the ceiling"
     if tc / HIGH_TC >= hbm / HIGH_HBM:
-        return "compute-bound, efficient" if tc >= HIGH_TC else "compute leads, below its target"
+        return "compute-bound, efficient" if tc >= HIGH_TC else "compute leads, under target"
     return "memory-bound: raise intensity" if hbm >= HIGH_HBM else "memory leads: raise intensity"
 
 

@@ -167,7 +167,8 @@ def _progress(group: Group, palette: _Palette) -> Figure:
             below.set_ylim(top=max(below.get_ylim()[1], group.bound.score * 1.06))
         else:
             below.set_title(f"{words}, above this chart", loc="left", fontsize=9, color=palette.floor)
-    _ticks(above.yaxis, *above.get_ylim(), unit="s")
+    low, high = above.get_ylim()
+    _ticks(above.yaxis, low, high, unit="s")
     without = [entry for entry in group.entries if not entry.has_time]
     for entry in without:
         shape, _, _ = _SHAPES[entry.row.outcome]

@@ -44,7 +44,10 @@ def result(report: Report) -> list[str]:
     util = _percent(report.util)
     tflops = "unknown" if report.flops_per_second is None else f"{report.flops_per_second / 1e12:.1f}"
     regime = (report.regime or "unknown").upper() if report.regime else "unknown"
-    intensity = "unknown" if report.intensity is None else f"{report.intensity:.0f} FLOPs/byte"
+    intensity = "unknown"
+    if report.intensity is not None:
+        # What only moves bytes has less than one.
+        intensity = f"{report.intensity:.{0 if report.intensity >= 10 else 2}f} FLOPs/byte"
     return [
         f"RESULT: score={score}  latency={latency}  util={util}  tflops={tflops}   [{label(report)}]",
         f"REGIME: {regime}  BW={_percent(report.bandwidth_util)}  intensity={intensity}",
@@ -360,6 +363,8 @@ def _utilisation(report: Report) -> str:
     if report.util is None or report.mxu_util is None:
         return "unknown"
     peak = decimal(chip(report.chip).peak_bf16_flops_per_second, "FLOP/s", 0)
+    if not report.mxu_util:
+        return f"util {percent(report.util)} (all useful FLOPs, none in matmuls) of {peak}"
     return f"util {percent(report.util)} (all useful FLOPs), mxu {percent(report.mxu_util)} (matmul FLOPs) of {peak}"
 
 

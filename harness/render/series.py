@@ -73,12 +73,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """From attempt `number` on, this is the champion's latency and score; `entry` is whose they are."""
+    """From attempt `number` on, this is the champion's latency and score; `entry` is whose they are.
+
+    `report` is that of the champion under this key, None where it is not known; `was_before` is True
+    for the champion of another key, evaluated again.
+    """
 
     number: int
     entry: str
     seconds: float
     score: float | None
+    report: Report | None
+    was_before: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +129,9 @@ class Group:
         return source_label(self.source, self.chip)
 
     @property
-    def best(self) -> Entry | None:
-        """The accepted attempt that stands last."""
-        known = {entry.id: entry for entry in self.entries}
-        return known.get(self.steps[-1].entry) if self.steps else None
+    def standing(self) -> Step | None:
+        """Where the champion stands after the last attempt."""
+        return self.steps[-1] if self.steps else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,10 +245,26 @@ def _steps(entries: Sequence[Entry]) -> tuple[Step, ...]:
         row, champion = entry.row, entry.attempt.champion if entry.attempt else None
         if not found and champion is not None and champion.seconds is not None:
             found.append(
-                Step(number=row.number, entry=str(champion.attempt), seconds=champion.seconds, score=champion.score)
+                Step(
+                    number=row.number,
+                    entry=str(champion.attempt),
+                    seconds=champion.seconds,
+                    score=champion.score,
+                    report=entry.against.report if entry.against else None,
+                    was_before=True,
+                )
             )
         if entry.is_accepted and row.seconds is not None:
-            found.append(Step(number=row.number, entry=entry.id, seconds=row.seconds, score=row.score))
+            found.append(
+                Step(
+                    number=row.number,
+                    entry=entry.id,
+                    seconds=row.seconds,
+                    score=row.score,
+                    report=entry.report,
+                    was_before=False,
+                )
+            )
     return tuple(found)
 
 

@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Sequence
 
 import msgspec
-from tabulate import tabulate
 
 from harness import units
 from harness.codec import SCHEMA
@@ -14,6 +13,8 @@ from harness.records.table import Unit
 
 # A column of words keeps so many characters.
 _LEAST = 12
+# tabulate makes a column so much wider than its title.
+_PADDING = 2
 
 
 def text(tables: Sequence[Table], width: int) -> str:
@@ -48,21 +49,25 @@ def _one(table: Table, width: int) -> str:
     cells = [[cell(value, column.unit) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
     titles = [column.title for column in table.columns]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    # What does not fit is taken from the widest column of words, then from the next; figures are never cut.
+    # What does not fit is taken from whichever column of words is the widest; figures are never cut.
     words = [place for place, column in enumerate(table.columns) if column.unit == ""]
-    for place in sorted(words, key=lambda candidate: -widths[candidate]):
-        over = sum(widths) + 2 * (len(widths) - 1) - width
-        if over <= 0:
+    least = {place: max(len(titles[place]), min(widths[place], _LEAST)) for place in words}
+    while sum(widths) + 2 * (len(widths) - 1) > width:
+        free = [place for place in words if widths[place] > least[place]]
+        if not free:
             break
-        widths[place] = max(len(titles[place]), min(widths[place], _LEAST), widths[place] - over)
-    for row in cells:
-        for place in words:
-            row[place] = row[place] if len(row[place]) <= widths[place] else f"{row[place][: widths[place] - 1]}…"
-    sides = ["left" if column.unit == "" else "right" for column in table.columns]
-    body = tabulate(
-        cells, titles, tablefmt="simple", colalign=sides, disable_numparse=True, preserve_whitespace=True
-    )  # a scope is indented under the one around it
-    return "\n".join([head, body, *notes])
+        widths[max(free, key=lambda place: widths[place])] -= 1
+    dashes = ["-" * room for room in widths]
+    sides = [str.ljust if column.unit == "" else str.rjust for column in table.columns]
+    body = (
+        "  ".join(side(_cut(word, room), room) for side, word, room in zip(sides, row, widths, strict=True)).rstrip()
+        for row in (titles, dashes, *cells)
+    )
+    return "\n".join([head, *body, *notes])
+
+
+def _cut(word: str, room: int) -> str:
+    return word if len(word) <= room else f"{word[: room - 1]}…"
 
 
 def _wrapped(note: str, width: int) -> str:

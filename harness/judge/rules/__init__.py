@@ -1,6 +1,6 @@
 """The rules of the diagnosis, one per cause of lost time, those first that the published order of causes puts first."""
 
-from harness.judge.rules import counts, endings, grids, memory, pipeline, registers, units
+from harness.judge.rules import counts, endings, grids, matrix, memory, pipeline, registers, units
 from harness.judge.rules.rule import Finding, Rule, hint
 
 RULES: tuple[Rule, ...] = (
@@ -10,6 +10,7 @@ RULES: tuple[Rule, ...] = (
     *counts.RULES,
     *memory.RULES,
     *grids.RULES,
+    *matrix.RULES,
     *units.RULES,
 )
 

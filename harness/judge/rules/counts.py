@@ -130,7 +130,7 @@ def around(seen: Observed) -> Finding | None:
 def padded_blocks(seen: Observed) -> Finding | None:
     """A block that its tiles make much larger."""
     worst, padding = None, _NOTABLE_PADDING
-    for window in seen.call.windows if seen.call else ():
+    for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
         held = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
         # A column of statistics is small whatever its padding.
         if held and window.vmem_bytes / held >= padding and len(window.block_shape) >= 2 and window.block_shape[-1] > 1:

@@ -2,8 +2,8 @@
 
 from harness.judge.observed import Observed
 from harness.judge.roofline import SMALL_GAP
+from harness.judge.rules.matrix import SATURATED_MXU
 from harness.judge.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, Finding, Rule
-from harness.judge.rules.units import SATURATED_MXU
 from harness.units import decimal, percent, seconds
 
 _PLATEAU_ATTEMPTS = 5

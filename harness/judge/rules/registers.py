@@ -13,6 +13,10 @@ _CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
 # A vector register holds 8 x 128 values of 32 bits, and an operation of the vector unit works on one.
 _REGISTER_VALUES = 1024
 _NOTABLE_SHARE = 0.05
+# A core that waits for transfers a third of the time has slots to spare for spills.
+_MUCH_WAITING = 0.33
+# Where so few bundles hold nothing else than spills, the others would mostly be there without them.
+_FEW_BUNDLES = 0.01
 
 
 def spills(seen: Observed) -> Finding | None:
@@ -22,7 +26,7 @@ def spills(seen: Observed) -> Finding | None:
         return None
     moves = run.executed_spills + run.executed_fills
     rate = seen.share(moves)
-    if rate < _SPILLS_PER_CYCLE:
+    if rate < _SPILLS_PER_CYCLE or seen.share(run.dma_wait_cycles) > _MUCH_WAITING:
         return None
     shares = seen.report.cycle_shares
     cost = f", at least {percent(shares.spill_fraction)} of the cycles" if shares else ""
@@ -39,7 +43,7 @@ def spills(seen: Observed) -> Finding | None:
         suggestion=suggestion,
         gain=gain,
         gain_source=SCHEDULE,
-        weight=0.5,
+        weight=0.25 if shares and shares.spill_fraction < _FEW_BUNDLES else 0.5,
         knob=knob,
         kind="constants" if kind == "constants" else "body",
     )

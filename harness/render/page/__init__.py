@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 
 from plotly.offline import get_plotlyjs
@@ -43,9 +44,9 @@ class Story:
 def page(story: Story) -> bytes:
     """The page as UTF-8. Whatever a person or a kernel wrote is data in it, and never markup or script."""
     chunks = [_chunk(story.entries[start : start + _CHUNK]) for start in range(0, len(story.entries), _CHUNK)]
-    charts, own = get_plotlyjs().strip(), "\n".join(_asset(name) for name in _SCRIPTS)
+    charts, own = _charts(), "\n".join(_asset(name) for name in _SCRIPTS)
     slots = {
-        "policy": _policy(charts, own),
+        "policy": _policy(charts.digest, _digest(own)),
         "title": html.escape(f"{_name(story)}: {len(story.entries)} attempts"),
         "style": _asset("page.css"),
         "overview": _island(_overview(story)),
@@ -53,7 +54,7 @@ def page(story: Story) -> bytes:
             f'<script type="application/octet-stream" id="chunk-{number}">{data}</script>'
             for number, data in enumerate(chunks)
         ),
-        "charts": _packed(charts),
+        "charts": charts.packed,
         "own": own,
     }
     # One pass over the template alone: what is put in is not looked at again.
@@ -121,10 +122,26 @@ def _island(document: Plain) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy(*scripts: str) -> str:
-    """The content security policy: only these scripts run, nothing is fetched, sent or framed."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Library:
+    digest: str
+    packed: str
+
+
+@cache
+def _charts() -> _Library:
+    """The charting library: its hash and its compressed text."""
+    text = get_plotlyjs().strip()
+    return _Library(digest=_digest(text), packed=_packed(text))
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _policy(*digests: str) -> str:
+    """The content security policy: only scripts with these hashes run, nothing is fetched, sent or framed."""
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     # The charts set style attributes, and pictures made of them are data: and blob: addresses.
     rules: Sequence[str] = (
         "default-src 'none'",

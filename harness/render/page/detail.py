@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from harness.records import Attempt, Check, Evidence, LineTime, Report
+from harness.records import Attempt, Check, Evidence, Hint, LineTime, Report
 from harness.render.layout import clean
 from harness.render.page.overview import Plain, verdict, with_uncertainty
 from harness.render.page.source import Line, diff_lines, python_lines, visible
@@ -43,12 +43,13 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
         "against": entry.against.number if entry.against and entry.against.report else None,
         "counters": _counters(entry, report),
         "time": _time(entry, report, missing),
+        "time_note": _time_note(entry),
         "units": [
             (unit.name, percent(unit.slot_fraction), "" if unit.busy_fraction is None else percent(unit.busy_fraction))
             for unit in report.units
         ],
         "checks": _checks(evidence),
-        "hints": [(clean(hint.observation), clean(hint.suggestion)) for hint in report.hints],
+        "hints": [_hint(hint) for hint in report.hints],
         "warnings": [clean(text) for text in evidence.warnings],
         "diff": [(line.sign, line.old, line.new, pool(line.text)) for line in diff_lines(attempt.diff)],
     }
@@ -57,6 +58,13 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
     if not attempt.diff:
         missing.append("kernel.py is the champion's: there is no change to show.")
     return plain | _kernel(entry, attempt, pool, missing)
+
+
+def _hint(hint: Hint) -> tuple[str, str, str]:
+    """What was seen, what to change, and what that may gain at most."""
+    bound = f" ({hint.gain_source})" if hint.gain_source else ""
+    gain = "" if hint.gain is None else f"at most {percent(hint.gain)} less time{bound}"
+    return clean(hint.observation), clean(hint.suggestion), clean(gain)
 
 
 def _facts(attempt: Attempt, entry: Entry) -> list[tuple[str, str]]:
@@ -185,12 +193,20 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
     return bars
 
 
+def _time_note(entry: Entry) -> str:
+    """Whose time the bars are; the simulated run of a program that was measured is not its latency."""
+    if entry.row.source == "simulated":
+        return "Simulated; the parts add up to the latency."
+    return f"Simulated, for the same program; the latency of this attempt is {entry.row.source} and is not this sum."
+
+
 def _bar(name: str, parts: Sequence[Piece]) -> Plain:
     return {
         "name": name,
         "total": seconds(sum(piece.seconds for piece in parts)),
         "pieces": [
-            (piece.kind, piece.name, piece.seconds, seconds(piece.seconds), percent(piece.fraction)) for piece in parts
+            (piece.kind, piece.name, piece.seconds, seconds(piece.seconds, 1), percent(piece.fraction))
+            for piece in parts
         ],
     }
 

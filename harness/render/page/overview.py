@@ -21,13 +21,21 @@ _BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "latency-boun
 
 def group_plain(group: Group) -> Plain:
     """One group: its words, its champion's line, its floor, its roof."""
-    best = group.best
+    standing = group.standing
+    report = standing.report if standing else None
     return {
         "id": group.digest,
         "label": group.label,
         "title": group.title,
         "difference": group.difference,
-        "best": best.id if best else None,
+        "standing": None
+        if standing is None
+        else {
+            "id": standing.entry,
+            "before": standing.was_before,
+            "intensity": report.intensity if report else None,
+            "flops": report.flops_per_second if report else None,
+        },
         "steps": [{"n": step.number, "id": step.entry, "s": step.seconds, "score": step.score} for step in group.steps],
         "floor": None
         if group.bound is None
@@ -130,22 +138,28 @@ def _says(entry: Entry) -> str:
 
 def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
     """The figures at a glance: what they are, the figure, a word beside it."""
-    best = group.best
+    standing, bound = group.standing, group.bound
     counted = Counter(entry.row.outcome for entry in group.entries)
     told = [f"{counted[name]} {word}" for name, word in VERDICTS.items() if counted[name]]
     attempts = ("attempts", count(len(group.entries)), ", ".join(told))
-    if best is None or best.row.seconds is None:
-        missing = "no accepted attempt has a latency under this key"
-        return (("champion", "none", missing), attempts)
-    row, latency = best.row, best.row.seconds
-    gained = group.steps[0].seconds / latency
+    if standing is None:
+        return (("champion", "none", "no accepted attempt has a latency under this key"), attempts)
+    report = standing.report
+    again = ", evaluated again under this key" if standing.was_before else ""
+    gained = group.steps[0].seconds / standing.seconds
     faster = f"{gained:.2f} times as fast as where this key began" if len(group.steps) > 1 else ""
+    off = report.plus_minus_seconds if report else None
+    util = report.util if report else None
     tiles = [
-        ("latency of the champion", with_uncertainty(row.seconds, best.plus_minus_seconds), faster),
-        ("score", "unknown" if row.score is None else f"{row.score:,.1f}", f"attempt {row.number}"),
-        ("utilisation", "unknown" if row.util is None else percent(row.util), row.regime or ""),
+        ("latency of the champion", with_uncertainty(standing.seconds, off), faster),
+        (
+            "score",
+            "unknown" if standing.score is None else f"{standing.score:,.1f}",
+            f"attempt {standing.entry}{again}",
+        ),
+        ("utilisation", "unknown" if util is None else percent(util), (report.regime or "") if report else ""),
     ]
-    if group.bound is not None:
-        above = f"{latency / group.bound.seconds:.2f} times that is where the champion stands"
-        tiles.append(("floor of the chip", seconds(group.bound.seconds, 1), f"{group.bound.name}; {above}"))
+    if bound is not None:
+        above = f"{standing.seconds / bound.seconds:.2f} times that is where the champion stands"
+        tiles.append(("floor of the chip", seconds(bound.seconds, 1), f"{bound.name}; {above}"))
     return (*tiles, attempts)

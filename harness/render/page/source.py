@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from pygments.lexers.python import PythonLexer
 from pygments.token import Token, _TokenType
@@ -25,6 +26,8 @@ _CLASSES: tuple[tuple[_TokenType, str], ...] = (
     (Token.Name.Builtin, "b"),
 )
 _HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+# What stands between the functions of a module.
+_BETWEEN = "\n\n\n"
 _LEXER = PythonLexer(stripnl=False, ensurenl=False)
 
 
@@ -40,16 +43,31 @@ class DiffLine:
 
 def python_lines(text: str) -> tuple[Line, ...]:
     """The lines of a Python source, tabs expanded, what cannot be seen made visible."""
+    shown = visible(text)
+    parts = shown.split(_BETWEEN)
+    # A string may go over the empty lines; then the parts mean nothing on their own.
+    if any(part.count(quotes) % 2 for part in parts for quotes in ('"""', "'''")):
+        parts = [shown]
+    lines: list[Line] = []
+    for place, part in enumerate(parts):
+        lines += [(), ()] if place else []
+        lines += _coloured(part)
+    if lines and not lines[-1]:
+        lines.pop()
+    return tuple(lines)
+
+
+@lru_cache(maxsize=1 << 14)
+def _coloured(part: str) -> tuple[Line, ...]:
+    """Kept, because the kernels of a ledger are alike but for a function or two, and colouring is slow."""
     lines: list[list[Run]] = [[]]
-    for token, value in _LEXER.get_tokens(visible(text)):
+    for token, value in _LEXER.get_tokens(part):
         name = _class_of(token)
         first, *rest = value.split("\n")
         _append(lines[-1], name, first)
-        for part in rest:
+        for text in rest:
             lines.append([])
-            _append(lines[-1], name, part)
-    if lines and not lines[-1]:
-        lines.pop()
+            _append(lines[-1], name, text)
     return tuple(tuple(line) for line in lines)
 
 
@@ -94,6 +112,7 @@ def _is_hidden(sign: str) -> bool:
     return unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 
+@cache
 def _class_of(token: _TokenType) -> str:
     return next((name for kind, name in _CLASSES if token in kind), "")
 

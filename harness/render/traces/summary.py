@@ -1,6 +1,5 @@
 """What a person reads about a timeline's files: what is in them, and how to look at them."""
 
-import sys
 from pathlib import Path
 
 from harness.records import Timeline
@@ -26,7 +25,7 @@ def summary(timeline: Timeline, perfetto: Path, profile: Path) -> str:
             f"Perfetto:  {perfetto}",
             "  open https://ui.perfetto.dev and choose `Open trace file`; the file stays on your machine",
             f"XProf:     {profile}",
-            f"  {sys.executable} -m harness.xprof_server {logdir}",
+            f"  ratchet.sh serve {logdir}",
             f"  serves it on http://127.0.0.1:8791/ as the run {run}; nothing in it was measured",
         ]
     )

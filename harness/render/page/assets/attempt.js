@@ -38,7 +38,7 @@ function expectation(detail) {
 
 function timeParts(detail) {
   if (!detail.time.length) return [];
-  const chart = make("div", { class: "chart", role: "img", "aria-label": `Where the time goes: ${detail.time[0].pieces.map((piece) => `${piece[1]} ${piece[4]}`).join(", ")}` });
+  const chart = make("div", { class: "chart", role: "img", "aria-label": `Where the simulated time goes: ${detail.time[0].pieces.map((piece) => `${piece[1]} ${piece[4]}`).join(", ")}` });
   chart.dataset.bars = "yes";
   const [own, champion] = detail.time;
   const theirs = new Map((champion ? champion.pieces : []).map((piece) => [piece[1], piece]));
@@ -51,9 +51,14 @@ function timeParts(detail) {
   });
   rows.push(["all of it", own.total, "", champion ? champion.total : "", ""]);
   return [
-    make("p", { class: "faint" }, `Simulated; the parts add up to the latency.${champion ? ` Below it the ${champion.name}, evaluated under the same key.` : ""}`),
+    make("p", { class: "faint" }, `${detail.time_note}${champion ? ` Below it the ${champion.name}, evaluated under the same key.` : ""}`),
     chart, trimmed(["part", "time", "share", "champion", "share"], rows, [1, 2, 3, 4], "parts"),
   ];
+}
+
+function dearest(detail) {
+  const lines = Object.entries(detail.heat).sort((a, b) => b[1][0] - a[1][0]).slice(0, 3);
+  return lines.map(([line, cells]) => `line ${line}, ${cells[2]}`).join("; ");
 }
 
 function kernelLines(detail) {
@@ -72,12 +77,12 @@ function kernelLines(detail) {
     }
     cells.push(make("td", { class: "code" }, code(detail.lines[place])));
     if (withHeat) cells.push(...[3, 4, 5].map((at) => make("td", { class: "small" }, heat ? heat[at] : "")));
-    return make("tr", {}, cells);
+    return make("tr", { class: heat && heat[0] === hot ? "hottest" : null }, cells);
   });
   const table = make("div", { class: "scroll tallest", tabindex: "0", role: "region", "aria-label": "kernel.py" }, make("table", { class: "plain source" },
     make("thead", {}, make("tr", {}, heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, rows)));
   return [
-    withHeat ? make("p", { class: "faint" }, "Simulated cycles of one core; the longest bar is the dearest line. Lines are those that the compiler names.") : null,
+    withHeat ? make("p", { class: "faint" }, `Simulated cycles of one core; the longest bar is the dearest line. Dearest: ${dearest(detail)}. Lines are those that the compiler names.`) : null,
     table,
     detail.others.length ? grid(["elsewhere", "cycles", "share"], detail.others, [1, 2], "narrow") : null,
   ];
@@ -92,7 +97,7 @@ function diffLines(detail) {
     make("td", { class: "sign" }, sign === "@" ? "" : sign, signs[sign][1] ? make("span", { class: "hidden" }, signs[sign][1]) : ""),
     make("td", { class: "code" }, code(detail.lines[place]))));
   return [
-    make("p", { class: "faint" }, `${added} lines added, ${removed} removed, against the champion's kernel.py`),
+    make("p", { class: "faint" }, `${added} ${added === 1 ? "line" : "lines"} added, ${removed} removed, against the champion's kernel.py`),
     make("div", { class: "scroll tallest", tabindex: "0", role: "region", "aria-label": "diff of kernel.py" }, make("table", { class: "plain source diff" }, make("tbody", {}, body))),
   ];
 }
@@ -110,10 +115,10 @@ function contents(detail) {
     known ? section("Change of kernel.py", diffLines(detail)) : null,
     known ? section("Where the time goes", timeParts(detail)) : null,
     known && detail.figures.length ? section("Figures", trimmed(["", "here", other ? `champion, ${other}` : "champion", "change"], detail.figures, [1, 2, 3])) : null,
-    known && detail.counters.length ? section("Counters", trimmed(["level", "counter", "count", other || "champion", "change", "expected", "remark"], detail.counters, [2, 3, 4])) : null,
+    known && detail.counters.length ? section("Counters", trimmed(["level", "counter", "count", other || "champion", "change", "expected", "remark"], detail.counters, [2, 3, 4], "counters")) : null,
     known && detail.units.length ? section("Units", make("p", { class: "faint" }, "Simulated; of the issue slots that the schedule offers, and of the time."), trimmed(["unit", "slots used", "busy"], detail.units, [1, 2], "narrow")) : null,
     section("Lines", kernelLines(detail)),
-    known && detail.hints.length ? section("What to try next", make("ol", {}, detail.hints.map(([seen, advice]) => make("li", {}, seen, make("br"), make("strong", {}, advice))))) : null,
+    known && detail.hints.length ? section("What to try next", make("ol", {}, detail.hints.map(([seen, advice, gain]) => make("li", {}, seen, make("br"), make("strong", {}, advice), gain ? make("span", { class: "faint" }, ` ${gain}`) : "")))) : null,
     section("Timeline", detail.timeline
       ? make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of its run"), ", to open in ui.perfetto.dev")
       : make("p", { class: "faint" }, "No trace file lies here; ", make("code", {}, `./ratchet.sh timeline ${detail.n}`), " writes one where the compiler's dumps are.")),
@@ -152,6 +157,10 @@ async function openAttempt(id) {
     ...inside);
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
+  dialog.dataset.id = id;
+  const hottest = dialog.querySelector(".hottest");
+  // Where the cycles go is what one looks for; the head of the file is a scroll away.
+  if (hottest) hottest.closest(".scroll").scrollTop = hottest.offsetTop - 160;
   byId("attempt-title").focus();
   drawOpenTime(detail);
 }
@@ -163,7 +172,7 @@ function drawOpenTime(detail) {
 }
 
 function followHash() {
-  const match = /^#attempt-(.+)$/.exec(decodeURIComponent(location.hash));
+  const match = /^#attempt-(.+)$/.exec(location.hash);
   const dialog = byId("attempt");
   if (match && rowsById.has(match[1])) openAttempt(match[1]);
   else if (dialog.open) dialog.close();

@@ -160,7 +160,7 @@ function drawProgress(group, rows) {
 function drawRoofline(group, rows) {
   const placed = rows.filter((row) => row.intensity !== null && row.flops !== null);
   const { flops, bytes, ridge } = group.roof;
-  const intensities = placed.map((row) => row.intensity).concat([ridge], group.minimum_intensity ? [group.minimum_intensity] : []);
+  const intensities = placed.map((row) => row.intensity).concat([ridge], group.minimum_intensity ? [group.minimum_intensity] : [], group.standing?.intensity || []);
   const left = Math.min(...intensities) / 4, right = Math.max(...intensities) * 3;
   const lowest = Math.min(bytes * left, ...placed.map((row) => row.flops)) / 2;
   const x = [left, ridge, right], y = [bytes * left, flops, flops];
@@ -169,7 +169,11 @@ function drawRoofline(group, rows) {
     if (!placed.some((row) => row.outcome === outcome)) continue;
     traces.push(points(placed, outcome, (row) => row.intensity, (row) => row.flops, () => ({})));
   }
-  const best = placed.find((row) => row.id === group.best);
+  const standing = group.standing && group.standing.intensity !== null && group.standing.flops !== null ? group.standing : null;
+  if (standing && standing.before) {
+    traces.push({ type: "scatter", mode: "markers", name: "champion before", x: [standing.intensity], y: [standing.flops], customdata: [standing.id],
+      marker: { symbol: "star", size: 11, color: colour("accept") }, hovertemplate: `attempt ${standing.id}, evaluated again under this key<extra></extra>` });
+  }
   const note = (at, text, extra) => ({ x: Math.log10(at[0]), y: Math.log10(at[1]), text, showarrow: false, font: { size: 11, color: colour("ink") }, ...extra });
   const faint = { font: { size: 11, color: colour("faint") } };
   const middle = left * (ridge / left) ** 0.35;
@@ -178,7 +182,7 @@ function drawRoofline(group, rows) {
     note([middle, bytes * middle], `memory roof<br>${group.roof.bytes_text}`, { xanchor: "left", yanchor: "top", xshift: 6, align: "left" }),
     note([ridge, lowest], `ridge ${group.roof.ridge_text}`, { xanchor: "left", yanchor: "bottom", xshift: 1, textangle: -90, ...faint }),
   ];
-  if (best) annotations.push(note([best.intensity, best.flops], `champion, attempt ${best.n}`, { showarrow: true, arrowcolor: colour("faint"), arrowhead: 0, ax: 0, ay: 34 }));
+  if (standing) annotations.push(note([standing.intensity, standing.flops], `champion, attempt ${standing.id}`, { showarrow: true, arrowcolor: colour("faint"), arrowhead: 0, ax: 0, ay: 34 }));
   const line = (at, dash) => ({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { dash, width: 1, color: colour("faint") } });
   const shapes = [line(ridge, "dot")];
   if (group.minimum_intensity) {

@@ -36,8 +36,11 @@ byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
 startTheme(redrawAll);
 startTable();
 startAttempts();
-document.documentElement.dataset.table = "shown";
-drawGroup().then(() => { document.documentElement.dataset.charts = "drawn"; }, (error) => {
+performance.mark("table");
+drawGroup().then(() => {
+  performance.mark("charts");
+  document.documentElement.dataset.charts = "drawn";
+}, (error) => {
   byId("group-note").textContent += ` The charts cannot be drawn here: ${error.message}.`;
   throw error;
 });

@@ -1,0 +1,169 @@
+"""How long the report page of 1,000 attempts takes: to write, and to load in a real browser.
+
+Target: it loads in under 2 s on an idle machine. Run: python benchmarks/report_page.py [ATTEMPTS] [-C DIR]
+
+Every attempt is made from the newest record of the contest's ledger that has a simulated run: the same size and
+structure, another number, hypothesis, kernel, diff and latency. Needs Debian's package chromium.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from playwright.sync_api import Browser, CDPSession, sync_playwright
+
+from harness import codec, diff
+from harness.cli.report import report
+from harness.hardware import chip
+from harness.judge import report as reporting
+from harness.judge.verdict import key_digest
+from harness.ledger import Ledger, messages
+from harness.records import Attempt, Champion, Row, Verdict
+
+LOADS = 5
+ACCEPTED_EVERY = 10
+TARGET_SECONDS = 2.0
+CHROMIUM = shutil.which("chromium")
+
+
+def seed(directory: Path) -> tuple[Attempt, bytes]:
+    """The newest attempt with a simulated run, and its kernel."""
+    ledger = Ledger.open(directory)
+    for row in reversed(ledger.rows()[0]):
+        found = ledger.attempt(row.number)
+        if found.evidence.simulation is not None and found.evidence.simulation.seconds is not None:
+            return found, ledger.kernel(row.number)
+    raise SystemExit(f"no attempt in {directory} has a simulated run")
+
+
+def attempts(made_from: Attempt, kernel: bytes, count: int) -> Iterator[tuple[Attempt, Row, bytes]]:
+    """`count` attempts like it, each with a kernel of its own; every tenth is faster and accepted."""
+    chance = random.Random(0)
+    assert made_from.evidence.simulation is not None
+    assert made_from.evidence.latency is not None
+    first = made_from.evidence.simulation.seconds
+    assert first is not None
+    champion, best, best_kernel = 0, 6 * first, b""
+    for number in range(1, count + 1):
+        is_accepted = number % ACCEPTED_EVERY == 1
+        seconds = best * (chance.uniform(0.95, 0.985) if is_accepted else chance.uniform(1.0, 1.6))
+        own = kernel.replace(b"\n\n\n", b"\n\n# Idea %d.\nIDEA = %d\n\n\n" % (number, number), 1)
+        run = replace(made_from.evidence.simulation, seconds=seconds)
+        latency = replace(made_from.evidence.latency, seconds=seconds, plus_minus_seconds=0.05 * seconds)
+        made = replace(
+            made_from,
+            number=number,
+            hypothesis=f"idea {number}: {made_from.hypothesis}",
+            kernel_sha256=hashlib.sha256(own).hexdigest(),
+            evidence=replace(made_from.evidence, simulation=run, latency=latency),
+            verdict=Verdict(
+                outcome="accept" if is_accepted else "reject", reasons=("synthetic",), time_ratio=seconds / best
+            ),
+            champion=Champion(attempt=champion, commit="", score=None, seconds=best) if champion else None,
+            champion_evidence=None,
+            diff=diff.unified(best_kernel, own),
+        )
+        found = reporting.report(made.evidence, chip(made.evidence.chip))
+        yield made, reporting.row(made, found, key_digest(made.key)), own
+        if is_accepted:
+            champion, best, best_kernel = number, seconds, own
+
+
+def stream(made_from: Attempt, kernel: bytes, count: int) -> Iterator[bytes]:
+    """The log for `git fast-import`, and one commit on the branch."""
+    who = b"committer A User <user@example.org> 1767225600 +0000\n"
+    for made, row, own in attempts(made_from, kernel, count):
+        yield b"commit refs/ratchet/root/log\n" + who + _data(messages.log_message(row).encode())
+        yield b"M 100644 inline attempt.json\n" + _data(codec.encode_attempt(made, row))
+        yield b"M 100644 inline kernel.py\n" + _data(own)
+    yield b"commit refs/heads/main\n" + who + _data(b"begin\n") + b"M 100644 inline kernel.py\n" + _data(kernel)
+
+
+def _data(content: bytes) -> bytes:
+    return b"data %d\n%s\n" % (len(content), content)
+
+
+def build(folder: Path, made_from: Attempt, kernel: bytes, count: int) -> None:
+    """A repository with such a ledger."""
+    subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
+    importer = subprocess.Popen(["git", "-C", str(folder), "fast-import", "--quiet"], stdin=subprocess.PIPE)
+    assert importer.stdin is not None
+    for part in stream(made_from, kernel, count):
+        importer.stdin.write(part)
+    importer.stdin.close()
+    if importer.wait() != 0:
+        raise SystemExit("git fast-import failed")
+    subprocess.run(["git", "-C", str(folder), "reset", "-q", "--hard"], check=True)
+
+
+def load(browser: Browser, page_path: Path) -> tuple[float, float, float, float]:
+    """Seconds until the table, until the charts; to open an attempt; and the browser's seconds of CPU up to the charts."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    page = context.new_page()
+    session = browser.new_browser_cdp_session()
+    before = _used(session)
+    page.goto(page_path.as_uri())
+    page.wait_for_selector("html[data-charts=drawn]", state="attached")
+    busy = _used(session) - before
+    marks = "name => performance.getEntriesByName(name)[0].startTime / 1000"
+    table, charts = (page.evaluate(marks, name) for name in ("table", "charts"))
+    begun = time.perf_counter()
+    page.evaluate("location.hash = '#attempt-' + overview.rows.at(-1).id")
+    page.wait_for_selector("#attempt[open] .diff")
+    opened = time.perf_counter() - begun
+    context.close()
+    return table, charts, opened, busy
+
+
+def _used(session: CDPSession) -> float:
+    """Seconds of CPU that all processes of the browser have used, all their threads."""
+    return sum(process["cpuTime"] for process in session.send("SystemInfo.getProcessInfo")["processInfo"])
+
+
+def main() -> None:
+    """Builds the ledger, writes its page, loads it some times, prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("attempts", type=int, nargs="?", default=1000)
+    parser.add_argument("-C", dest="directory", type=Path, default=Path(__file__).parent.parent)
+    given = parser.parse_args()
+    if CHROMIUM is None:
+        raise SystemExit("there is no program called chromium: apt-get install chromium")
+    made_from, kernel = seed(given.directory)
+    simulated = made_from.evidence.simulation
+    lines = "with" if simulated and simulated.anatomy else "without"
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        folder = Path(scratch) / "ledger"
+        build(folder, made_from, kernel, given.attempts)
+        begun, used = time.perf_counter(), time.process_time()
+        report(["-C", str(folder)])
+        written, cpu = time.perf_counter() - begun, time.process_time() - used
+        page_path = folder / "profile_data" / "report.html"
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else []
+        )
+        found = [load(browser, page_path) for _ in range(LOADS)]
+        size = page_path.stat().st_size / 1e6
+    print(f"{given.attempts} attempts like attempt {made_from.number}, {lines} cycles per line; {size:.1f} MB")
+    print(f"report writes it in {written:.1f} s ({cpu:.1f} s of this process's CPU)")
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; median and range of {LOADS} loads:")
+    for title, values in zip(
+        ("table shown", "charts drawn", "last attempt opened after", "CPU of the browser for it"),
+        zip(*found, strict=True),
+        strict=True,
+    ):
+        print(f"  {title:26} {statistics.median(values):5.2f} s   {min(values):.2f} to {max(values):.2f} s")
+    ratio = statistics.median(charts for _, charts, _, _ in found) / TARGET_SECONDS
+    print(f"charts drawn / target of {TARGET_SECONDS:.0f} s: {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()

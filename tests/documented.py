@@ -1,0 +1,81 @@
+"""The commands that the documentation prints, and what a test needs to know to run them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop_fixtures import PROJECT
+
+PAGES = ("*.md", "docs/*.md", "examples/*/README.md")
+# What a line of a block begins with if it is a command; blocks of shell hold nothing else.
+_BEGINS = ("./", ".venv/", "python", "git ", "pip ", "uv ", "docker ", "sudo ", "apt", "nice ", "export ")
+_SHELL = ("sh", "bash", "console", "shell")
+
+# Commands that cannot run here, by how they begin, each with the reason.
+NOT_RUN = {
+    ".venv/bin/python -m pip install": "downloads packages: tests use no network",
+    './ratchet.sh -C examples/attention-gpu "experiment: baseline" --on gpu': "needs an NVIDIA GPU",
+    ".venv/bin/python examples/attention-gpu/peer.py": "needs an NVIDIA GPU",
+    "docker run": "needs a container engine and an image",
+    "./ratchet.sh serve": "a server: it runs until it is stopped; tests/test_profile_serve.py starts and stops it",
+    "./ratchet.sh xprof serve": "a server, like serve",
+    "./ratchet.sh selftest": "takes minutes, and tests/test_selftest.py runs it",
+    "./ratchet.sh test": "is the tests themselves",
+}
+# Commands with a placeholder, or that would take minutes: what is run instead, from the place of the first.
+INSTEAD = {
+    "new DIR --like attention [--set SEQUENCE=4096]": "new DIR --like attention --set SEQUENCE=512",
+    "drive.py mine --attempts 10": "drive.py mine --attempts 2",
+    "--like attention --set SEQUENCE=1024": "--like attention --set SEQUENCE=512",
+    "simulate dumps --chip v6e": "simulate profile_data/0003/dumps --chip v5e",
+    "hlo --op fusion.3": "hlo",
+    " --op fusion.3 --dot | dot -Tsvg > fusion.svg": " --dot > fusion.dot",
+    "xprof report 3 7": "xprof report 3 4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command line as it is printed in `page`, without the remark behind it."""
+
+    page: str
+    line: int
+    text: str
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot run here; empty if it can."""
+        return next((reason for begin, reason in NOT_RUN.items() if self.text.startswith(begin)), "")
+
+    @property
+    def run_as(self) -> str:
+        """What is run for it."""
+        for old, new in INSTEAD.items():
+            if old in self.text:
+                return self.text.replace(old, new)
+        return self.text
+
+
+def blocks() -> Iterator[tuple[Command, ...]]:
+    """The commands of each fenced block of the documentation that has any; they are meant to run in their order."""
+    root = Path(PROJECT)
+    for page in sorted({path for pattern in PAGES for path in root.glob(pattern)}):
+        yield from blocks_of(page.read_text(encoding="utf-8"), page.relative_to(root).as_posix())
+
+
+def blocks_of(text: str, page: str) -> Iterator[tuple[Command, ...]]:
+    """The same of one page."""
+    fence, commands, in_shell = "", [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = re.match(r"\s*(```+|~~~+)\s*(\w*)", line)
+        if mark and not fence:
+            fence, in_shell = mark[1], mark[2] in _SHELL
+        elif mark and mark[1].startswith(fence):
+            if commands:
+                yield tuple(commands)
+            fence, commands = "", []
+        elif fence and line.strip():
+            bare = line.strip().removeprefix("$ ")
+            if in_shell or bare.startswith(_BEGINS):
+                commands.append(Command(page, number, re.sub(r"\s+#\s.*$", "", bare)))

@@ -1,0 +1,105 @@
+"""Every verb and option is documented: with words of its own, an example that works, and a place in docs/."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from loop_fixtures import PROJECT
+
+from harness.cli import main, place_of_verb
+from harness.cli.attempts import expectation
+from harness.cli.verbs import EVERY, GROUPS, VERBS, Verb, overview, valued_options
+from harness.errors import UsageError
+
+DOCS = Path(PROJECT) / "docs"
+
+
+PARSERS = {name: parser for verb in EVERY.values() for name, parser in verb.parsers()}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_every_option_of_every_verb_has_words_of_its_own(name: str) -> None:
+    parser = PARSERS[name]
+    text = " ".join(parser.format_help().split())
+    assert parser.description, "a verb says what it does"
+    for option in parser.options():
+        assert option.help, f"{option.dest} has no help text"
+        assert all(word in text for word in option.option_strings)
+    has_subcommands = any(other.startswith(f"{name} ") for other in PARSERS)
+    assert has_subcommands or "example: " in text, "--help ends with an example"
+
+
+@pytest.mark.parametrize("verb", EVERY.values(), ids=EVERY)
+def test_every_example_is_understood(verb: Verb) -> None:
+    words = shlex.split(verb.example)
+    place = place_of_verb(words)
+    assert place is not None
+    given = words if verb.name == "experiment" else words[:place] + words[place + 1 :]
+    if verb.name != "test":
+        verb.parser().parse_args(given)
+
+
+@pytest.mark.parametrize("verb", EVERY)
+def test_help_prints_and_does_nothing(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: ratchet.sh {verb}" in capsys.readouterr().out
+
+
+def test_the_overview_has_every_verb_in_its_group() -> None:
+    sections = overview().split("\n\n")
+    for name, verb in VERBS.items():
+        assert verb.group in GROUPS
+        (own,) = [section for section in sections if section.startswith(GROUPS[verb.group])]
+        assert re.search(rf"^  {name} ", own, re.M)
+    assert all(len(line) <= 120 for line in overview().splitlines())
+
+
+def test_an_option_before_the_verb_is_understood_with_its_value(tmp_path: Path) -> None:
+    assert {"-C", "--chip", "--set", "--limit", "--jobs"} <= valued_options()
+    assert not {"--json", "--full", "--quiet"} & valued_options()
+    assert place_of_verb(["-C", "show", "results"]) == 2
+    assert place_of_verb(["--json", "results"]) == 1
+    assert place_of_verb(["--help"]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio"), [("30%", 0.7), ("-10%", 1.1), ("x0.95", 0.95), (" 5 %", 0.95), (None, None)]
+)
+def test_an_expectation_says_what_it_is(text: str | None, ratio: float | None) -> None:
+    assert expectation(text) == (None if ratio is None else pytest.approx(ratio))
+
+
+@pytest.mark.parametrize("text", ["30", "0.95", "100%", "fast%", "x", "x0", "nan%", "x-1", "xinf"])
+def test_an_expectation_that_could_be_read_two_ways_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"5% .* or --expect x0\.95") as caught:
+        expectation(text)
+    assert caught.value.kind == "bad-expectation"
+
+
+@pytest.mark.parametrize("verb", ["show", "checkout", "replay", "lines"])
+def test_an_attempt_that_is_no_number_is_told_so(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "abc"]) == 2
+    said = capsys.readouterr().err
+    assert "expected the number of an attempt such as 3, got 'abc'" in said
+    assert main([verb, "0"]) == 2
+
+
+def test_the_page_of_commands_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "--markdown"]) == 0
+    page = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
+    assert page == capsys.readouterr().out, "./ratchet.sh help --markdown >docs/COMMANDS.md brings it up to date"
+
+
+def test_the_index_names_every_page_and_no_other() -> None:
+    index = (DOCS / "INDEX.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\((?!\.\./)([^)#]+)\)", index))
+    assert linked == {path.name for path in DOCS.glob("*.md")} - {"INDEX.md"}
+
+
+@pytest.mark.parametrize("page", sorted(Path(PROJECT).glob("*.md")) + sorted(DOCS.glob("*.md")), ids=lambda p: p.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), f"{page.name} links to {link}, which is not there"

@@ -1,0 +1,134 @@
+"""Where the search stands: floor, what was tried and of which kind, constants, and when to stop."""
+
+from dataclasses import replace
+
+import pytest
+from evidence_examples import KEY, V5E, evidence
+
+from harness.judge.report import report
+from harness.judge.verdict import key_digest
+from harness.outlook import FLOOR_REACHED, Sighted, floor_of, outlook, since_win
+from harness.records import Row
+from harness.records.outlook import Outlook
+from harness.render.outlook import outlook_text
+
+KERNEL = (
+    b'KERNEL_NAME = "naive"\nBQ = 128\nBKV = 256\nLIMIT = None\n\n\ndef kernel_fn(q, k, v):\n    return q @ k @ v\n'
+)
+STATEMENT = evidence().problem
+
+
+def row(number: int, outcome: str = "reject", seconds: float | None = 2.16e-3, **changes: object) -> Row:
+    made = Row(
+        number=number, kind="experiment", outcome=outcome, failure_kind="", hypothesis=f"idea {number}",
+        source="simulated", chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="",
+        seconds=seconds, time_ratio=1.1 if outcome == "reject" else None,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def kernel(**values: int) -> bytes:
+    text = KERNEL.decode()
+    for name, value in values.items():
+        old = {"BQ": "BQ = 128", "BKV": "BKV = 256"}[name]
+        text = text.replace(old, f"{name} = {value}")
+    return text.encode()
+
+
+def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: object) -> Sighted:
+    made = Sighted(
+        contest="root", problem=STATEMENT, chip=V5E, rows=rows, kernels=kernels, kernel=KERNEL,
+        champion=next((one for one in rows if one.number == champion), None), is_present_key=True,
+        report=report(evidence(), V5E),
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def losing(count: int) -> Outlook:
+    rows = [row(1, "accept", kind="baseline"), *(row(number) for number in range(2, count + 2))]
+    kernels = {1: KERNEL, **{number: kernel(BQ=128 * number) for number in range(2, count + 2)}}
+    return outlook(seen(rows, kernels))
+
+
+def test_without_a_champion_the_baseline_comes_first() -> None:
+    found = outlook(seen([], {}, champion=None, report=None))
+    assert (found.advice.do, found.advice.why, found.champion) == ("baseline", "no champion", None)
+    assert found.floor.gap_seconds is None
+    assert found.constants[0].name == "BQ"
+    assert found.constants[0].tried == ()
+
+
+def test_the_floor_is_the_larger_of_arithmetic_and_least_traffic() -> None:
+    work = STATEMENT.work
+    floor = floor_of(work, V5E, 2.16e-3)
+    assert floor.compute_seconds == pytest.approx(work.flops / 197e12)
+    assert floor.memory_seconds == pytest.approx(work.minimum_hbm_bytes / 819e9)
+    assert (floor.bound_by, floor.seconds) == ("compute", floor.compute_seconds)
+    assert floor.gap_seconds == pytest.approx(2.16e-3 - floor.seconds)
+    assert floor.gap_fraction == pytest.approx(1 - floor.seconds / 2.16e-3)
+    thin = replace(work, matmul_flops=10, vector_flops=0)
+    assert floor_of(thin, V5E, None).bound_by == "memory"
+
+
+@pytest.mark.parametrize(("losses", "do"), [(0, "go on"), (4, "go on"), (5, "change the kind of idea"), (10, "stop")])
+def test_advice_follows_the_attempts_since_the_last_win(losses: int, do: str) -> None:
+    found = losing(losses)
+    assert found.advice.do == do
+    assert found.attempts_since_win == losses
+    assert "simulated v5e" in found.advice.sentence or found.advice.why == "plateau"
+
+
+def test_the_plateau_can_be_set() -> None:
+    rows = [row(1, "accept"), row(2), row(3)]
+    assert outlook(seen(rows, {}), plateau=2).advice.why == "plateau"
+
+
+def test_close_to_the_floor_it_stops_whatever_was_tried() -> None:
+    least = floor_of(STATEMENT.work, V5E, None).seconds
+    near, far = least / (1 - FLOOR_REACHED + 0.01), least / (1 - FLOOR_REACHED - 0.01)
+    assert outlook(seen([row(1, "accept", near)], {})).advice.why == "floor reached"
+    assert outlook(seen([row(1, "accept", far)], {})).advice.why == "room left"
+    assert outlook(seen([row(1, "accept", None)], {})).advice.why == "no latency"
+
+
+def test_attempts_are_grouped_by_kind_of_change_against_the_champion_of_their_time() -> None:
+    rows = [
+        row(1, "accept", kind="baseline"),
+        row(2, "accept", time_ratio=0.5),
+        row(3, "failed", None, failure_kind="vmem-exceeded"),
+        row(4),
+        row(5),
+    ]
+    body = kernel(BQ=256).replace(b"return q @ k @ v", b"return (q @ k) @ v * 1.0")
+    kernels = {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: body}
+    found = outlook(seen(rows, kernels, champion=2, kernel=kernel(BQ=256)))
+    assert [one.kinds for one in found.tried] == [(), ("constants",), ("constants",), ("body",), None]
+    constants = next(kind for kind in found.kinds if kind.kind == "constants")
+    assert (constants.attempts, constants.accepted, constants.best_time_ratio) == ((2, 3), 1, 0.5)
+    (blocks,) = [one for one in found.constants if one.name == "BQ"]
+    assert (blocks.value, blocks.tried) == ("256", ("128", "256", "512"))
+    assert [one.name for one in found.constants] == ["BQ", "BKV", "LIMIT"], "names for people are no constants to tune"
+
+
+def test_only_the_newest_are_looked_into_but_all_are_counted() -> None:
+    rows = [row(1, "accept"), *(row(number) for number in range(2, 9))]
+    found = outlook(seen(rows, {1: KERNEL, 7: kernel(BQ=256), 8: kernel(BKV=512)}), limit=2)
+    assert [(one.attempt, one.kinds) for one in found.tried] == [(7, ("constants",)), (8, ("constants",))]
+    assert (found.attempts, found.attempts_since_win) == (8, 7)
+
+
+def test_an_undo_is_neither_a_win_nor_an_attempt() -> None:
+    rows = [row(1, "accept"), row(2, "accept"), row(3), row(4, "accept", kind="undo"), row(5)]
+    assert [one.number for one in since_win(rows)] == [3, 5]
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_it_reads_on_one_screen_advice_first(width: int) -> None:
+    lines = outlook_text(losing(9), width).splitlines()
+    assert lines[0].startswith("change the kind of idea: 9 attempts in a row brought")
+    text = " ".join(" ".join(lines).split())
+    assert "brought nothing, all of them changes of constants; up to 67.4% of the time is left above" in text
+    assert "Floor: compute 0.70 ms, memory 0.0205 ms: bound by compute" in text
+    assert "constants: 9 tried, 0 accepted, at best +10.0% of time" in text
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) <= 50

@@ -1,0 +1,144 @@
+"""The figures as PNG: which are drawn for which group, what they show, and what the verb says."""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from ledger_fixtures import new_repository
+from matplotlib.colors import to_rgb
+from report_examples import storied
+
+from harness.cli import report as verbs
+from harness.errors import RatchetError, UsageError
+from harness.ledger import Ledger
+from harness.render import plots
+from harness.render.series import Group, Roof, groups
+
+STYLE = Path(plots.__file__).parent / "page" / "assets" / "page.css"
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    return storied(tmp_path_factory.mktemp("plots") / "contest")
+
+
+@pytest.fixture(scope="module")
+def both(ledger: Ledger) -> tuple[Group, ...]:
+    entries, _, _ = verbs._entries(ledger, ledger.root, ledger.root)
+    return groups(entries)
+
+
+def size(png: bytes) -> tuple[int, int]:
+    """Width and height in pixels, from the header."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_every_figure_is_a_picture_of_its_size(both: tuple[Group, ...]) -> None:
+    found = dict(plots.pictures(both[0]))
+    assert list(found) == ["progress.png", "roofline.png", "time.png"]
+    assert {size(png)[0] for png in found.values()} == {1300}
+    assert plots.left_out(both[0]) == ()
+
+
+def test_the_same_group_makes_the_same_bytes(both: tuple[Group, ...]) -> None:
+    assert plots.pictures(both[1]) == plots.pictures(both[1])
+
+
+def test_progress_shows_every_attempt_with_its_verdict(both: tuple[Group, ...]) -> None:
+    above, below = plots._progress(both[0], plots._LIGHT).axes
+    # The champion's line and the floor are lines too; points are those with a marker and one place.
+    points = {
+        (line.get_xdata()[0], line.get_marker())
+        for line in above.lines
+        if len(line.get_xdata()) == 1 and line.get_marker() in "oDx"
+    }
+    assert points == {(1, "o"), (2, "o"), (3, "D"), (4, "x"), (5, "o"), (6, "o")}
+    assert above.get_yscale() == "log"
+    assert "compute-only 704.5 us" in {text.get_text() for text in above.texts}
+    assert below.get_ylim()[1] > 14_195
+
+
+def test_a_floor_far_above_is_said_in_words(both: tuple[Group, ...]) -> None:
+    (baseline,) = groups(both[0].entries[:1])
+    _, below = plots._progress(baseline, plots._LIGHT).axes
+    assert below.get_title(loc="left") == "score there 14,195, above this chart"
+    assert below.get_ylim()[1] < 1_000
+
+
+def test_roofline_has_both_roofs_and_every_placed_attempt(both: tuple[Group, ...]) -> None:
+    (axes,) = plots._roofline(both[0], plots._LIGHT).axes
+    roof = axes.lines[0]
+    assert list(roof.get_ydata())[1:] == [197e12, 197e12]
+    assert roof.get_xdata()[1] == pytest.approx(197e12 / 819e9)
+    assert sum(line.get_marker() in ("o", "D") for line in axes.lines) == 5
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_a_roof_is_the_lower_of_the_two() -> None:
+    roof = Roof(flops_per_second=200.0, bytes_per_second=10.0)
+    assert roof.ridge == 20
+    assert (roof.at(5), roof.at(20), roof.at(100)) == (50, 200, 200)
+
+
+def test_time_shows_the_first_accepted_beside_the_last(both: tuple[Group, ...]) -> None:
+    (axes,) = plots._time(both[0], plots._LIGHT).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["attempt 1\n4.000 ms", "attempt 6\n4.000 ms"]
+    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(8e-3)
+
+
+@pytest.mark.parametrize(("name", "place"), [("light", 0), ("dark", 1)])
+def test_the_colours_are_those_of_the_page(name: str, place: int) -> None:
+    palette = {"light": plots._LIGHT, "dark": plots._DARK}[name]
+    style = dict(re.findall(r"--([\w-]+): light-dark\((#\w+, #\w+)\)", STYLE.read_text(encoding="utf-8")))
+    of_page = {variable: both.split(", ")[place] for variable, both in style.items()}
+    assert palette.ink == of_page["ink"]
+    assert palette.faint == of_page["faint"]
+    assert palette.floor == of_page["floor"]
+    assert palette.outcomes == {outcome: of_page[outcome] for outcome in palette.outcomes}
+    assert palette.kinds == {kind: of_page[f"piece-{kind}"] for kind in palette.kinds}
+
+
+def test_dark_figures_have_a_dark_background(both: tuple[Group, ...]) -> None:
+    figure = plots._progress(both[0], plots._DARK)
+    assert max(figure.get_facecolor()[:3]) < 0.15 < min(to_rgb(plots._DARK.ink))
+
+
+# --- the verb ------------------------------------------------------------------------------------
+
+
+def test_plot_writes_the_champions_group(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verbs.plot(["-C", str(ledger.root), "--out", str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["progress.png", "roofline.png", "time.png"]
+    assert capsys.readouterr().out.count("wrote ") == 3
+
+
+def test_plot_takes_another_key(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:
+    assert verbs.plot(["-C", str(ledger.root), "--out", str(tmp_path), "--key", both[0].digest[:6], "--dark"]) == 0
+    assert (tmp_path / "progress.png").read_bytes() == dict(plots.pictures(both[0], dark=True))["progress.png"]
+
+
+def test_plot_names_the_keys_it_knows(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{both[0].digest} .simulated v5e, 6 attempts") as error:
+        verbs.plot(["-C", str(ledger.root), "--out", str(tmp_path), "--key", "nothing"])
+    assert error.value.kind == "unknown-key"
+
+
+def test_what_cannot_be_drawn_is_said(both: tuple[Group, ...]) -> None:
+    (failed,) = groups(both[0].entries[3:4])
+    assert plots.pictures(failed) == ()
+    assert [sentence.split(":")[0] for sentence in plots.left_out(failed)] == [
+        "no progress.png",
+        "no roofline.png",
+        "no time.png",
+    ]
+
+
+def test_without_attempts_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    with pytest.raises(RatchetError, match="no attempts yet") as error:
+        verbs.plot(["-C", str(contest)])
+    assert error.value.kind == "no-attempts"
+    assert not (contest / "profile_data").exists()

@@ -1,0 +1,232 @@
+"""The verb `predict`: the worked examples of the published method, and errors that say what was expected."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+from harness.errors import UsageError
+from harness.hlo import chips, interconnect, prediction
+from harness.hlo.interconnect import COLLECTIVES, LINKS, Collective, exact_seconds, published_seconds
+from harness.hlo.prediction import roofline
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["predict", *words]) == 0
+    return capsys.readouterr().out
+
+
+def tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[dict[str, Any]]]:
+    document = json.loads(said(capsys, *words, "--json"))
+    assert document["command"] == f"predict {words[0]}"
+    assert all(table["origin"] in ("predicted", "static") for table in document["tables"])
+    return {table["name"]: table["rows"] for table in document["tables"]}
+
+
+def mistaken(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["predict", *words]) == 2
+    return capsys.readouterr().err
+
+
+def test_the_worked_matmul_takes_95_6_ms(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("matmul", "X[32,1024,8192]", "W[8192,32768]", "--dtype", "bf16", "--chip", "v2", "--chips", "8")
+    text = said(capsys, *words)
+    assert text.startswith("matmul on 8 v2 cores: max(FLOPs/peak, bytes/bandwidth) [predicted]")
+    assert "95.610 ms" in text
+    assert "23.0 TFLOP/s" in text
+    (row,) = tables(capsys, *words)["matmul"]
+    assert row["seconds"] == pytest.approx(2 * 32 * 1024 * 8192 * 32768 / (23e12 * 8))
+    assert row["bound"] == "FLOPs"
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_a_sharded_matmul_reads_each_devices_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("matmul", "X[32@data,1024,8192]", "W[8192,32768@model]", "--mesh", "data=4,model=2", "--chip", "v2")
+    (row,) = tables(capsys, *words)["matmul"]
+    assert row["seconds"] == pytest.approx(95.6e-3, rel=1e-3)
+    # [8,1024,8192], [8192,16384] and [8,1024,16384] of bfloat16.
+    assert row["hbm_bytes_per_device"] == 2 * (8 * 1024 * 8192 + 8192 * 16384 + 8 * 1024 * 16384)
+
+
+def test_a_split_sum_must_be_added_up(capsys: pytest.CaptureFixture[str]) -> None:
+    found = tables(capsys, "matmul", "X[64,8192@m]", "W[8192@m,4096]", "--mesh", "m=8", "--chip", "v5e")
+    array = 64 * 4096 * 2
+    assert [(row["kind"], row["devices"], row["array_bytes"]) for row in found["sum"]] == [
+        ("reduce-scatter", 8, array),
+        ("all-reduce", 8, array),
+    ]
+    assert found["sum"][0]["seconds"] == pytest.approx(array / 1e11)
+    assert "sum" not in tables(capsys, "matmul", "X[64,8192]", "W[8192,4096@m]", "--mesh", "m=8")
+
+
+def test_a_batched_matmul_needs_an_einsum(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--einsum bmk,bkn->bmn" in mistaken(capsys, "matmul", "Q[8,64,128]", "K[8,128,64]")
+    (row,) = tables(capsys, "matmul", "Q[8,64,128]", "K[8,32,128]", "--einsum", "bqd,bkd->bqk")["matmul"]
+    assert row["flops"] == 2 * 8 * 64 * 32 * 128
+
+
+def test_int8_is_twice_as_fast_on_v5e_and_unknown_on_v2(capsys: pytest.CaptureFixture[str]) -> None:
+    arrays = ("matmul", "s8[4096,4096]", "s8[4096,4096]")
+    (row,) = tables(capsys, *arrays)["matmul"]
+    assert row["compute_seconds"] == pytest.approx(2 * 4096**3 / 394e12)
+    assert "the peak of s8 is not known" in said(capsys, *arrays, "--chip", "v2")
+
+
+def test_the_worked_reduce_scatter_takes_1_1_ms(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("collective", "reduce-scatter", "--bytes", "128MiB", "--chip", "v2", "--axis", "4")
+    assert "1.118 ms" in said(capsys, *words)
+    (row,) = tables(capsys, *words)["collective"]
+    assert row["bandwidth_bytes_per_second"] == 1.2e11
+    assert row["seconds"] == pytest.approx(134217728 / 1.2e11)
+    # The same from the array and the mesh, and with the bandwidth given by hand.
+    shape = ("--shape", "bf16[32@data,1024,8192]", "--mesh", "data=4", "--chip", "v2")
+    assert tables(capsys, "collective", "reduce-scatter", *shape)["collective"][0]["seconds"] == row["seconds"]
+    given = ("--bytes", "134217728", "--bandwidth", "1.2e11 B/s")
+    assert tables(capsys, "collective", "reduce-scatter", *given)["collective"][0]["seconds"] == row["seconds"]
+
+
+def test_what_the_rule_leaves_out_stands_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ring, line = tables(capsys, "collective", "all-gather", "--bytes", "1G", "--axis", "16", "--chip", "v5e")["bounds"]
+    assert ring["seconds"] == pytest.approx(1e9 * 15 / 16 / 1e11)
+    assert line["seconds"] == pytest.approx(1e9 * 15 / 16 / 5e10)
+    # An axis of 16 closes on v5e, one of 8 does not.
+    assert (ring["which"], line["which"]) == ("this axis", "")
+    ring, line = tables(capsys, "collective", "all-gather", "--bytes", "1G", "--axis", "8", "--chip", "v5e")["bounds"]
+    assert (ring["which"], line["which"]) == ("", "this axis")
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("size", [2, 4, 16, 64])
+def test_the_rule_is_the_limit_of_the_exact_time_on_a_ring(kind: Collective, size: int) -> None:
+    rule = published_seconds(kind, 1e9, 2e11)
+    exact = exact_seconds(kind, 1e9, size, 1e11, is_ring=True)
+    if kind in ("all-gather", "reduce-scatter", "all-reduce"):
+        assert exact == pytest.approx(rule * (size - 1) / size)
+    else:
+        assert exact == pytest.approx(rule)
+    assert exact_seconds(kind, 1e9, size, 1e11, is_ring=False) >= exact
+    assert exact_seconds(kind, 1e9, 1, 1e11, is_ring=True) == 0
+
+
+@pytest.mark.parametrize("kind", ["all-gather", "all-to-all"])
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("is_ring", [False, True])
+def test_exact_times_against_counting_every_link(kind: Collective, size: int, is_ring: bool) -> None:
+    """Sends every piece along its way and looks at the busiest link direction."""
+    load: dict[tuple[int, int], float] = {}
+    for source in range(size):
+        for target in range(size):
+            ahead = (target - source) % size
+            steps = (
+                [(1, ahead), (-1, size - ahead)] if is_ring else [(1 if target > source else -1, abs(target - source))]
+            )
+            shortest = min(length for _, length in steps)
+            ways = [(way, length) for way, length in steps if length == shortest and source != target]
+            for way, length in ways:
+                for hop in range(length):
+                    here = (source + way * hop) % size
+                    # A gathered piece crosses a link once for all devices behind it.
+                    part = 1 / size**2 if kind == "all-to-all" else 0.0
+                    load[here, way] = load.get((here, way), 0.0) + part / len(ways)
+    if kind == "all-to-all":
+        busiest = max(load.values())
+        assert exact_seconds(kind, 1.0, size, 1.0, is_ring=is_ring) == pytest.approx(busiest)
+    else:
+        # Each device must take in all pieces but its own, over the links it has.
+        links = 2 if is_ring else 1
+        assert exact_seconds(kind, 1.0, size, 1.0, is_ring=is_ring) == pytest.approx((size - 1) / size / links)
+
+
+def test_the_worked_true_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("shapes", "bf16[8,8192]", "bf16[4096@model,8192]", "--groups", "{{0,16,32,...,112},...}")
+    rows = tables(capsys, *words)["true_shapes"]
+    assert [(row["whole"], row["parts"]) for row in rows] == [("bf16[8,8192]", 1), ("bf16[32768,8192]", 8)]
+    text = said(capsys, *words)
+    assert "The groups have 8 devices each, 16 apart: model is 8-way." in text
+    assert "`...` is read as going on in the same steps." in text
+    by_mesh = tables(capsys, "shapes", "W[4096@a+b,8192@c]", "--mesh", "a=2,b=4,c=3")["true_shapes"]
+    assert by_mesh[0]["whole"] == "bf16[32768,24576]"
+
+
+def test_the_worked_memory_of_7_billion_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tables(capsys, "memory", "--parameters", "7e9")["memory"]
+    assert rows[-1] == {"what": "together", "bytes_per_parameter": 16, "bytes": 112_000_000_000}
+    assert sum(row["bytes"] for row in rows[:-1]) == rows[-1]["bytes"]
+    text = said(capsys, "memory", "--parameters", "7G", "--chip", "v5e", "--devices", "16")
+    assert "112.0 GB" in text
+    assert "it takes at least 7" in text
+
+
+def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("matmul", "X[1024,1024]", "W[1024,1024]", "--peak", "1T", "--bandwidth", "100GB/s")
+    assert "1.0 TFLOP/s, 100.0 GB/s of HBM (as given)" in said(capsys, *words)
+    (row,) = tables(capsys, *words)["matmul"]
+    assert row["compute_seconds"] == pytest.approx(2 * 1024**3 / 1e12)
+    assert row["memory_seconds"] == pytest.approx(3 * 2 * 1024**2 / 1e11)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["matmul"], "expected two arrays such as X[32,1024,8192]"),
+        (["matmul", "X[32,64]", "W[65,3]"], "got 64 and 65"),
+        (["matmul", "X[32,64", "W[64,3]"], "expected an array such as X[32,1024,8192]"),
+        (["matmul", "X[0,64]", "W[64,3]"], "a dimension of 0"),
+        (["matmul", "X[32@m,64]", "W[64,3]"], "expected the size of the axis m in --mesh m=N, got none"),
+        (["matmul", "X[4,4]", "W[4,4]", "--dtype", "half"], "expected --dtype as in HLO"),
+        (["matmul", "X[4,4]", "W[4,4]", "--chip", "v9"], "unknown chip 'v9': expected one of v2, v3, v4"),
+        (["matmul", "X[4,4]", "W[4,4]", "--mesh", "m"], "expected --mesh as data=4,model=2, got 'm'"),
+        (["matmul", "X[4,4]", "W[4,4]", "--mesh", "m=2", "--devices", "3"], "expected --devices 2 with a mesh of 2"),
+        (["matmul", "X[4,4]", "W[4,4]", "--devices", "0"], "expected --devices 1 or more"),
+        (["matmul", "X[4,4]", "W[4,4]", "--peak", "fast"], "--peak: expected a number above zero"),
+        (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc"], "expected --einsum with 2 and 2 letters"),
+        (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc->ad"], "has letters of no operand"),
+        (["matmul", "X[4,4]", "W[4,4]", "--parameters", "7"], "predict matmul takes --bandwidth"),
+        (["collective"], "expected one of all-gather"),
+        (["collective", "gather", "--bytes", "1"], "expected one of all-gather, reduce-scatter"),
+        (["collective", "all-gather"], "expected --bytes 128MiB or --shape"),
+        (["collective", "all-gather", "--bytes", "1", "--shape", "X[2]"], "one of the two"),
+        (["collective", "all-gather", "--bytes", "0"], "--bytes: expected a number above zero"),
+        (["collective", "all-gather", "--bytes", "3 QB"], "--bytes: expected a number above zero"),
+        (["collective", "all-gather", "--bytes", "1", "--axis", "x"], "expected --axis as 4 or 4,2"),
+        (["collective", "all-gather", "--bytes", "1", "--axis", "1"], "expected axes of 2 devices or more"),
+        (["collective", "all-gather", "--bytes", "1", "--chip", "h100"], "not published in the table"),
+        (["memory"], "expected --parameters"),
+        (["memory", "X[2]", "--parameters", "7e9"], "takes no arrays"),
+        (["memory", "--parameters", "7e9", "--devices", "4"], "expected --chip with --devices"),
+        (["shapes"], "expected arrays as one device has them"),
+        (["shapes", "X[4@m]"], "expected the size of the axis m of X[4@m]"),
+        (["shapes", "X[4]", "--groups", "{{0,1}}"], "expected one axis of the arrays"),
+        (["shapes", "X[4@m]", "--groups", "{{0,1},{2}}"], "expected --groups of one size"),
+        (["weather"], "invalid choice"),
+    ],
+)
+def test_bad_requests_say_what_was_expected(
+    capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    assert expected in mistaken(capsys, *words)
+
+
+def test_every_chip_with_links_can_be_predicted_for() -> None:
+    for links in LINKS:
+        assert chips.target(links.chip).name == links.chip
+        assert interconnect.link_bytes_per_second(links.chip) == 2 * links.one_way_bytes_per_second
+    assert interconnect.link_bytes_per_second("h100") is None
+    with pytest.raises(UsageError, match="did you mean v5p"):
+        chips.target("v5pp")
+
+
+def test_unknown_work_has_no_time_unless_its_bytes_do() -> None:
+    assert roofline(None, None, 1.0, 1.0).seconds is None
+    assert roofline(None, 0, 1.0, 1.0).seconds is None
+    assert (roofline(None, 5, 1.0, 1.0).seconds, roofline(None, 5, 1.0, 1.0).bound) == (5, "bytes at least")
+    assert (roofline(2.0, 1, 1.0, 1.0).seconds, roofline(2.0, 1, 1.0, 1.0).bound) == (2, "FLOPs")
+    assert (roofline(2.0, 3, 1.0, 1.0).seconds, roofline(2.0, 3, 1.0, 1.0).bound) == (3, "bytes")
+
+
+def test_an_array_by_hand_prints_as_it_was_given() -> None:
+    for text in ("X[32@data,1024,8192]", "bf16[4096@a+b]", "W[7]"):
+        assert str(prediction.spec(text, "bf16")) == text
+    assert prediction.spec_bytes(prediction.spec("s4[3]", "bf16")) == math.ceil(3 * 8 / 8)

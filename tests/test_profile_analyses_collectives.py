@@ -1,0 +1,107 @@
+"""Collectives read off HLO text, their time in flight, their bandwidth against the links', on captures made by hand."""
+
+import pytest
+from analysis_examples import US, Ran, capture, device, op
+
+from harness.profiles.collectives import flights, moved
+from harness.profiles.overlap import overlap
+
+RESULT = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
+WHOLE = 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "size", "array_bytes", "bus_bytes"),
+    [
+        # The forms in which libtpu 0.0.50 writes them, operands without shapes.
+        (f"%all-gather.5 = {RESULT} all-gather(%p), replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}",
+         "all-gather", 4, WHOLE, WHOLE * 3 / 4),
+        (f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups=[2,4]<=[8], to_apply=%add",
+         "all-reduce", 4, WHOLE, WHOLE * 2 * 3 / 4),
+        (f"%reduce_scatter.7 = {RESULT} reduce-scatter(%p), replica_groups={{{{0,4}},{{1,5}}}}, dimensions={{0}}",
+         "reduce-scatter", 2, 2 * WHOLE, WHOLE),
+        (f"%all_to_all.9 = {RESULT} all-to-all(%b), replica_groups=[4,2]<=[2,4]T(1,0), dimensions={{0}}",
+         "all-to-all", 2, WHOLE, WHOLE / 2),
+        (f"%collective-permute-start = ({RESULT}, {RESULT}, u32[]{{:S(2)}}, u32[]{{:S(2)}}) "
+         "collective-permute-start(%p), source_target_pairs={{0,1},{1,0}}", "collective-permute", None, WHOLE, WHOLE),
+        (f"%all-gather-start.1 = (bf16[256,1024]{{1,0}}, {RESULT}) all-gather-start(%p), replica_groups=[1,4]<=[4], "
+         "dimensions={0}", "all-gather", 4, WHOLE, WHOLE * 3 / 4),
+        # Groups that are not named, a fused collective, no text: what is not said is unknown.
+        (f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups={{}}, to_apply=%add",
+         "all-reduce", None, WHOLE, None),
+        (f"%async-collective-done = {RESULT} fusion(%g), kind=kCustom, calls=%c", None, None, None, None),
+        ("", None, None, None, None),
+    ],
+)  # fmt: skip
+def test_what_a_collective_moves(
+    text: str, kind: str | None, size: int | None, array_bytes: float | None, bus_bytes: float | None
+) -> None:
+    found = moved(op(text.partition(" ")[0].lstrip("%") or "async-collective-done", text=text))
+    assert (found.kind, found.size) == (kind, size)
+    assert found.array_bytes == pytest.approx(array_bytes)
+    assert found.bus_bytes == pytest.approx(bus_bytes)
+
+
+START = op("all-gather-start.1", "all-gather-start", f"%all-gather-start.1 = (bf16[256,1024]{{1,0}}, {RESULT}) "
+           "all-gather-start(%p), replica_groups={{0,1,2,3}}, dimensions={0}")  # fmt: skip
+DONE = op("all-gather-done.1", "all-gather-done", f"%all-gather-done.1 = {RESULT} all-gather-done(%all-gather-start.1)")
+SYNCHRONOUS = op("all-reduce.2", "all-reduce", f"%all-reduce.2 = {RESULT} all-reduce(%f), replica_groups=[1,4]<=[4]")
+
+
+def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
+    work = op("fusion.1", "loop fusion")
+    found = device(
+        [
+            (START, 0, 1),
+            (work, 1, 20),
+            (DONE, 21, 4),
+            (START, 30, 1),
+            (work, 31, 10),
+            (DONE, 41, 0),
+            (SYNCHRONOUS, 50, 30),
+        ]
+    )
+    synchronous, gathered = flights(found)
+    assert (gathered.count, gathered.flights, gathered.is_asynchronous) == (2, 2, True)
+    assert gathered.flight_seconds == pytest.approx(36 * US)
+    assert gathered.waited_seconds == pytest.approx(4 * US)
+    assert gathered.start_seconds == pytest.approx(2 * US)
+    assert (synchronous.is_asynchronous, synchronous.waited_seconds) == (False, pytest.approx(30 * US))
+    exposed, collectives = overlap(capture(found))
+    assert exposed.rows[0][2:5] == pytest.approx((4 * US, 30 * US, 34 * US))
+    # v5e: 2 x 50 GB/s along an axis.
+    assert collectives.column("link_fraction")[0] == pytest.approx(1.5 * WHOLE / 30e-6 / 100e9)
+    assert any("from start to done" in note for note in collectives.notes)
+
+
+def test_flags_for_what_stalls() -> None:
+    work = op("fusion.1", "loop fusion")
+
+    def said(*ran: Ran) -> tuple[str, ...]:
+        return overlap(capture(device(ran)))[0].notes[1:]
+
+    (flag,) = said((START, 0, 1), (work, 1, 20), (DONE, 21, 4))
+    assert "all-gather stalls for 16.0% of its flight" in flag
+    assert "xla_tpu_enable_async_collective_fusion_fuse_all_gather" in flag
+    assert "xla_tpu_enable_sparse_core_collective_offload_all_gather" in flag
+    assert said((START, 0, 1), (work, 1, 20), (DONE, 21, 1)) == ()
+    stalls, nothing = said((SYNCHRONOUS, 0, 30))
+    assert "all-reduce stalls for 100.0%" in stalls
+    assert "Nothing overlaps: xla_tpu_enable_async_collective_fusion is" in nothing
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(5, "too fast: check the array"), (20, "uses several axes"), (33, "near the link"),
+                              (50, "look"), (80, "far below")]
+)  # fmt: skip
+def test_readings_of_the_bus_bandwidth(seconds: float, expected: str) -> None:
+    # 1.5 x 2 MiB over 100 GB/s: 31.5 us on one axis.
+    table = overlap(capture(device([(SYNCHRONOUS, 0, seconds)])))[1]
+    assert table.column("reading") == (expected,)
+
+
+def test_links_that_nothing_is_published_about() -> None:
+    table = overlap(capture(device([(SYNCHRONOUS, 0, 30)], kind="TPU v99")))[1]
+    assert (table.column("link_fraction"), table.column("reading")) == ((None,), ("unknown",))
+    assert any("unknown: nothing published is known here about the links of TPU v99" in note for note in table.notes)
+    assert table.column("bus_bytes_per_second")[0] == pytest.approx(1.5 * WHOLE / 30e-6)

@@ -1,0 +1,280 @@
+"""The rules behind the analyses on captures made by hand: what must trigger them and what must not."""
+
+from dataclasses import replace
+
+import pytest
+from analysis_examples import US, capture, device, op
+
+from harness.profiles import bubbles, stretches
+from harness.profiles.breakdown import breakdown
+from harness.profiles.classes import direction, framework_category, op_class
+from harness.profiles.compare import compare
+from harness.profiles.gaps import gaps
+from harness.profiles.lines import lines
+from harness.profiles.mfu import mfu
+from harness.profiles.operations import framework_ops, ops
+from harness.profiles.overlap import overlap
+from harness.profiles.roofline import roofline, verdict
+from harness.profiles.scopes import scopes, segments
+from harness.profiles.steps import steps_table
+from harness.profiles.stretches import Stretch
+from harness.profiles.utilization import reading, utilization
+from harness.records import Capture, Device, Execution, Operation
+
+# --- classes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (op("fusion.3", "convolution fusion"), "matmul"),
+        (op("dot_general.7", "dot"), "matmul"),
+        (op("splash_mha_fwd_residuals.3", "custom-call"), "attention"),
+        (op("splash_mqa_dkv.1", "custom-call"), "attention"),
+        (op("flash_attention.2", "custom-call"), "attention"),
+        (op("gmm.4", "custom-call"), "custom kernel"),
+        (op("naive.1", "custom-call"), "custom kernel"),
+        (op("all-reduce.2", "all-reduce"), "communication"),
+        (op("fusion.8", "all-reduce fusion"), "communication"),
+        (op("all_to_all.9", "all-to-all"), "communication"),
+        (op("reduce_scatter.7", "reduce-scatter"), "communication"),
+        (op("async-collective-done", "custom fusion"), "communication"),
+        (op("async-start.4", "async-start"), "communication"),
+        (op("slice-start.4", "async-start"), "memory transfer"),
+        (op("copy-done.1", "copy-done"), "memory transfer"),
+        (op("copy.1", "data formatting"), "data formatting"),
+        (op("copy.1", "copy"), "data formatting"),
+        (op("fusion.1", "custom fusion"), "custom fusion"),
+        (op("fusion.1", "loop fusion"), "elementwise fusion"),
+        (op("add.1", "non-fusion elementwise"), "elementwise fusion"),
+        (op("exponential.1", "exponential"), "elementwise fusion"),
+        (op("fusion.1", "output fusion"), "other fusion"),
+        (op("fusion.1", "fusion", "%fusion.1 = f32[8]{0} fusion(f32[8]{0} %a), kind=kLoop"), "elementwise fusion"),
+        (op("sort.1", "sort"), "routing"),
+        (op("while.1", "while"), "control flow"),
+        (op("all-gathered.1", "broadcast"), "other"),
+        (op("gather.1", "gather"), "other"),
+        (op("reduce.1", "reduce"), "other"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.name} {value.category}",
+)
+def test_classes_by_category_and_name(operation: Operation, expected: str) -> None:
+    assert op_class(operation) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "framework_name", "expected"),
+    [
+        ("fusion.1", "jit(f)/transpose(jvp(mlp))/dot_general:", ("backward", "tf_op")),
+        ("fusion.1", "jit(f)/transpose(checkpoint(jvp(mlp)))/dot_general:", ("backward", "tf_op")),
+        ("fusion.1", "jit(f)/jvp(mlp)/transpose:", ("forward", "tf_op")),
+        # The tf_op counts, whatever the name says.
+        ("splash_mha_dkv.1", "jit(f)/jvp(attention)/pallas_call:", ("forward", "tf_op")),
+        ("splash_mha_dkv.1", "", ("backward", "name")),
+        ("splash_mha_fwd.1", "", ("forward", "name")),
+        ("tgmm.2", "jit(f)/pallas_call:", ("backward", "name")),
+        ("gmm.2", "", ("neither known", "")),
+        ("transpose.1", "jit(f)/transpose:", ("neither known", "")),
+    ],
+)
+def test_direction_by_tf_op_first_and_name_second(name: str, framework_name: str, expected: tuple[str, str]) -> None:
+    assert direction(op(name, framework_name=framework_name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "framework_name", "expected"),
+    [
+        ("fusion.1", "loop fusion", "jit(f)/layer/gla_attention/mul:", "gla"),
+        ("fusion.1", "loop fusion", "jit(f)/angla/mul:", "other"),
+        ("gmm.1", "custom-call", "jit(f)/pallas_call:", "moe"),
+        ("fusion.1", "convolution fusion", "jit(f)/moe_block/dot_general:", "moe"),
+        ("fusion.1", "convolution fusion", "jit(f)/self_attn/q_proj/dot_general:", "attention"),
+        ("splash_mha_fwd.1", "custom-call", "", "attention"),
+        ("fusion.1", "loop fusion", "jit(f)/pre_norm/rsqrt:", "norm"),
+        ("fusion.1", "loop fusion", "jit(f)/embedder/gather:", "embedding"),
+        ("all-gather.1", "all-gather", "jit(f)/self_attn/all_gather:", "collective"),
+        ("fusion.1", "convolution fusion", "jit(f)/mlp/dot_general:", "matmul"),
+        ("copy.1", "data formatting", "", "other"),
+    ],
+)
+def test_framework_categories(name: str, category: str, framework_name: str, expected: str) -> None:
+    assert framework_category(op(name, category, framework_name=framework_name)) == expected
+
+
+def test_layers_of_a_mixture_of_experts() -> None:
+    gmm, tgmm = op("gmm.1", "custom-call"), op("tgmm.2", "custom-call")
+    # Two steps of three layers: 12 GMMs and 6 TGMMs each.
+    ran = [(gmm if at % 3 else tgmm, 10.0 * at, 5.0) for at in range(36)]
+    _, _, experts = breakdown(capture(device(ran, steps=[(0, 179), (180, 180)])))
+    assert experts.column("step_count") == (12.0, 6.0)
+    assert experts.column("layers") == (3.0, 3.0)
+    assert not any("disagree" in note for note in experts.notes)
+    again = [*ran, (gmm, 356.0, 2.0)]
+    _, _, experts = breakdown(capture(device(again, steps=[(0, 179), (180, 180)])))
+    assert any("disagree" in note for note in experts.notes)
+    _, _, experts = breakdown(capture(device(ran)))
+    assert experts.column("layers") == (None, None)
+
+
+@pytest.mark.parametrize(("length", "is_said"), [(9.0, False), (12.0, True)])
+def test_exponentials_that_bind_the_vector_unit(length: float, is_said: bool) -> None:
+    soft = op("fusion.2", "loop fusion", framework_name="jit(f)/jvp(attention)/exp:")
+    expert = op("fusion.1", "loop fusion", framework_name="jit(f)/expert/exp_and_more:")
+    classes, _, _ = breakdown(capture(device([(expert, 0, 100 - length), (soft, 95, length)])))
+    assert any("Exponentials take 12.0%, over 10%" in note for note in classes.notes) is is_said
+
+
+def test_scopes_part_where_no_parenthesis_is_open() -> None:
+    assert segments("jit(f)/transpose(jvp(a/b))/while/body/dot_general:Dot") == (
+        "jit(f)", "transpose(jvp(a/b))", "while", "body", "dot_general",
+    )  # fmt: skip
+    assert segments("") == ()
+
+
+# --- idle time ---------------------------------------------------------------------------------
+
+
+def test_stretches() -> None:
+    some = stretches.union([Stretch(5, 6), Stretch(0, 2), Stretch(1, 3)])
+    assert some == (Stretch(0, 3), Stretch(5, 6))
+    assert tuple(stretches.holes(Stretch(-1, 8), some)) == (Stretch(-1, 0), Stretch(3, 5), Stretch(6, 8))
+    assert stretches.within(some, Stretch(2, 5.5)) == (Stretch(2, 3), Stretch(5, 5.5))
+    assert stretches.common(some, (Stretch(2, 7),)) == (Stretch(2, 3), Stretch(5, 6))
+
+
+def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
+    work = op("fusion.1", "loop fusion")
+    # Idle 50 of 100 us in the first two and last two steps, 4 in the others; the runs follow each other.
+    busy = [50, 50, 96, 96, 96, 50, 50]
+    ran = [(work, 100.0 * step, float(length)) for step, length in enumerate(busy)]
+    found = device(ran, steps=[(100.0 * step, 100.0) for step in range(7)])
+    idle, _, _ = gaps(capture(found))
+    fractions = dict(zip(idle.column("part"), idle.column("idle_fraction"), strict=True))
+    assert fractions == pytest.approx(
+        {"all runs": 212 / 700, "fill: 2 steps": 0.5, "steady: 3 steps": 0.04, "drain: 2 steps": 0.5}
+    )
+    verdicts = dict(zip(idle.column("part"), idle.column("verdict"), strict=True))
+    assert verdicts == {
+        "all runs": "red flag", "fill: 2 steps": "not counted", "steady: 3 steps": "excellent",
+        "drain: 2 steps": "not counted",
+    }  # fmt: skip
+    assert [part.name for part in bubbles.parts(device(ran[:5], steps=[(100.0 * at, 100.0) for at in range(5)]))] == [
+        "all runs"
+    ]
+
+
+@pytest.mark.parametrize(("idle", "expected"), [(4.9, "excellent"), (7.0, "fair"), (10.1, "red flag")])
+def test_bubble_thresholds(idle: float, expected: str) -> None:
+    found = device([(op("fusion.1", "loop fusion"), 0.0, 100.0 - idle)], steps=[(0, 100)])
+    assert gaps(capture(found))[0].column("verdict") == (expected,)
+
+
+def test_patterns_that_must_show() -> None:
+    start, done, copy = op("copy-start.1", "copy-start"), op("copy-done.1", "copy-done"), op("fusion.1", "loop fusion")
+    waiting = device([(start, 0, 1), (done, 1, 30), (copy, 31, 69)], steps=[(0, 100)])
+    assert _seen(waiting) == ["transfers not overlapped", "one very long block"]
+    short = device([(copy, 2.0 * at, 1.0) for at in range(50)], steps=[(0, 99)])
+    assert _seen(short) == ["gaps between blocks", "many very short blocks", "one very long block"]
+    late = device([(op("a", "sort"), 20, 30), (copy, 50, 30)], steps=[(0, 100)])
+    assert _seen(late) == ["gaps between blocks", "idle at start and end"]
+
+
+def test_a_loop_that_holds_operations_is_idle_between_them() -> None:
+    loop, work = op("while.1", "while"), op("fusion.1", "loop fusion")
+    found = Device(
+        name="TPU:0", host="host", platform="tpu", operations=(loop, work),
+        executions=(
+            Execution(operation=0, start=0.0, seconds=10.0, self_seconds=4.0),
+            Execution(operation=1, start=1.0, seconds=3.0, self_seconds=3.0),
+            Execution(operation=1, start=6.0, seconds=3.0, self_seconds=3.0),
+        ),
+    )  # fmt: skip
+    assert stretches.busy(found) == (Stretch(1.0, 4.0), Stretch(6.0, 9.0))
+    assert [gap.stretch for gap in stretches.idle(found)] == [Stretch(4.0, 6.0)]
+
+
+def _seen(found: Device) -> list[object]:
+    table = gaps(capture(found))[2]
+    return [name for name, seen in zip(table.column("pattern"), table.column("is_seen"), strict=True) if seen]
+
+
+# --- verdicts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [(0.5, "too fast: counts too high"), (1.0, "fine"), (1.1, "fine"), (1.5, "look"), (2.0, "look"),
+     (2.1, "wrong sharding or layout?")],
+)  # fmt: skip
+def test_verdicts_of_the_roofline(ratio: float, expected: str) -> None:
+    assert verdict(ratio) == expected
+
+
+@pytest.mark.parametrize(
+    ("tc", "hbm", "uncounted", "expected"),
+    [
+        (0.85, 0.20, 0.0, "compute-bound, efficient"),
+        (0.20, 0.75, 0.0, "memory-bound: raise intensity"),
+        (0.20, 0.29, 0.0, "both low: bubbles or overhead"),
+        (0.85, 0.75, 0.0, "both high: near the ceiling"),
+        (0.60, 0.20, 0.0, "compute leads, under target"),
+        (0.10, 0.60, 0.0, "memory leads: raise intensity"),
+        (0.85, 0.20, 0.1, "compute-bound, efficient"),
+        (0.20, 0.29, 0.4, "open: TC up to 60%"),
+        (None, 0.5, 0.0, "unknown"),
+    ],
+)
+def test_four_way_reading(tc: float | None, hbm: float, uncounted: float, expected: str) -> None:
+    assert reading(tc, hbm, uncounted) == expected
+
+
+# --- two captures, and none ---------------------------------------------------------------------
+
+
+def test_compare_finds_renamed_operations_and_says_what_differs() -> None:
+    def run(name: str, fusion: str, length: float, kind: str) -> Capture:
+        renamed = op(fusion, "loop fusion", framework_name="jit(f)/mlp/tanh:")
+        twins = [op(f"{name}.{twin}", "copy", framework_name="jit(f)/copy:") for twin in (1, 2)]
+        ran = [(renamed, 0, length), (twins[0], 50, 1), (twins[1], 60, 1)]
+        return capture(device(ran, kind=kind), name=name)
+
+    totals, changes = compare(run("a", "fusion.7", 10, "TPU v4"), run("b", "fusion.9", 16, "TPU v5p"))
+    assert changes.rows[0][:5] == ("fusion.9", "was fusion.7", *map(pytest.approx, (10 * US, 16 * US, 6 * US)))
+    # Twins cannot be told apart, so nothing is guessed about them.
+    assert sorted(changes.column("what")[1:]) == ["new", "new", "vanished", "vanished"]
+    assert any("A ran on TPU v4, B on TPU v5p" in note for note in totals.notes)
+    assert any("shows no steps" in note for note in totals.notes)
+
+
+def test_nothing_ran_is_said_and_no_zero_is_shown() -> None:
+    nothing = Capture(name="nothing", paths=("x",), devices=())
+    analyses = (ops, framework_ops, breakdown, overlap, roofline, lines, utilization, gaps, steps_table, scopes)
+    tables = [table for analysis in analyses for table in analysis(nothing)]
+    tables += [*mfu(nothing, 1, 1, 1), *compare(nothing, nothing)]
+    assert len(tables) == 21
+    assert all("holds no device and no XLA operation" in table.why_empty for table in tables)
+    (table,) = ops(capture(device([])))
+    assert "shows TPU:0 but no operation on it" in table.why_empty
+
+
+def test_a_loop_is_not_counted_beside_its_body() -> None:
+    body = replace(op("fusion.1", "loop fusion"), flops=2e6)
+    loop = replace(op("while.1", "while"), flops=20e6)
+    found = device([(loop, 0, 1), (body, 1, 10)], steps=[(0, 12)])
+    assert dict(
+        zip(*(ops(capture(found))[0].column(name) for name in ("operation", "flops_per_second")), strict=True)
+    ) == {
+        "fusion.1": pytest.approx(2e11),
+        "while.1": None,
+    }
+    assert mfu(capture(found), 1, 1, 1)[0].column("step_flops")[1] == pytest.approx(2e6)
+
+
+def test_no_counts_and_no_steps_are_said() -> None:
+    bare = capture(device([(op("fusion.1", "loop fusion"), 0, 10)]))
+    assert "says its FLOPs or its bytes" in roofline(bare)[0].why_empty
+    assert "says its FLOPs or its bytes" in utilization(bare)[0].why_empty
+    assert "neither steps nor runs of modules" in mfu(bare, 1, 1, 1)[0].why_empty
+    assert "neither steps nor runs of modules" in steps_table(bare)[0].why_empty
+    assert "names its source" in lines(bare)[0].why_empty
+    assert "bears a tf_op" in scopes(bare)[0].why_empty

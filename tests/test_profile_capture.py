@@ -1,0 +1,181 @@
+"""The verb `profile`, with real processes: kernel.py captured on the CPU, through JAX's server, and in snapshots."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from loop_fixtures import PROJECT, ratchet
+from xprof.convert import _pywrap_profiler_plugin
+
+from harness import contest as contests
+from harness.cli import main
+from harness.cli.profile import session_label
+from harness.contest import scaffold
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.measure import capturing, environment, profile_server
+from harness.measure.capturing import Kernel
+from harness.profiles import conversion, places, reading
+from harness.records import Policy, Row
+
+LOADS_LIBTPU = """
+from jax.experimental import topologies
+topologies.get_topology_desc(topology_name="v5e:2x2", platform="tpu")
+"""
+BROKEN = "def kernel_fn(q, k, v):\n    return q\n"
+
+
+def kernel(folder: Path) -> Kernel:
+    """kernel.py of the contest in `folder`, to be run on the CPU."""
+    contest = contests.load(folder)
+    return Kernel(
+        contest=folder, text=contest.kernel_path.read_bytes(), problem=contest.problem, chip=contest.chip,
+        source="measured cpu", policy=Policy(),
+    )  # fmt: skip
+
+
+def silent(stage: str, state: str, seconds: float) -> None:
+    """No progress."""
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest that is small enough to be captured quickly; no repository."""
+    folder = tmp_path_factory.mktemp("contest")
+    scaffold(folder, "attention", (("SEQUENCE", "512"),))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def printed(contest: Path) -> dict[str, object]:
+    """What `profile --json` prints, after it captured two calls."""
+    done = ratchet(contest, "profile", "--calls", "2", "--warmup", "1", "--json", expect=0)
+    assert "captured on the CPU, whose times say nothing about a TPU" in done.stderr
+    (table,) = json.loads(done.stdout)["tables"]
+    assert isinstance(table, dict)
+    return table
+
+
+def test_a_capture_of_kernel_py_is_where_xprof_looks_and_is_read_again(
+    contest: Path, printed: dict[str, object]
+) -> None:
+    assert printed["origin"] == "measured cpu"
+    assert isinstance(printed["rows"], list)
+    assert [row["call"] for row in printed["rows"]] == [0, 1]
+    (place,) = places.runs(contest / "profile_data")
+    assert place.name.startswith("kernel-profile-")
+    assert any(str(place.paths[0]) in note for note in printed["notes"])  # type: ignore[attr-defined]
+    capture = reading.read(place.paths)
+    (device,) = capture.devices
+    assert device.platform == "cpu"
+    assert [step.name for step in device.steps] == ["kernel_step_0", "kernel_step_1"]
+    for step, row in zip(device.steps, printed["rows"], strict=True):
+        inside = [run for run in device.executions if step.start <= run.start <= step.end]
+        assert inside
+        assert step.seconds <= row["host_seconds"] * 1.5 + 1e-3
+    assert (contest / "profile_data" / "kernel.cpu.hlo.txt").read_text().startswith("HloModule")
+    assert "hlo_stats" in conversion.tool_names(place.paths)
+
+
+def test_the_newest_capture_is_listed(
+    contest: Path, printed: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["xprof", "list-runs", "-C", str(contest), "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert {row["origin"] for row in table["rows"]} == {"measured cpu"}
+
+
+def test_captures_come_through_jaxs_server_and_snapshots_of_a_cpu_are_said_to_be_missing(contest: Path) -> None:
+    before = {place.name for place in places.runs(contest / "profile_data")}
+    with profile_server.serving(kernel(contest), profile_server.free_port(), 1, silent) as served:
+        with pytest.raises(RatchetError, match="cannot be listened on") as caught:
+            profile_server.require_free(int(served.address.rpartition(":")[2]))
+        assert caught.value.kind == "port-in-use"
+        logdir = str(contest / "profile_data")
+        _pywrap_profiler_plugin.trace(served.address, logdir, "", True, 300, 3, {})
+        (place,) = [place for place in places.runs(contest / "profile_data") if place.name not in before]
+        (device,) = reading.read(place.paths).devices
+        assert device.executions
+        with pytest.raises(RatchetError, match="a CPU's keeps none") as caught:
+            next(profile_server.snapshots(served, 1, 0.01, lambda number: f"snapshot-{number}"))
+        assert caught.value.kind == "no-snapshot"
+    assert not (contest / "profile_data" / "plugins" / "profile" / "snapshot-0").exists()
+    profile_server.require_free(int(served.address.rpartition(":")[2]))
+
+
+@pytest.mark.slow
+def test_a_served_kernel_stops_cleanly_at_ctrl_c(contest: Path) -> None:
+    words = ["profile", "--serve", str(profile_server.free_port()), "--warmup", "1", "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", *words], cwd=contest, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env={**os.environ, "PYTHONPATH": PROJECT},
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = []
+    while not lines or not lines[-1].startswith("Ctrl-C"):
+        lines.append(process.stdout.readline())
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (0, "stopped\n")
+    assert lines[0].endswith(f"listens on localhost:{words[2]}\n")
+    assert any("all interfaces" in line for line in lines)
+
+
+@pytest.mark.skipif(environment.environment().libtpu is None, reason="there is no libtpu on this platform")
+def test_the_installed_libtpu_knows_the_flags_with_which_a_tpu_is_measured() -> None:
+    given = environment.measuring("tpu")["LIBTPU_INIT_ARGS"]
+    assert "custom_call" in given
+    # As for a compiler: libtpu reads its flags when it is loaded, device or none, and ends the process at a wrong one.
+    for flags, code in ((given, 0), (f"{given} --xla_no_such_flag=true", 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", LOADS_LIBTPU], env={**environment.compiling(chip("v5e")), "LIBTPU_INIT_ARGS": flags},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert ("Unknown command line flag" in done.stderr) == bool(code)
+
+
+def test_a_kernel_that_does_not_trace_is_a_known_error_and_leaves_no_capture(contest: Path, tmp_path: Path) -> None:
+    scaffold(tmp_path, "attention", (("SEQUENCE", "512"),))
+    (tmp_path / "kernel.py").write_text(BROKEN)
+    with pytest.raises(RatchetError, match="trace: ") as caught:
+        capturing.capture(
+            kernel(tmp_path), label="kernel", mode="TRACE_COMPUTE", calls=1, warmup_calls=1, progress=silent
+        )
+    assert caught.value.kind not in ("bug", "crash")
+    assert places.runs(tmp_path / "profile_data") == ()
+
+
+def test_a_capture_bears_the_number_of_the_newest_attempt_with_this_kernel() -> None:
+    ours, other = hashlib.sha256(b"ours").hexdigest(), hashlib.sha256(b"other").hexdigest()
+    rows = tuple(
+        Row(
+            number=number, kind="experiment", outcome="reject", failure_kind="", hypothesis="", source="simulated",
+            chip="v5e", key_digest="", kernel_sha256=digest, fingerprint="",
+        )
+        for number, digest in enumerate((ours, ours, other), 1)
+    )  # fmt: skip
+    assert session_label(b"ours", rows, "profile") == "0002-profile"
+    assert session_label(b"new", rows, "profile") == "kernel-profile"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--mode", "NONSENSE"], "TRACE_COMPUTE_AND_SYNC"),
+        (["--calls", "0"], "a whole number above 0, got '0'"),
+        (["--serve", "9999", "--snapshots", "2"], "leave --serve out"),
+        (["--every", "nan"], "above 0, got nan"),
+        (["--on", "tpu"], "JAX sees no TPU"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(
+    words: list[str], said: str, contest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "-C", str(contest), *words]) in (2, 4)
+    assert said in capsys.readouterr().err

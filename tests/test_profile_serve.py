@@ -1,0 +1,179 @@
+"""`serve`: the real XProf server in a process of its own, its addresses, where it listens, how it stops."""
+
+import contextlib
+import gzip
+import http.server
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from capture_examples import one_device_run
+
+from harness.cli import main
+
+SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("log directory")
+    one_device_run(folder)
+    one_device_run(folder / "train")
+    return folder
+
+
+@contextlib.contextmanager
+def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The verb in a process, and what it greets with; ended in any case."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        greeting = ""
+        # The address for other machines is its last line.
+        while "ssh -L" not in greeting and "its runs are read" not in greeting:
+            line = process.stdout.readline()
+            assert line, f"ended with {process.wait()}: {process.stderr.read() if process.stderr else ''}"
+            greeting += line
+        yield process, greeting
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+        data = bytes(answer.read())
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+def listening(pid: int) -> set[str]:
+    """The local addresses, in the kernel's hexadecimal, at which the process accepts connections."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            match = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
+            if match:
+                inodes.add(match[1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            # State 0A is LISTEN.
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1])
+    return found
+
+
+def test_it_serves_the_runs_on_loopback_alone_and_stops_when_asked(logdir: Path) -> None:
+    with serving("serve", str(logdir), "--port", "0") as (process, greeting):
+        base = re.search(r"http://127\.0\.0\.1:\d+", greeting)
+        assert base is not None
+        assert set(json.loads(get(f"{base[0]}/data/plugin/profile/runs"))) == {"one-device", "train/one-device"}
+        port = int(base[0].rpartition(":")[2])
+        assert listening(process.pid) == {f"0100007F:{port:04X}"}
+        assert f"ssh -L {port}:127.0.0.1:{port}" in greeting
+        # What a page asks for with its own address: the data of that run and tool.
+        shown = re.findall(r"http://\S+", greeting)
+        overview = next(url for url in shown if "/overview_page?" in url and "train" in url)
+        assert "run=train/one-device" in overview
+        assert b"html" in get(overview)[:200].lower()
+        data = json.loads(get(overview.replace("/overview_page?", "/data?")))
+        assert data[2]["p"]["device_type"] == "TPU v6 lite"
+        by_folder = next(url for url in shown if "session_path" in url)
+        assert json.loads(get(re.sub(r"/trace_viewer@\?", "/runs?", by_folder))) == ["one-device"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+
+
+def test_ctrl_c_stops_it(logdir: Path) -> None:
+    with serving("xprof", "serve", str(logdir), "--port", "0") as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "stopped" in said
+        assert "Traceback" not in said
+
+
+class Bucket(http.server.BaseHTTPRequestHandler):
+    """A cloud's storage on this machine, with nothing in it; it notes what it is asked for."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        is_object = "/o/" in self.path
+        body = b'{"error": {"code": 404}}' if is_object else b'{"kind": "storage#objects", "items": []}'
+        self.send_response(404 if is_object else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *words: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    Bucket.asked.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        yield Bucket.asked
+        server.shutdown()
+
+
+def test_a_cloud_path_is_passed_on_as_it_is(storage: list[str]) -> None:
+    with serving("serve", "gs://a-bucket/logs", "--port", "0") as (process, greeting):
+        assert greeting.startswith("XProf over gs://a-bucket/logs at http://127.0.0.1:")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert any("/b/a-bucket/o" in path and "logs" in path for path in storage)
+
+
+def test_a_port_in_use_is_said(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        assert main(["serve", str(logdir), "--port", str(other.getsockname()[1])]) == 4
+    said = capsys.readouterr().err
+    assert "[port-in-use]" in said
+    assert "--port N" in said
+
+
+def test_no_such_folder_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", str(tmp_path / "absent")]) == 2
+    assert "[no-such-place]" in capsys.readouterr().err
+
+
+def test_other_arguments_go_to_xprof_with_a_warning(logdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # Arguments that xprof itself refuses: nothing listens on all interfaces for a test's sake.
+    assert main(["serve", str(logdir), "--no_such_flag"]) == 2
+    said = capfd.readouterr().err
+    assert "WARNING" in said
+    assert "ALL interfaces" in said
+    assert "unrecognized arguments: --no_such_flag" in said
+    assert main(["serve", str(logdir), "--distributed", "--port", "50051", "--grpc_port=50051"]) == 4
+    assert "must be different" in capfd.readouterr().err
+
+
+def test_two_log_directories_are_one_too_many(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", str(logdir), "elsewhere"]) == 2
+    assert "one log directory" in capsys.readouterr().err

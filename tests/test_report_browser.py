@@ -1,0 +1,323 @@
+"""The report page in a real browser: it draws, sorts, filters and opens attempts, asks for nothing, and can be read."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_fixtures import four_attempts, new_repository
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from report_examples import HOSTILE, storied
+
+from harness.cli.report import report
+from harness.ledger import Ledger
+
+CHROMIUM = shutil.which("chromium")
+REQUIRED = "RATCHET_REQUIRE_BROWSER"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        missing = "there is no program called chromium: apt-get install chromium"
+        if os.environ.get(REQUIRED):
+            pytest.fail(f"{missing} ({REQUIRED} is set)")
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        yield _launched(playwright)
+
+
+def _launched(playwright: Playwright) -> Browser:
+    # The browser's own sandbox cannot be set up by root.
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    ledger = storied(tmp_path_factory.mktemp("browser") / "contest")
+    assert report(["-C", str(ledger.root)]) == 0
+    return ledger.root / "profile_data" / "report.html"
+
+
+class Watched:
+    """A page, drawn, and everything that it complained of or asked for since."""
+
+    def __init__(self, browser: Browser, address: str, **options: Any) -> None:
+        self.address = address
+        self.context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"a dialog: {dialog.message}"))
+        self.page.goto(address)
+        self.page.wait_for_selector("html[data-charts=drawn]", state="attached")
+
+    def check(self) -> None:
+        """Nothing may have complained, and nothing but the page itself may have been asked for."""
+        assert self.complaints == []
+        assert {url.split(":")[0] for url in self.requests} <= {"file", "data", "blob"}
+        asked = {url.split("#")[0] for url in self.requests if url.startswith("file:")}
+        assert asked == {self.address.split("#")[0]}
+
+
+@pytest.fixture(scope="module")
+def watched(browser: Browser, path: Path) -> Iterator[Watched]:
+    found = Watched(browser, path.as_uri())
+    yield found
+    found.context.close()
+
+
+@pytest.fixture
+def shown(watched: Watched) -> Iterator[Page]:
+    """The page as it is when it has just been opened; loading it for every test would take longer than the tests."""
+    page = watched.page
+    if page.locator("#attempt[open]").count():
+        page.keyboard.press("Escape")
+    page.fill("#find", "")
+    for box in page.locator("#outcomes input").all():
+        box.check()
+    page.select_option("#keys", index=0)
+    page.select_option("#group", index=1)
+    page.click("th[data-key=verdict] button")
+    page.click("th[data-key=n] button")
+    if page.get_attribute("th[data-key=n]", "aria-sort") == "descending":
+        page.click("th[data-key=n] button")
+    yield page
+    watched.check()
+
+
+@contextmanager
+def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
+    """A page of its own, checked at the end."""
+    found = Watched(browser, address, **options)
+    yield found.page
+    found.check()
+    found.context.close()
+
+
+def numbers(page: Page) -> list[str]:
+    """The attempts that the table shows, in its order."""
+    found: list[str] = page.eval_on_selector_all("#table tr[data-id]", "rows => rows.map(row => row.dataset.id)")
+    return found
+
+
+# --- charts --------------------------------------------------------------------------------------
+
+
+def test_charts_are_drawn_for_one_key_at_a_time(shown: Page) -> None:
+    points = shown.locator("#progress .points path.point")
+    expect(points).to_have_count(2 * 2)
+    expect(shown.locator("#roofline .points path.point")).to_have_count(2)
+    assert "measured v5e" in shown.inner_text("#progress-words")
+    shown.select_option("#group", index=0)
+    # Five with a latency in both panels, and the failure above them.
+    expect(points).to_have_count(11)
+    assert "5 of 6 attempts have a latency" in shown.inner_text("#progress-words")
+    assert "compute-only 704.5 us" in (shown.text_content("#progress") or "")
+    words = shown.text_content("#roofline") or ""
+    assert "compute roof 197 TFLOP/s" in words
+    assert "ridge 241 FLOP/B" in words
+    assert shown.locator("#progress .errorbar").count() > 0
+
+
+def test_a_point_opens_its_attempt(shown: Page) -> None:
+    box = shown.locator("#roofline .points path.point").first.bounding_box()
+    assert box is not None
+    shown.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    shown.wait_for_selector("#roofline .hoverlayer .hovertext")
+    shown.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    shown.wait_for_selector("#attempt[open] h3")
+    assert re.search(r"#attempt-[78]$", shown.url)
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def test_it_sorts_within_each_key(shown: Page) -> None:
+    assert numbers(shown) == ["1", "2", "3", "4", "5", "6", "7", "8"]
+    time = shown.locator("th[data-key=seconds]")
+    time.locator("button").click()
+    assert time.get_attribute("aria-sort") == "ascending"
+    # The failure has no time: it is last, whichever way.
+    assert numbers(shown) == ["5", "2", "3", "1", "6", "4", "7", "8"]
+    time.locator("button").press("Enter")
+    assert time.get_attribute("aria-sort") == "descending"
+    assert numbers(shown) == ["1", "6", "3", "2", "5", "4", "8", "7"]
+    assert shown.evaluate("document.activeElement.closest('th').dataset.key") == "seconds"
+
+
+def test_it_filters(shown: Page) -> None:
+    shown.fill("#find", "measured")
+    assert numbers(shown) == ["7", "8"]
+    assert shown.inner_text("#shown") == "2 of 8 attempts"
+    shown.fill("#find", "vmem-exceeded")
+    assert numbers(shown) == ["4"]
+    shown.fill("#find", "")
+    shown.uncheck("#outcomes input[value=accept]")
+    assert numbers(shown) == ["3", "4", "5", "8"]
+    shown.select_option("#keys", index=2)
+    assert numbers(shown) == ["8"]
+
+
+# --- one attempt ---------------------------------------------------------------------------------
+
+
+def test_a_click_opens_an_attempt_and_shows_its_diff(shown: Page) -> None:
+    shown.click("#row-2 .score")
+    shown.wait_for_selector("#attempt[open] .diff")
+    words = shown.inner_text("#attempt")
+    assert HOSTILE in words
+    added = shown.locator("#attempt .diff .added .code").all_inner_texts()
+    assert added[0] == "# </script><script>alert(3)</script>"
+    assert shown.locator("#attempt .diff .added").first.locator(".sign").inner_text().startswith("+")
+    assert shown.locator("#attempt .diff .code-c").count() > 0
+    # The bar of time is drawn, and its table says the same in words.
+    shown.wait_for_selector("#attempt .barlayer .point path")
+    assert "bundles that only spill" in words
+    assert "operand wait k" in words
+
+
+def test_the_keyboard_is_enough(shown: Page) -> None:
+    shown.focus("#find")
+    order = []
+    for _ in range(22):
+        shown.keyboard.press("Tab")
+        order.append(
+            shown.evaluate("document.activeElement.closest('tr')?.dataset.id ?? document.activeElement.tagName")
+        )
+    # One row is in the tab order, after the filters and the heads of the columns.
+    assert [name for name in order if name.isdigit()] == ["1"]
+    shown.focus("#row-1 a")
+    shown.keyboard.press("ArrowDown")
+    shown.keyboard.press("ArrowDown")
+    assert shown.evaluate("document.activeElement.closest('tr').dataset.id") == "3"
+    style = shown.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert style == "solid"
+    shown.keyboard.press("Enter")
+    shown.wait_for_selector("#attempt[open] h3")
+    assert shown.url.endswith("#attempt-3")
+    assert shown.evaluate("document.activeElement.id") == "attempt-title"
+    shown.keyboard.press("ArrowRight")
+    shown.wait_for_selector("#attempt[open][data-id='4']")
+    shown.keyboard.press("Escape")
+    shown.wait_for_selector("#attempt:not([open])", state="attached")
+    assert "#" not in shown.url
+    assert shown.evaluate("document.activeElement.closest('tr').dataset.id") == "4"
+
+
+def test_an_address_opens_its_attempt(browser: Browser, path: Path) -> None:
+    with opened(browser, f"{path.as_uri()}#attempt-4") as page:
+        page.wait_for_selector("#attempt[open] h3")
+        words = page.inner_text("#attempt")
+        assert "compile, vmem-exceeded" in words
+        assert "no simulated latency" in words
+        page.evaluate("location.hash = '#attempt-1'")
+        page.wait_for_selector("#attempt[open][data-id='1']")
+        assert "four sums" in page.inner_text("#attempt")
+
+
+def test_lines_carry_their_heat(shown: Page) -> None:
+    shown.click("#row-2 .score")
+    shown.wait_for_selector("#attempt[open] .heat")
+    hot = shown.locator("#attempt .heat").filter(has_text="50.0%")
+    assert hot.evaluate("cell => getComputedStyle(cell).getPropertyValue('--heat')") == "100.0%"
+    assert "linear-gradient" in hot.evaluate("cell => getComputedStyle(cell).backgroundImage")
+
+
+# --- light, dark, narrow -------------------------------------------------------------------------
+
+# Every element that shows text of its own: what it is, its colour, what lies behind it.
+_TEXTS = """() => {
+  const root = getComputedStyle(document.documentElement).backgroundColor;
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const value = getComputedStyle(at).backgroundColor;
+      if (!/rgba\\(.*, 0\\)/.test(value)) return value;
+    }
+    return root;
+  };
+  const shows = (element) => element.checkVisibility() && !element.closest("svg") &&
+    !element.matches("script, option, [aria-disabled], .hidden") &&
+    [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  const texts = [...document.querySelectorAll("body *")].filter(shows)
+    .map((element) => [element.className || element.tagName, getComputedStyle(element).color, behind(element)]);
+  const labels = [...document.querySelectorAll("svg text")]
+    .filter((text) => text.textContent.trim() && !text.closest(".barlayer"))
+    .map((text) => ["chart", getComputedStyle(text).fill, root]);
+  return [...texts, ...labels];
+}"""
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, WCAG 2.2."""
+    parts = [float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3]]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_itself_is_computed_right() -> None:
+    assert contrast("rgb(0, 0, 0)", "rgb(255, 255, 255)") == pytest.approx(21)
+    assert contrast("rgb(119, 119, 119)", "rgb(255, 255, 255)") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_has_enough_contrast(browser: Browser, path: Path, scheme: str) -> None:
+    with opened(browser, f"{path.as_uri()}#attempt-2", color_scheme=scheme) as page:
+        page.wait_for_selector("#attempt[open] .diff")
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        texts = page.evaluate(_TEXTS)
+        assert len(texts) > 200
+        assert [(name, ink, paper) for name, ink, paper in texts if contrast(ink, paper) < 4.5] == []
+        paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        assert (luminance(paper) > 0.5) is (scheme == "light")
+
+
+def test_the_button_turns_the_page_and_its_charts_dark(shown: Page) -> None:
+    ink = "getComputedStyle(document.querySelector('#progress .xtick text')).fill"
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    before = shown.evaluate(ink), shown.evaluate(paper)
+    shown.click("#theme")
+    assert shown.get_attribute("#theme", "aria-pressed") == "true"
+    expect(shown.locator("#progress .xtick text").first).not_to_have_css("fill", before[0])
+    assert luminance(shown.evaluate(paper)) < 0.05 < 0.5 < luminance(before[1])
+    shown.click("#theme")
+    assert shown.evaluate(paper) == before[1]
+
+
+@pytest.mark.parametrize("fragment", ["", "#attempt-2"])
+def test_a_narrow_screen_needs_no_sideways_scrolling(browser: Browser, path: Path, fragment: str) -> None:
+    with opened(browser, path.as_uri() + fragment, viewport={"width": 400, "height": 800}) as page:
+        where = "document.documentElement"
+        if fragment:
+            page.wait_for_selector("#attempt[open] .diff")
+            where = "document.querySelector('#attempt')"
+        assert page.evaluate(f"{where}.scrollWidth - {where}.clientWidth") <= 0
+
+
+def test_the_verdict_is_not_said_by_colour_alone(shown: Page) -> None:
+    badges = shown.locator("#table .badge").all_inner_texts()
+    assert badges[0] == "● baseline"
+    assert badges[2:5] == ["◇ rejected", "✕ failed", "○ inconclusive"]
+
+
+def test_a_ledger_of_one_key_offers_no_choice_of_keys(browser: Browser, tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    four_attempts(Ledger.open(contest))
+    assert report(["-C", str(contest)]) == 0
+    with opened(browser, (contest / "profile_data" / "report.html").as_uri()) as page:
+        assert not page.locator("#group-choice").is_visible()
+        assert page.locator("#table .star").count() == 1
+        assert numbers(page) == ["1", "2", "3", "4"]

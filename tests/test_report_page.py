@@ -1,0 +1,311 @@
+"""The report page as text: what it shows, that nothing hostile is markup in it, what it says where data is missing."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evidence_examples import V5E, attempt, evidence
+from ledger_fixtures import four_attempts, git, new_repository, plain_clone
+from ledger_fixtures import row as row_of
+from report_examples import HOSTILE, HOSTILE_KERNEL, storied
+
+from harness.cli.report import report
+from harness.errors import RatchetError, UsageError
+from harness.judge import report as reporting
+from harness.ledger import Ledger
+from harness.ledger.whole import whole
+from harness.records import Verdict
+from harness.render.page import source
+from harness.render.series import Entry, groups, pieces
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    return storied(tmp_path_factory.mktemp("ledger") / "contest")
+
+
+@pytest.fixture(scope="module")
+def page(ledger: Ledger) -> str:
+    assert report(["-C", str(ledger.root)]) == 0
+    return (ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+
+
+def island(page: str, name: str) -> str:
+    match = re.search(rf'<script type="application/[\w-]+" id="{name}">([^<]*)</script>', page)
+    assert match is not None
+    return match[1]
+
+
+def overview(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(island(page, "overview"))
+    return found
+
+
+def details(page: str) -> dict[str, Any]:
+    chunk = json.loads(gzip.decompress(base64.b64decode(island(page, "chunk-0"))))
+    return {one["id"]: {**one, "lines": chunk["lines"]} for one in chunk["attempts"]}
+
+
+def text_of(detail: dict[str, Any], part: str) -> str:
+    """The lines of a kernel or diff as text."""
+    places = detail[part] if part == "kernel" else [line[3] for line in detail[part]]
+    return "\n".join("".join(text for _, text in detail["lines"][place]) for place in places)
+
+
+# --- nothing hostile -----------------------------------------------------------------------------
+
+
+def test_what_people_wrote_is_no_markup(page: str) -> None:
+    assert HOSTILE not in page
+    assert "alert(" not in re.sub(r'(?s)<script type="application/json".*?</script>', "", page)
+    # Template, styles, three islands (overview, one chunk, charts) and the page's own script: nothing else.
+    assert re.findall(r"<script[^>]*>", page) == [
+        '<script type="application/json" id="overview">',
+        '<script type="application/octet-stream" id="chunk-0">',
+        '<script type="application/octet-stream" id="charts">',
+        "<script>",
+    ]
+    assert page.count("</script>") == 4
+    rows = {row["id"]: row for row in overview(page)["rows"]}
+    assert rows["2"]["hypothesis"] == HOSTILE
+
+
+def test_only_the_scripts_of_the_page_may_run(page: str) -> None:
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
+    own = re.search(r"(?s)<script>(.*)</script>", page)
+    assert own is not None
+    charts = gzip.decompress(base64.b64decode(island(page, "charts")))
+    expected = {hashlib.sha256(script).digest() for script in (own[1].encode(), charts)}
+    assert {base64.b64decode(word.strip("'")[7:]) for word in rules["script-src"].split()} == expected
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in rules["script-src"]
+    # Whatever the script shows, it shows as text.
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", own[1])
+
+
+def test_what_cannot_be_seen_is_spelled_out(page: str) -> None:
+    kernel = text_of(details(page)["2"], "kernel")
+    assert "<U+202E> turned" in kernel
+    assert "\u202e" not in kernel
+    assert "# </script><script>alert(3)</script>" in kernel
+    assert details(page)["4"]["failure"]["detail"].endswith("<U+001B>[31m")
+
+
+def test_source_is_coloured_and_whole() -> None:
+    text = HOSTILE_KERNEL.decode()
+    lines = source.python_lines(text)
+    joined = ["".join(part for _, part in line) for line in lines]
+    assert joined == text.replace("\u202e", "<U+202E>").splitlines()
+    assert ("k", "def") in [(kind, part.strip()) for line in lines for kind, part in line]
+
+
+def test_a_diff_keeps_its_signs_numbers_and_text() -> None:
+    diff = '--- a/kernel.py\n+++ b/kernel.py\n@@ -3,3 +3,3 @@\n """a\n-old\n+new\n b"""\n\\ No newline at end of file\n'
+    found = source.diff_lines(diff)
+    assert [(line.sign, line.old, line.new) for line in found] == [
+        ("@", None, None),
+        (" ", 3, 3),
+        ("-", 4, None),
+        ("+", None, 4),
+        (" ", 5, 5),
+        ("@", None, None),
+    ]
+    assert ["".join(text for _, text in line.text) for line in found[1:5]] == ['"""a', "old", "new", 'b"""']
+    # The lines inside a string are coloured as one, on either side.
+    assert {kind for line in found[1:5] for kind, _ in line.text} == {"c"}
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def test_groups_never_mix_keys(page: str) -> None:
+    shown = overview(page)
+    simulated, timed = shown["groups"]
+    assert (simulated["label"], timed["label"]) == ("simulated v5e", "measured v5e")
+    assert [row["n"] for row in shown["rows"] if row["group"] == simulated["id"]] == [1, 2, 3, 4, 5, 6]
+    assert "source simulated to measured" in timed["difference"]
+    # Accepts and the undo move the champion; the champion of before begins the line under the new key.
+    assert [(step["n"], step["s"]) for step in simulated["steps"]] == [(1, 4e-3), (2, 2e-3), (6, 4e-3)]
+    assert [(step["n"], step["id"], step["s"]) for step in timed["steps"]] == [(7, "6", 3e-3), (7, "7", 1.5e-3)]
+    assert shown["champion"] == "7"
+    assert shown["group"] == timed["id"]
+
+
+def test_the_floor_is_the_larger_bound(page: str) -> None:
+    floor = overview(page)["groups"][0]["floor"]
+    flops = 4 * 16384**2 * 128 + 5 * 16384**2
+    assert floor["s"] == pytest.approx(flops / 197e12)
+    assert floor["score"] == pytest.approx(1e4 / (1e3 * floor["s"]))
+    assert floor["name"] == "compute-only"
+
+
+def test_the_time_adds_up_to_the_latency(page: str) -> None:
+    bar, champion = details(page)["3"]["time"]
+    assert sum(piece[2] for piece in bar["pieces"]) == pytest.approx(2.4e-3)
+    assert sum(piece[2] for piece in champion["pieces"]) == pytest.approx(2e-3)
+    kinds = {piece[1]: piece[0] for piece in bar["pieces"]}
+    assert kinds["bundles that only spill"] == "spill"
+    assert kinds["operand wait k"] == "dma"
+    assert kinds["unit stall MXU"] == "stall"
+    # 2,250 of 30,000 cycles do nothing but spill; they are not counted as work as well.
+    shares = {piece[1]: piece[2] / 2.4e-3 for piece in bar["pieces"]}
+    assert shares["bundles that only spill"] == pytest.approx(2250 / 30000)
+    assert shares["issuing"] == pytest.approx((24000 - 2250) / 30000)
+
+
+def test_expected_stands_beside_got(page: str) -> None:
+    told = details(page)["3"]["expected"]
+    assert told == {
+        "stated": "-10.0%",
+        "got": "+20.0%",
+        "interval": "+15.0% to +25.0%",
+        "met": "the other way than expected",
+    }
+    assert details(page)["2"]["expected"]["met"] == "0.98 times the gain that was expected"
+
+
+def test_counters_have_deltas_against_the_champion(page: str) -> None:
+    counters = {(line[0], line[1]): line for line in details(page)["7"]["counters"]}
+    assert details(page)["7"]["against"] == 6
+    assert counters["mosaic", "matmul"][2:4] == ["2", "2"]
+    figures = {line[0]: line for line in details(page)["7"]["figures"]}
+    assert figures["latency"][3] == "-50.0%"
+
+
+def test_lines_have_their_cycles(page: str) -> None:
+    found = details(page)["2"]
+    assert {int(line): cells[2] for line, cells in found["heat"].items()} == {3: "50.0%", 5: "25.0%"}
+    # The line of another file, one beyond this kernel's end, and what belongs to none.
+    assert [name for name, _, _ in found["others"]] == [
+        "kernel.py:14",
+        "jax.py:7",
+        "no line: launch, other ops, what the compiler adds",
+    ]
+
+
+def test_what_is_missing_is_said(page: str) -> None:
+    found = details(page)
+    assert any("four sums" in text for text in found["1"]["missing"])
+    assert any("measured, not simulated" in text for text in found["8"]["missing"])
+    assert any("no simulated latency" in text for text in found["4"]["missing"])
+    # A measured attempt has the simulated run of its program, which is not its latency.
+    assert "is measured and is not this sum" in found["7"]["time_note"]
+    failed = overview(page)["rows"][3]
+    assert failed["values"]["seconds"] is None
+    assert failed["texts"]["seconds"] is None
+
+
+def test_a_timeline_is_linked_where_it_lies(ledger: Ledger, tmp_path: Path) -> None:
+    trace = ledger.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
+    trace.parent.mkdir(exist_ok=True)
+    trace.write_bytes(b"")
+    try:
+        target = ledger.root / "out" / "a b.html"
+        assert report(["-C", str(ledger.root), "--out", str(target)]) == 0
+        found = details(target.read_text(encoding="utf-8"))
+        assert found["3"]["timeline"] == "../profile_data/0003-simulated-v5e.trace.json.gz"
+        assert found["2"]["timeline"] == ""
+        assert (target.parent / found["3"]["timeline"]).is_file()
+    finally:
+        trace.unlink()
+
+
+def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    original = Ledger.open(contest)
+    four_attempts(original)
+    clone = plain_clone(contest, tmp_path / "clone")
+    here, there = (whole(one.place, one.rows()[0]) for one in (original, clone))
+    assert [held.row.number for held in there] == [1, 2, 3, 4]
+    # The loser's kernel is in no commit there: it is made of its diff.
+    assert [held.kernel for held in there] == [held.kernel for held in here]
+    assert all(held.attempt == original.attempt(held.row.number) for held in there)
+
+
+def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    ledger = Ledger.open(contest)
+    four_attempts(ledger)
+    clone = plain_clone(contest, tmp_path / "clone")
+    path = next(clone.experiments_directory.glob("0003-*"))
+    whole_file = path.read_bytes()
+    # Its row can be read, and what comes after is of another version.
+    path.write_bytes(whole_file.replace(b'"contest": "root"', b'"contest": 5'))
+    git(clone.root, "commit", "-qam", "damaged by hand")
+    assert report(["-C", str(clone.root)]) == 0
+    page = (clone.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+    found = details(page)["3"]
+    assert "Only the row of this attempt is known" in found["missing"][0]
+    assert "does not fit schema" in found["missing"][0]
+    assert len(overview(page)["rows"]) == 4
+
+
+def test_a_number_used_twice_has_two_addresses(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    ledger = Ledger.open(contest)
+    four_attempts(ledger)
+    path = next(ledger.experiments_directory.glob("0003-*"))
+    text = path.read_text()
+    sha = ledger.attempt(3).kernel_sha256
+    path.with_name("0003-elsewhere.json").write_text(text.replace(sha, "f" * 64))
+    assert report(["-C", str(contest)]) == 0
+    page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
+    names = [row["id"] for row in overview(page)["rows"]]
+    assert len(names) == len(set(names)) == 5
+    assert {name for name in names if name.startswith("3-")} == set(details(page)) - {"1", "2", "4"}
+
+
+def test_figures_that_are_not_finite_do_not_break_the_page(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    ledger = Ledger.open(contest)
+    four_attempts(ledger)
+    made = ledger.attempt(4)
+    odd = replace(made, verdict=replace(made.verdict, time_ratio=float("nan")))
+    entry = Entry(id="4", row=replace(row_of(odd), score=float("inf")), attempt=odd)
+    assert groups((entry,))[0].entries == (entry,)
+    with ledger.lock():
+        ledger.begin(ledger.kernel_path.read_bytes(), "a test")
+        number = replace(odd, number=5)
+        ledger.record(number, replace(row_of(number), score=float("inf")), ledger.kernel_path.read_bytes(), False)
+    assert report(["-C", str(contest)]) == 0
+    page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
+    assert overview(page)["rows"][-1]["values"]["score"] is None
+
+
+def test_pieces_of_a_run_that_did_not_end_are_none() -> None:
+    stopped = attempt(evidence(None), Verdict(outcome="inconclusive", reasons=("unknown",)))
+    found = reporting.report(stopped.evidence, V5E)
+    assert pieces(found, stopped.evidence.simulation, stopped) == ()
+
+
+# --- the verb ------------------------------------------------------------------------------------
+
+
+def test_without_attempts_there_is_no_page(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    with pytest.raises(RatchetError, match="no attempts yet") as error:
+        report(["-C", str(contest)])
+    assert error.value.kind == "no-attempts"
+    assert not (contest / "profile_data").exists()
+
+
+def test_a_folder_is_no_file(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected --out to name a file"):
+        report(["-C", str(ledger.root), "--out", str(tmp_path)])
+
+
+def test_the_contest_of_another_folder_has_its_own_page(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "repository", contest="inner")
+    ledger = Ledger.open(contest)
+    four_attempts(ledger)
+    assert report(["-C", str(contest)]) == 0
+    page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
+    assert overview(page)["contest"] == "inner"

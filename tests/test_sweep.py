@@ -1,0 +1,145 @@
+"""A grid of settings: how it is stated, screened, shown, and judged as one attempt that names it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import PROJECT, committed_contest, git, ratchet
+from rich.cells import cell_len
+
+from harness.errors import UsageError
+from harness.records import Screened, Sweep, Swept
+from harness.render.sweep import sweep_text
+from harness.sweep import grid
+
+
+def test_a_grid_is_stated_by_values_in_a_row() -> None:
+    assert grid(["BQ=512,1024", "BKV=256"]) == (("BQ", ("512", "1024")), ("BKV", ("256",)))
+    assert grid(["SHAPE=(8, 128),(16, 128)", "NAME='a,b',None"]) == (
+        ("SHAPE", ("(8, 128)", "(16, 128)")),
+        ("NAME", ("'a,b'", "None")),
+    )
+    assert grid(["BQ=512,512"]) == (("BQ", ("512",)),), "the same value twice is one setting"
+
+
+@pytest.mark.parametrize("texts", [[], ["BQ"], ["BQ=1,,2"], ["BQ=1", "BQ=2"], ["BQ=f()"], [f"A={','.join('1' * 9)}0"]])
+def test_a_bad_grid_is_named(texts: list[str]) -> None:
+    if texts == ["A=1,1,1,1,1,1,1,1,10"]:
+        assert grid(texts) == (("A", ("1", "10")),)
+        return
+    with pytest.raises(UsageError, match="--set"):
+        grid(texts)
+
+
+def test_a_grid_of_thousands_is_a_slip() -> None:
+    values = ",".join(map(str, range(20)))
+    with pytest.raises(UsageError, match="at most 256 settings in a grid, got 400"):
+        grid([f"A={values}", f"B={values}"])
+
+
+def swept(*times: float | None, **changes: Any) -> Swept:
+    """BQ x BKV, 2 x 2, with these times; None: failed."""
+    values = [("128", "256"), ("128", "512"), ("1024", "256"), ("1024", "512")]
+    screened = tuple(
+        Screened(
+            settings=(("BQ", bq), ("BKV", bkv)),
+            seconds=time,
+            failure_kind="" if time is not None else "vmem-exceeded",
+            message="" if time is not None else "too large by 3 MB",
+        )
+        for (bq, bkv), time in zip(values, times, strict=True)
+    )
+    parameters = (("BQ", ("128", "1024")), ("BKV", ("256", "512")))
+    sweep = Sweep(parameters=parameters, source="simulated", chip="v5e", screened=screened)
+    given: dict[str, Any] = {
+        "hypothesis": "larger", "sweep": sweep, "best": (("BQ", "1024"), ("BKV", "256")), "attempt": 3,
+        "outcome": "accept", "why_none": "", "seconds": 12.0,
+    }  # fmt: skip
+    return Swept(**{**given, **changes})
+
+
+def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
+    lines = sweep_text(swept(4e-6, 2e-6, 1e-6, None), 100, False).splitlines()
+    assert lines[0].startswith("4 settings screened [simulated v5e], 1 without a latency, 12.0 s in all.")
+    rows = [line.split() for line in lines if "us" in line.split()]
+    assert [row[:3] for row in rows] == [["1024", "256", "1.000"], ["128", "512", "2.000"], ["128", "256", "4.000"]]
+    assert "vmem-exceeded: too large by 3 MB" in "\n".join(lines)
+    start = lines.index("BQ        256     512  BKV")
+    assert lines[start + 1 : start + 4] == [
+        " 128  · 4.00x ▒ 2.00x",
+        "1024  █ 1.00x       x",
+        "time over the least: █ least to · most, x no latency",
+    ]
+    assert lines[-1] == "judged as attempt 3: BQ=1024 BKV=256"
+    coloured = sweep_text(swept(4e-6, 2e-6, 1e-6, None), 100, True)
+    assert "\x1b[32m" in coloured
+    assert "\x1b[31m" in coloured
+
+
+def test_a_grid_where_nothing_compiles_says_so() -> None:
+    text = sweep_text(
+        swept(None, None, None, None, best=None, attempt=None, why_none="no setting has a latency"), 80, False
+    )
+    assert text.splitlines()[-1] == "nothing judged: no setting has a latency"
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    return committed_contest(tmp_path_factory.mktemp("sweep") / "contest", 512)
+
+
+def test_an_unknown_constant_is_named_before_anything_is_screened(contest: Path) -> None:
+    done = ratchet(contest, "sweep", "experiment: x", "--set", "BLOCK=1,2", expect=4)
+    assert "[unknown-constant]" in done.stderr
+    assert not (contest / "profile_data" / "sweep").exists()
+
+
+def test_interrupting_a_sweep_leaves_kernel_and_ledger_as_they_were(contest: Path) -> None:
+    before = ((contest / "kernel.py").read_bytes(), git(contest, "for-each-ref"), git(contest, "status", "--porcelain"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", "sweep", "experiment: x", "--set", "BQ=128,256,512"],
+        cwd=contest,
+        env={**os.environ, "PYTHONPATH": PROJECT},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    # Screening has begun once its first result is told.
+    first = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130, first + rest
+    assert "your files are as they were" in rest
+    after = ((contest / "kernel.py").read_bytes(), git(contest, "for-each-ref"), git(contest, "status", "--porcelain"))
+    assert after == before
+
+
+@pytest.mark.slow
+def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) -> None:
+    ratchet(contest, "experiment: baseline", expect=0)
+    naive = (contest / "kernel.py").read_text()
+    grid_words = ("--set", "BQ=128,300,512", "--set", "BKV=256,512")
+    done = json.loads(ratchet(contest, "sweep", "experiment: blocks", *grid_words, "--json", expect=0).stdout)
+    assert (done["attempt"], done["outcome"], len(done["sweep"]["screened"])) == (2, "accept", 6)
+    failed = [one for one in done["sweep"]["screened"] if one["seconds"] is None]
+    assert {dict(one["settings"])["BQ"] for one in failed} == {"300"}
+    assert all(one["failure_kind"] and one["message"] for one in failed)
+    (known,) = [one for one in done["sweep"]["screened"] if one["same_as"]]
+    assert (known["same_as"], dict(known["settings"])) == (1, {"BQ": "128", "BKV": "256"})
+    record = json.loads(ratchet(contest, "show", "2", "--json", expect=0).stdout)["attempt"]
+    assert record["sweep"] == done["sweep"]
+    assert record["settings"] == done["best"]
+    assert record["hypothesis"].startswith("blocks [best of 6: BQ=")
+    assert len(record["evidence"]["checks"]) > 0, "the attempt was judged in full"
+    best = min(one["seconds"] for one in done["sweep"]["screened"] if one["seconds"])
+    assert record["evidence"]["latency"]["seconds"] == pytest.approx(best), "what was screened is what was judged"
+    assert (contest / "kernel.py").read_text() != naive
+    again = ratchet(contest, "sweep", "experiment: the same", "--set", "BQ=128,512", "--set", "BKV=512", expect=1)
+    assert "judged" in again.stdout

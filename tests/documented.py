@@ -30,8 +30,12 @@ INSTEAD = {
     "--like attention --set SEQUENCE=1024": "--like attention --set SEQUENCE=512",
     "simulate dumps --chip v6e": "simulate profile_data/0003/dumps --chip v5e",
     "hlo --op fusion.3": "hlo",
-    " --op fusion.3 --dot | dot -Tsvg > fusion.svg": " --dot > fusion.dot",
-    "xprof report 3 7": "xprof report 3 4",
+    # Of two runs that are of one source, and of an operation that the small contest has.
+    "xprof compare 3 4": "xprof compare 0003-simulated-v5e 0004-simulated-v5e",
+    "xprof report 3 7": "xprof report 0003-simulated-v5e 0004-simulated-v5e",
+    "xprof graph ./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg": (
+        "xprof graph 0003-simulated-v5e --op naive_attention.1 --dot > fusion.dot"
+    ),
 }
 
 

@@ -199,3 +199,9 @@ def copied(given: Evidence) -> Evidence:
 
 def spilling(seconds: float, number: int) -> Evidence:
     return with_run(evidence(seconds, bq=2048, bkv=512), executed_spills=number, executed_fills=number)
+
+
+def twice(given: Evidence) -> Evidence:
+    """The same Pallas call a second time."""
+    assert given.trace is not None
+    return replace(given, trace=replace(given.trace, pallas_calls=given.trace.pallas_calls * 2))

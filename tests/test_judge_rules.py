@@ -16,6 +16,7 @@ from rule_examples import (
     rowwise,
     saved,
     spilling,
+    twice,
     with_call,
     with_counts,
     with_parts,
@@ -139,6 +140,7 @@ SHOWN = {
         )
     ],
     "operand re-reads": [Case(lambda: rowwise(0.55e-3, reads=4), ("x is read 4x", "2.5x the least", "half as often"))],
+    "several calls": [Case(lambda: twice(rowwise(0.40e-3)), ("2 Pallas calls move 268.4", "134.23 MB more", "in one"))],
     "idle bandwidth": [Case(lambda: rowwise(0.35e-3), ("memory-bound at 46.8%", "third buffer"))],
     "wide statistics": [Case(lambda: saved(CHAMPION), ("75.3% of their slots", "2048 rows are kept 128 times", "x 1"))],
     "shared scratch": [
@@ -268,6 +270,7 @@ SILENT = {
         Case(lambda: with_call(evidence(0.8e-3, bq=1024, bkv=8192), vmem_limit_bytes=11 << 20)),
     ],
     "operand re-reads": [Case(lambda: rowwise(0.35e-3)), Case(lambda: evidence(2.16e-3))],
+    "several calls": [Case(lambda: rowwise(0.35e-3)), Case(lambda: twice(good(3e-3)))],
     "idle bandwidth": [
         Case(lambda: rowwise(0.17e-3)),
         Case(lambda: rowwise(0.55e-3, reads=4)),
@@ -344,7 +347,6 @@ def test_a_rule_speaks_where_its_case_is_shown(name: str, case: Case) -> None:
     for words in case.words:
         assert words in said
     assert finding.gain is None or 0 <= finding.gain <= 1
-    # An observation without a figure is none.
     assert any(sign.isdigit() for sign in finding.observation)
 
 

@@ -142,7 +142,7 @@ def test_a_kernel_is_judged_and_recorded(tmp_path: Path) -> None:
         judged = await answer(client, "evaluate")
         assert judged["verdict"]["outcome"] == "accept"
         first = await answer(client, "run_experiment", message="the first")
-        assert first["number"] == 1
+        assert first["attempt"]["number"] == 1
         await answer(client, "run_experiment", message="smaller blocks", set=["BQ=256"], expect="5%")
         rows = (await answer(client, "results"))["rows"]
         assert [row["number"] for row in rows] == [1, 2]

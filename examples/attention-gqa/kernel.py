@@ -1,7 +1,7 @@
-"""Grouped-query attention forward on a TPU, 32 query heads over 8 key/value heads: what an experiment changes.
+"""Grouped-query attention forward on a TPU, several query heads to each key/value head: what an experiment changes.
 
 The honest naive kernel to start from: every query head walks over the keys and values of its
-group by itself, so that four heads read the same ones four times. See the kernel.py at the top
+group by itself, so that the heads of a group read the same ones once each. See the kernel.py at the top
 of the repository for what the judge takes from this file.
 """
 
@@ -54,11 +54,13 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
 
 
 def kernel_fn(q, k, v):
-    """Attention of q [batch, heads, sequence, d] over k, v [batch, kv_heads, sequence, d].
+    """Attention of q [batch, heads, sequence, d] over k, v [batch, kv_heads, sequence, d], or without the first axes.
 
     Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where a block
     does not divide the sequence.
     """
+    if q.ndim < 4:
+        return kernel_fn(q[None], k[None], v[None])[0]
     (batch, heads, sequence, d), kv_heads = q.shape, k.shape[1]
     for name, block in (("BQ", BQ), ("BKV", BKV)):
         if sequence % block:

@@ -46,10 +46,10 @@ def kernel_fn(a, b):
         out_shape=jax.ShapeDtypeStruct((m, n), a.dtype),
         grid=(m // BM, n // BN, k // BK),
         in_specs=[
-            pl.BlockSpec((BM, BK), lambda i, j, l: (i, l)),
-            pl.BlockSpec((BK, BN), lambda i, j, l: (l, j)),
+            pl.BlockSpec((BM, BK), lambda i, j, p: (i, p)),
+            pl.BlockSpec((BK, BN), lambda i, j, p: (p, j)),
         ],
-        out_specs=pl.BlockSpec((BM, BN), lambda i, j, l: (i, j)),
+        out_specs=pl.BlockSpec((BM, BN), lambda i, j, p: (i, j)),
         scratch_shapes=[pltpu.VMEM((BM, BN), jnp.float32)],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT

@@ -39,38 +39,58 @@ def gated(x_ref, w_gate_ref, w_up_ref, y_ref, gate_ref, up_ref):
         y_ref[...] = (gate / (1 + jnp.exp(-gate)) * up_ref[...]).astype(y_ref.dtype)
 
 
-def kernel_fn(x, w_gate, w_up):
-    """silu(x w_gate) * (x w_up) of x [tokens, model], weights [model, hidden].
+def multiply(h_ref, w_down_ref, y_ref, acc_ref):
+    """One step: block of hidden values [BT, BK] times block of Wd [BK, BH]."""
+    step, steps = pl.program_id(2), pl.num_programs(2)
+
+    @pl.when(step == 0)
+    def start():
+        acc_ref[...] = jnp.zeros_like(acc_ref)
+
+    acc_ref[...] += jnp.dot(h_ref[...], w_down_ref[...], preferred_element_type=jnp.float32)
+
+    @pl.when(step == steps - 1)
+    def finish():
+        y_ref[...] = acc_ref[...].astype(y_ref.dtype)
+
+
+def kernel_fn(x, w_gate, w_up, w_down=None):
+    """silu(x w_gate) * (x w_up), times w_down if there is one, of x [tokens, model], weights [model, hidden].
 
     Raises ValueError where a block does not divide them.
     """
-    (tokens, model), hidden = x.shape, w_gate.shape[1]
-    for name, length, block in (("BT", tokens, BT), ("BH", hidden, BH), ("BK", model, BK)):
+    hidden = product(gated, KERNEL_NAME, x, w_gate, w_up)
+    return hidden if w_down is None else product(multiply, "naive_down", hidden, w_down)
+
+
+def product(body, name, x, *weights):
+    """A kernel over blocks of x [tokens, model] and of all weights [model, hidden] at the same place."""
+    (tokens, model), hidden = x.shape, weights[0].shape[1]
+    for constant, length, block in (("BT", tokens, BT), ("BH", hidden, BH), ("BK", model, BK)):
         if length % block:
-            raise ValueError(f"expected {name} to divide {length}, got {name}={block}")
-    weights = pl.BlockSpec((BK, BH), lambda i, j, l: (l, j))
-    accumulator = pltpu.VMEM((BT, BH), jnp.float32)
+            raise ValueError(f"expected {constant} to divide {length}, got {constant}={block}")
+    weight = pl.BlockSpec((BK, BH), lambda i, j, p: (p, j))
     return pl.pallas_call(
-        gated,
+        body,
         out_shape=jax.ShapeDtypeStruct((tokens, hidden), x.dtype),
         grid=(tokens // BT, hidden // BH, model // BK),
-        in_specs=[pl.BlockSpec((BT, BK), lambda i, j, l: (i, l)), weights, weights],
-        out_specs=pl.BlockSpec((BT, BH), lambda i, j, l: (i, j)),
-        scratch_shapes=[accumulator, accumulator],
+        in_specs=[pl.BlockSpec((BT, BK), lambda i, j, p: (i, p)), *[weight] * len(weights)],
+        out_specs=pl.BlockSpec((BT, BH), lambda i, j, p: (i, j)),
+        scratch_shapes=[pltpu.VMEM((BT, BH), jnp.float32)] * len(weights),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
         ),
-        name=KERNEL_NAME,
-    )(x, w_gate, w_up)
+        name=name,
+    )(x, *weights)
 
 
-def compute_flops(tokens=4096, model=4096, hidden=3584):
-    """FLOPs of one call: two products, and five for every hidden value (exponential, sum, division, two products)."""
-    return 4 * tokens * model * hidden + 5 * tokens * hidden
+def compute_flops(tokens=4096, model=4096, hidden=3584, down=False):
+    """FLOPs of one call: two or three products, and five for every hidden value (silu, and the product with up)."""
+    return (6 if down else 4) * tokens * model * hidden + 5 * tokens * hidden
 
 
 def get_tiling_meta(tokens=4096, model=4096, hidden=3584):
-    """Grid, buffers and traffic: X is read once for every block of columns, the weights once for every block of rows."""
+    """Of gate and up: X is read once for every block of columns, the weights once for every block of rows."""
     grid = (tokens // BT, hidden // BH, model // BK)
     weight = 2 * model * hidden * grid[0]
     return {

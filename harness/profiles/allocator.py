@@ -66,7 +66,11 @@ def memories(paths: Sequence[Path]) -> tuple[Memory, ...]:
     found = []
     # XProf reads one host at a time here.
     for path in paths:
-        said: dict[str, Any] = msgspec.json.decode(conversion.tool((path,), "memory_profile", {}))
+        answer = conversion.tool((path,), "memory_profile", {})
+        if not answer:
+            # Nothing at all is said of a capture without a host, as that of a simulated run.
+            continue
+        said: dict[str, Any] = msgspec.json.decode(answer)
         host = path.name.removesuffix(".xplane.pb")
         found += [_memory(host, name, one) for name, one in sorted(said["memoryProfilePerAllocator"].items())]
     return tuple(found)

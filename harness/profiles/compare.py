@@ -114,10 +114,10 @@ def matched(a: _Side, b: _Side) -> Iterator[Pair]:
 
     The compiler numbers fusions anew each time: what is called `fusion.7` in one may be `fusion.9` in the other.
     """
-    for name in a.keys() & b.keys():
+    for name in (name for name in a if name in b):
         yield Pair(a=a[name][0], b=b[name][0], a_seconds=a[name][1], b_seconds=b[name][1])
     rest_a, rest_b = _by_origin(a, b.keys()), _by_origin(b, a.keys())
-    renamed = {key for key in rest_a.keys() & rest_b.keys() if key[1] and len(rest_a[key]) == len(rest_b[key]) == 1}
+    renamed = [key for key in rest_a if key in rest_b and key[1] and len(rest_a[key]) == len(rest_b[key]) == 1]
     for key in renamed:
         (old,), (new,) = rest_a[key], rest_b[key]
         yield Pair(a=a[old][0], b=b[new][0], a_seconds=a[old][1], b_seconds=b[new][1])

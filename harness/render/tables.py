@@ -13,8 +13,6 @@ from harness.records.table import Unit
 
 # A column of words keeps so many characters.
 _LEAST = 12
-# tabulate makes a column so much wider than its title.
-_PADDING = 2
 
 
 def text(tables: Sequence[Table], width: int) -> str:

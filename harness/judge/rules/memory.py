@@ -3,7 +3,7 @@
 from collections import Counter
 
 from harness.judge.observed import Observed, fits, times_read
-from harness.judge.rules.rule import BUDGET, LEVERS, PIPELINING, SCHEDULE, UTILISATION, Finding, Rule
+from harness.judge.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, Rule
 from harness.records import Window
 from harness.units import decimal, kibibytes, percent
 
@@ -81,6 +81,26 @@ def other_rereads(seen: Observed) -> Finding | None:
         "half as often",
         gain=_saved(seen, [most], 2),
         knob="block",
+    )
+
+
+def several_calls(seen: Observed) -> Finding | None:
+    """Several Pallas calls, each with its pass over memory, where memory binds."""
+    report, trace = seen.report, seen.evidence.trace
+    calls = len(trace.pallas_calls) if trace else 0
+    if calls < 2 or not _memory_binds(seen) or not report.hbm_bytes or not report.memory_only_seconds:
+        return None
+    if report.hbm_bytes < _LEAST_TRAFFIC * report.minimum_hbm_bytes:
+        return None
+    extra = report.hbm_bytes - report.minimum_hbm_bytes
+    return Finding(
+        observation=f"{calls} Pallas calls move {decimal(report.hbm_bytes, 'B', 2)} ({report.traffic_source}), "
+        f"{decimal(extra, 'B', 2)} more than the inputs and outputs, at {percent(report.bandwidth_util or 0)} of the "
+        f"bandwidth {seen.label}",
+        suggestion="do in one Pallas call what a second one does to the result of the first, which then stays in VMEM",
+        gain=extra / seen.chip.hbm_bytes_per_second / seen.seconds,
+        knob="calls",
+        kind="body",
     )
 
 
@@ -248,6 +268,14 @@ RULES = (
         source=UTILISATION,
         kind="constants",
         look=other_rereads,
+        ceiling="memory",
+    ),
+    Rule(
+        name="several calls",
+        says="MXU low, HBM high is memory-bound: raise the intensity",
+        source=f"{UTILISATION}; {SCALING_BOOK}",
+        kind="body",
+        look=several_calls,
         ceiling="memory",
     ),
     Rule(

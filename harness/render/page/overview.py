@@ -70,7 +70,6 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
         "outcome": row.outcome,
         "verdict": verdict(row),
         "champion": entry.id == champion_id,
-        "standing": entry.is_accepted,
         "failure": clean(row.failure_kind),
         "hypothesis": clean(row.hypothesis),
         "date": entry.attempt.started[:16].replace("T", " ") if entry.attempt else "",

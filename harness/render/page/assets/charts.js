@@ -91,7 +91,7 @@ function points(rows, outcome, x, y, extra) {
   };
 }
 
-// Beyond so many attempts bars for every one would hide the points: only the champions keep theirs.
+// Beyond so many attempts bars for every one would hide the points: only the accepted keep theirs.
 const MOST_BARS = 150;
 
 function drawProgress(group, rows) {
@@ -104,19 +104,15 @@ function drawProgress(group, rows) {
     x: [...group.steps.map((step) => step.n), last], y: [...group.steps.map((step) => step[key]), group.steps.at(-1)[key]],
   });
   if (group.steps.length) traces.push(champions("s", "y"), champions("score", "y2"));
-  const bars = (own, low, high) => ({
-    type: "data", symmetric: false, thickness: 1, width: 3, color: colour("faint"),
-    arrayminus: own.map((row) => (timed.length > MOST_BARS && !row.standing ? 0 : low(row))),
-    array: own.map((row) => (timed.length > MOST_BARS && !row.standing ? 0 : high(row))),
-  });
+  const bars = (outcome, own, low, high) => (timed.length > MOST_BARS && outcome !== "accept" ? {} : { error_y: {
+    type: "data", symmetric: false, thickness: 1, width: 3, color: colour("faint"), arrayminus: own.map(low), array: own.map(high),
+  } });
   for (const outcome of OUTCOMES) {
     if (!timed.some((row) => row.outcome === outcome)) continue;
-    traces.push(points(timed, outcome, (row) => row.n, (row) => row.values.seconds, (own) => ({
-      error_y: bars(own, (row) => row.pm || 0, (row) => row.pm || 0),
-    })));
+    traces.push(points(timed, outcome, (row) => row.n, (row) => row.values.seconds, (own) => bars(outcome, own, (row) => row.pm || 0, (row) => row.pm || 0)));
     traces.push(points(timed, outcome, (row) => row.n, (row) => row.values.score, (own) => ({
       yaxis: "y2", showlegend: false,
-      error_y: bars(own, (row) => (row.scores ? row.values.score - row.scores[0] : 0), (row) => (row.scores ? row.scores[1] - row.values.score : 0)),
+      ...bars(outcome, own, (row) => (row.scores ? row.values.score - row.scores[0] : 0), (row) => (row.scores ? row.scores[1] - row.values.score : 0)),
     })));
   }
   const untimed = rows.filter((row) => row.values.seconds === null);

@@ -28,10 +28,17 @@ async function detailOf(id) {
   return { ...attempts.find((attempt) => attempt.id === id), lines };
 }
 
+function bytesOf(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const signs = atob(text);
+  const bytes = new Uint8Array(signs.length);
+  for (let place = 0; place < signs.length; place += 1) bytes[place] = signs.charCodeAt(place);
+  return bytes;
+}
+
 // The text in a compressed island.
 async function unpack(id) {
-  const bytes = Uint8Array.from(atob(byId(id).textContent), (sign) => sign.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const stream = new Blob([bytesOf(byId(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
 }
 

@@ -16,7 +16,11 @@ const COLUMNS = [
   { key: "date", title: "begun, UTC" },
 ];
 
-const order = { key: "n", down: false };
+// A longer table is shown from its newest end, and the rest when it is asked for: most of it is never looked at.
+const MOST_ROWS = 200;
+const isLong = overview.rows.length > MOST_ROWS;
+const order = { key: "n", down: isLong };
+let showsAll = !isLong;
 
 function valueOf(row, key) {
   return key in row.values ? row.values[key] : row[key];
@@ -60,7 +64,7 @@ function headOf(columns, redraw) {
   }));
 }
 
-// The ids of the attempts that are shown, in the order in which they are.
+// The ids of the attempts that the filters leave, in the order of the table.
 let shownIds = [];
 
 function drawTable() {
@@ -75,19 +79,24 @@ function drawTable() {
   const columns = COLUMNS.filter((column) => !(column.key in overview.rows[0].values) || overview.rows.some((row) => row.values[column.key] !== null));
   const table = byId("table");
   const used = { first: true };
-  const bodies = overview.groups.map((group) => {
-    const own = found.filter((row) => row.group === group.id).sort(compared);
+  const newestFirst = order.key === "n" && order.down;
+  const sorted = (newestFirst ? [...overview.groups].reverse() : overview.groups).map((group) => [group, found.filter((row) => row.group === group.id).sort(compared)]);
+  shownIds = sorted.flatMap(([, rows]) => rows.map((row) => row.id));
+  let room = showsAll ? Infinity : MOST_ROWS;
+  const bodies = sorted.map(([group, rows]) => {
+    const own = rows.slice(0, room);
+    room -= own.length;
     if (!own.length) return [];
     const head = overview.groups.length > 1
       ? [make("tr", { role: "row", class: "group" }, make("th", { role: "rowheader", scope: "rowgroup", colspan: columns.length }, group.title,
-        make("span", { class: "faint" }, ` · key ${group.id}${group.difference ? ` · ${group.difference}: not comparable with the rows above` : ""}`)))]
+        make("span", { class: "faint" }, ` · key ${group.id}${group.difference ? ` · not comparable with the key before: ${group.difference}` : ""}`)))]
       : [];
-    return [[group, make("tbody", { role: "rowgroup" }, ...head, ...own.map((row) => make("tr", { role: "row", id: `row-${row.id}`, "data-id": row.id, class: row.outcome }, columns.map((column) => cellOf(row, column, used)))))]];
+    return [make("tbody", { role: "rowgroup" }, ...head, ...own.map((row) => make("tr", { role: "row", id: `row-${row.id}`, "data-id": row.id, class: row.outcome }, columns.map((column) => cellOf(row, column, used)))))];
   }).flat();
   table.tHead.replaceChildren(headOf(columns, drawTable));
   for (const body of [...table.tBodies]) body.remove();
-  table.append(...bodies.map(([, body]) => body));
-  shownIds = [...table.querySelectorAll("tr[data-id]")].map((row) => row.dataset.id);
+  table.append(...bodies);
+  byId("more").hidden = room > 0 || shownIds.length <= MOST_ROWS;
   byId("shown").textContent = found.length === overview.rows.length ? `${found.length} attempts` : `${found.length} of ${overview.rows.length} attempts`;
 }
 
@@ -110,6 +119,11 @@ function startTable() {
   byId("keys").closest("label").hidden = overview.groups.length < 2;
   byId("keys").addEventListener("change", drawTable);
   byId("find").addEventListener("input", drawTable);
+  byId("more").textContent = `Show all ${overview.rows.length} attempts`;
+  byId("more").addEventListener("click", () => {
+    showsAll = true;
+    drawTable();
+  });
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("table").addEventListener("click", (event) => {
     const row = event.target.closest("tr[data-id]");

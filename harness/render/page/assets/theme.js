@@ -19,6 +19,7 @@ function remembered() {
 function showTheme(redraw) {
   const button = byId("theme");
   button.setAttribute("aria-pressed", String(isDark()));
+  colours.clear();
   redraw();
 }
 
@@ -39,11 +40,15 @@ function startTheme(redraw) {
   byId("theme").setAttribute("aria-pressed", String(isDark()));
 }
 
+const colours = new Map();
+
 // A colour of the style sheet as the charts need it: resolved for the theme that is shown.
 function colour(name) {
-  const probe = make("span", { style: `color: var(--${name})` });
-  document.body.append(probe);
-  const value = getComputedStyle(probe).color;
-  probe.remove();
-  return value;
+  if (!colours.has(name)) {
+    const probe = make("span", { style: `color: var(--${name})` });
+    document.body.append(probe);
+    colours.set(name, getComputedStyle(probe).color);
+    probe.remove();
+  }
+  return colours.get(name);
 }

@@ -1,0 +1,67 @@
+"""One finding of a check-up, and all of them as a table, worst first."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from harness.records import Column, Table
+from harness.records.checkup import Gravity
+from harness.records.table import Origin
+
+_ORDER = {gravity: rank for rank, gravity in enumerate(get_args(Gravity))}
+_COLUMNS = (
+    Column(name="gravity", title="gravity"),
+    Column(name="rule", title="rule"),
+    Column(name="subject", title="what"),
+    Column(name="place", title="where"),
+    Column(name="observation", title="observation"),
+    Column(name="remedy", title="what to do"),
+    Column(name="source", title="source"),
+)
+# What people see as columns; the sentences follow below, whole.
+_SHORT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is wrong, where, what was seen, what to do about it, and where the rule comes from."""
+
+    gravity: Gravity
+    rule: str
+    subject: str
+    place: str
+    observation: str
+    remedy: str
+    source: str
+
+
+def table(
+    found: Iterable[Finding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
+) -> tuple[Table, tuple[Finding, ...]]:
+    """The findings as a table, worst first, and in that order."""
+    ranked = tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.gravity]))
+    return (
+        Table(
+            name="findings",
+            title=title,
+            origin=origin,
+            columns=_COLUMNS,
+            rows=tuple((f.gravity, f.rule, f.subject, f.place, f.observation, f.remedy, f.source) for f in ranked),
+            notes=notes,
+            why_empty="" if ranked else why_empty,
+        ),
+        ranked,
+    )
+
+
+def for_people(full: Table) -> Table:
+    """The same table with its sentences below it: they do not fit into columns."""
+    if not full.rows:
+        return full
+    told = tuple(f"{n}. {row[4]}. {row[5]}. [{row[6]}]" for n, row in enumerate(full.rows, 1))
+    return replace(
+        full,
+        columns=(Column(name="number", title="", unit="count"), *full.columns[:_SHORT]),
+        rows=tuple((n, *row[:_SHORT]) for n, row in enumerate(full.rows, 1)),
+        notes=(*told, *full.notes),
+    )

@@ -1,0 +1,140 @@
+"""The variables that a Python program sets for JAX and XLA, read from its syntax; nothing is run."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One assignment to a variable of the environment (or to an option of JAX), or why it was not understood."""
+
+    line: int
+    name: str = ""
+    value: str = ""
+    is_certain: bool = True
+    problem: str = ""
+
+
+class _Unread(Exception):
+    """An expression whose text cannot be told without running it."""
+
+
+def steps(tree: ast.Module) -> Iterator[Step]:
+    """The assignments in the order of their lines. What stands in a condition or a function is not certain."""
+    yield from _Walk().body(tree.body, is_certain=True)
+
+
+class _Walk:
+    """Text that names of the module and variables of the environment hold so far."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.environment: dict[str, str] = {}
+
+    def body(self, statements: Iterable[ast.stmt], *, is_certain: bool) -> Iterator[Step]:
+        for statement in statements:
+            if isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    yield from self._assign(target, statement.value, is_certain, add=False)
+            elif isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
+                yield from self._assign(statement.target, statement.value, is_certain, add=True)
+            elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+                yield from self._assign(statement.target, statement.value, is_certain, add=False)
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                yield from self._call(statement.value, is_certain)
+            for name in ("body", "orelse", "finalbody"):
+                inner = getattr(statement, name, None)
+                if isinstance(inner, list) and not isinstance(statement, ast.ClassDef):
+                    yield from self.body(inner, is_certain=is_certain and isinstance(statement, ast.With))
+
+    def _assign(self, target: ast.expr, value: ast.expr, is_certain: bool, *, add: bool) -> Iterator[Step]:
+        if isinstance(target, ast.Name):
+            try:
+                text = self._text(value)
+                self.names[target.id] = self.names[target.id] + text if add else text
+            except (_Unread, KeyError):
+                self.names.pop(target.id, None)
+        elif isinstance(target, ast.Subscript) and _is_environment(target.value):
+            yield self._set(target.slice, value, target.lineno, is_certain, add=add)
+
+    def _call(self, call: ast.Call, is_certain: bool) -> Iterator[Step]:
+        function = call.func
+        if not isinstance(function, ast.Attribute):
+            return
+        if (_is_environment(function.value) and function.attr == "setdefault" and len(call.args) == 2) or (
+            isinstance(function.value, ast.Name)
+            and function.value.id == "os"
+            and function.attr == "putenv"
+            and len(call.args) == 2
+        ):
+            yield self._set(call.args[0], call.args[1], call.lineno, is_certain, add=False)
+        elif _is_environment(function.value) and function.attr == "update":
+            for key, value in self._pairs(call):
+                yield self._set(key, value, call.lineno, is_certain, add=False)
+        elif ast.unparse(function).endswith("config.update") and len(call.args) == 2:
+            option = call.args[0]
+            if isinstance(option, ast.Constant) and isinstance(option.value, str) and option.value.startswith("jax_"):
+                # An option of JAX and its variable are one setting.
+                yield self._set(ast.Constant(option.value.upper()), call.args[1], call.lineno, is_certain, add=False)
+
+    def _pairs(self, call: ast.Call) -> Iterator[tuple[ast.expr, ast.expr]]:
+        for given in call.args:
+            if isinstance(given, ast.Dict):
+                for key, value in zip(given.keys, given.values, strict=True):
+                    if key is not None:
+                        yield key, value
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                yield ast.Constant(keyword.arg), keyword.value
+
+    def _set(self, key: ast.expr, value: ast.expr, line: int, is_certain: bool, *, add: bool) -> Step:
+        try:
+            name = self._text(key)
+        except _Unread:
+            return Step(line=line, problem=f"the name of the variable is computed: {ast.unparse(key)[:80]}")
+        try:
+            text = self._text(value)
+        except _Unread as unread:
+            return Step(line=line, problem=f"{name} is computed: {str(unread)[:80]}")
+        self.environment[name] = self.environment.get(name, "") + text if add else text
+        return Step(line=line, name=name, value=self.environment[name], is_certain=is_certain)
+
+    def _text(self, node: ast.expr) -> str:
+        """The text that an expression gives. Raises _Unread."""
+        match node:
+            case ast.Constant(value=value) if not isinstance(value, bytes):
+                return str(value)
+            case ast.Name(id=name) if name in self.names:
+                return self.names[name]
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._text(left) + self._text(right)
+            case ast.JoinedStr(values=parts):
+                return "".join(
+                    self._text(part.value if isinstance(part, ast.FormattedValue) else part) for part in parts
+                )
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return next((text for text in map(self._text, values) if text), "")
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                return " ".join(map(self._text, parts))
+            case ast.Subscript(value=value, slice=key) if _is_environment(value):
+                return self.environment.get(self._text(key), "")
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[given]) if (
+                isinstance(given, (ast.List, ast.Tuple))
+            ):
+                return between.join(map(self._text, given.elts))
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"), args=[given]):
+                return self._text(given).replace(" ", between)
+            case ast.Call(func=ast.Name(id="str"), args=[given]):
+                return self._text(given)
+            case ast.Call(func=ast.Attribute(value=holder, attr="get"), args=[key, *rest]) if _is_environment(holder):
+                return self.environment.get(self._text(key), self._text(rest[0]) if rest else "")
+            case ast.Call(func=ast.Attribute(attr="getenv"), args=[key, *rest]):
+                return self.environment.get(self._text(key), self._text(rest[0]) if rest else "")
+        raise _Unread(ast.unparse(node))
+
+
+def _is_environment(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Attribute) and node.attr == "environ") or (
+        isinstance(node, ast.Name) and node.id == "environ"
+    )

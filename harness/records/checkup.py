@@ -1,0 +1,138 @@
+"""What a check-up finds out: settings as they were read, what libraries say to them, the run of a program."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+# How bad a finding is, worst first: the process ends; two settings exclude each other; a setting does nothing;
+# something is not there; times or dumps are spoilt.
+Gravity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
+Phase: TypeAlias = Literal["import", "first call", "second call"]
+State: TypeAlias = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One flag in a variable of flags (`variable` XLA_FLAGS, `name` xla_dump_to), or a variable that is a setting.
+
+    `value` None: written without one. `word` is how it was written, `place` where, in words.
+    `is_certain` False: inside a condition, so perhaps never set. `is_final` False: a later assignment throws it away.
+    """
+
+    variable: str
+    name: str
+    value: str | None
+    word: str
+    place: str
+    is_certain: bool = True
+    is_final: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of one subject in order; `not_understood` are sentences, one for each line that was not read."""
+
+    subject: str
+    settings: tuple[Setting, ...]
+    not_understood: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What one library said to flags: those it does not know, with its own suggestion; values it refuses.
+
+    `library` is its name and version; None where it is not installed or did not answer, which `why_not` says.
+    `similar` are names that it does know, for those it does not.
+    """
+
+    library: str | None
+    why_not: str = ""
+    unknown: Mapping[str, str]
+    refused: Mapping[str, str]
+    similar: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the installed libraries say: jaxlib to XLA_FLAGS, libtpu to LIBTPU_INIT_ARGS, JAX to its own variables.
+
+    `elsewhere` are flags that the library of the variable they stand in does not know and the other does.
+    """
+
+    jaxlib: Answers
+    libtpu: Answers
+    jax_variables: frozenset[str]
+    elsewhere: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """One compilation: what, called from where, in which phase, how long, and what about the call was new."""
+
+    name: str
+    place: str
+    phase: Phase
+    seconds: float
+    cause: str
+    # The arguments that differ from the nearest call before; empty for a first compilation.
+    arguments: tuple[str, ...] = ()
+    is_redefinition: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """Transfers of one direction in one phase; `num_bytes` None where the size of one is not known."""
+
+    direction: str
+    phase: Phase
+    count: int
+    num_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dots:
+    """Matrix products of one kind in the modules that were compiled: operand and result types, precision, how many."""
+
+    module: str
+    left: str
+    right: str
+    result: str
+    precision: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRun:
+    """A user's program as it ran once, its function twice. Seconds are host wall clock.
+
+    `configuration` holds JAX's settings after the run, by name. `unread` are sentences on what could not be counted.
+    """
+
+    platform: str
+    device_kind: str
+    devices: int
+    import_seconds: float
+    first_seconds: float | None
+    second_seconds: float | None
+    lowering_seconds: float
+    compilations: tuple[Compilation, ...]
+    transfers: tuple[Transfers, ...]
+    dots: tuple[Dots, ...]
+    configuration: Mapping[str, str]
+    unread: tuple[str, ...] = ()
+
+    @property
+    def total_seconds(self) -> float:
+        """All phases together."""
+        return self.import_seconds + (self.first_seconds or 0.0) + (self.second_seconds or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One thing about the machine: what, what it is, how it stands, what to do."""
+
+    what: str
+    value: str
+    state: State = "ok"
+    remedy: str = ""

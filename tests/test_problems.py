@@ -1,0 +1,265 @@
+"""Every problem keeps what problems must keep; honest variants of each operation pass, and known bugs do not."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from harness.errors import UsageError
+from harness.problems import Attention, Matmul, Problem, RMSNorm, SwiGLU, changed, check, check_probe, complaints
+from harness.problems.blocks import blocks, sampled_rows, shorter
+
+Outputs = tuple[NDArray[Any], ...]
+Kernel = Callable[[Sequence[NDArray[Any]]], Outputs]
+BF16 = ml_dtypes.bfloat16
+
+PROBLEMS: dict[str, Problem] = {
+    "attention": Attention(sequence=512, head_dim=64),
+    "attention, causal": Attention(sequence=512, head_dim=64, causal=True),
+    "attention, grouped": Attention(batch=2, heads=4, kv_heads=2, sequence=384, head_dim=64),
+    "matmul": Matmul(m=512, n=384, k=512),
+    "matmul, float32": Matmul(m=320, n=256, k=384, dtype="float32"),
+    "rmsnorm": RMSNorm(rows=256, columns=512),
+    "rmsnorm, alone, float32": RMSNorm(rows=128, columns=384, residual=False, dtype="float32"),
+    "swiglu": SwiGLU(tokens=384, model=512, hidden=256),
+    "swiglu, down": SwiGLU(tokens=384, model=256, hidden=384, down=True),
+    "swiglu, float32": SwiGLU(tokens=320, model=256, hidden=256, dtype="float32"),
+}
+MATMUL, NORM = Matmul(m=256, n=256, k=1024), RMSNorm(rows=128, columns=1024)
+GATED, DOWN = SwiGLU(tokens=256, model=1024, hidden=256), SwiGLU(tokens=256, model=256, hidden=1024, down=True)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_problem_keeps_the_rules(name: str) -> None:
+    assert complaints(PROBLEMS[name]) == ()
+
+
+# --- Honest variants and known bugs ------------------------------------------------------------
+
+
+def single(array: NDArray[Any]) -> NDArray[np.float32]:
+    return array.astype(np.float32)
+
+
+def bf16(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Rounded to bfloat16, to go on with."""
+    return array.astype(BF16).astype(np.float32)
+
+
+def product(a: NDArray[Any], b: NDArray[Any], *, block: int = 128, accumulate: Any = single, skip: int = -1) -> Any:
+    """A b as kernels do it: blocks of k one after another, the sum kept by `accumulate`; block `skip` is left out."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for place, start in enumerate(range(0, a.shape[1], block)):
+        if place != skip:
+            total = accumulate(total + single(a[:, start : start + block]) @ single(b[start : start + block]))
+    return total
+
+
+def matmul(**how: Any) -> Kernel:
+    return lambda inputs: (product(*inputs, **how).astype(BF16),)
+
+
+def moved_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
+    """The second block of rows computed from the third, as an index map that is off by one does."""
+    a = inputs[0].copy()
+    a[64:128] = inputs[0][128:192]
+    return matmul()((a, inputs[1]))
+
+
+def norm(
+    *,
+    eps: float = 1e-6,
+    outside: bool = False,
+    centred: bool = False,
+    of_rounded: bool = False,
+    twice: bool = False,
+    skip: bool = False,
+    squares: Any = single,
+    written: Any = None,
+) -> Kernel:
+    def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
+        x, r, w = map(single, inputs)
+        h = bf16(x + r) if of_rounded else x + r
+        used = h - h.mean(axis=1, keepdims=True) if centred else h
+        counted = used[:, 128:] if skip else used
+        mean = squares(squares(counted * counted).sum(axis=1, keepdims=True)) / used.shape[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = 1 / (np.sqrt(mean) + eps) if outside else 1 / np.sqrt(mean + np.float32(eps))
+            y = used * scale
+        y = (bf16(y) if twice else y) * w
+        return y.astype(BF16), (h if written is None else written(x, r)).astype(BF16)
+
+    return run
+
+
+def silu(gate: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        return gate / (1 + np.exp(-gate))
+
+
+def other_silu(gate: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return gate * np.exp(gate) / (1 + np.exp(gate))
+
+
+def relu(gate: NDArray[Any]) -> NDArray[Any]:
+    return np.maximum(gate, 0)
+
+
+def gelu(gate: NDArray[Any]) -> NDArray[Any]:
+    return gate * silu(1.702 * gate) / (1.702 * gate)
+
+
+def swiglu(activation: Any = silu, *, swap: bool = False, between: Any = single, **how: Any) -> Kernel:
+    def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
+        x, gate_weight, up_weight, *rest = inputs
+        gate, up = (between(product(x, weight, **how)) for weight in (gate_weight, up_weight))
+        if swap:
+            gate, up = up, gate
+        values = (activation(gate) * up).astype(BF16)
+        return (product(values, rest[0], **how).astype(BF16) if rest else values,)
+
+    return run
+
+
+def refusals(problem: Problem, run: Kernel) -> tuple[set[str], set[str]]:
+    """The families of inputs that refuse the kernel, and the probes (by their first words) that do."""
+    families = set()
+    for family in problem.families(False):
+        inputs = problem.make_inputs(family, 3)
+        if check(problem, inputs, run(inputs), family=family, mode="twin", seed=3)[1] is not None:
+            families.add(family)
+    probes = set()
+    for probe in problem.probes(False, 3):
+        inputs = problem.make_inputs(probe.family, 3)
+        outputs = problem.statement().outputs
+        found = check_probe(outputs, probe, run(inputs), run(changed(probe, inputs)), mode="twin", seed=3)
+        if found[1] is not None:
+            probes.add(probe.name)
+    return families, probes
+
+
+HONEST: dict[str, tuple[Problem, Kernel]] = {
+    "matmul in blocks": (MATMUL, matmul()),
+    "matmul in one block": (MATMUL, matmul(block=1024)),
+    "norm": (NORM, norm()),
+    "norm of the rounded sum": (NORM, norm(of_rounded=True)),
+    "norm rounded before the weights": (NORM, norm(twice=True)),
+    "norm rounded wherever it may be": (NORM, norm(of_rounded=True, twice=True)),
+    "swiglu in blocks": (GATED, swiglu()),
+    "swiglu in one block": (GATED, swiglu(block=1024)),
+    "swiglu, down": (DOWN, swiglu()),
+}
+
+WRONG: dict[str, tuple[Problem, Kernel]] = {
+    "matmul, accumulator in bfloat16": (MATMUL, matmul(accumulate=bf16)),
+    "matmul, first block of k left out": (MATMUL, matmul(skip=0)),
+    "matmul, last block of k left out": (MATMUL, matmul(skip=7)),
+    "matmul, rows of another block": (MATMUL, moved_rows),
+    "norm without eps": (NORM, norm(eps=0.0)),
+    "norm with another eps": (NORM, norm(eps=1e-5)),
+    "norm with eps outside the root": (NORM, norm(outside=True)),
+    "norm that subtracts the mean": (NORM, norm(centred=True)),
+    "norm, a block of columns not counted": (NORM, norm(skip=True)),
+    "norm, squares in bfloat16": (NORM, norm(squares=lambda a: a.astype(BF16).cumsum(axis=1, dtype=BF16)[:, -1:])),
+    "norm, residual not added to h": (NORM, norm(written=lambda x, r: x)),
+    "swiglu, exponential overflows": (GATED, swiglu(other_silu)),
+    "swiglu with relu": (GATED, swiglu(relu)),
+    "swiglu with gelu": (GATED, swiglu(gelu)),
+    "swiglu, gate and up swapped": (GATED, swiglu(swap=True)),
+    "swiglu, accumulators in bfloat16": (GATED, swiglu(accumulate=bf16)),
+    "swiglu, gate and up rounded": (GATED, swiglu(between=bf16)),
+    "swiglu, last block of k left out": (GATED, swiglu(skip=7)),
+    "swiglu, down, accumulator in bfloat16": (DOWN, swiglu(accumulate=bf16)),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_kernels_pass(name: str) -> None:
+    assert refusals(*HONEST[name]) == (set(), set())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_known_bugs_are_refused_by_their_values(name: str) -> None:
+    families, _ = refusals(*WRONG[name])
+    assert families
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("matmul, first block of k left out", "columns of a"),
+        ("matmul, rows of another block", "rows "),
+        ("norm, a block of columns not counted", "columns of x"),
+        ("norm, residual not added to h", "rows "),
+        ("swiglu, last block of k left out", "columns of x"),
+    ],
+)
+def test_what_is_not_read_is_seen_by_a_probe(name: str, words: str) -> None:
+    problem, run = WRONG[name]
+    found = set().union(*(refusals(problem, run)[1] for _ in range(1)))
+    # The rows that a probe changes are drawn: it may miss a block by itself, the others do not.
+    assert any(probe.startswith(words) for probe in found) or (words == "rows " and not found)
+
+
+def test_a_wrong_second_output_is_named() -> None:
+    problem, run = WRONG["norm, residual not added to h"]
+    inputs = problem.make_inputs("normal", 3)
+    found, failure = check(problem, inputs, run(inputs), family="normal", mode="twin", seed=3)
+    assert failure is not None
+    assert failure.message.startswith("wrong result: worst element h[")
+    assert found.elements == 2 * 128 * 1024
+
+
+# --- What is stated ----------------------------------------------------------------------------
+
+
+def test_useful_work_is_counted_once() -> None:
+    assert Matmul(m=8192, n=8192, k=8192).work().flops == 2 * 8192**3
+    assert Matmul(m=2, n=3, k=5).work().minimum_hbm_bytes == 2 * (10 + 15 + 6)
+    norm_work = RMSNorm(rows=8, columns=16).work()
+    assert (norm_work.matmul_flops, norm_work.vector_flops) == (0, 5 * 128)
+    assert norm_work.minimum_hbm_bytes == 2 * (4 * 128 + 16)
+    assert RMSNorm(rows=8, columns=16, residual=False).work().minimum_hbm_bytes == 2 * (2 * 128 + 16)
+    gated, down = SwiGLU(tokens=4, model=8, hidden=6).work(), SwiGLU(tokens=4, model=8, hidden=6, down=True).work()
+    assert (gated.matmul_flops, gated.vector_flops, gated.exponentials) == (4 * 4 * 8 * 6, 5 * 24, 24)
+    assert gated.minimum_hbm_bytes == 2 * (32 + 2 * 48 + 24)
+    assert (down.matmul_flops, down.minimum_hbm_bytes) == (6 * 4 * 8 * 6, 2 * (32 + 3 * 48 + 32))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Matmul(m=0, n=1, k=1), "matmul: expected m to be a positive integer, got 0"),
+        (lambda: Matmul(m=1, n=1, k=1, dtype="int8"), "matmul: expected dtype bfloat16 or float32"),
+        (lambda: RMSNorm(rows=1, columns=1, eps=0.0), "rmsnorm: expected a positive finite eps"),
+        (lambda: RMSNorm(rows=1, columns=1, residual=1), "rmsnorm: expected residual to be True or False, got 1"),  # type: ignore[arg-type]
+        (lambda: SwiGLU(tokens=1, model=1, hidden=1, down=2), "swiglu: expected down"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_does_not_exist_is_refused(make: Callable[[], Problem], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make()
+
+
+def test_shapes_shrink_along_each_axis_the_cheapest_first() -> None:
+    found = list(shorter(1024, 512, 256))
+    assert found == [(256, 256, 256), (512, 256, 256), (256, 512, 256), (512, 512, 256), (1024, 256, 256)]
+    assert list(shorter(256, 100)) == []
+
+
+def test_rows_are_sampled_from_every_block_within_the_budget() -> None:
+    assert np.array_equal(sampled_rows(2, 100, 100, 1), np.arange(200))
+    rows = sampled_rows(1, 8192, 192, 1)
+    assert set(rows // 128) == set(range(64))
+    assert {0, 8191} <= set(rows.tolist())
+    assert len(rows) <= 194
+    assert len(sampled_rows(1, 8192, 0, 1)) <= 5
+
+
+def test_blocks_are_as_many_as_asked_for_at_most() -> None:
+    assert [len(block) for block in blocks(300, 10, 128)] == [128, 128, 44]
+    assert len(blocks(8192, 10, 128)) <= 10

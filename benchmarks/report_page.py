@@ -125,7 +125,7 @@ def load(browser: Browser, page_path: Path) -> tuple[float, float, float, float]
     marks = "name => performance.getEntriesByName(name)[0].startTime / 1000"
     table, charts = (page.evaluate(marks, name) for name in ("table", "charts"))
     begun = time.perf_counter()
-    page.evaluate("location.hash = '#attempt-' + overview.rows.at(-1).id")
+    page.evaluate("location.hash = '#attempt-' + overview.rows[0].id")
     page.wait_for_selector("#attempt[open] .diff")
     opened = time.perf_counter() - begun
     context.close()
@@ -159,7 +159,7 @@ def main() -> None:
     print(f"report writes it in {written:.1f} s ({cpu:.1f} s of this process's CPU)")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; median and range of {LOADS} loads:")
     for title, values in zip(
-        ("table shown", "charts drawn", "last attempt opened after", "main thread at work"),
+        ("table shown", "charts drawn", "first attempt opened after", "main thread at work"),
         zip(*found, strict=True),
         strict=True,
     ):

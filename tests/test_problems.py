@@ -17,19 +17,19 @@ Kernel = Callable[[Sequence[NDArray[Any]]], Outputs]
 BF16 = ml_dtypes.bfloat16
 
 PROBLEMS: dict[str, Problem] = {
-    "attention": Attention(sequence=512, head_dim=64),
-    "attention, causal": Attention(sequence=512, head_dim=64, causal=True),
-    "attention, grouped": Attention(batch=2, heads=4, kv_heads=2, sequence=384, head_dim=64),
+    "attention": Attention(sequence=260, head_dim=64),
+    "attention, causal": Attention(sequence=260, head_dim=64, causal=True),
+    "attention, grouped": Attention(batch=2, heads=2, kv_heads=1, sequence=260, head_dim=64),
     "matmul": Matmul(m=512, n=384, k=512),
-    "matmul, float32": Matmul(m=320, n=256, k=384, dtype="float32"),
+    "matmul, float32": Matmul(m=260, n=256, k=300, dtype="float32"),
     "rmsnorm": RMSNorm(rows=256, columns=512),
     "rmsnorm, alone, float32": RMSNorm(rows=128, columns=384, residual=False, dtype="float32"),
-    "swiglu": SwiGLU(tokens=384, model=512, hidden=256),
-    "swiglu, down": SwiGLU(tokens=384, model=256, hidden=384, down=True),
-    "swiglu, float32": SwiGLU(tokens=320, model=256, hidden=256, dtype="float32"),
+    "swiglu": SwiGLU(tokens=260, model=260, hidden=256),
+    "swiglu, down": SwiGLU(tokens=260, model=128, hidden=260, down=True),
+    "swiglu, float32": SwiGLU(tokens=260, model=128, hidden=128, dtype="float32"),
 }
-MATMUL, NORM = Matmul(m=256, n=256, k=1024), RMSNorm(rows=128, columns=1024)
-GATED, DOWN = SwiGLU(tokens=256, model=1024, hidden=256), SwiGLU(tokens=256, model=256, hidden=1024, down=True)
+MATMUL, NORM = Matmul(m=128, n=128, k=1024), RMSNorm(rows=64, columns=1024)
+GATED, DOWN = SwiGLU(tokens=64, model=1024, hidden=128), SwiGLU(tokens=64, model=128, hidden=1024, down=True)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -65,7 +65,7 @@ def matmul(**how: Any) -> Kernel:
 def moved_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
     """The second block of rows computed from the third, as an index map that is off by one does."""
     a = inputs[0].copy()
-    a[64:128] = inputs[0][128:192]
+    a[32:64] = inputs[0][64:96]
     return matmul()((a, inputs[1]))
 
 
@@ -125,21 +125,26 @@ def swiglu(activation: Any = silu, *, swap: bool = False, between: Any = single,
     return run
 
 
-def refusals(problem: Problem, run: Kernel) -> tuple[set[str], set[str]]:
-    """The families of inputs that refuse the kernel, and the probes (by their first words) that do."""
-    families = set()
+def refusing_families(problem: Problem, run: Kernel) -> set[str]:
+    """The families of inputs that refuse the kernel."""
+    found = set()
     for family in problem.families(False):
         inputs = problem.make_inputs(family, 3)
         if check(problem, inputs, run(inputs), family=family, mode="twin", seed=3)[1] is not None:
-            families.add(family)
-    probes = set()
-    for probe in problem.probes(False, 3):
-        inputs = problem.make_inputs(probe.family, 3)
-        outputs = problem.statement().outputs
-        found = check_probe(outputs, probe, run(inputs), run(changed(probe, inputs)), mode="twin", seed=3)
-        if found[1] is not None:
-            probes.add(probe.name)
-    return families, probes
+            found.add(family)
+    return found
+
+
+def refusing_probes(problem: Problem, run: Kernel, seed: int = 3) -> set[str]:
+    """The probes that refuse the kernel, by their names."""
+    found = set()
+    outputs = problem.statement().outputs
+    for probe in problem.probes(False, seed):
+        inputs = problem.make_inputs(probe.family, seed)
+        before, after = run(inputs), run(changed(probe, inputs))
+        if check_probe(outputs, probe, before, after, mode="twin", seed=seed)[1] is not None:
+            found.add(probe.name)
+    return found
 
 
 HONEST: dict[str, tuple[Problem, Kernel]] = {
@@ -179,13 +184,13 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernels_pass(name: str) -> None:
-    assert refusals(*HONEST[name]) == (set(), set())
+    assert refusing_families(*HONEST[name]) == set()
+    assert refusing_probes(*HONEST[name]) == set()
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_known_bugs_are_refused_by_their_values(name: str) -> None:
-    families, _ = refusals(*WRONG[name])
-    assert families
+    assert refusing_families(*WRONG[name])
 
 
 @pytest.mark.parametrize(
@@ -199,10 +204,9 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
     ],
 )
 def test_what_is_not_read_is_seen_by_a_probe(name: str, words: str) -> None:
-    problem, run = WRONG[name]
-    found = set().union(*(refusals(problem, run)[1] for _ in range(1)))
-    # The rows that a probe changes are drawn: it may miss a block by itself, the others do not.
-    assert any(probe.startswith(words) for probe in found) or (words == "rows " and not found)
+    # Which rows are changed is drawn, and one draw may miss the rows that are wrong.
+    found = set().union(*(refusing_probes(*WRONG[name], seed) for seed in range(4)))
+    assert any(probe.startswith(words) for probe in found)
 
 
 def test_a_wrong_second_output_is_named() -> None:
@@ -211,7 +215,7 @@ def test_a_wrong_second_output_is_named() -> None:
     found, failure = check(problem, inputs, run(inputs), family="normal", mode="twin", seed=3)
     assert failure is not None
     assert failure.message.startswith("wrong result: worst element h[")
-    assert found.elements == 2 * 128 * 1024
+    assert found.elements == 2 * 64 * 1024
 
 
 # --- What is stated ----------------------------------------------------------------------------
@@ -247,7 +251,7 @@ def test_what_does_not_exist_is_refused(make: Callable[[], Problem], words: str)
 
 def test_shapes_shrink_along_each_axis_the_cheapest_first() -> None:
     found = list(shorter(1024, 512, 256))
-    assert found == [(256, 256, 256), (512, 256, 256), (256, 512, 256), (512, 512, 256), (1024, 256, 256)]
+    assert found == [(256, 256, 256), (256, 512, 256), (512, 256, 256), (512, 512, 256), (1024, 256, 256)]
     assert list(shorter(256, 100)) == []
 
 

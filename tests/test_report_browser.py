@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from ledger_fixtures import four_attempts, new_repository
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 from report_examples import HOSTILE, storied
 
+from harness.cli import report as verbs
 from harness.cli.report import report
 from harness.ledger import Ledger
+from harness.render.page import Story
+from harness.render.page import page as page_of
 
 CHROMIUM = shutil.which("chromium")
 REQUIRED = "RATCHET_REQUIRE_BROWSER"
@@ -321,3 +325,24 @@ def test_a_ledger_of_one_key_offers_no_choice_of_keys(browser: Browser, tmp_path
         assert not page.locator("#group-choice").is_visible()
         assert page.locator("#table .star").count() == 1
         assert numbers(page) == ["1", "2", "3", "4"]
+
+
+def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: Path, tmp_path: Path) -> None:
+    ledger = Ledger.open(path.parent.parent)
+    entries, _, _ = verbs._entries(ledger, tmp_path, tmp_path)
+    many = tuple(
+        replace(entries[number % 3], id=str(number), row=replace(entries[number % 3].row, number=number))
+        for number in range(1, 251)
+    )
+    target = tmp_path / "long.html"
+    target.write_bytes(page_of(Story(contest="root", branch="main", made="now", entries=many, champion="250")))
+    with opened(browser, target.as_uri()) as page:
+        assert numbers(page) == [str(number) for number in range(250, 50, -1)]
+        page.click("#more")
+        assert len(numbers(page)) == 250
+        assert not page.locator("#more").is_visible()
+        assert "drawn for the accepted only" in page.inner_text("#progress-words")
+        # The attempt lies in another compressed piece than the newest.
+        page.evaluate("location.hash = '#attempt-7'")
+        page.wait_for_selector("#attempt[open][data-id='7'] h3")
+        assert page.inner_text("#attempt-title").startswith("Attempt 7")

@@ -302,12 +302,9 @@ def no_dashes(subject: Subject) -> Iterator[Finding]:
 
 def unread(subject: Subject) -> Iterator[Finding]:
     """Variables beginning with JAX_ that JAX does not read."""
+    known = subject.known.jax_variables
     for setting in subject.found.settings:
-        if setting.variable.startswith("JAX_") and subject.known.jax_variables - {setting.variable} == (
-            subject.known.jax_variables
-        ):
-            if not subject.known.jax_variables or not setting.is_final:
-                continue
+        if known and setting.is_final and setting.variable.startswith("JAX_") and setting.variable not in known:
             yield _finding(
                 "no effect", "unknown-variable", setting, f"the installed JAX reads no {setting.variable}",
                 "Check its name: each option jax_name is read from JAX_NAME", "asked the installed JAX",
@@ -343,7 +340,7 @@ def harmful(subject: Subject) -> Iterator[Finding]:
     """What spoils a measurement."""
     for harm in _HARMS:
         setting = subject.final.get(harm.name)
-        if setting is None or not subject.is_on(harm.name) and not harm.when:
+        if setting is None or (not subject.is_on(harm.name) and not harm.when):
             continue
         if harm.when and (setting.value or "").lower() not in (value.lower() for value in harm.when):
             continue
@@ -369,7 +366,9 @@ def symptomatic(subject: Subject) -> Iterator[Finding]:
         ways = [
             way
             for way in symptom.ways
-            if subject.chip is None or subject.chip.name in _OFFLOADING or not any("sparse_core" in name for name in way)
+            if subject.chip is None
+            or subject.chip.name in _OFFLOADING
+            or not any("sparse_core" in name for name in way)
         ]
         if any(all(subject.is_on(name) for name in way) for way in ways):
             continue

@@ -132,6 +132,11 @@ class _Library:
 def _charts() -> _Library:
     """The charting library: its hash and its compressed text."""
     text = get_plotlyjs().strip()
+    head, arrow, body = text.partition(": this, () => {\n")
+    if arrow and body.endswith("}));"):
+        # A function in brackets is compiled at once; this one, which is all of the library, would first be
+        # skipped over and then parsed again when it is called, an eighth of the time that the page takes.
+        text = f"{head}: this, (() => {{\n{body.removesuffix('}));')}}})));"
     return _Library(digest=_digest(text), packed=_packed(text))
 
 

@@ -60,13 +60,15 @@ def attempts(made_from: Attempt, kernel: bytes, count: int) -> Iterator[tuple[At
     champion, best, best_kernel = 0, 6 * first, b""
     for number in range(1, count + 1):
         is_accepted = number % ACCEPTED_EVERY == 1
-        seconds = best * (chance.uniform(0.95, 0.985) if is_accepted else chance.uniform(1.0, 1.6))
+        # Wins get smaller towards what the real attempt takes; losers take up to twice as long.
+        seconds = first + (best - first) * 0.95 if is_accepted else best * chance.uniform(1.0, 2.0)
         own = kernel.replace(b"\n\n\n", b"\n\n# Idea %d.\nIDEA = %d\n\n\n" % (number, number), 1)
         run = replace(made_from.evidence.simulation, seconds=seconds)
         latency = replace(made_from.evidence.latency, seconds=seconds, plus_minus_seconds=0.05 * seconds)
         made = replace(
             made_from,
             number=number,
+            contest="root",
             hypothesis=f"idea {number}: {made_from.hypothesis}",
             kernel_sha256=hashlib.sha256(own).hexdigest(),
             evidence=replace(made_from.evidence, simulation=run, latency=latency),
@@ -84,13 +86,15 @@ def attempts(made_from: Attempt, kernel: bytes, count: int) -> Iterator[tuple[At
 
 
 def stream(made_from: Attempt, kernel: bytes, count: int) -> Iterator[bytes]:
-    """The log for `git fast-import`, and one commit on the branch."""
+    """The log and the branch of accepts for `git fast-import`."""
     who = b"committer A User <user@example.org> 1767225600 +0000\n"
     for made, row, own in attempts(made_from, kernel, count):
         yield b"commit refs/ratchet/root/log\n" + who + _data(messages.log_message(row).encode())
         yield b"M 100644 inline attempt.json\n" + _data(codec.encode_attempt(made, row))
         yield b"M 100644 inline kernel.py\n" + _data(own)
-    yield b"commit refs/heads/main\n" + who + _data(b"begin\n") + b"M 100644 inline kernel.py\n" + _data(kernel)
+        if made.verdict.outcome == "accept":
+            yield b"commit refs/heads/main\n" + who + _data(messages.accept_message(made, row).encode())
+            yield b"M 100644 inline kernel.py\n" + _data(own)
 
 
 def _data(content: bytes) -> bytes:

@@ -16,6 +16,7 @@ from harness.ledger import Ledger
 from harness.measure import confinement, latency
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
+from harness.profiles import pruning
 from harness.records import (
     Attempt,
     Champion,
@@ -150,6 +151,9 @@ def attempt_locked(
         raise
     if not judged.recorded:
         ledger.abandon()
+    accepted = {row.number for row in rows if row.outcome == "accept"}
+    for sentence in pruning.tidy(contest.directory / "profile_data", accepted | {run.number}):
+        say(sentence)
     return judged
 
 

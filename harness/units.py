@@ -11,7 +11,8 @@ def seconds(value: float, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f} s"
     for scale, unit in _TIME:
-        if abs(value) >= scale:
+        # As it is printed: 999.9999999 ns are 1.000 us.
+        if round(abs(value) / scale, digits + 3) >= 1:
             return f"{value / scale:.{digits}f} {unit}"
     return f"{value / 1e-9:.{digits}f} ns"
 
@@ -24,7 +25,7 @@ def milliseconds(value: float, space: str = "") -> str:
 def decimal(value: float, unit: str, digits: int = 1) -> str:
     """`64.3e12, "FLOP/s"` -> `64.3 TFLOP/s`; also bytes and bytes/s, in powers of 1000."""
     for scale, prefix in _DECIMAL:
-        if abs(value) >= scale:
+        if round(abs(value) / scale, digits + 3) >= 1:
             return f"{value / scale:.{digits}f} {prefix}{unit}"
     return f"{value:.{digits}f} {unit}"
 

@@ -8,6 +8,7 @@ from evidence_examples import V5E, evidence, simulation
 
 from harness.judge import crosscheck
 from harness.judge.verdict import decide
+from harness.problems import RMSNorm
 from harness.records import Evidence, Policy, Unit
 
 USEFUL = 4 * 16384 * 16384 * 128
@@ -39,6 +40,33 @@ def test_kernels_without_a_matrix_product_are_another_program() -> None:
     failure = crosscheck.failure(replace(whole, mosaic=replace(whole.mosaic, matmul=0)))
     assert failure is not None
     assert "no matrix product in its kernels" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("fewer", "words"),
+    [
+        ({"hbm_written_bytes": 4_194_304 // 2}, "2,097,152 bytes written to HBM (simulated) of the outputs' 4,194,304"),
+        ({"hbm_read_bytes": 4_194_304}, "4,194,304 bytes read from HBM (simulated) of the inputs' 12,582,912"),
+    ],
+)
+def test_arrays_that_are_not_moved_are_another_program(fewer: dict[str, int], words: str) -> None:
+    whole = ran()
+    assert whole.simulation is not None
+    failure = crosscheck.failure(replace(whole, simulation=replace(whole.simulation, **fewer)))
+    assert failure is not None
+    assert failure.kind == "twin-differs"
+    assert words in failure.message
+
+
+def test_what_only_moves_bytes_is_judged_by_its_transfers() -> None:
+    norm = RMSNorm(rows=16384, columns=128).statement()
+    inputs, outputs = 2 * 2 * 16384 * 128 + 2 * 128, 2 * 2 * 16384 * 128
+    run = replace(simulation(mxu_flops=0), hbm_read_bytes=inputs, hbm_written_bytes=outputs)
+    whole = replace(evidence(simulation=run), problem=norm)
+    assert crosscheck.failure(whole) is None
+    # One of the two outputs is written, as by a kernel that leaves the other out.
+    half = replace(whole, simulation=replace(run, hbm_written_bytes=outputs // 2))
+    assert crosscheck.failure(half) is not None
 
 
 def test_what_is_not_known_says_nothing() -> None:

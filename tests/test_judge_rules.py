@@ -176,7 +176,14 @@ SHOWN = {
         Case(
             lambda: with_run(evidence(2e-3, bq=1024), unit_stall_cycles=0.9e6, units=saved(NAIVE).simulation.units),  # type: ignore[union-attr]
             ("30.0% of the time", "now 256) to 1024"),
-        )
+        ),
+        # Four times as large would fit into VMEM, and is more than kernels do well with.
+        Case(
+            lambda: with_run(
+                evidence(2e-3, bq=512, bkv=1024), unit_stall_cycles=0.9e6, units=saved(NAIVE).simulation.units  # type: ignore[union-attr]
+            ),
+            ("now 1024) to 2048",),
+        ),
     ],
     "no overlap": [
         Case(lambda: evidence(1.3e-3, bq=2048, bkv=512), ("90.0% of the time", "take turns")),
@@ -219,6 +226,8 @@ SILENT = {
         Case(lambda: with_parts(good(), ("unit stall", "MXU result", 0.03))),
         # What waits for operands or fills the pipeline has rules of its own.
         Case(lambda: with_parts(good(), ("operand wait", "k", 0.3))),
+        # Nothing is waited for: no unit could be named.
+        Case(lambda: with_parts(good(), ("launch", "", 0.3))),
         Case(lambda: good()),
     ],
     "DMA waits": [

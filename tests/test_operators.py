@@ -1,4 +1,4 @@
-"""A problem that a contest defines itself, taken from docs/OPERATORS.md as it stands there: judged, and refused where wrong."""
+"""A problem of a contest's own, as docs/OPERATORS.md prints it: judged end to end, and refused where it is wrong."""
 
 import ast
 import pickle
@@ -88,6 +88,9 @@ def test_every_template_is_right_as_it_comes(
     assert title in printed.splitlines()[0]
     # What the kernel claims of its tiling is what its trace shows, and every counter is as expected.
     assert "get_tiling_meta" not in printed
+    if like == "rmsnorm":
+        assert "MEMORY-BOUND" in printed
+        assert "none in matmuls" in printed
 
 
 def test_templates_state_the_same_constants_in_both_files(tmp_path: Path) -> None:
@@ -96,7 +99,7 @@ def test_templates_state_the_same_constants_in_both_files(tmp_path: Path) -> Non
     assert "EPS = 1e-3\n" in (tmp_path / "norm" / "kernel.py").read_text()
     statement = contests.load(tmp_path / "norm").problem.statement()
     assert dict(statement.parameters)["eps"] == 1e-3
-    with pytest.raises(RatchetError, match="unknown-constant|not assigned"):
+    with pytest.raises(RatchetError, match="BATCH is not assigned"):
         contests.scaffold(tmp_path / "other", "rmsnorm", (("BATCH", "2"),))
     assert not (tmp_path / "other").exists()
 
@@ -137,9 +140,9 @@ def test_another_process_computes_the_same_problem(tmp_path: Path) -> None:
         (("return Softmax(rows=ROWS, columns=COLUMNS)", "return 5"), "a int without statement, families"),
         (('CHIP = "v5e"', "CHIP = 5"), "expected CHIP to be a name such as 'v5e', got 5"),
         (('CHIP = "v5e"', "CHIP = colour"), "NameError: name 'colour' is not defined"),
-        (("import ml_dtypes\n", "import beside_it\nimport ml_dtypes\n"), "beside_it.py, which the judge's hash does not"),
+        (("import ml_dtypes\n", "import beside_it\nimport ml_dtypes\n"), "beside_it.py, which the judge's hash does"),
         (('CHIP = "v5e"', 'CHIP = open(__file__).read()'), "NameError: name '__file__' is not defined"),
-        (("    return Softmax(rows=ROWS", "    import types\n    return types.SimpleNamespace(rows=ROWS"), "without statement"),
+        (("return Softmax(rows=ROWS", "return dict(rows=ROWS"), "a dict without statement"),
     ],
 )  # fmt: skip
 def test_a_prepare_that_is_no_judge_is_refused_by_name(
@@ -217,11 +220,11 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
         ({"beside": lambda self, small: small}, "expected beside() to give another shape"),
         ({"families": lambda self, full: ()}, "expected families(full=False) to name families"),
         ({"make_inputs": lambda self, family, seed: Plain.make_inputs(self, "normal", seed)}, "to raise ValueError"),
-        ({"make_inputs": lambda self, family, seed: Plain.make_inputs(self, family, 1)}, "got the same: a kernel could"),
+        ({"make_inputs": lambda self, family, seed: Plain.make_inputs(self, family, 1)}, "got the same: a kernel"),
         ({"make_inputs": lambda self, family, seed: (np.ones(3),)}, "normal: expected inputs x [64, 256]"),
         ({"sample_rows": lambda self, seed: np.array([3, 1])}, "sorted and distinct"),
-        ({"reference": lambda self, inputs, rows: np.zeros((1, 1))}, "expected reference() to give float64[64, 256]"),
-        ({"honest": lambda self, inputs, rows: 1.1 * Plain.honest(self, inputs, rows)}, "rounding() leaves something out"),
+        ({"reference": lambda self, inputs, rows: np.zeros((1, 1))}, "expected reference() to give float64[64, 256"),
+        ({"honest": lambda self, inputs, rows: 1.1 * Plain.honest(self, inputs, rows)}, "rounding() leaves something"),
         ({"rounding": lambda self, inputs, rows: 1 + Plain.rounding(self, inputs, rows)}, "of zeros passes"),
         ({"rounding": lambda self, inputs, rows: 40 * Plain.rounding(self, inputs, rows)}, "rounded too coarsely"),
         ({"rounding": lambda self, inputs, rows: 0 * Plain.rounding(self, inputs, rows)}, "to be positive everywhere"),

@@ -43,10 +43,6 @@ def test_every_figure_is_a_picture_of_its_size(both: tuple[Group, ...]) -> None:
     assert plots.left_out(both[0]) == ()
 
 
-def test_the_same_group_makes_the_same_bytes(both: tuple[Group, ...]) -> None:
-    assert plots.pictures(both[1]) == plots.pictures(both[1])
-
-
 def test_progress_shows_every_attempt_with_its_verdict(both: tuple[Group, ...]) -> None:
     above, below = plots._progress(both[0], plots._LIGHT).axes
     # The champion's line and the floor are lines too; points are those with a marker and one place.
@@ -115,7 +111,9 @@ def test_plot_writes_the_champions_group(ledger: Ledger, tmp_path: Path, capsys:
     assert capsys.readouterr().out.count("wrote ") == 3
 
 
-def test_plot_takes_another_key(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:
+def test_plot_takes_another_key_and_makes_the_same_bytes(
+    ledger: Ledger, both: tuple[Group, ...], tmp_path: Path
+) -> None:
     assert verbs.plot(["-C", str(ledger.root), "--out", str(tmp_path), "--key", both[0].digest[:6], "--dark"]) == 0
     assert (tmp_path / "progress.png").read_bytes() == dict(plots.pictures(both[0], dark=True))["progress.png"]
 

@@ -311,6 +311,6 @@ def test_compare_by_step_with_new_and_vanished(one: Capture, four: Capture) -> N
 
 
 def test_measured_and_simulated_are_never_compared(one: Capture) -> None:
-    with pytest.raises(RatchetError, match=r"measured and B .* simulated") as caught:
+    with pytest.raises(RatchetError, match=r"one-device \(measured\) and one-device \(simulated\)") as caught:
         compare(one, replace(one, is_simulated=True))
     assert caught.value.kind == "not-comparable"

@@ -1,5 +1,7 @@
 """Collectives read off HLO text, their time in flight, their bandwidth against the links', on captures made by hand."""
 
+from dataclasses import replace
+
 import pytest
 from analysis_examples import US, Ran, capture, device, op
 
@@ -105,3 +107,20 @@ def test_links_that_nothing_is_published_about() -> None:
     assert (table.column("link_fraction"), table.column("reading")) == ((None,), ("unknown",))
     assert any("unknown: nothing published is known here about the links of TPU v99" in note for note in table.notes)
     assert table.column("bus_bytes_per_second")[0] == pytest.approx(1.5 * WHOLE / 30e-6)
+
+
+def test_a_gpus_collective_is_hidden_as_long_as_something_runs_beside_it() -> None:
+    # XLA gives a GPU's kernel the name of the start half; 40 of its 45 us run beside the fusion, on another stream.
+    work, reduced = op("fusion.1", "loop fusion"), op("all-reduce-start.1")
+    gpu = replace(device([(work, 0, 80), (reduced, 40, 45)], kind="NVIDIA H100"), name="GPU:0", platform="gpu")
+    (flight,) = flights(gpu)
+    assert (flight.name, flight.count) == ("all-reduce.1", 1)
+    assert (flight.flight_seconds, flight.waited_seconds) == pytest.approx((45 * US, 5 * US))
+    exposed, _ = overlap(capture(gpu))
+    assert exposed.column("exposed_fraction") == pytest.approx((5 / 85,))
+    assert not any("xla_tpu" in note for note in exposed.notes)
+
+
+def test_a_start_without_its_end_is_unknown_and_not_hidden() -> None:
+    (row,) = overlap(capture(device([(START, 0, 1), (op("fusion.1", "loop fusion"), 1, 20)])))[0].rows
+    assert row[1:] == (None,) * 6

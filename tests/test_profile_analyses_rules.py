@@ -158,6 +158,8 @@ def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
         "all runs": "red flag", "fill: 2 steps": "not counted", "steady: 3 steps": "excellent",
         "drain: 2 steps": "not counted",
     }  # fmt: skip
+    # The pattern leaves fill and drain out as well.
+    assert "gaps between blocks" not in _seen(found)
     assert [part.name for part in bubbles.parts(device(ran[:5], steps=[(100.0 * at, 100.0) for at in range(5)]))] == [
         "all runs"
     ]
@@ -268,6 +270,13 @@ def test_a_loop_is_not_counted_beside_its_body() -> None:
         "while.1": None,
     }
     assert mfu(capture(found), 1, 1, 1)[0].column("step_flops")[1] == pytest.approx(2e6)
+
+
+def test_what_runs_outside_the_steps_is_not_counted_in_them() -> None:
+    work = replace(op("fusion.1", "convolution fusion"), flops=197e6)
+    # 1 us at the peak in a step of 10 us, and once more before the step.
+    found = device([(work, 0, 1), (work, 20, 1)], steps=[(20, 10)])
+    assert mfu(capture(found), 1, 1, 1)[0].column("mfu")[1] == pytest.approx(0.1)
 
 
 def test_no_counts_and_no_steps_are_said() -> None:

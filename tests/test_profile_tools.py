@@ -10,10 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from capture_examples import (
+    COPY,
     MATMUL,
     MODULE,
     PALLAS,
     V6E,
+    WHILE,
     Ran,
     corrupt_run,
     cpu_run,
@@ -62,6 +64,12 @@ def test_overview_of_one_device(runs: dict[str, Path]) -> None:
     assert device["busy_seconds"] == pytest.approx(3 * (40 + 20 + 6 + 5 + 20) * 1e-6)
     assert found["longest"].column("operation")[0] == "splash_mha_fwd.1"
     assert found["longest"].column("self_seconds")[0] == pytest.approx(120e-6)
+
+
+def test_a_capture_ends_with_the_last_operation_that_ends(tmp_path: Path) -> None:
+    nested = {"XLA Ops": [Ran(WHILE, 0.0, 50.0), Ran(COPY, 10.0, 5.0)]}
+    path = run_folder(tmp_path, "nested", serialized(space(plane(1, "/device:TPU:0", nested, V6E))))
+    assert named(overview(read([path])))["devices"].title == "nested: 0.050 ms captured"
 
 
 def test_overview_takes_the_roofline_from_roofline_model(runs: dict[str, Path]) -> None:

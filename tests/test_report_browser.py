@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_fixtures import four_attempts, new_repository
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 from report_examples import HOSTILE, storied
 
@@ -301,30 +300,18 @@ def test_the_button_turns_the_page_and_its_charts_dark(shown: Page) -> None:
     assert shown.evaluate(paper) == before[1]
 
 
-@pytest.mark.parametrize("fragment", ["", "#attempt-2"])
-def test_a_narrow_screen_needs_no_sideways_scrolling(browser: Browser, path: Path, fragment: str) -> None:
-    with opened(browser, path.as_uri() + fragment, viewport={"width": 400, "height": 800}) as page:
-        where = "document.documentElement"
-        if fragment:
-            page.wait_for_selector("#attempt[open] .diff")
-            where = "document.querySelector('#attempt')"
-        assert page.evaluate(f"{where}.scrollWidth - {where}.clientWidth") <= 0
+def test_a_narrow_screen_needs_no_sideways_scrolling(browser: Browser, path: Path) -> None:
+    with opened(browser, path.as_uri(), viewport={"width": 400, "height": 800}) as page:
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        page.click("#row-2 .hypothesis a")
+        page.wait_for_selector("#attempt[open] .diff")
+        assert page.locator("#attempt").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
 
 
 def test_the_verdict_is_not_said_by_colour_alone(shown: Page) -> None:
     badges = shown.locator("#table .badge").all_inner_texts()
     assert badges[0] == "● baseline"
     assert badges[2:5] == ["◇ rejected", "✕ failed", "○ inconclusive"]
-
-
-def test_a_ledger_of_one_key_offers_no_choice_of_keys(browser: Browser, tmp_path: Path) -> None:
-    contest = new_repository(tmp_path / "contest")
-    four_attempts(Ledger.open(contest))
-    assert report(["-C", str(contest)]) == 0
-    with opened(browser, (contest / "profile_data" / "report.html").as_uri()) as page:
-        assert not page.locator("#group-choice").is_visible()
-        assert page.locator("#table .star").count() == 1
-        assert numbers(page) == ["1", "2", "3", "4"]
 
 
 def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: Path, tmp_path: Path) -> None:
@@ -341,6 +328,9 @@ def test_a_long_ledger_begins_with_its_newest_attempts(browser: Browser, path: P
         page.click("#more")
         assert len(numbers(page)) == 250
         assert not page.locator("#more").is_visible()
+        # One key: there is nothing to choose.
+        assert not page.locator("#group-choice").is_visible()
+        assert page.locator("#table .star").count() == 1
         assert "drawn for the accepted only" in page.inner_text("#progress-words")
         # The attempt lies in another compressed piece than the newest.
         page.evaluate("location.hash = '#attempt-7'")

@@ -287,6 +287,13 @@ def test_what_is_not_understood_is_counted() -> None:
     assert heads + "the profiler reported: buffer overflow" in capture_of(data).left_out
 
 
+def test_a_line_is_known_by_its_name_whatever_it_is_shown_as() -> None:
+    text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran(MATMUL, 0.0, 5.0)]}, V6E))
+    shown = text.replace('name: "XLA Ops"', 'name: "XLA Ops" display_name: "Operations"')
+    (device,) = capture_of(serialized(shown)).devices
+    assert len(device.executions) == 1
+
+
 def test_names_that_are_no_unicode_do_not_stop_the_reader() -> None:
     data = serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran("strange-name", 0.0, 5.0)]}, V6E)))
     (device,) = capture_of(data.replace(b"strange", b"str\xffnge")).devices

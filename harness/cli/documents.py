@@ -171,7 +171,9 @@ DOCUMENTS = {
     "next": Document(1, Outlook),
     "sweep": Document(1, Swept),
     # Tables carry the number that harness/render/tables.py gives them.
+    "audit": Document(SCHEMA, TablesDocument),
     "diagnose": Document(SCHEMA, TablesDocument),
+    "doctor": Document(SCHEMA, TablesDocument),
     "profile": Document(SCHEMA, TablesDocument),
     "xprof": Document(SCHEMA, XprofDocument),
     "hlo": Document(SCHEMA, TablesDocument),

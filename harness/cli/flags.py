@@ -67,7 +67,7 @@ def _settings(file: str | None) -> Settings:
     if len(data) > _SCRIPT_BYTES or b"\0" in data:
         raise RatchetError(
             "not-a-script",
-            f"expected a launch script (text, at most {_SCRIPT_BYTES >> 20} MiB) or a capture (*{_CAPTURE}), got {path}: "
-            f"{len(data):,} bytes{', some of them 0' if 0 in data else ''}",
+            f"expected a launch script (text, at most {_SCRIPT_BYTES >> 20} MiB) or a capture (*{_CAPTURE}), got "
+            f"{path}: {len(data):,} bytes{', some of them 0' if 0 in data else ''}",
         )
     return settings.of_script(data.decode("utf-8", "replace"), path.name)

@@ -25,6 +25,10 @@ from harness.render.terminal import Progress
 SERVER_PORT = 9999
 _XPROF_PORT = 8791
 _MODE: TraceMode = "TRACE_COMPUTE"
+_LISTENS_BEYOND_LOOPBACK = (
+    "JAX's server listens on all interfaces of this machine, not only on loopback, and JAX offers nothing else: "
+    "whoever reaches the port can capture what runs here"
+)
 
 
 def profile(words: list[str]) -> int:
@@ -65,9 +69,8 @@ def profile(words: list[str]) -> int:
         say(f"--mode {given.mode} has no effect here: only a TPU's profiler knows modes")
     rows = _rows(contest)
     found = _served(kernel, given, rows) if given.serve is not None else _captured(kernel, given, rows)
-    gone = pruning.prune(kernel.profiles, {row.number for row in rows if row.outcome == "accept"})
-    if gone:
-        say(f"removed {len(gone)} old captures: {', '.join(gone)}")
+    for sentence in pruning.tidy(kernel.profiles, {row.number for row in rows if row.outcome == "accept"}):
+        say(sentence)
     if found:
         print(tables.json_text("profile", found) if given.json else tables.text(found, terminal_width()))
     return 0
@@ -148,6 +151,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel) -> Table
 def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Table, ...]:
     label = session_label(kernel.text, rows, "snapshot")
     taken: list[tuple[int, str]] = []
+    say(f"warning, while the snapshots are taken: {_LISTENS_BEYOND_LOOPBACK}")
     with (
         Progress(quiet=given.quiet or given.json) as progress,
         profile_server.serving(kernel, profile_server.free_port(), given.warmup, progress) as served,
@@ -194,8 +198,7 @@ def _how_to_capture(served: profile_server.Served, kernel: Kernel) -> str:
             f"  from XProf's page: ratchet.sh serve {kernel.profiles}, and there CAPTURE PROFILE, {served.address}",
             f"  without a browser: python -m jax.collect_profile {port} 2000 --log_dir {kernel.profiles} "
             "--no_perfetto_link",
-            "  warning: JAX's server listens on all interfaces of this machine, not only on loopback, and JAX offers "
-            "nothing else: whoever reaches the port can capture what runs here",
+            f"  warning: {_LISTENS_BEYOND_LOOPBACK}",
             "Ctrl-C ends it.",
         )
     )

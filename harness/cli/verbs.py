@@ -126,6 +126,8 @@ VERBS = {
         Verb("schema", "schema.schema_", "machine", "the JSON schema of what a verb prints with --json", "schema next"),
         Verb("help", "help.help_", "machine", "what a verb understands; all of them as a page", "help --markdown"),
         Verb("mcp", "mcp.mcp", "machine", "the commands as tools of the Model Context Protocol", "mcp"),
+        Verb("doctor", "doctor.doctor", "machine", "is this machine fit; a program's checklist", "doctor run.py:step"),
+        Verb("audit", "flags.audit", "machine", "flags of a launch script: unknown, harmful", "audit run.sh"),
         Verb("fsck", "audit.fsck", "machine", "check log, branch and experiments/ against each other", "fsck"),
         Verb("replay", "audit.replay", "machine", "judge an attempt again under the present judge", "replay 3"),
         Verb("test", "tools.test", "machine", "run the project's tests", "test"),

@@ -76,7 +76,11 @@ def _mfu_arguments(parser: argparse.ArgumentParser) -> None:
         "--flops-per-token", type=float, required=True, metavar="N", help="of the model, forward and backward (6e9)"
     )
     parser.add_argument(
-        "--num-chips", type=int, default=None, metavar="N", help="devices that share the batch (those in the capture)"
+        "--num-chips",
+        type=int,
+        default=None,
+        metavar="N",
+        help="devices that share the batch (those in the capture); a chip may be two",
     )
 
 

@@ -1,4 +1,4 @@
-"""The rules on flags, as data and one pure function each: what crashes, excludes, does nothing, is missing, or harms."""
+"""The rules on flags, as data and one pure function each: what crashes, excludes, does nothing, lacks, harms."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +33,10 @@ def _offload(collective: str) -> str:
     return f"{_TPU}sparse_core_collective_offload_{collective}"
 
 
+def _offloaded(collective: str) -> tuple[str, ...]:
+    return (_offload(collective),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
     """What a person saw, and the sets of flags one of which has to be on."""
@@ -47,7 +51,7 @@ SYMPTOMS = {
         *(
             Symptom(
                 name=f"{collective.replace('_', '-')}-stalls",
-                ways=((_BASE, _fuse(collective)), (_offload(collective),)),
+                ways=((_BASE, _fuse(collective)), _offloaded(collective)),
             )
             for collective in _COLLECTIVES
         ),

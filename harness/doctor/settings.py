@@ -200,7 +200,8 @@ def _split(source: str) -> list[str] | None:
 def _expanded(raw: str, values: Mapping[str, str], own: str) -> tuple[str, str]:
     """A value with its variables put in, and what could not be, in words. A variable that is not set is empty."""
     unread = ""
-    if "$(" in raw or "`" in raw:
+    # shlex cuts `$(...)` at its parenthesis.
+    if raw.endswith("$") or "$(" in raw or "`" in raw:
         unread = "the output of a command"
 
     def put(match: re.Match[str]) -> str:

@@ -186,7 +186,7 @@ def _line(line: Any, described: Mapping[int, Described], names: Mapping[int, str
         if event.metadata_id in described
     ]
     return Line(
-        name=_text(line.display_name) or _text(line.name),
+        name=_text(line.name) or _text(line.display_name),
         events=tuple(events),
         unnamed_events=len(line.events) - len(events),
     )

@@ -215,14 +215,18 @@ def _numbers(problem: Problem, small: Problem) -> Iterator[str]:
     width = sum(output.shape[-1] for output in small.statement().outputs)
     for family in (*problem.families(False), *problem.families(True)):
         inputs = small.make_inputs(family, _SEEDS[0])
-        for method in (small.reference, small.honest, small.rounding):
+        for name, method in (
+            ("reference", small.reference),
+            ("honest", small.honest),
+            ("rounding", small.rounding),
+        ):
             found = method(inputs, rows)
             if found.shape != (len(rows), width) or found.dtype != np.float64:
                 got = f"{found.dtype}{list(found.shape)}"
-                yield f"expected {method.__name__}() to give float64[{len(rows)}, {width}], got {got}"
+                yield f"expected {name}() to give float64[{len(rows)}, {width}], got {got}"
                 return
             if not np.isfinite(found).all():
-                yield f"{family}: expected {method.__name__}() to be finite everywhere"
+                yield f"{family}: expected {name}() to be finite everywhere"
         if not (small.rounding(inputs, rows) > 0).all():
             yield f"{family}: expected rounding() to be positive everywhere"
         whole, part = small.reference(inputs, rows), small.reference(inputs, some)

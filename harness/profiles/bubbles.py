@@ -15,7 +15,7 @@ EXCELLENT, RED_FLAG = 0.05, 0.10
 EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
-BETWEEN = "between runs"
+BETWEEN, STEADY = "between runs", "steady"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def parts(device: Device) -> Iterator[Part]:
     if len(found) >= FEWEST_STEPS:
         edges = (
             ("fill", found[:EDGE_STEPS]),
-            ("steady", found[EDGE_STEPS:-EDGE_STEPS]),
+            (STEADY, found[EDGE_STEPS:-EDGE_STEPS]),
             ("drain", found[-EDGE_STEPS:]),
         )
         for name, some in edges:

@@ -11,7 +11,10 @@ from harness.hlo.interconnect import COLLECTIVES, Collective
 from harness.hlo.module import Instruction
 from harness.hlo.parse import module
 from harness.hlo.shapes import Shape, arrays
+from harness.profiles import stretches
 from harness.profiles.classes import COMMUNICATION, category, half, op_class, opcode
+from harness.profiles.spent import running
+from harness.profiles.stretches import Stretch
 from harness.records import Device, Execution, Operation
 
 _HALF = re.compile(r"-(start|done|update)\b")
@@ -69,9 +72,11 @@ def flights(device: Device) -> tuple[Flight, ...]:
     """The collectives of a device, the one most waited for first.
 
     In flight is what the asynchronous line shows; without one, from the begin of the start half to the end of the
-    done half that follows it.
+    done half that follows it. Of a GPU and a CPU, whose operations run side by side, see `_side_by_side`.
     """
     kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
+    if device.platform != "tpu":
+        return _side_by_side(device, kinds)
     serial = [run for run in device.executions if kinds[run.operation]]
     beside = [run for run in device.asynchronous if kinds[run.operation]]
     pairs: dict[Key, list[int]] = defaultdict(list)
@@ -84,6 +89,34 @@ def flights(device: Device) -> tuple[Flight, ...]:
     for key, seconds in _in_flight(device, serial, beside):
         in_flight[key].append(seconds)
     found = [_flight(device, key, numbers, took, in_flight[key]) for key, numbers in pairs.items()]
+    return tuple(sorted(found, key=lambda one: (-one.waited_seconds, one.name)))
+
+
+def _side_by_side(device: Device, kinds: Sequence[bool]) -> tuple[Flight, ...]:
+    """A collective is in flight while its own kernel runs, and waited for while no other operation runs beside it.
+
+    XLA names a GPU's kernel after the start half; there is no event of a done half.
+    """
+    work = stretches.union(Stretch(run.start, run.end) for run in running(device) if not kinds[run.operation])
+    runs: dict[Key, list[Execution]] = defaultdict(list)
+    for run in device.executions:
+        if kinds[run.operation]:
+            runs[_key(device.operations[run.operation])].append(run)
+    found = [
+        Flight(
+            name=key[1],
+            module=key[0],
+            moved=moved(device.operations[own[0].operation]),
+            is_asynchronous=True,
+            count=len(own),
+            flights=len(own),
+            flight_seconds=sum(run.seconds for run in own),
+            waited_seconds=sum(
+                run.seconds - stretches.length(stretches.within(work, Stretch(run.start, run.end))) for run in own
+            ),
+        )
+        for key, own in runs.items()
+    ]
     return tuple(sorted(found, key=lambda one: (-one.waited_seconds, one.name)))
 
 

@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.errors import RatchetError
 from harness.profiles.classes import category
-from harness.profiles.spent import devices, middle, origin, spent, step_count, steps, why_nothing_ran
+from harness.profiles.spent import comparable, devices, middle, origin, spent, step_count, steps
 from harness.records import Capture, Column, Operation, Table
 
 _OPS = (
@@ -54,15 +53,9 @@ class Pair:
 def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Totals, then every operation by the size of its change; with `top` only so many.
 
-    Raises RatchetError `not-comparable` where one is measured and the other simulated, or measured on a CPU.
+    Raises RatchetError `not-comparable` like `comparable`.
     """
-    if origin(a) != origin(b) and devices(a) and devices(b):
-        raise RatchetError(
-            "not-comparable",
-            f"expected two captures from one source, got A ({a.name}) {origin(a)} and B ({b.name}) {origin(b)}: such "
-            "times are never compared; capture both in the same way",
-        )
-    why = next((f"in {name}, {why_nothing_ran(one)}" for name, one in (("A", a), ("B", b)) if not devices(one)), "")
+    why = comparable(a, b)
     counts = [step_count(devices(one)) for one in (a, b)]
     per_step = all(counts)
     divisors = [

@@ -65,7 +65,7 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
             title=f"{capture.name} for Perfetto",
             origin=origin(capture),
             columns=(
-                Column(name="file", title="file"),
+                Column(name="file", title="file", is_whole=True),
                 Column(name="events", title="events", unit="count"),
                 Column(name="processes", title="planes", unit="count"),
                 Column(name="threads", title="lines", unit="count"),

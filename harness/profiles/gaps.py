@@ -16,7 +16,7 @@ _IDLE = (
     Column(name="idle_seconds", title="idle", unit="s"),
     Column(name="idle_fraction", title="fraction", unit="fraction"),
     Column(name="gaps", title="gaps", unit="count"),
-    Column(name="verdict", title="verdict"),
+    Column(name="verdict", title="verdict", is_whole=True),
 )
 _LARGEST = (
     Column(name="device", title="device"),

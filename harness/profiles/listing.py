@@ -11,8 +11,8 @@ from harness.records import Capture, Column, Table
 from harness.records.table import Cell
 
 _COLUMNS = (
-    Column(name="run", title="run"),
-    Column(name="written", title="written (UTC)"),
+    Column(name="run", title="run", is_whole=True),
+    Column(name="written", title="written (UTC)", is_whole=True),
     Column(name="attempt", title="attempt"),
     Column(name="hosts", title="hosts", unit="count"),
     Column(name="devices", title="devices"),

@@ -145,7 +145,7 @@ def _allocations(capture: Capture, seen: Sequence[Memory], top: int) -> Table:
         columns=(
             Column(name="memory", title="memory"),
             Column(name="operation", title="allocated for"),
-            Column(name="category", title="what for"),
+            Column(name="category", title="what for", is_whole=True),
             Column(name="region", title="region"),
             Column(name="shape", title="shape"),
             Column(name="count", title="count", unit="count"),
@@ -234,7 +234,7 @@ def _composition(heap: Heap | None) -> Table:
         title=f"Composition of {heap.module} at its planned peak" if heap else "Composition at the planned peak",
         origin="static",
         columns=(
-            Column(name="category", title="what for"),
+            Column(name="category", title="what for", is_whole=True),
             Column(name="bytes", title="size", unit="B"),
             Column(name="share", title="share", unit="fraction"),
             Column(name="buffers", title="buffers", unit="count"),
@@ -259,7 +259,7 @@ def _alive(heap: Heap | None, top: int) -> Table:
         columns=(
             Column(name="buffer", title="buffer"),
             Column(name="shape", title="shape"),
-            Column(name="category", title="what for"),
+            Column(name="category", title="what for", is_whole=True),
             Column(name="group", title="group"),
             Column(name="bytes", title="stored", unit="B"),
             Column(name="needed_bytes", title="without padding", unit="B"),

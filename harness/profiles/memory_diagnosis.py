@@ -70,7 +70,7 @@ def _reserved(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
             Column(name="static_peak_bytes", title="static bound", unit="B"),
             Column(name="actual_to_static", title="actual/static", unit="ratio"),
             Column(name="grown_bytes", title="grown meanwhile", unit="B"),
-            Column(name="reading", title="reading"),
+            Column(name="reading", title="reading", is_whole=True),
         ),
         rows=tuple(rows),
         notes=(

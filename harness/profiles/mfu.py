@@ -6,7 +6,7 @@ from harness.errors import UsageError
 from harness.profiles.classes import framework_category
 from harness.profiles.operations import uncounted
 from harness.profiles.roofline import roof
-from harness.profiles.spent import devices, middle, origin, spent, steps, why_nothing_ran
+from harness.profiles.spent import begun_in, devices, is_container, middle, origin, spent, steps, why_nothing_ran
 from harness.records import Capture, Column, Device, Table
 from harness.records.table import Cell
 from harness.units import decimal, seconds
@@ -62,8 +62,12 @@ def mfu(
 
 
 def traced_step_flops(found: Sequence[Device]) -> float | None:
-    """FLOPs of one device in one step, as the trace counts them; None where it counts none."""
-    flops = [one.flops * one.count for one in spent(found) if one.flops is not None]
+    """FLOPs of one device in one step, as the trace counts them; None where it counts none.
+
+    What runs outside the steps (other modules, where a step is a run of the longest) takes none of their time.
+    """
+    ran = [device.operations[run.operation] for device in found for run in begun_in(device, steps(device)[0])]
+    flops = [one.flops for one in ran if one.flops is not None and not is_container(one)]
     count = sum(len(steps(device)[0]) for device in found)
     return sum(flops) / count if flops and count else None
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from harness.hardware import chip_of_device
 from harness.hlo.interconnect import Links, exact_seconds, links
+from harness.profiles import stretches
 from harness.profiles.collectives import Flight, flights
-from harness.profiles.spent import devices, origin, spent, why_nothing_ran
+from harness.profiles.spent import devices, origin, why_nothing_ran
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
 
@@ -21,7 +22,7 @@ _NEAR, _HALF = 0.9, 0.5
 _EXPOSED = (
     Column(name="device", title="device"),
     Column(name="flight_seconds", title="in flight", unit="s"),
-    Column(name="waited_seconds", title="waited in done", unit="s"),
+    Column(name="waited_seconds", title="waited", unit="s"),
     Column(name="synchronous_seconds", title="synchronous", unit="s"),
     Column(name="exposed_seconds", title="exposed", unit="s"),
     Column(name="exposed_fraction", title="of busy time", unit="fraction"),
@@ -37,7 +38,7 @@ _COLLECTIVES = (
     Column(name="waited_seconds", title="waited", unit="s"),
     Column(name="bus_bytes_per_second", title="bus", unit="B/s"),
     Column(name="link_fraction", title="of an axis", unit="fraction"),
-    Column(name="reading", title="reading"),
+    Column(name="reading", title="reading", is_whole=True),
 )
 
 
@@ -58,9 +59,8 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
             notes=()
             if why
             else (
-                "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
-                "(protocol, section 6).",
-                *stalls([one for _, some in of_device for one in some]),
+                *_what_is_exposed(found),
+                *stalls([one for device, some in of_device for one in some if device.platform == "tpu"]),
             ),
             why_empty=why,
         ),
@@ -77,8 +77,8 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
 
 
 def stalls(every: Sequence[Flight]) -> Iterator[str]:
-    """The flags to try for each kind of collective that is waited for, and if nothing overlaps at all."""
-    kinds = {one.moved.kind for one in every}
+    """A TPU's flags to try for each kind of collective that is waited for, and if nothing overlaps at all."""
+    kinds = {one.moved.kind for one in every if one.flights and one.count}
     overlapped = False
     for kind in sorted(str(kind) for kind in kinds if kind):
         some = [one for one in every if one.moved.kind == kind]
@@ -90,12 +90,25 @@ def stalls(every: Sequence[Flight]) -> Iterator[str]:
                 f"{kind} stalls for {percent(waited / flight)} of its flight: try {_FUSE}_fuse_{word}, or on v7x "
                 f"{_OFFLOAD}_{word}, not both (protocol, section 7)."
             )
-    if kinds != {None} and not overlapped:
+    if kinds - {None} and not overlapped:
         yield f"Nothing overlaps: {_FUSE} is the base flag (protocol, section 7)."
 
 
+def _what_is_exposed(found: Sequence[Device]) -> Iterator[str]:
+    if any(device.platform == "tpu" for device in found):
+        yield (
+            "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
+            "(protocol, section 6)."
+        )
+    else:
+        yield "Operations run side by side here: exposed is the time of collectives beside which nothing else ran."
+
+
 def _exposed(device: Device, some: Sequence[Flight]) -> tuple[str | float | None, ...]:
-    busy = sum(one.self_seconds for one in spent((device,)))
+    if some and not any(one.count for one in some):
+        # Only halves that start something are in the capture: how long they were waited for it does not say.
+        return device.name, *[None] * (len(_EXPOSED) - 1)
+    busy = stretches.length(stretches.busy(device))
     flight = sum(one.flight_seconds for one in some)
     synchronous = sum(one.waited_seconds for one in some if not one.is_asynchronous)
     exposed = sum(one.waited_seconds for one in some)
@@ -177,5 +190,5 @@ def _notes(found: Sequence[Device]) -> Iterator[str]:
         f"ring; half of it where the slice does not close one; {network.axes} axes. Source: {network.source}."
     )
     yield "Near the link: within 10 %; far below: under half of it (protocol, section 5)."
-    if any(not device.asynchronous for device in found):
+    if any(device.platform == "tpu" and not device.asynchronous for device in found):
         yield "In flight is from start to done where no line shows asynchronous operations: bus is a lower bound."

@@ -22,16 +22,17 @@ _ZERO_IS_UNKNOWN = (
     ("hbm_utilization_percent", "HBM used"),
     ("memory_bw_utilization_relative_to_hw_limit", "memory bandwidth of the hardware's limit"),
 )
-_ALWAYS_KNOWN = (
-    ("device_duty_cycle_percent", "device duty cycle, while programs run"),
-    ("device_idle_time_percent", "device idle, of the whole capture"),
-)
+_DUTY = ("device_duty_cycle_percent", "device duty cycle, while programs run")
+_IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
+# A longer time than the devices show is XProf's mistake, not rounding.
+_SAME_TIME = 1.01
 
 
 def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
     """Devices, the program against the roofline, the `top` operations, and XProf's own summary."""
     paths = tuple(map(Path, capture.paths))
-    return _devices(capture), _program(capture, paths), _longest(capture, top), _summary(capture, paths)
+    program, scale = _program(capture, paths)
+    return _devices(capture), program, _longest(capture, top), _summary(capture, paths, scale)
 
 
 def step_seconds(device: Device) -> float | None:
@@ -56,7 +57,7 @@ def program_row(capture: Capture, paths: Sequence[Path]) -> tuple[Mapping[str, V
 
 def _devices(capture: Capture) -> Table:
     found = devices(capture)
-    length = max((device.executions[-1].end for device in found), default=0.0)
+    length = max((run.end for device in found for run in device.executions), default=0.0)
     notes = [
         f"{len(capture.paths)} host{'s' * (len(capture.paths) > 1)}, {len(found)} device{'s' * (len(found) > 1)}; "
         f"idle: between a device's first operation and its last, see `xprof gaps`."
@@ -107,35 +108,39 @@ def _device(device: Device) -> tuple[Cell, ...]:
     )
 
 
-def _program(capture: Capture, paths: Sequence[Path]) -> Table:
+def _program(capture: Capture, paths: Sequence[Path]) -> tuple[Table, float]:
+    """The table, and what XProf's times are to be divided by."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     why = _why_no_table(capture)
+    scale = 1.0
     try:
         found = program_row(capture, paths)
     except RatchetError as error:
         found, why = None, str(error)
     if found is not None:
-        row, table = found
-        flops = number(row, "measured_flop_rate", GIGAFLOPS)
+        row, said = found
+        scale = excess(capture, row)
+        flops = number(row, "measured_flop_rate", GIGAFLOPS * scale)
         rows.append(
             (
-                number(row, "total_time_per_core", MICROSECOND),
+                number(row, "total_time_per_core", MICROSECOND / scale),
                 flops or None,
-                (number(row, "compute_efficiency") or None) if flops else None,
-                number(row, "hbm_bw", GIBIBYTES) or None,
-                number(row, "max_mem_bw_utilization") or None,
+                (number(row, "compute_efficiency", scale) or None) if flops else None,
+                number(row, "hbm_bw", GIBIBYTES * scale) or None,
+                number(row, "max_mem_bw_utilization", scale) or None,
                 number(row, "operational_intensity") or None,
-                float(table.properties["hbm_ridge_point"]) or None,
-                number(row, "roofline_efficiency") or None,
+                float(said.properties["hbm_ridge_point"]) or None,
+                number(row, "roofline_efficiency", scale) or None,
                 str(row.get("bound_by") or "unknown"),
             )
         )
         notes += [
             "XProf's roofline_model over the whole capture, idle time before and between programs included.",
+            *_about(scale),
             "XLA counts 0 FLOPs for a Pallas kernel without pl.CostEstimate: then the rates are too low.",
         ]
-    return Table(
+    table = Table(
         name="program",
         title="The program against the roofline",
         origin=origin(capture),
@@ -154,6 +159,32 @@ def _program(capture: Capture, paths: Sequence[Path]) -> Table:
         notes=tuple(notes),
         why_empty="" if rows else why,
     )
+    return table, scale
+
+
+def excess(capture: Capture, row: Mapping[str, Value]) -> float:
+    """By how much XProf's time of a core is longer than what the devices show, if it is: 1.0 if not.
+
+    xprof 2.24 takes the last event's end with the time at which its line begins, and the first event's start without.
+    """
+    own = sum(map(_span_seconds, devices(capture))) / len(devices(capture))
+    said = number(row, "total_time_per_core", MICROSECOND)
+    return said / own if said is not None and own > 0 and said > own * _SAME_TIME else 1.0
+
+
+def _span_seconds(device: Device) -> float:
+    """From the first thing that a device shows to the last."""
+    shown = [(run.start, run.end) for run in device.executions]
+    shown += [(period.start, period.end) for period in (*device.modules, *device.steps)]
+    return max(end for _, end in shown) - min(start for start, _ in shown)
+
+
+def _about(scale: float) -> Iterator[str]:
+    if scale != 1.0:
+        yield (
+            f"XProf counts {scale:.2f} times the time that the devices show, since it adds when the capture's lines "
+            "begin: its times, rates and shares are put right here, in its own pages they are not."
+        )
 
 
 def _why_no_table(capture: Capture) -> str:
@@ -195,13 +226,13 @@ def _longest(capture: Capture, top: int) -> Table:
     )
 
 
-def _summary(capture: Capture, paths: Sequence[Path]) -> Table:
+def _summary(capture: Capture, paths: Sequence[Path], scale: float) -> Table:
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     why = _why_no_table(capture)
     if any(device.platform != "cpu" for device in devices(capture)):
         try:
-            rows, notes = _said(datatables.ask(paths, "overview_page"))
+            rows, notes = _said(datatables.ask(paths, "overview_page"), scale)
         except RatchetError as error:
             why = str(error)
     return Table(
@@ -215,10 +246,14 @@ def _summary(capture: Capture, paths: Sequence[Path]) -> Table:
     )
 
 
-def _said(tables: Sequence[DataTable]) -> tuple[list[tuple[Cell, ...]], list[str]]:
-    """Its figures, and what it says in words."""
+def _said(tables: Sequence[DataTable], scale: float) -> tuple[list[tuple[Cell, ...]], list[str]]:
+    """Its figures, the idle time by the devices' own time, and what it says in words."""
     first = tables[0]
-    rows: list[tuple[Cell, ...]] = [(title, first.fraction(name)) for name, title in _ALWAYS_KNOWN]
+    idle = first.fraction(_IDLE[0])
+    rows: list[tuple[Cell, ...]] = [
+        (_DUTY[1], first.fraction(_DUTY[0])),
+        (_IDLE[1], None if idle is None else 1 - (1 - idle) * scale),
+    ]
     rows += [(title, first.fraction(name) or None) for name, title in _ZERO_IS_UNKNOWN]
     notes = ["- is a figure for which XProf has no counters and prints 0.0 %."]
     return rows, [*notes, *_messages(tables)]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.profiles import stretches
-from harness.profiles.bubbles import BETWEEN, RED_FLAG, inside, parts
+from harness.profiles.bubbles import BETWEEN, RED_FLAG, STEADY, inside, parts
 from harness.profiles.classes import COMMUNICATION, DATA_FORMATTING, TRANSFER, half, op_class
 from harness.profiles.spent import Spent, middle, origin, running, spent
 from harness.profiles.stretches import Stretch
@@ -84,10 +84,13 @@ def table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
 
 
 def _bubbles(view: View) -> tuple[float | None, str]:
-    runs = [next(parts(device)) for device in view.devices]
+    """Fill and drain left out where there are steps enough to tell them (protocol, section 3, item 4)."""
+    found = [tuple(parts(device)) for device in view.devices]
+    runs = [next((part for part in some if part.name.startswith(STEADY)), some[0]) for some in found]
     whole = sum(part.seconds for part in runs)
     idle = sum(stretches.length(part.idle) for part in runs)
-    return (idle / whole if whole > 0 else None), "idle time inside the runs"
+    is_steady = all(part.name.startswith(STEADY) for part in runs)
+    return (idle / whole if whole > 0 else None), f"idle time inside the {'steady steps' if is_steady else 'runs'}"
 
 
 def _transfers(view: View) -> tuple[float | None, str]:

@@ -2,9 +2,10 @@
 
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.profiles.places import Place, runs
 
@@ -28,6 +29,17 @@ def prune(profile_data: Path, champions: Collection[int]) -> tuple[str, ...]:
     for place in gone:
         _remove(place)
     return tuple(place.name for place in gone)
+
+
+def tidy(profile_data: Path, champions: Collection[int]) -> Iterator[str]:
+    """The same for a command whose business is another: what was removed, or why it was not, in sentences."""
+    try:
+        gone = prune(profile_data, champions)
+    except RatchetError as error:
+        yield f"old captures stay: {error}"
+    else:
+        if gone:
+            yield f"removed {len(gone)} old captures: {', '.join(gone)}"
 
 
 def _remove(place: Place) -> None:

@@ -29,6 +29,7 @@ _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
 _CALL = re.compile(r"kernel_step_(\d+)")
 # How render/traces/xspace.py marks what the simulator wrote.
 _SIMULATED = "simulated"
+_OF_THE_SIMULATOR = " (simulated)"
 
 
 def read(paths: Sequence[Path]) -> Capture:
@@ -104,6 +105,13 @@ class _Host:
             yield f"{name} does not end with a host's name as profilers end it: it was made by hand, or it is cut off"
         if self._unread_planes:
             yield f"{name}: planes that are not read: {_counted(self._unread_planes)}"
+        simulated = [line for line in self._unread_lines if line.endswith(_OF_THE_SIMULATOR)]
+        if simulated:
+            events = sum(self._unread_lines.pop(line) for line in simulated)
+            yield (
+                f"{name}: {len(simulated)} lines that the simulator drew (units, transfers, stalls; {events} events) "
+                "are for the trace viewer and in no table"
+            )
         if self._unread_lines:
             yield f"{name}: lines of devices that are not read: {_counted(self._unread_lines)}"
         unnamed = sum(line.unnamed_events for plane in self._space.planes for line in plane.lines)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.errors import RatchetError
 from harness.profiles.classes import CONTROL_FLOW, op_class
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.table import Origin
@@ -87,6 +88,23 @@ def why_nothing_ran(capture: Capture) -> str:
     )
 
 
+def comparable(a: Capture, b: Capture) -> str:
+    """Why there is nothing to compare: in which of the two nothing ran; empty where there is.
+
+    Raises RatchetError `not-comparable` where one is measured and the other simulated, or measured on a CPU.
+    """
+    empty = next((one for one in (a, b) if not devices(one)), None)
+    if empty is not None:
+        return f"in {empty.name}, {why_nothing_ran(empty)}"
+    if origin(a) != origin(b):
+        raise RatchetError(
+            "not-comparable",
+            f"expected two captures from one source, got {a.name} ({origin(a)}) and {b.name} ({origin(b)}): such times "
+            "are never compared; capture both in the same way",
+        )
+    return ""
+
+
 def is_container(operation: Operation) -> bool:
     """Whether other operations run inside it and it does nothing itself: a loop, a condition, a call."""
     return op_class(operation) == CONTROL_FLOW
@@ -96,6 +114,18 @@ def running(device: Device) -> tuple[Execution, ...]:
     """The executions that are work: a loop, condition or call counts only through the operations nested in it."""
     holds = [is_container(operation) for operation in device.operations]
     return tuple(run for run in device.executions if not holds[run.operation] or run.self_seconds == run.seconds)
+
+
+def begun_in(device: Device, periods: Sequence[Period]) -> tuple[Execution, ...]:
+    """The executions of `running` that begin in one of `periods`, which do not overlap."""
+    found, at = [], 0
+    ordered = sorted(periods, key=lambda period: period.start)
+    for run in running(device):
+        while at < len(ordered) and run.start >= ordered[at].end:
+            at += 1
+        if at < len(ordered) and run.start >= ordered[at].start:
+            found.append(run)
+    return tuple(found)
 
 
 def steps(device: Device) -> tuple[tuple[Period, ...], str]:

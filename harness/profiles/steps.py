@@ -31,7 +31,7 @@ _VARIATION = (
     Column(name="what", title="variation"),
     Column(name="spread", title="spread", unit="fraction"),
     Column(name="limit", title="limit", unit="fraction"),
-    Column(name="verdict", title="verdict"),
+    Column(name="verdict", title="verdict", is_whole=True),
 )
 _HOST = (
     Column(name="period", title="the host meanwhile"),
@@ -166,14 +166,14 @@ def _host(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
     for one in stepped[1:]:
         together = stretches.common(together, one.idle)
     whole = stretches.length(together)
-    took: dict[tuple[str, str], float] = defaultdict(float)
+    did: dict[tuple[str, str], list[Stretch]] = defaultdict(list)
     marks = {step.name for one in stepped for step in one.steps}
     for period in capture.host_periods:
         # The annotation of a step lasts as long as the step and says nothing.
         if period.step is None and period.name not in marks:
-            shared = stretches.length(stretches.within(together, Stretch(period.start, period.end)))
-            if shared > 0:
-                took[period.name, period.line] += shared
+            did[period.name, period.line] += stretches.within(together, Stretch(period.start, period.end))
+    # Calls of one name may lie inside each other: their time counts once.
+    took = {key: stretches.length(stretches.union(found)) for key, found in did.items() if found}
     rows = sorted(took.items(), key=lambda item: -item[1])
     if not why and not rows:
         why = _why_no_host(capture, whole)

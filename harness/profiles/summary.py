@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import RatchetError
 from harness.profiles import allocator
 from harness.profiles.buffers import HBM
 from harness.profiles.classes import CUSTOM_KERNEL, MATMUL, op_class
 from harness.profiles.memory import actual_bytes, planned
-from harness.profiles.spent import devices, middle, origin, spent, step_count, steps, why_nothing_ran
+from harness.profiles.spent import begun_in, comparable, devices, middle, origin, spent, step_count, steps
 from harness.records import Capture, Column, Device, Table
 from harness.records.table import Cell
 from harness.units import change
@@ -38,15 +37,9 @@ class Side:
 def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
     """The table of baseline, experiment and delta.
 
-    Raises RatchetError `not-comparable` where one is measured and the other simulated, or measured on a CPU.
+    Raises RatchetError `not-comparable` like `comparable`.
     """
-    if origin(baseline) != origin(experiment) and devices(baseline) and devices(experiment):
-        raise RatchetError(
-            "not-comparable",
-            f"expected two captures from one source, got {baseline.name} ({origin(baseline)}) and {experiment.name} "
-            f"({origin(experiment)}): such times are never compared; capture both in the same way",
-        )
-    why = next((f"in {one.name}, {why_nothing_ran(one)}" for one in (baseline, experiment) if not devices(one)), "")
+    why = comparable(baseline, experiment)
     sides = () if why else (side(baseline), side(experiment))
     return (
         Table(
@@ -97,15 +90,15 @@ def side(capture: Capture) -> Side:
 def _mxu(found: Sequence[Device]) -> float | None:
     """FLOPs of matmuls and kernels over what the peak allows in the time of all steps; None where either is unknown."""
     possible = 0.0
+    done: list[float] = []
     for device in found:
-        if device.peak_flops_per_second is None or not steps(device)[0]:
+        periods = steps(device)[0]
+        if device.peak_flops_per_second is None or not periods:
             return None
-        possible += device.peak_flops_per_second * sum(step.seconds for step in steps(device)[0])
-    done = [
-        one.operation.flops * one.count
-        for one in spent(found)
-        if one.operation.flops is not None and op_class(one.operation) in _ON_MXU
-    ]
+        possible += device.peak_flops_per_second * sum(step.seconds for step in periods)
+        on_mxu = [op_class(operation) in _ON_MXU for operation in device.operations]
+        flops = (device.operations[run.operation].flops for run in begun_in(device, periods) if on_mxu[run.operation])
+        done += [count for count in flops if count is not None]
     return sum(done) / possible if done and possible else None
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from harness.profiles.classes import is_custom_call
-from harness.profiles.spent import devices, origin, running, why_nothing_ran
+from harness.profiles.spent import begun_in, devices, origin, why_nothing_ran
 from harness.records import Capture, Column, Device, Execution, Period, Table
 from harness.records.table import Cell
 from harness.units import percent
@@ -21,7 +21,7 @@ _COLUMNS = (
     Column(name="tc_fraction", title="TC", unit="fraction"),
     Column(name="hbm_fraction", title="HBM", unit="fraction"),
     Column(name="uncounted_fraction", title="uncounted", unit="fraction"),
-    Column(name="reading", title="reading"),
+    Column(name="reading", title="reading", is_whole=True),
 )
 EVERYTHING = "(no module in the capture)"
 
@@ -87,7 +87,7 @@ def _rows(device: Device) -> list[tuple[Cell, ...]]:
         runs[EVERYTHING].append(Period(name=EVERYTHING, start=first, seconds=last - first))
     rows: list[tuple[Cell, ...]] = []
     for name, periods in sorted(runs.items(), key=lambda item: -sum(period.seconds for period in item[1])):
-        inside = _inside(device, periods)
+        inside = begun_in(device, periods)
         took = sum(period.seconds for period in periods)
         silent = sum(run.self_seconds for run in inside if _is_silent(device, run))
         tc = _fraction([device.operations[run.operation].flops for run in inside], device.peak_flops_per_second, took)
@@ -96,18 +96,6 @@ def _rows(device: Device) -> list[tuple[Cell, ...]]:
         share = silent / took if took > 0 else 0.0
         rows.append((device.name, name, len(periods), took, tc, hbm, share, reading(tc, hbm, share)))
     return rows
-
-
-def _inside(device: Device, periods: Sequence[Period]) -> list[Execution]:
-    """The executions that begin in one of `periods`, containers left out: what they hold is counted by itself."""
-    found, at = [], 0
-    ordered = sorted(periods, key=lambda period: period.start)
-    for run in running(device):
-        while at < len(ordered) and run.start >= ordered[at].end:
-            at += 1
-        if at < len(ordered) and run.start >= ordered[at].start:
-            found.append(run)
-    return found
 
 
 def _is_silent(device: Device, run: Execution) -> bool:

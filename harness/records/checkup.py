@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 # How bad a finding is, worst first: the process ends; two settings exclude each other; a setting does nothing;
 # something is not there; times or dumps are spoilt.
 Gravity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
-Phase: TypeAlias = Literal["import", "first call", "second call"]
+Phase: TypeAlias = Literal["import", "first call", "second call", "run"]
 State: TypeAlias = Literal["ok", "note", "problem"]
 
 
@@ -82,12 +82,13 @@ class Compilation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
-    """Transfers of one direction in one phase; `num_bytes` None where the size of one is not known."""
+    """Transfers of one direction in one phase; of `unsized` of them JAX does not say the size."""
 
     direction: str
     phase: Phase
     count: int
-    num_bytes: int | None
+    num_bytes: int
+    unsized: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,17 +105,16 @@ class Dots:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:
-    """A user's program as it ran once, its function twice. Seconds are host wall clock.
+    """A user's program as it ran: imported and its function called twice, or run once as a main program.
 
-    `configuration` holds JAX's settings after the run, by name. `unread` are sentences on what could not be counted.
+    `seconds` are host wall clock, by phase. `configuration` holds JAX's settings after the run, by
+    name. `unread` are sentences on what could not be counted.
     """
 
     platform: str
     device_kind: str
     devices: int
-    import_seconds: float
-    first_seconds: float | None
-    second_seconds: float | None
+    seconds: Mapping[Phase, float]
     lowering_seconds: float
     compilations: tuple[Compilation, ...]
     transfers: tuple[Transfers, ...]
@@ -125,7 +125,7 @@ class ProgramRun:
     @property
     def total_seconds(self) -> float:
         """All phases together."""
-        return self.import_seconds + (self.first_seconds or 0.0) + (self.second_seconds or 0.0)
+        return sum(self.seconds.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

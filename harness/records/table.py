@@ -12,12 +12,14 @@ Origin: TypeAlias = Literal["measured", "measured cpu", "simulated", "predicted"
 class Column:
     """One column: `name` is its key in JSON, with the unit last (`self_seconds`); `title` is what people read.
 
-    `unit` is that of the values, in SI base units: what is printed is scaled and gets its prefix there.
+    `unit` is that of the values, in SI base units: what is printed is scaled and gets its prefix there. `is_whole`
+    says that words stand here which people type or act upon: they are printed to their end, however narrow the page.
     """
 
     name: str
     title: str
     unit: Unit = ""
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

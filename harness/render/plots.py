@@ -139,7 +139,8 @@ def _progress(group: Group, palette: _Palette) -> Figure:
     first, last = group.entries[0].row.number, group.entries[-1].row.number
     timed = _timed(group)
     if group.steps:
-        numbers = [*(step.number for step in group.steps), last]
+        # The champion of another key was there before the first attempt under this one.
+        numbers = [*(step.number - 0.5 * step.was_before for step in group.steps), last]
         for axes, values in (
             (above, [step.seconds for step in group.steps]),
             (below, [math.nan if step.score is None else step.score for step in group.steps]),

@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -13,11 +14,27 @@ from harness.records.table import Unit
 
 # A column of words keeps so many characters.
 _LEAST = 12
+_CUT = "…"
 
 
 def text(tables: Sequence[Table], width: int) -> str:
-    """The tables one under the other, each with its title, origin and notes; long words are cut to fit `width`."""
-    return "\n\n".join(_one(table, width) for table in tables)
+    """The tables one under the other, each with its title, origin and notes; long words are cut to fit `width`.
+
+    Tables that follow each other and are empty for the same reason share the sentence that gives it. Where a word was
+    cut, a last line says so.
+    """
+    found: list[str] = []
+    for table, after in zip_longest(tables, tables[1:]):
+        shares = (
+            after is not None and table.why_empty and (table.why_empty, table.notes) == (after.why_empty, after.notes)
+        )
+        found.append(f"{_head(table)}\n" if shares else f"{_one(table, width)}\n\n")
+    cut = (
+        f"\n\n({_CUT} was cut to fit {width} columns: --json prints it whole)"
+        if any(_CUT in one for one in found)
+        else ""
+    )
+    return "".join(found).rstrip("\n") + cut
 
 
 def json_text(command: str, tables: Sequence[Table]) -> str:
@@ -40,7 +57,7 @@ def _plain(table: Table) -> dict[str, object]:
 
 
 def _one(table: Table, width: int) -> str:
-    head = f"{table.title} [{table.origin}]"
+    head = _head(table)
     notes = [_wrapped(note, width) for note in table.notes]
     if not table.rows:
         return "\n".join([head, _wrapped(f"empty: {table.why_empty}", width), *notes])
@@ -49,7 +66,10 @@ def _one(table: Table, width: int) -> str:
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     # What does not fit is taken from whichever column of words is the widest; figures are never cut.
     words = [place for place, column in enumerate(table.columns) if column.unit == ""]
-    least = {place: max(len(titles[place]), min(widths[place], _LEAST)) for place in words}
+    least = {
+        place: widths[place] if table.columns[place].is_whole else max(len(titles[place]), min(widths[place], _LEAST))
+        for place in words
+    }
     while sum(widths) + 2 * (len(widths) - 1) > width:
         free = [place for place in words if widths[place] > least[place]]
         if not free:
@@ -64,8 +84,12 @@ def _one(table: Table, width: int) -> str:
     return "\n".join([head, *body, *notes])
 
 
+def _head(table: Table) -> str:
+    return f"{table.title} [{table.origin}]"
+
+
 def _cut(word: str, room: int) -> str:
-    return word if len(word) <= room else f"{word[: room - 1]}…"
+    return word if len(word) <= room else f"{word[: room - 1]}{_CUT}"
 
 
 def _wrapped(note: str, width: int) -> str:

@@ -62,16 +62,13 @@ def split_matmuls(seen: Observed) -> Finding | None:
 
 def recomputed_exponentials(seen: Observed) -> Finding | None:
     """More exponentials than the unrolled body explains."""
-    expected, there = _expected(seen, "exp"), _count(seen, "exp")
-    if not expected:
-        return None
-    expected *= _bodies(seen, "matmul", "reduction")
-    if there <= expected:
+    expected, there = _expected(seen, "exp") * _bodies(seen, "matmul", "reduction"), _count(seen, "exp")
+    if not 0 < expected < there:
         return None
     return Finding(
         observation=f"{there} exponentials in the kernel where {expected} are expected (Mosaic): some are recomputed",
         suggestion="keep exp(scores - maximum) as one value, used for both the row sum and the second matmul",
-        gain=min(seen.room, seen.used("EUP") * (1 - expected / there)) if seen.run else seen.room,
+        gain=_unexpected_share(seen, "EUP", expected, there),
         gain_source=SCHEDULE if seen.run else ROOFLINE,
         knob="exp",
     )
@@ -79,19 +76,21 @@ def recomputed_exponentials(seen: Observed) -> Finding | None:
 
 def staged_reductions(seen: Observed) -> Finding | None:
     """More reductions than the unrolled body explains."""
-    expected, there = _expected(seen, "reduction"), _count(seen, "reduction")
-    if not expected:
-        return None
-    expected *= _bodies(seen, "matmul", "exp")
-    if there <= expected:
+    expected, there = _expected(seen, "reduction") * _bodies(seen, "matmul", "exp"), _count(seen, "reduction")
+    if not 0 < expected < there:
         return None
     return Finding(
         observation=f"{there} reductions in the kernel where at most {expected} are expected (Mosaic): they are staged",
         suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum",
-        gain=min(seen.room, seen.used("XLU") * (1 - expected / there)) if seen.run else seen.room,
+        gain=_unexpected_share(seen, "XLU", expected, there),
         gain_source=SCHEDULE if seen.run else ROOFLINE,
         knob="reductions",
     )
+
+
+def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> float:
+    """What doing `there` operations of `unit` instead of the `expected` ones may cost; without a run, all there is."""
+    return min(seen.room, seen.used(unit) * (1 - expected / there)) if seen.run else seen.room
 
 
 def around(seen: Observed) -> Finding | None:

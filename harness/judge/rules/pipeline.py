@@ -2,7 +2,7 @@
 
 from harness.judge.observed import Observed, grown_vmem
 from harness.judge.roofline import LARGE_GAP
-from harness.judge.rules.blocks import larger_key_block
+from harness.judge.rules.blocks import SHORT_STEP_SECONDS, larger_key_block
 from harness.judge.rules.rule import (
     CAUSES,
     GRIDS,
@@ -17,9 +17,6 @@ from harness.units import count, percent, seconds
 
 # Published: under 5 % is excellent, over 10 % a red flag.
 _EXCELLENT_BUBBLES, _RED_FLAG_BUBBLES = 0.05, 0.10
-# Fetching a block takes about a microsecond before its first byte comes (DMA latency): a grid step
-# shorter than that cannot hide the next one's fetch.
-_SHORT_STEP_SECONDS = 1e-6
 _MANY_STEPS = 256
 # The first and last two to three steps are fill and drain: with fewer steps than this nothing else is left.
 _FEW_STEPS = 6
@@ -33,10 +30,10 @@ def bubbles(seen: Observed) -> Finding | None:
         return None
     share = anatomy.bubble_fraction
     stalls, waits, ends = seen.parts("unit stall"), seen.parts("operand wait"), seen.parts("fill and drain")
-    if sum(stalls.values()) < max(sum(waits.values()), sum(ends.values())):
-        # Those have rules of their own, which know what to do.
+    if not stalls or sum(stalls.values()) < max(sum(waits.values()), sum(ends.values())):
+        # The others, and the launch, have rules of their own, which know what to do.
         return None
-    name, largest = next(iter(stalls.items()), ("", 0.0))
+    name, largest = next(iter(stalls.items()))
     flag = "over the red flag of 10%" if share >= _RED_FLAG_BUBBLES else "between excellent (5%) and a red flag (10%)"
     larger = larger_key_block(seen)
     suggestion = (
@@ -126,7 +123,7 @@ def one_step(seen: Observed) -> Finding | None:
 def short_steps(seen: Observed) -> Finding | None:
     """Many grid steps, each too short to hide the next one's fetch and its own overhead."""
     gap, step = seen.report.gap_fraction, seen.step_seconds
-    if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > _SHORT_STEP_SECONDS:
+    if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
         return None
     suggestion, knob = "make the blocks larger, so that fewer and longer steps do the same work", "block"
     if seen.is_attention:

@@ -3,7 +3,7 @@
 from harness.judge.cycles import named_lines
 from harness.judge.observed import Observed
 from harness.judge.roofline import LARGE_GAP
-from harness.judge.rules.blocks import larger_key_block
+from harness.judge.rules.blocks import SHORT_STEP_SECONDS, larger_key_block
 from harness.judge.rules.matrix import SATURATED_MXU
 from harness.judge.rules.rule import (
     CAUSES,
@@ -24,7 +24,6 @@ _DENSE_ISSUE = 0.80
 _MANY_STALLS = 0.20
 # Published: exp over 10 % of the time means that the vector unit binds.
 _MUCH_EXP = 0.10
-_SHORT_STEP_SECONDS = 1e-6
 
 
 def exp_bound(seen: Observed) -> Finding | None:
@@ -126,7 +125,7 @@ def not_overlapped(seen: Observed) -> Finding | None:
     issued = seen.share(seen.run.bundle_cycles) if seen.run else 0.0
     if not seen.is_attention or gap is None or util is None or gap < LARGE_GAP or issued < _DENSE_ISSUE:
         return None
-    if (seen.step_seconds or 0) <= _SHORT_STEP_SECONDS:
+    if (seen.step_seconds or 0) <= SHORT_STEP_SECONDS:
         return None
     larger = larger_key_block(seen)
     suggestion = (
@@ -154,7 +153,7 @@ def both_low(seen: Observed) -> Finding | None:
     util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
     if seen.is_attention or seen.report.regime != "latency-bound" or util is None or bandwidth is None:
         return None
-    if seen.steps <= 1 or (seen.step_seconds or 0) > 10 * _SHORT_STEP_SECONDS:
+    if seen.steps <= 1 or (seen.step_seconds or 0) > 10 * SHORT_STEP_SECONDS:
         return None
     return Finding(
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both low: bubbles or overhead, in "

@@ -36,7 +36,10 @@ def group_plain(group: Group) -> Plain:
             "intensity": report.intensity if report else None,
             "flops": report.flops_per_second if report else None,
         },
-        "steps": [{"n": step.number, "id": step.entry, "s": step.seconds, "score": step.score} for step in group.steps],
+        "steps": [
+            {"n": step.number, "id": step.entry, "s": step.seconds, "score": step.score, "before": step.was_before}
+            for step in group.steps
+        ],
         "floor": None
         if group.bound is None
         else {

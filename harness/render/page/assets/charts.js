@@ -1,6 +1,8 @@
 // The charts: progress, roofline, and where the time of an attempt goes. Only attempts under one key share an axis.
 
 const OUTCOMES = ["accept", "reject", "inconclusive", "failed"];
+// What was accepted is drawn last, over the others.
+const DRAWN = [...OUTCOMES].reverse();
 const WORDS = { accept: "accepted", reject: "rejected", inconclusive: "inconclusive", failed: "failed" };
 const MARKERS = { accept: "circle", reject: "diamond-open", inconclusive: "circle-open", failed: "x-thin-open" };
 // The charting library is large: it is unpacked and run when the table already stands.
@@ -17,6 +19,8 @@ function charts() {
 
 // Kinds of time, each with a colour and a pattern: the pattern alone tells them apart.
 const PATTERNS = { work: "", spill: "x", bubble: ".", stall: "/", dma: "\\", edge: "-", other: "|" };
+// Beyond so many attempts bars for every one would hide the points: only the accepted keep theirs.
+const MOST_BARS = 150;
 const PERFORMED = { displayModeBar: false, responsive: true, doubleClick: "reset" };
 
 // The charts read a few tags in their texts; what people wrote must not become one.
@@ -77,22 +81,24 @@ function axis(title, extra) {
   };
 }
 
-function marker(outcome) {
-  const width = outcome === "accept" ? 1 : 1.8;
-  return { symbol: MARKERS[outcome], size: outcome === "accept" ? 9 : 8, color: colour(outcome), line: { width, color: colour(outcome) } };
+// Where there are many, points are smaller, and those that were not kept step back.
+function marker(outcome, isCrowded) {
+  const kept = outcome === "accept";
+  return {
+    symbol: MARKERS[outcome], size: (kept ? 9 : 8) - (isCrowded ? 3 : 0), color: colour(outcome),
+    opacity: isCrowded && !kept ? 0.5 : 1, line: { width: kept ? 1 : isCrowded ? 1.1 : 1.8, color: colour(outcome) },
+  };
 }
 
 function points(rows, outcome, x, y, extra) {
   const own = rows.filter((row) => row.outcome === outcome);
   return {
-    type: "scatter", mode: "markers", name: WORDS[outcome], legendgroup: outcome, marker: marker(outcome),
+    type: "scatter", mode: "markers", name: WORDS[outcome], legendgroup: outcome, legendrank: OUTCOMES.indexOf(outcome),
+    marker: marker(outcome, rows.length > MOST_BARS),
     x: own.map(x), y: own.map(y), customdata: own.map((row) => row.id), text: own.map(pointed),
     hovertemplate: "%{text}<extra></extra>", ...extra(own),
   };
 }
-
-// Beyond so many attempts bars for every one would hide the points: only the accepted keep theirs.
-const MOST_BARS = 150;
 
 function drawProgress(group, rows) {
   const timed = rows.filter((row) => row.values.seconds !== null);
@@ -101,13 +107,14 @@ function drawProgress(group, rows) {
   const champions = (key, yaxis) => ({
     type: "scatter", mode: "lines", name: "champion", legendgroup: "champion", showlegend: yaxis === "y", hoverinfo: "skip",
     line: { shape: "hv", color: colour("accept"), width: 1.6 }, opacity: 0.7, yaxis,
-    x: [...group.steps.map((step) => step.n), last], y: [...group.steps.map((step) => step[key]), group.steps.at(-1)[key]],
+    // The champion of another key was there before the first attempt under this one.
+    x: [...group.steps.map((step) => (step.before ? step.n - 0.5 : step.n)), last], y: [...group.steps.map((step) => step[key]), group.steps.at(-1)[key]],
   });
   if (group.steps.length) traces.push(champions("s", "y"), champions("score", "y2"));
-  const bars = (outcome, own, low, high) => (timed.length > MOST_BARS && outcome !== "accept" ? {} : { error_y: {
+  const bars = (outcome, own, low, high) => ((timed.length > MOST_BARS && outcome !== "accept") || own.every((row) => row.pm === null) ? {} : { error_y: {
     type: "data", symmetric: false, thickness: 1, width: 3, color: colour("faint"), arrayminus: own.map(low), array: own.map(high),
   } });
-  for (const outcome of OUTCOMES) {
+  for (const outcome of DRAWN) {
     if (!timed.some((row) => row.outcome === outcome)) continue;
     traces.push(points(timed, outcome, (row) => row.n, (row) => row.values.seconds, (own) => bars(outcome, own, (row) => row.pm || 0, (row) => row.pm || 0)));
     traces.push(points(timed, outcome, (row) => row.n, (row) => row.values.score, (own) => ({
@@ -116,7 +123,7 @@ function drawProgress(group, rows) {
     })));
   }
   const untimed = rows.filter((row) => row.values.seconds === null);
-  for (const outcome of OUTCOMES) {
+  for (const outcome of DRAWN) {
     if (!untimed.some((row) => row.outcome === outcome)) continue;
     traces.push(points(untimed, outcome, (row) => row.n, () => 0.5, () => ({
       yaxis: "y3", name: outcome === "failed" ? "failed, no latency" : `${WORDS[outcome]}, no latency`, showlegend: true,
@@ -146,11 +153,17 @@ function drawProgress(group, rows) {
   return Plotly.react("progress", traces, plain({
     margin: { l: 74, r: 12, t: 54, b: 44 },
     shapes, annotations,
-    xaxis: axis("attempt", { tickformat: "d", nticks: 12, anchor: "y2", showgrid: false }),
+    xaxis: axis("attempt", { tickformat: "d", dtick: wholeStep(last - rows[0].n), anchor: "y2", showgrid: false }),
     yaxis: axis("latency", { type: "log", domain: [0.42, top], range: [Math.log10(low), Math.log10(high)], fixedrange: true, ...ticks(low, high, SECONDS) }),
     yaxis2: axis("score", { domain: [0, 0.34], range: [0, mostScore * 1.06 || 1], nticks: 5, tickformat: ",d", fixedrange: true }),
     yaxis3: { domain: [0.955, 1], range: [0, 1], visible: false, fixedrange: true },
   }), PERFORMED);
+}
+
+// A step of whole numbers that makes about ten of a span.
+function wholeStep(span) {
+  const power = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(1, span / 10))));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => span / step <= 12) || 10 * power;
 }
 
 function drawRoofline(group, rows) {
@@ -161,7 +174,7 @@ function drawRoofline(group, rows) {
   const lowest = Math.min(bytes * left, ...placed.map((row) => row.flops)) / 2;
   const x = [left, ridge, right], y = [bytes * left, flops, flops];
   const traces = [{ type: "scatter", mode: "lines", name: "roof", showlegend: false, x, y, hoverinfo: "skip", line: { color: colour("ink"), width: 1.8 } }];
-  for (const outcome of OUTCOMES) {
+  for (const outcome of DRAWN) {
     if (!placed.some((row) => row.outcome === outcome)) continue;
     traces.push(points(placed, outcome, (row) => row.intensity, (row) => row.flops, () => ({})));
   }
@@ -178,7 +191,7 @@ function drawRoofline(group, rows) {
     note([middle, bytes * middle], `memory roof<br>${group.roof.bytes_text}`, { xanchor: "left", yanchor: "top", xshift: 6, align: "left" }),
     note([ridge, lowest], `ridge ${group.roof.ridge_text}`, { xanchor: "left", yanchor: "bottom", xshift: 1, textangle: -90, ...faint }),
   ];
-  if (standing) annotations.push(note([standing.intensity, standing.flops], `champion, attempt ${standing.id}`, { showarrow: true, arrowcolor: colour("faint"), arrowhead: 0, ax: 0, ay: 34 }));
+  if (standing) annotations.push(note([standing.intensity, standing.flops], `champion, attempt ${standing.id}`, { showarrow: true, arrowcolor: colour("faint"), arrowhead: 0, ax: 0, ay: 34, bgcolor: colour("paper"), borderpad: 1 }));
   const line = (at, dash) => ({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { dash, width: 1, color: colour("faint") } });
   const shapes = [line(ridge, "dot")];
   if (group.minimum_intensity) {

@@ -1,0 +1,125 @@
+"""The verb `doctor`: whether this machine is fit, and the checklist of a user's program."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import actions
+from harness import contest as contests
+from harness.cli.arguments import directory, verb_parser
+from harness.contest import PACKAGE, Contest
+from harness.doctor import findings, machine, program
+from harness.errors import RatchetError
+from harness.ledger import Ledger
+from harness.measure import confinement, devices, environment, program_run
+from harness.profiles import reading
+from harness.profiles.places import resolve
+from harness.profiles.utilization import utilization
+from harness.records import Table
+from harness.records.checkup import Line
+from harness.render import tables
+from harness.render.layout import terminal_width
+from harness.render.terminal import Progress
+
+_LOCK = "ratchet/lock"
+
+
+def doctor(words: list[str]) -> int:
+    parser = verb_parser(
+        "doctor",
+        "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program it runs that in a "
+        "process of its own, unconfined, and goes through the checklist: compilations and the argument that caused "
+        "each, first against second call, transfers, precision, cache, targets. Exit code 1 where there is a problem "
+        "with the machine.",
+        "ratchet.sh doctor; ratchet.sh doctor train.py:step",
+    )
+    parser.add_argument(
+        "module", nargs="?", metavar="MODULE.py[:FUNCTION]",
+        help="a program of yours: a function without arguments, called twice, or the file run once as a main program",
+    )  # fmt: skip
+    parser.add_argument("--capture", default=None, metavar="WHERE", help="a capture of the program, for MXU and HBM")
+    parser.add_argument(
+        "--limit", type=float, default=600.0, metavar="S", help="seconds that the program may take (600)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the tables as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    given = parser.parse_args(words)
+    folder = directory(given.directory).resolve()
+    with Progress(quiet=given.quiet or given.json) as progress:
+        if given.module:
+            found: tuple[Table, ...] = _program(given.module, given.limit, given.capture, folder, progress)
+            ill = False
+        else:
+            table, ill = machine.table(tuple(_machine(folder, progress)))
+            found = (table,)
+    shown = [findings.for_people(table) if table.name == "findings" else _with_remedies(table) for table in found]
+    print(tables.json_text("doctor", found) if given.json else tables.text(shown, terminal_width()))
+    return 1 if ill else 0
+
+
+def _program(module: str, limit: float, capture: str | None, folder: Path, progress: Progress) -> tuple[Table, ...]:
+    tc, hbm = (None, None) if capture is None else _in_use(capture, folder)
+    progress("run", "start", 0.0)
+    run = program_run.program_run(module, limit)
+    progress("run", "done", run.total_seconds)
+    return program.checklist(run, Path(module).name, tc, hbm)
+
+
+def _in_use(capture: str, folder: Path) -> tuple[float | None, float | None]:
+    """MXU and HBM in use, of the module that ran longest in the capture."""
+    table = utilization(reading.read(resolve(capture, folder).paths))[0]
+    if not table.rows:
+        return None, None
+    names = [column.name for column in table.columns]
+    longest = max(table.rows, key=lambda row: row[names.index("seconds")] or 0.0)
+    tc, hbm = (longest[names.index(name)] for name in ("tc_fraction", "hbm_fraction"))
+    return (tc if isinstance(tc, float) else None), (hbm if isinstance(hbm, float) else None)
+
+
+def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
+    found = environment.environment()
+    yield from machine.software(found, PACKAGE.parent / "requirements.lock")
+    contest, why = _contest(folder)
+    progress("devices", "start", 0.0)
+    kinds, failure = devices.seen()
+    progress("devices", "done", 0.0)
+    yield from machine.devices(kinds, failure, contest.chip if contest else None)
+    yield from machine.room(folder)
+    yield from machine.isolation(confinement.offered(True))
+    yield machine.browser()
+    yield from machine.repository(folder, _LOCK)
+    yield from _ledger(contest, why)
+
+
+def _contest(folder: Path) -> tuple[Contest | None, str]:
+    try:
+        return contests.load(folder), ""
+    except RatchetError as error:
+        return None, str(error)
+
+
+def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
+    """The state of the log. An attempt that was ended is left as it is: a doctor looks, and mends nothing."""
+    if contest is None:
+        yield from machine.log(None, (why,))
+        return
+    try:
+        if Ledger.open(contest.directory).is_unfinished():
+            yield from machine.log(None, ("an attempt did not end: ratchet.sh status finishes or undoes it",))
+            return
+        found = actions.status(contest)
+    except RatchetError as error:
+        yield from machine.log(None, (str(error),))
+        return
+    yield from machine.log(found.log, found.messages)
+    if found.dirty_judge_files:
+        yield Line(
+            what="judge", value=f"{len(found.dirty_judge_files)} files differ from HEAD", state="note",
+            remedy="Attempts are refused until they are committed or put back",
+        )  # fmt: skip
+
+
+def _with_remedies(table: Table) -> Table:
+    """What to do stands below the machine's table, whole."""
+    if table.name != "machine":
+        return table
+    return machine.for_people(table)

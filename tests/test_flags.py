@@ -1,0 +1,325 @@
+"""The audit of flags: what is read from scripts, environments and captures, and what each rule finds and must not."""
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture_examples import corrupt_run, one_device_run
+
+from harness.cli import main
+from harness.doctor import settings
+from harness.doctor.flag_rules import RULES, SYMPTOMS, Subject
+from harness.doctor.flags import audit as audited
+from harness.dumps import xplane
+from harness.hardware import chip
+from harness.measure import known_flags
+from harness.records.checkup import Answers, Known, Settings
+
+FUSION = "xla_tpu_enable_async_collective_fusion"
+OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
+# What the rules that ask nobody are tested with: both libraries know all, JAX these variables.
+NOTHING_WRONG = Answers(library="a library", unknown={}, refused={}, similar={})
+ALL_KNOWN = Known(jaxlib=NOTHING_WRONG, libtpu=NOTHING_WRONG, jax_variables=frozenset())
+CLEAN = f"""#!/bin/bash
+set -euo pipefail  # don't stop here
+export JAX_PLATFORMS=tpu
+LIBTPU_INIT_ARGS="${{LIBTPU_INIT_ARGS:-}} --{FUSION}=true \\
+  --{FUSION}_fuse_all_gather=true"
+export LIBTPU_INIT_ARGS="$LIBTPU_INIT_ARGS --xla_tpu_overlap_compute_collective_tc=true"
+XLA_FLAGS="--xla_gpu_autotune_level=1" python train.py --steps 100
+"""
+
+
+def read(text: str) -> Settings:
+    return settings.of_script(text, "run.sh")
+
+
+def rules(text: str, **given: Any) -> list[str]:
+    """The rules that find something, in a script that says where it runs."""
+    subject = Subject(read(f"export JAX_PLATFORMS=tpu\n{text}"), given.pop("known", ALL_KNOWN), **given)
+    return [finding.rule for rule in RULES for finding in rule(subject)]
+
+
+def words(found: Settings, variable: str) -> list[str]:
+    return [s.word for s in found.settings if s.variable == variable and s.is_final]
+
+
+def run(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[int, dict[str, Any]]:
+    code = main(["audit", *given, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    return code, {table["name"]: table for table in document["tables"]}
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def test_a_shell_script_is_read_with_continuations_and_appended_variables() -> None:
+    found = read(CLEAN)
+    assert words(found, "LIBTPU_INIT_ARGS") == [
+        f"--{FUSION}=true", f"--{FUSION}_fuse_all_gather=true", "--xla_tpu_overlap_compute_collective_tc=true",
+    ]  # fmt: skip
+    assert words(found, "XLA_FLAGS") == ["--xla_gpu_autotune_level=1"]
+    assert [(s.word, s.place) for s in found.settings if not s.name] == [("JAX_PLATFORMS=tpu", "line 3")]
+    assert found.not_understood == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'FLAGS="--xla_a=1"\nexport XLA_FLAGS="$FLAGS --xla_b=2"',
+        "XLA_FLAGS='--xla_a=1'; XLA_FLAGS+=' --xla_b=2'",
+        'export XLA_FLAGS="--xla_a=1\n  --xla_b=2"',
+        "docker run -e XLA_FLAGS='--xla_a=1 --xla_b=2' image",
+        "env XLA_FLAGS='--xla_a=1 --xla_b=2' python x.py",
+        'import os\nos.environ["XLA_FLAGS"] = "--xla_a=1 " "--xla_b=2"',
+        'import os\nflags = "--xla_a=1"\nos.environ["XLA_FLAGS"] = f"{flags} --xla_b=2"',
+        'import os\nos.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_a=1"\n'
+        'os.environ["XLA_FLAGS"] += " --xla_b=2"',
+        'import os\nos.environ.update({"XLA_FLAGS": " ".join(["--xla_a=1", "--xla_b=2"])})',
+        'import os\nos.environ.setdefault("XLA_FLAGS", "--xla_a=1 --xla_b=2")',
+    ],
+)
+def test_every_way_of_setting_flags_gives_the_same_two(text: str) -> None:
+    found = read(text)
+    assert words(found, "XLA_FLAGS") == ["--xla_a=1", "--xla_b=2"]
+    assert not found.not_understood
+
+
+def test_options_of_jax_in_a_program_are_its_variables() -> None:
+    found = read('import jax\njax.config.update("jax_debug_nans", True)\njax.config.update("jax_platforms", "tpu")')
+    assert [s.word for s in found.settings] == ["JAX_DEBUG_NANS=True", "JAX_PLATFORMS=tpu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("export XLA_FLAGS=$(cat flags.txt)", "line 1: the output of a command in XLA_FLAGS"),
+        ('export XLA_FLAGS="$ELSEWHERE --xla_a=1"', "line 1: $ELSEWHERE, which is not set here, in XLA_FLAGS"),
+        ("python train.py --xla_tpu_x=1", "line 1: --xla_tpu_x=1 stands on a command line"),
+        ('echo ok\nexport XLA_FLAGS="--xla_a=1', "line 2: quotes that do not close"),
+        ('import os\nos.environ["XLA_FLAGS"] = flags()', "line 2: XLA_FLAGS is computed: flags()"),
+    ],
+)
+def test_what_is_not_understood_is_counted_and_listed(text: str, said: str) -> None:
+    found = read(text)
+    assert len(found.not_understood) == 1
+    assert found.not_understood[0].startswith(said)
+    (table, _), _ = audited(Subject(found, ALL_KNOWN))
+    assert any(note.startswith("1 places were not understood") and said in note for note in table.notes)
+
+
+def test_the_environment_is_read_and_other_variables_are_not() -> None:
+    found = settings.of_environment({"XLA_FLAGS": "--xla_a=1 --xla_b", "HOME": "/h", "JAX_PLATFORMS": "cpu"})
+    assert [(s.variable, s.name, s.value) for s in found.settings] == [
+        ("JAX_PLATFORMS", "", "cpu"), ("XLA_FLAGS", "xla_a", "1"), ("XLA_FLAGS", "xla_b", None),
+    ]  # fmt: skip
+
+
+# --- rules that ask nobody ----------------------------------------------------------------------
+
+
+def tpu(*flags: str) -> str:
+    return f'export LIBTPU_INIT_ARGS="{" ".join(f"--{flag}" for flag in flags)}"'
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "better"),
+    [
+        (
+            "fusion-and-offload",
+            tpu(f"{FUSION}=true", f"{FUSION}_fuse_all_reduce=true", f"{OFFLOAD}_all_reduce=true"),
+            tpu(f"{FUSION}=true", f"{FUSION}_fuse_all_reduce=false", f"{OFFLOAD}_all_reduce=true"),
+        ),
+        (
+            "fusion-and-offload",
+            tpu(f"{FUSION}=true", f"{FUSION}_fuse_reduce_scatter", f"{OFFLOAD}_reduce_scatter=1"),
+            tpu(f"{FUSION}=true", f"{FUSION}_fuse_reduce_scatter", f"{OFFLOAD}_all_gather=1"),
+        ),
+        ("no-base-flag", tpu(f"{FUSION}_fuse_all_gather"), tpu(f"{FUSION}=true", f"{FUSION}_fuse_all_gather")),
+        ("no-base-flag", tpu(f"{FUSION}=false", f"{FUSION}_fuse_all_gather=true"), tpu(f"{FUSION}=false")),
+        ("set-twice", tpu("xla_a=1", "xla_a=2"), tpu("xla_a=1", "xla_a=1")),
+        ("overwritten", "XLA_FLAGS=--xla_a=1\nXLA_FLAGS=--xla_b=1", "XLA_FLAGS=--xla_a=1\nXLA_FLAGS+=' --xla_b=1'"),
+        (
+            "overwritten",
+            "XLA_FLAGS=--xla_a=1\nXLA_FLAGS=--xla_b=1",
+            "if x; then\nXLA_FLAGS=--xla_a=1\nelse\nXLA_FLAGS=--xla_b=1\nfi",
+        ),
+        ("no-dashes", 'LIBTPU_INIT_ARGS="xla_a=1"', 'LIBTPU_INIT_ARGS="--xla_a 1"'),
+        (
+            "cache-and-dumps",
+            "JAX_COMPILATION_CACHE_DIR=/c XLA_FLAGS=--xla_dump_to=/d python x.py",
+            "JAX_COMPILATION_CACHE_DIR=/c python x.py",
+        ),
+        ("cache-off", "JAX_COMPILATION_CACHE_DIR=/c JAX_ENABLE_COMPILATION_CACHE=false python x.py", "python x.py"),
+        (
+            "no-cache",
+            "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0",
+            "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_COMPILATION_CACHE_DIR=/c",
+        ),
+        ("no-tpu", f"JAX_PLATFORMS=cpu\n{tpu('xla_a=1')}", tpu("xla_a=1")),
+        *(
+            ("harmful-for-measuring", f"export {harmful}", f"export {harmless}")
+            for harmful, harmless in (
+                ("XLA_FLAGS=--xla_dump_to=/d", "XLA_FLAGS=--xla_dump_to="),
+                ("LIBTPU_INIT_ARGS=--xla_jf_dump_to=/d", "LIBTPU_INIT_ARGS=--xla_jf_vmem_max=1"),
+                ("JAX_DEBUG_NANS=1", "JAX_DEBUG_NANS=0"),
+                ("JAX_DISABLE_JIT=true", "JAX_DISABLE_JIT=false"),
+                ("JAX_DEFAULT_MATMUL_PRECISION=highest", "JAX_DEFAULT_MATMUL_PRECISION=bfloat16"),
+                ("XLA_PYTHON_CLIENT_ALLOCATOR=platform", "XLA_PYTHON_CLIENT_ALLOCATOR=default"),
+                ("JAX_TRANSFER_GUARD=log", "JAX_TRANSFER_GUARD=allow"),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_rule_finds_what_it_is_for_and_nothing_where_that_is_mended(rule: str, text: str, better: str) -> None:
+    assert rule in rules(text)
+    assert rule not in rules(better)
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS)
+def test_a_symptom_asks_for_its_flags_until_they_are_there(symptom: str) -> None:
+    named = (SYMPTOMS[symptom],)
+    assert rules("true", symptoms=named) == ["missing-for-symptom"]
+    for way in SYMPTOMS[symptom].ways:
+        assert rules(tpu(*(f"{name}=true" for name in way)), symptoms=named) == []
+        # All of a way are needed.
+        assert "missing-for-symptom" in rules(tpu(*(f"{name}=false" for name in way)), symptoms=named)
+
+
+def test_the_offload_is_advised_on_the_chip_that_has_it_only() -> None:
+    def advice(name: str) -> str:
+        subject = Subject(read(""), ALL_KNOWN, chip(name), (SYMPTOMS["all-reduce-stalls"],))
+        return next(f.remedy for rule in RULES for f in rule(subject) if f.rule == "missing-for-symptom")
+
+    assert OFFLOAD in advice("v7x")
+    assert OFFLOAD not in advice("v5e")
+    assert f"--{FUSION}_fuse_all_reduce=true" in advice("v5e")
+    offloaded = tpu(f"{OFFLOAD}_all_reduce=true")
+    assert "no-offload" in rules(offloaded, chip=chip("v5e"))
+    assert "no-offload" not in rules(offloaded, chip=chip("v7x"))
+
+
+def test_a_platform_that_is_not_named_is_found() -> None:
+    def found(variables: Mapping[str, str]) -> list[str]:
+        subject = Subject(settings.of_environment(variables), ALL_KNOWN)
+        return [finding.rule for rule in RULES for finding in rule(subject)]
+
+    assert found({}) == ["no-platform"]
+    assert found({"JAX_PLATFORMS": "tpu"}) == []
+
+
+# --- the installed libraries --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planted() -> tuple[Settings, Known]:
+    """One script with one flag of each kind, put to the real libraries once."""
+    found = read(
+        tpu(f"{FUSION}=true", f"{FUSION}_fuse_all_gathr=true", "xla_dump_to=/d", "xla_tpu_scoped_vmem_limit_kib=many")
+        + '\nexport XLA_FLAGS="--xla_gpu_autotune_level=1 --xla_tpu_overlap_compute_collective_tc=true '
+        '--xla_cpu_enable_fast_math=perhaps --xla_gpu_autotune_lvel=1"\nexport JAX_PLATFROMS=tpu JAX_ENABLE_X64=0'
+    )
+    return found, known_flags.known(found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "subject", "said"),
+    [
+        ("unknown-flag", f"--{FUSION}_fuse_all_gathr=true", f"Did you mean {FUSION}_fuse_all_gather?"),
+        ("unknown-flag", "--xla_gpu_autotune_lvel=1", "Did you mean xla_gpu_autotune_level?"),
+        ("wrong-variable", "--xla_dump_to=/d", "Move it to XLA_FLAGS"),
+        ("wrong-variable", "--xla_tpu_overlap_compute_collective_tc=true", "Move it to LIBTPU_INIT_ARGS"),
+        ("bad-value", "--xla_tpu_scoped_vmem_limit_kib=many", "Write a value of its kind"),
+        ("bad-value", "--xla_cpu_enable_fast_math=perhaps", "Write a value of its kind"),
+        ("unknown-variable", "JAX_PLATFROMS=tpu", "Check its name"),
+    ],
+)
+def test_the_libraries_themselves_say_what_they_do_not_know(
+    planted: tuple[Settings, Known], rule: str, subject: str, said: str
+) -> None:
+    found = [f for r in RULES for f in r(Subject(*planted)) if f.rule == rule and f.subject == subject]
+    assert len(found) == 1
+    assert found[0].remedy.startswith(said)
+
+
+def test_what_the_libraries_know_is_not_found(planted: tuple[Settings, Known]) -> None:
+    subjects = {
+        f.subject for r in RULES for f in r(Subject(*planted)) if f.rule.startswith(("unknown", "bad", "wrong"))
+    }
+    assert not subjects & {f"--{FUSION}=true", "--xla_gpu_autotune_level=1", "JAX_ENABLE_X64=0"}
+    assert len(subjects) == 7
+
+
+def test_a_clean_script_has_no_findings_and_each_of_its_flags_was_put_to_the_libraries(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(CLEAN)
+    code, tables = run(capsys, str(script), "--symptom", "all-gather-stalls", "--chip", "v5p")
+    assert code == 0
+    assert tables["findings"]["rows"] == []
+    assert [row["judgement"] for row in tables["settings"]["rows"]] == ["harmless"] * 5
+    notes = " ".join(tables["findings"]["notes"])
+    assert "1 flags of XLA_FLAGS were put to jaxlib" in notes
+    assert "3 flags of LIBTPU_INIT_ARGS were put to libtpu" in notes
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def test_a_script_on_stdin_that_would_not_start_fails_and_is_told_in_sentences(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("export XLA_FLAGS=--xla_no_such_flag=1\n"))
+    assert main(["audit", "-"]) == 1
+    out = capsys.readouterr().out
+    assert "ends the process  unknown-flag" in out
+    assert "does not know xla_no_such_flag" in out
+
+
+def test_the_environment_is_audited_without_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("JAX_DEBUG_INFS", "1")
+    code, tables = run(capsys)
+    assert code == 0
+    assert [row["subject"] for row in tables["findings"]["rows"]] == ["JAX_DEBUG_INFS=1"]
+
+
+def test_a_capture_says_that_it_records_no_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, tables = run(capsys, str(one_device_run(tmp_path)))
+    assert code == 0
+    assert tables["findings"]["rows"] == []
+    assert any("records no flags" in note for note in tables["findings"]["notes"])
+
+
+def test_flags_and_the_python_tracer_in_a_capture_are_found() -> None:
+    event = xplane.Event(of=xplane.Described(name="$train.py:3 step", stats={}), start_ps=0, duration_ps=1, stats={})
+    space = xplane.Space(
+        planes=(
+            xplane.Plane(
+                name="/host:CPU", stats={"command": "--xla_tpu_a=1"}, described=(),
+                lines=(xplane.Line(name="python", events=(event,)),),
+            ),
+        ),
+        hostnames=("host",), errors=(), warnings=(),
+    )  # fmt: skip
+    found = settings.of_capture(space, "a capture")
+    assert words(found, "LIBTPU_INIT_ARGS") == ["--xla_tpu_a=1"]
+    subject = Subject(found, ALL_KNOWN, is_capture=True)
+    assert [f.subject for rule in RULES for f in rule(subject)] == ["PYTHON_TRACER=1"]
+
+
+def test_files_that_are_no_script_and_no_capture_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data").write_bytes(b"\0\1\2")
+    assert main(["audit", str(tmp_path / "data")]) == 4
+    assert "expected a launch script" in capsys.readouterr().err
+    assert main(["audit", str(tmp_path / "nowhere.sh")]) == 4
+    assert main(["audit", str(corrupt_run(tmp_path))]) == 4
+    assert "no whole profile" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """How long the report page of 1,000 attempts takes: to write, and to load in a real browser.
 
-Target: it loads in under 2 s on an idle machine. Run: python benchmarks/report_page.py [ATTEMPTS] [-C DIR]
+Target: it loads in under 2 s on an idle machine; on a busy one "main thread at work" is what counts.
+Run: python benchmarks/report_page.py [ATTEMPTS] [-C DIR]
 
 Every attempt is made from the newest record of the contest's ledger that has a simulated run: the same size and
 structure, another number, hypothesis, kernel, diff and latency. Needs Debian's package chromium.

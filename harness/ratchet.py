@@ -370,12 +370,8 @@ def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -
     if champion.key != own:
         sentence += f", evaluated under {preconditions.key_difference(champion.key, own)}"
     ratio = None
-    is_same_thing = (champion.key.chip, champion.key.problem, champion.key.source) == (
-        own.chip,
-        own.problem,
-        own.source,
-    )
-    if is_same_thing and report.seconds and before and before.seconds:
+    then, now = ((key.chip, key.problem, key.source) for key in (champion.key, own))
+    if then == now and report.seconds and before and before.seconds:
         ratio = report.seconds / before.seconds
         sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
     return replace(verdict, reasons=(sentence, *verdict.reasons), time_ratio=ratio)

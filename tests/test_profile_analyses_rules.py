@@ -279,6 +279,14 @@ def test_what_runs_outside_the_steps_is_not_counted_in_them() -> None:
     assert mfu(capture(found), 1, 1, 1)[0].column("mfu")[1] == pytest.approx(0.1)
 
 
+def test_devices_of_several_hosts_are_told_apart() -> None:
+    gathered = op("all-reduce.1", "all-reduce")
+    one = replace(device([(replace(gathered, flops=1.0, bytes_accessed=1.0), 0, 1)], steps=[(0, 2)]), host="a")
+    both = capture(one, replace(one, host="b"))
+    for table in (gaps(both)[0], steps_table(both)[0], utilization(both)[0], overlap(both)[0]):
+        assert table.column("device") == ("a/TPU:0", "b/TPU:0")
+
+
 def test_no_counts_and_no_steps_are_said() -> None:
     bare = capture(device([(op("fusion.1", "loop fusion"), 0, 10)]))
     assert "says its FLOPs or its bytes" in roofline(bare)[0].why_empty

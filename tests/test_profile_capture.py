@@ -77,9 +77,10 @@ def test_a_capture_of_kernel_py_is_where_xprof_looks_and_is_read_again(
     for step, row in zip(device.steps, printed["rows"], strict=True):
         inside = [run for run in device.executions if step.start <= run.start <= step.end]
         assert inside
-        assert step.seconds <= row["host_seconds"] * 1.5 + 1e-3
+        # Timed inside the annotation.
+        assert row["host_seconds"] <= step.seconds * 1.01 + 1e-6
     assert (contest / "profile_data" / "kernel.cpu.hlo.txt").read_text().startswith("HloModule")
-    assert "hlo_stats" in conversion.tool_names(place.paths)
+    assert conversion.tool(place.paths, "overview_page")
 
 
 def test_the_newest_capture_is_listed(

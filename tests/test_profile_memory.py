@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from capture_examples import corrupt_run, cpu_run, empty_run, four_devices_run, one_device_run
@@ -66,10 +67,16 @@ def test_the_heap_over_time_rises_and_falls(tables: dict[str, Table]) -> None:
     assert "2 allocations and 1 deallocations" in tables["memory_over_time"].notes[0]
 
 
+def viewer(captured: Path) -> dict[str, Any]:
+    """What XProf's memory_viewer itself answers."""
+    (answer,) = conversion.answers([captured], "memory_viewer", [{"module_name": MODULE}])
+    viewed: dict[str, Any] = json.loads(answer)
+    return viewed
+
+
 def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
-    heap = buffers.heap([captured], MODULE, HBM)
-    assert heap is not None
-    viewed = json.loads(conversion.tool([captured], "memory_viewer", {"module_name": MODULE}))
+    heap = next(heap for heap in buffers.heaps([captured], [MODULE]) if heap.space == HBM)
+    viewed = viewer(captured)
     assert heap.peak_bytes == pytest.approx(viewed["peakHeapMib"] * MEBIBYTE)
     assert sum(buffer.stored_bytes for buffer in heap.alive) == pytest.approx(heap.peak_bytes, rel=1e-9)
     assert heap.peak_place is not None
@@ -80,8 +87,7 @@ def test_planned_heap_agrees_with_xprofs_memory_viewer(captured: Path) -> None:
 
 def test_vmem_is_shown_beside_hbm(captured: Path, tables: dict[str, Table]) -> None:
     assert tables["modules"].column("space") == ("HBM", "VMEM")
-    vmem = buffers.heap([captured], MODULE, VMEM)
-    assert vmem is not None
+    vmem = next(heap for heap in buffers.heaps([captured], [MODULE]) if heap.space == VMEM)
     assert vmem.heap_bytes[vmem.peak_place or 0] == max(vmem.heap_bytes)
 
 
@@ -123,7 +129,7 @@ def test_padding_counts_arguments_too_and_says_how_much(captured: Path, findings
     assert first["bytes"] == 200 * 256 * 4
     assert first["needed_bytes"] == 200 * 200 * 4
     assert first["stored_to_needed"] == pytest.approx(1.28)
-    viewed = json.loads(conversion.tool([captured], "memory_viewer", {"module_name": MODULE}))
+    viewed = viewer(captured)
     assert viewed["peakHeapMib"] == viewed["peakUnpaddedHeapMib"], "xprof counts it now: the note is out of date"
     assert "little" in findings["padding"].notes[0]
 
@@ -206,7 +212,7 @@ def test_an_unknown_module_is_named(captured: Path) -> None:
 
 def test_a_module_that_is_no_hlo_is_an_error_of_the_capture(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="memory_viewer"):
-        buffers.heap([memory_run(tmp_path)], "jit_absent(1)")
+        buffers.heaps([memory_run(tmp_path)], ["jit_absent(1)"])
 
 
 def test_a_sparkline_reaches_from_empty_to_full() -> None:

@@ -93,6 +93,13 @@ def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchet
     assert pruning.prune(data, {1, 2}) == ()
 
 
+def test_a_command_whose_business_is_another_says_what_it_removed(tmp_path: Path) -> None:
+    for number in range(pruning.KEPT_RUNS + 1):
+        written(tmp_path, f"kernel-profile-{number:08x}", 1000 - number)
+    assert list(pruning.tidy(tmp_path, set())) == ["removed 1 old captures: kernel-profile-00000000"]
+    assert list(pruning.tidy(tmp_path, set())) == []
+
+
 def test_list_runs_shows_every_run_and_says_which_cannot_be_read(
     contest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

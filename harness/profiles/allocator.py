@@ -66,7 +66,7 @@ def memories(paths: Sequence[Path]) -> tuple[Memory, ...]:
     found = []
     # XProf reads one host at a time here.
     for path in paths:
-        answer = conversion.tool((path,), "memory_profile", {})
+        answer = conversion.tool((path,), "memory_profile")
         if not answer:
             # Nothing at all is said of a capture without a host, as that of a simulated run.
             continue

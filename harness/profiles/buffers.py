@@ -1,6 +1,6 @@
 """What XLA's buffer assignment says about a module's memory, as XProf's memory_viewer reads it from a capture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,13 +66,20 @@ class Heap:
     lives: tuple[Life, ...]
 
 
-def heap(paths: Sequence[Path], module: str, space: int = HBM) -> Heap | None:
-    """The planned memory of `module` (`jit_f(4)`), None where the capture has no buffers of it in `space`.
+def heaps(paths: Sequence[Path], modules: Iterable[str]) -> tuple[Heap, ...]:
+    """The planned memory of each of `modules` (`jit_f(4)`) in each space where the capture has buffers of it.
 
     Raises RatchetError where the capture cannot be converted.
     """
-    found = conversion.tool(paths, "memory_viewer", {"module_name": module, "memory_space": str(space)})
-    viewed: dict[str, Any] = msgspec.json.decode(found)
+    asked = [(module, space) for space in SPACE_NAMES for module in modules]
+    options = [{"module_name": module, "memory_space": str(space)} for module, space in asked]
+    said = conversion.answers(paths, "memory_viewer", options) if options else ()
+    found = (_heap(answer, module, space) for answer, (module, space) in zip(said, asked, strict=True))
+    return tuple(heap for heap in found if heap is not None)
+
+
+def _heap(answer: bytes, module: str, space: int) -> Heap | None:
+    viewed: dict[str, Any] = msgspec.json.decode(answer)
     if not viewed.get("maxHeap"):
         return None
     sizes = tuple(size * _MEBIBYTE for size in viewed.get("heapSizes", ()))

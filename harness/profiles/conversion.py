@@ -24,22 +24,18 @@ _NOTHING = 3
 _LOG_CHARACTERS = 300
 
 
-def tool(paths: Sequence[Path], name: str, options: Mapping[str, object] | None = None) -> bytes:
+def tool(paths: Sequence[Path], name: str) -> bytes:
     """What XProf's tool `name` makes of the capture in `paths`: mostly JSON. Nothing is written beside the capture.
 
     Raises RatchetError `no-answer`: the tool does not exist, has nothing to say about this
     capture, crashed, or took too long; the text says which.
     """
-    return _ask(paths, name, dict(options or {}))
+    return answers(paths, name, ({},))[0]
 
 
-def tool_names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """The tools that XProf offers for this capture. Raises RatchetError `no-answer`."""
-    return tuple(json.loads(_ask(paths, None, {})))
-
-
-def _ask(paths: Sequence[Path], name: str | None, options: dict[str, object]) -> bytes:
-    what = f"xprof's {name}" if name else "xprof"
+def answers(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
+    """Likewise for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
+    what = f"xprof's {name}"
     with tempfile.TemporaryDirectory(prefix="ratchet-xprof-") as scratch:
         # It writes caches into the folder of the run.
         copies = [Path(scratch) / "run" / path.name for path in paths]
@@ -48,7 +44,7 @@ def _ask(paths: Sequence[Path], name: str | None, options: dict[str, object]) ->
             copies[0].parent.mkdir()
             for path, copy in zip(paths, copies, strict=True):
                 shutil.copyfile(path, copy)
-        words = [json.dumps([str(copy) for copy in copies]), json.dumps(name), json.dumps(options)]
+        words = [json.dumps([str(copy) for copy in copies]), name, json.dumps([dict(options) for options in asked])]
         try:
             done = subprocess.run(
                 [sys.executable, "-P", "-m", "harness.profiles.converter", str(answer), *words],
@@ -60,7 +56,7 @@ def _ask(paths: Sequence[Path], name: str | None, options: dict[str, object]) ->
                 "no-answer", f"{what} took more than {_SECONDS:g} s for {paths[0]} and was ended"
             ) from error
         if done.returncode == 0:
-            return answer.read_bytes()
+            return tuple(Path(f"{answer}.{number}").read_bytes() for number in range(len(asked)))
         if done.returncode == _NOTHING:
             raise RatchetError("no-answer", f"{what} has no answer for {paths[0]}: {_last_error(done.stderr)}")
         how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed"

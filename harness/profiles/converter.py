@@ -1,7 +1,7 @@
-"""`python -m harness.profiles.converter ANSWER PATHS TOOL OPTIONS`: one question to XProf, in its own process.
+"""`python -m harness.profiles.converter ANSWER PATHS TOOL OPTIONS`: questions to one of XProf's tools, in a process.
 
-PATHS, TOOL (null: which tools there are) and OPTIONS are JSON. Exit code 0: the answer is in the file ANSWER;
-NOTHING: XProf returned nothing.
+PATHS is a JSON list, OPTIONS a JSON list of the options of each question. Exit code 0: the answer to question n is in
+the file ANSWER.n; NOTHING: XProf returned nothing to one of them.
 """
 
 import json
@@ -15,19 +15,17 @@ NOTHING = 3
 
 
 def main(arguments: list[str]) -> int:
-    """Asks, writes the answer, and returns the exit code."""
-    paths, tool, options = map(json.loads, arguments[1:])
-    found: bytes | str | None
-    if tool is None:
-        found = json.dumps(raw_to_tool_data.xspace_to_tool_names(paths))
-    else:
-        # These read a module from a file that only the question for the tools writes, beside the copies (xprof 2.24).
-        if tool in ("memory_viewer", "graph_viewer"):
-            raw_to_tool_data.xspace_to_tool_names(paths)
+    """Asks, writes the answers, and returns the exit code."""
+    answer, tool = arguments[0], arguments[2]
+    paths, asked = json.loads(arguments[1]), json.loads(arguments[3])
+    # It reads a module from a file that only the question for the tools writes, beside the copies (xprof 2.24).
+    if tool == "memory_viewer":
+        raw_to_tool_data.xspace_to_tool_names(paths)
+    for number, options in enumerate(asked):
         found, _ = raw_to_tool_data.xspace_to_tool_data(paths, tool, {"use_saved_result": False, **options})
-    if found is None:
-        return NOTHING
-    Path(arguments[0]).write_bytes(found.encode() if isinstance(found, str) else found)
+        if found is None:
+            return NOTHING
+        Path(f"{answer}.{number}").write_bytes(found.encode() if isinstance(found, str) else found)
     return 0
 
 

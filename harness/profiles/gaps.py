@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.profiles import patterns, stretches
 from harness.profiles.bubbles import BETWEEN, EDGE_STEPS, EXCELLENT, FEWEST_STEPS, RED_FLAG, parts, verdict
-from harness.profiles.spent import devices, origin, steps, why_nothing_ran
+from harness.profiles.spent import called, devices, origin, steps, why_nothing_ran
 from harness.profiles.stretches import Idle, Stretch
 from harness.records import Capture, Column, Device, Period, Table
 from harness.units import percent
@@ -33,7 +33,7 @@ def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Idle time by device and part, the `top` largest gaps, and which of the known patterns show."""
     found = devices(capture)
     why = "" if found else why_nothing_ran(capture)
-    rows = [(device.name, part) for device in found for part in parts(device)]
+    rows = [(called(device, found), part) for device in found for part in parts(device)]
     return (
         Table(
             name="idle",
@@ -83,7 +83,7 @@ def _largest(capture: Capture, found: Sequence[Device], top: int | None, why: st
     every.sort(key=lambda item: -item[1].stretch.seconds)
     rows = tuple(
         (
-            device.name,
+            called(device, found),
             gap.stretch.start,
             gap.stretch.seconds,
             _place(device, gap),

@@ -9,7 +9,7 @@ from harness import units
 from harness.errors import UsageError
 from harness.profiles import allocator, buffers, memory_rules
 from harness.profiles.allocator import Level, Memory
-from harness.profiles.buffers import HBM, SPACE_NAMES, VMEM, Heap
+from harness.profiles.buffers import HBM, SPACE_NAMES, Heap
 from harness.profiles.reading import hlo_protos
 from harness.profiles.spent import origin
 from harness.records import Capture, Column, Table
@@ -51,8 +51,8 @@ def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[
 
 def planned(paths: Sequence[Path]) -> tuple[Heap, ...]:
     """The heaps of all modules of the capture, HBM before VMEM, the largest peak first."""
-    found = [buffers.heap(paths, module, space) for space in (HBM, VMEM) for module in hlo_protos(paths)]
-    return tuple(sorted((heap for heap in found if heap), key=lambda heap: (heap.space, -heap.peak_bytes)))
+    found = buffers.heaps(paths, tuple(hlo_protos(paths)))
+    return tuple(sorted(found, key=lambda heap: (heap.space, -heap.peak_bytes)))
 
 
 def chosen(heaps: Sequence[Heap], module: str | None) -> Heap | None:

@@ -6,7 +6,7 @@ from harness.hardware import chip_of_device
 from harness.hlo.interconnect import Links, exact_seconds, links
 from harness.profiles import stretches
 from harness.profiles.collectives import Flight, flights
-from harness.profiles.spent import devices, origin, why_nothing_ran
+from harness.profiles.spent import called, devices, origin, why_nothing_ran
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
 
@@ -55,7 +55,7 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
             title="Exposed communication",
             origin=origin(capture),
             columns=_EXPOSED,
-            rows=() if why else tuple(_exposed(device, some) for device, some in of_device),
+            rows=() if why else tuple((called(device, found), *_exposed(device, some)) for device, some in of_device),
             notes=()
             if why
             else (
@@ -104,16 +104,15 @@ def _what_is_exposed(found: Sequence[Device]) -> Iterator[str]:
         yield "Operations run side by side here: exposed is the time of collectives beside which nothing else ran."
 
 
-def _exposed(device: Device, some: Sequence[Flight]) -> tuple[str | float | None, ...]:
+def _exposed(device: Device, some: Sequence[Flight]) -> tuple[float | None, ...]:
     if some and not any(one.count for one in some):
         # Only halves that start something are in the capture: how long they were waited for it does not say.
-        return device.name, *[None] * (len(_EXPOSED) - 1)
+        return (None,) * (len(_EXPOSED) - 1)
     busy = stretches.length(stretches.busy(device))
     flight = sum(one.flight_seconds for one in some)
     synchronous = sum(one.waited_seconds for one in some if not one.is_asynchronous)
     exposed = sum(one.waited_seconds for one in some)
     return (
-        device.name,
         flight or None,
         exposed - synchronous,
         synchronous,

@@ -70,6 +70,11 @@ def devices(capture: Capture) -> tuple[Device, ...]:
     return tuple(device for device in busy if device.platform != "cpu") or busy
 
 
+def called(device: Device, found: Sequence[Device]) -> str:
+    """The device's name, with its host's in front where `found` are of several hosts: each has a `TPU:0`."""
+    return f"{device.host}/{device.name}" if len({one.host for one in found}) > 1 else device.name
+
+
 def origin(capture: Capture) -> Origin:
     """Where the capture's numbers come from."""
     if capture.is_simulated:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.profiles import stretches
 from harness.profiles.classes import COMMUNICATION, op_class
-from harness.profiles.spent import devices, middle, origin, running, steps, why_nothing_ran
+from harness.profiles.spent import called, devices, middle, origin, running, steps, why_nothing_ran
 from harness.profiles.stretches import Stretch
 from harness.records import Capture, Column, Device, Period, Table
 from harness.units import percent
@@ -76,7 +76,7 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
             columns=_STEPS,
             rows=tuple(
                 (
-                    one.device.name,
+                    called(one.device, found),
                     len(one.steps),
                     middle(one.seconds),
                     min(one.seconds),

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from harness.profiles.classes import is_custom_call
-from harness.profiles.spent import begun_in, devices, origin, why_nothing_ran
+from harness.profiles.spent import begun_in, called, devices, origin, why_nothing_ran
 from harness.records import Capture, Column, Device, Execution, Period, Table
 from harness.records.table import Cell
 from harness.units import percent
@@ -33,7 +33,7 @@ def utilization(capture: Capture) -> tuple[Table, ...]:
     if found and all(device.peak_flops_per_second is None and device.hbm_bytes_per_second is None for device in found):
         where = "a CPU" if all(device.platform == "cpu" for device in found) else found[0].name
         why = f"peak FLOP/s and bandwidth of {where} are unknown: the capture does not say them"
-    rows = () if why else tuple(row for device in found for row in _rows(device))
+    rows = () if why else tuple(row for device in found for row in _rows(device, called(device, found)))
     if rows and all(row[4] is None and row[5] is None for row in rows):
         why, rows = "no operation of the capture says its FLOPs or its bytes", ()
     uncounted = any(row[6] for row in rows)
@@ -78,7 +78,7 @@ def reading(tc: float | None, hbm: float | None, uncounted: float = 0.0) -> str:
     return "memory-bound: raise intensity" if hbm >= HIGH_HBM else "memory leads: raise intensity"
 
 
-def _rows(device: Device) -> list[tuple[Cell, ...]]:
+def _rows(device: Device, device_name: str) -> list[tuple[Cell, ...]]:
     runs: dict[str, list[Period]] = defaultdict(list)
     for module in device.modules:
         runs[module.name].append(module)
@@ -94,7 +94,7 @@ def _rows(device: Device) -> list[tuple[Cell, ...]]:
         moved = [device.operations[run.operation].bytes_accessed for run in inside]
         hbm = _fraction(moved, device.hbm_bytes_per_second, took)
         share = silent / took if took > 0 else 0.0
-        rows.append((device.name, name, len(periods), took, tc, hbm, share, reading(tc, hbm, share)))
+        rows.append((device_name, name, len(periods), took, tc, hbm, share, reading(tc, hbm, share)))
     return rows
 
 

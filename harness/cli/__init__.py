@@ -59,15 +59,15 @@ def _run(words: list[str]) -> int:
 
 def place_of_verb(words: Sequence[str]) -> int | None:
     """Where the verb or the message stands: the first word that is no option's. Raises UsageError `unknown-verb`."""
-    valued = valued_options() if words and words[0].startswith("-") else frozenset()
     skip = False
     for place, word in enumerate(words):
         if skip:
             skip = False
-        elif word in valued:
+        elif word == "-C":
             skip = True
         elif word.startswith("-"):
-            continue
+            # Only the verbs' own parsers know, and loading all of them takes a second or two.
+            skip = word in valued_options()
         elif word.startswith("experiment:") or word in EVERY:
             return place
         else:

@@ -91,9 +91,12 @@ def _prepared(path: Path) -> tuple[Problem, str]:
         ) from error
     foreign = defined.foreign_imports(before)
     if foreign:
+        # What stays loaded would be no new import the next time, and pass.
+        for name in (module.__name__, *foreign):
+            del sys.modules[name]
         raise bad(
-            f"it imports {', '.join(foreign)}, which the judge's hash does not cover and no record would hold; "
-            "put what it needs into prepare.py"
+            f"it imports {', '.join(foreign.values())}, which the judge's hash does not cover and no record would "
+            "hold; put what it needs into prepare.py"
         )
     if not isinstance(own_chip, str):
         raise bad(f"expected CHIP to be a name such as 'v5e', got {own_chip!r}")

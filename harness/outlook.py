@@ -42,7 +42,9 @@ class Sighted:
 def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> Outlook:
     """The state of the search; `plateau` attempts without a win are enough to stop; `tried` are the newest `limit`."""
     standing = _standing(seen)
-    floor = floor_of(seen.problem.work, seen.chip, standing.seconds if standing else None)
+    # What a CPU takes says nothing about the distance to the chip's floor.
+    on_chip = standing.seconds if standing and standing.source != "measured cpu" else None
+    floor = floor_of(seen.problem.work, seen.chip, on_chip)
     tried = _tried(seen)[-(limit or len(seen.rows)) :]
     since = since_win(seen.rows)
     return Outlook(
@@ -64,7 +66,7 @@ def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None
 def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
     """The least time the chip needs for `work`, and how far above it the champion is."""
     compute = roofline.compute_only_seconds(work, chip)
-    memory = roofline.memory_only_seconds(work.minimum_hbm_bytes, chip)
+    memory = roofline.least_memory_seconds(work, chip)
     least = max(compute, memory)
     return Floor(
         compute_seconds=compute,
@@ -172,6 +174,8 @@ def _advice(
     label = _label(standing.source, standing.chip)
     if floor.gap_fraction is None:
         said = "the champion's latency is unknown: see why with show, before anything else is tried"
+        if standing.seconds is not None:
+            said = f"the champion was timed on a CPU, which says nothing about the floor of a {standing.chip}"
         return Advice(do="go on", why="no latency", sentence=said)
     if floor.gap_fraction <= FLOOR_REACHED:
         said = (

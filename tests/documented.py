@@ -20,6 +20,8 @@ NOT_RUN = {
     "docker run": "needs a container engine and an image",
     "./ratchet.sh serve": "a server: it runs until it is stopped; tests/test_profile_serve.py starts and stops it",
     "./ratchet.sh xprof serve": "a server, like serve",
+    "./ratchet.sh profile --serve": "a server; tests/test_profile_capture.py starts and stops it",
+    "./ratchet.sh profile --snapshots": "needs a TPU: a CPU's profiler keeps no history to take snapshots from",
     "./ratchet.sh selftest": "takes minutes, and tests/test_selftest.py runs it",
     "./ratchet.sh test": "is the tests themselves",
 }
@@ -28,6 +30,8 @@ INSTEAD = {
     "new DIR --like attention [--set SEQUENCE=4096]": "new DIR --like attention --set SEQUENCE=512",
     "drive.py mine --attempts 10": "drive.py mine --attempts 2",
     "--like attention --set SEQUENCE=1024": "--like attention --set SEQUENCE=512",
+    "new mine --like attention": "new mine --like attention --set SEQUENCE=512",
+    "--set BKV=1024 --expect 30%": "--set BKV=512 --expect 30%",
     "simulate dumps --chip v6e": "simulate profile_data/0003/dumps --chip v5e",
     "hlo --op fusion.3": "hlo",
     # Of two runs that are of one source, and of an operation that the small contest has.

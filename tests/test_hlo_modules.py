@@ -63,7 +63,7 @@ def assert_same(ours: Module, theirs: Module) -> None:
     assert (ours.name, ours.not_understood, theirs.not_understood) == (theirs.name, (), ())
     assert len(ours.computations) == len(theirs.computations)
     for computation in ours.computations:
-        other = theirs.computation(computation.name)
+        other = next((one for one in theirs.computations if one.name == computation.name), None)
         assert other is not None
         assert other.is_entry == computation.is_entry
         by_name = {instruction.name: instruction for instruction in other.instructions}

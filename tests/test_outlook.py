@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from evidence_examples import KEY, V5E, evidence
 
+from harness.hardware import chip
 from harness.judge.report import report
+from harness.judge.roofline import impossibilities
 from harness.judge.verdict import key_digest
 from harness.outlook import FLOOR_REACHED, Sighted, floor_of, outlook, since_win
 from harness.records import Row
@@ -68,6 +70,24 @@ def test_the_floor_is_the_larger_of_arithmetic_and_least_traffic() -> None:
     assert floor.gap_fraction == pytest.approx(1 - floor.seconds / 2.16e-3)
     thin = replace(work, matmul_flops=10, vector_flops=0)
     assert floor_of(thin, V5E, None).bound_by == "memory"
+
+
+def test_what_a_cache_holds_need_not_be_moved() -> None:
+    thin, h200 = replace(STATEMENT.work, matmul_flops=10, vector_flops=0, minimum_hbm_bytes=1 << 30), chip("h200")
+    found = floor_of(thin, h200, None)
+    assert found.memory_seconds == pytest.approx(((1 << 30) - h200.cache_bytes) / 4800e9)
+    # What is below it is refused as impossible, so it is the floor.
+    assert impossibilities(thin, 0.999 * found.seconds, h200)
+    assert not impossibilities(thin, 1.001 * found.seconds, h200)
+
+
+def test_what_a_cpu_takes_is_no_distance_to_the_chips_floor() -> None:
+    found = outlook(seen([row(1, "accept", source="measured cpu")], {}))
+    assert (found.floor.gap_seconds, found.advice.do, found.advice.why) == (None, "go on", "no latency")
+    assert found.advice.sentence == "the champion was timed on a CPU, which says nothing about the floor of a v5e"
+    text = outlook_text(found, 100)
+    assert "[measured cpu, says nothing about a TPU]" in " ".join(text.split())
+    assert "above it" not in text
 
 
 @pytest.mark.parametrize(("losses", "do"), [(0, "go on"), (4, "go on"), (5, "change the kind of idea"), (10, "stop")])

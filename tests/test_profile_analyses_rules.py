@@ -279,6 +279,11 @@ def test_what_runs_outside_the_steps_is_not_counted_in_them() -> None:
     assert mfu(capture(found), 1, 1, 1)[0].column("mfu")[1] == pytest.approx(0.1)
 
 
+def test_operations_that_took_no_time_have_no_roofline() -> None:
+    instant = replace(op("fusion.1", "loop fusion"), flops=1e6)
+    assert "that took time" in roofline(capture(device([(instant, 0, 0)])))[0].why_empty
+
+
 def test_devices_of_several_hosts_are_told_apart() -> None:
     gathered = op("all-reduce.1", "all-reduce")
     one = replace(device([(replace(gathered, flops=1.0, bytes_accessed=1.0), 0, 1)], steps=[(0, 2)]), host="a")

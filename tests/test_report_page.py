@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence_examples import V5E, attempt, evidence
-from ledger_fixtures import four_attempts, git, new_repository, plain_clone
+from evidence_examples import KEY, V5E, attempt, evidence
+from ledger_fixtures import four_attempts, git, new_repository, plain_clone, run_attempt
 from ledger_fixtures import row as row_of
 from report_examples import HOSTILE, HOSTILE_KERNEL, storied
 
@@ -20,7 +20,7 @@ from harness.errors import RatchetError, UsageError
 from harness.judge import report as reporting
 from harness.ledger import Ledger
 from harness.ledger.whole import whole
-from harness.records import Verdict
+from harness.records import Latency, Verdict
 from harness.render.page import source
 from harness.render.series import Entry, groups, pieces
 
@@ -145,6 +145,18 @@ def test_the_floor_is_the_larger_bound(page: str) -> None:
     assert floor["s"] == pytest.approx(flops / 197e12)
     assert floor["score"] == pytest.approx(1e4 / (1e3 * floor["s"]))
     assert floor["name"] == "compute-only"
+
+
+def test_what_a_cpu_takes_stands_beside_no_floor(tmp_path: Path) -> None:
+    ledger = Ledger.open(new_repository(tmp_path / "contest"))
+    on_cpu = evidence(latency=Latency(source="measured cpu", seconds=4e-3, plus_minus_seconds=None))
+    run_attempt(ledger, hypothesis="on a CPU", evidence=on_cpu, key=replace(KEY, source="measured cpu"))
+    assert report(["-C", str(ledger.root)]) == 0
+    made = (ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8")
+    (group,) = overview(made)["groups"]
+    assert group["floor"] is None
+    assert group["label"] == "measured cpu, says nothing about a TPU"
+    assert "floor of the chip" not in [name for name, _, _ in group["tiles"]]
 
 
 def test_the_time_adds_up_to_the_latency(page: str) -> None:

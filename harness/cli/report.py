@@ -18,7 +18,8 @@ from harness.judge import report as reporting
 from harness.judge import roofline
 from harness.ledger import Ledger
 from harness.ledger.whole import Held, whole
-from harness.records import Report, Row
+from harness.outlook import floor_of
+from harness.records import Report, Row, Work
 from harness.render import plots
 from harness.render.page import Story, page
 from harness.render.series import Against, Bound, Entry, Group, group_of, groups
@@ -142,7 +143,8 @@ def _entry(name: str, held: Held, before: Sequence[Entry], files: Path, page_fol
         attempt=attempt,
         report=found,
         against=_against(held, before),
-        bound=_bound(found),
+        # What a CPU takes is not to be seen beside the floor of a TPU.
+        bound=None if attempt.key.source == "measured cpu" else _bound(found, attempt.evidence.problem.work),
         score_range=_score_range(found) if row.score is not None else None,
         kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
@@ -172,14 +174,13 @@ def _against(held: Held, before: Sequence[Entry]) -> Against | None:
     return Against(number=number, report=None, why_unknown=why)
 
 
-def _bound(found: Report) -> Bound:
-    """The least time of the useful work: its FLOPs at the peak, or the minimum traffic where that takes longer."""
-    hardware = chip(found.chip)
-    memory = roofline.memory_only_seconds(max(0, found.minimum_hbm_bytes - hardware.cache_bytes), hardware)
-    compute = found.compute_only_seconds
-    seconds = max(compute, memory)
-    name = "compute-only" if compute >= memory else "memory-only, every array once,"
-    return Bound(name=name, seconds=seconds, score=roofline.score(compute / seconds, seconds))
+def _bound(found: Report, work: Work) -> Bound:
+    """The least time of the useful work, and the score it would give."""
+    floor = floor_of(work, chip(found.chip), None)
+    name = "compute-only" if floor.bound_by == "compute" else "memory-only, every array once,"
+    return Bound(
+        name=name, seconds=floor.seconds, score=roofline.score(floor.compute_seconds / floor.seconds, floor.seconds)
+    )
 
 
 def _score_range(found: Report) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ from harness.hlo.chips import Target
 from harness.hlo.interconnect import HOP_SECONDS, Collective, Links, exact_seconds, hops, published_seconds
 from harness.hlo.prediction import TRAINING_BYTES, Matmul, Spec, Time, roofline, whole_shape
 from harness.hlo.shapes import ELEMENT_BITS
+from harness.hlo.tables import FLOOR_COLUMNS
 from harness.records import Cell, Column, Table
 from harness.units import decimal, percent
 
@@ -42,11 +43,7 @@ def matmul_tables(
             "max(FLOPs/peak, bytes/bandwidth)",
             origin="predicted",
             columns=(
-                Column(name="seconds", title="time", unit="s"),
-                Column(name="bound", title="bound by"),
-                Column(name="compute_seconds", title="by FLOPs", unit="s"),
-                Column(name="memory_seconds", title="by bytes", unit="s"),
-                Column(name="flops", title="FLOPs", unit="FLOP"),
+                *FLOOR_COLUMNS,
                 Column(name="flops_per_device", title="a device", unit="FLOP"),
                 Column(name="hbm_bytes_per_device", title="a device", unit="B"),
                 Column(name="intensity", title="intensity", unit="FLOP/B"),

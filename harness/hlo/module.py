@@ -144,7 +144,3 @@ class Module:
         """Where it begins; the last computation where none is marked."""
         marked = [computation for computation in self.computations if computation.is_entry]
         return marked[0] if marked else self.computations[-1] if self.computations else None
-
-    def computation(self, name: str) -> Computation | None:
-        """The computation called `name`."""
-        return next((computation for computation in self.computations if computation.name == name), None)

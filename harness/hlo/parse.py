@@ -7,7 +7,6 @@ from harness.errors import RatchetError
 from harness.hlo.attributes import Attributes, read_attribute
 from harness.hlo.module import Computation, Instruction, Module, Operand
 from harness.hlo.shape_text import read_shape
-from harness.hlo.shapes import Array
 from harness.hlo.tokens import Misunderstood, Tokens
 
 # The tables of source places behind the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
@@ -238,9 +237,3 @@ def _value(tokens: Tokens) -> None:
         tokens.group()
         return
     tokens.take()
-
-
-def is_shape_alone(found: Module) -> bool:
-    """Whether the text is no instruction but one bare shape."""
-    only = found.computations[0].instructions if len(found.computations) == 1 else ()
-    return len(only) == 1 and not only[0].opcode and isinstance(only[0].shape, Array)

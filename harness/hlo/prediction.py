@@ -129,7 +129,6 @@ class Matmul:
     letters: tuple[str, str, str]
     result: tuple[int, ...]
     flops: float
-    bytes_total: float
     flops_per_device: float
     bytes_per_device: float
     partial_over: tuple[str, ...]
@@ -176,7 +175,6 @@ def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], de
         letters=letters,
         result=result,
         flops=flops,
-        bytes_total=total,
         flops_per_device=flops / (math.prod(parts.values()) if is_split else devices),
         bytes_per_device=per_device,
         partial_over=tuple(axis for letter in summed for axis in axes[letter]),

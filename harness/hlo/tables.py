@@ -82,6 +82,15 @@ TIME_COLUMNS = (
 )
 
 
+FLOOR_COLUMNS = (
+    Column(name="seconds", title="time", unit="s"),
+    Column(name="bound", title="bound by"),
+    Column(name="compute_seconds", title="by FLOPs", unit="s"),
+    Column(name="memory_seconds", title="by bytes", unit="s"),
+    Column(name="flops", title="FLOPs", unit="FLOP"),
+)
+
+
 def time_row(name: str, what: str, done: Work, took: Time) -> tuple[Cell, ...]:
     """One operation: the figures of one execution."""
     return name, what, done.flops, done.hbm_bytes, took.bound
@@ -94,11 +103,7 @@ def time_table(what: str, done: Work, took: Time, target: Target, notes: Sequenc
         title=f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)",
         origin="predicted",
         columns=(
-            Column(name="seconds", title="time", unit="s"),
-            Column(name="bound", title="bound by"),
-            Column(name="compute_seconds", title="by FLOPs", unit="s"),
-            Column(name="memory_seconds", title="by bytes", unit="s"),
-            Column(name="flops", title="FLOPs", unit="FLOP"),
+            *FLOOR_COLUMNS,
             Column(name="hbm_bytes", title="HBM", unit="B"),
             Column(name="other_bytes", title="other memories", unit="B"),
             Column(name="what", title="what"),

@@ -58,6 +58,11 @@ def memory_only_seconds(hbm_bytes: int, chip: Chip) -> float:
     return hbm_bytes / chip.hbm_bytes_per_second
 
 
+def least_memory_seconds(work: Work, chip: Chip) -> float:
+    """The time of the minimum traffic at full HBM bandwidth, of which a cache may hold as much as it holds."""
+    return memory_only_seconds(max(0, work.minimum_hbm_bytes - chip.cache_bytes), chip)
+
+
 def gap_size(gap_fraction: float) -> GapSize:
     """The published word for a gap of that share of the actual time."""
     if gap_fraction < SMALL_GAP:
@@ -96,7 +101,7 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
             f"{decimal(work.matmul_flops / latency_seconds, 'FLOP/s')}, {percent(mxu_util)} of the "
             f"{decimal(chip.peak_bf16_flops_per_second, 'FLOP/s')} that a {chip.name} can do"
         )
-    floor = memory_only_seconds(max(0, work.minimum_hbm_bytes - chip.cache_bytes), chip)
+    floor = least_memory_seconds(work, chip)
     if latency_seconds < floor:
         cached = f" ({decimal(chip.cache_bytes, 'B')} of them cached at most)" if chip.cache_bytes else ""
         found.append(

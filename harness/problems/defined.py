@@ -42,12 +42,12 @@ def is_prepare(module: str) -> bool:
     return module.startswith(_PREFIX)
 
 
-def foreign_imports(before: Sequence[str]) -> tuple[str, ...]:
-    """The files of modules that are loaded now, were not `before`, and belong to no installed package."""
+def foreign_imports(before: Sequence[str]) -> dict[str, str]:
+    """The modules that are loaded now, were not `before`, and belong to no installed package, with their files."""
     homes = [Path(path).resolve() for path in _installed()]
-    files = [getattr(sys.modules[name], "__file__", None) for name in sorted(set(sys.modules) - set(before))]
-    paths = [Path(file).resolve() for file in files if file]
-    return tuple(str(path) for path in paths if not any(path.is_relative_to(home) for home in homes))
+    files = {name: getattr(sys.modules[name], "__file__", None) for name in sorted(set(sys.modules) - set(before))}
+    paths = {name: Path(file).resolve() for name, file in files.items() if file}
+    return {name: str(path) for name, path in paths.items() if not any(path.is_relative_to(home) for home in homes)}
 
 
 def _installed() -> Iterator[str]:

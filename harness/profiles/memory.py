@@ -102,7 +102,7 @@ def _measured(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
             (
                 one.host,
                 one.name,
-                one.capacity_bytes,
+                one.capacity_bytes or None,
                 one.peak.used_bytes,
                 one.peak.used_bytes / one.capacity_bytes if one.capacity_bytes else None,
                 actual_bytes(one.peak),
@@ -110,7 +110,7 @@ def _measured(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
                 one.peak.allocated_bytes,
                 one.peak.free_bytes,
                 one.fragmentation,
-                one.lifetime_peak_bytes,
+                one.lifetime_peak_bytes or None,
                 static,
             )
             for one in seen

@@ -46,6 +46,7 @@ def _reserved(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
     for one in seen:
         actual = actual_bytes(one.peak)
         share = actual / one.capacity_bytes if actual is not None and one.capacity_bytes else None
+        used = one.peak.used_bytes / one.capacity_bytes if one.capacity_bytes else None
         rows.append(
             (
                 one.name,
@@ -55,7 +56,7 @@ def _reserved(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
                 static,
                 actual / static if actual is not None and static else None,
                 one.levels[-1].used_bytes - one.levels[0].used_bytes if one.levels else None,
-                _reading(share),
+                _reading(max((value for value in (share, used) if value is not None), default=None)),
             )
         )
     return Table(
@@ -76,6 +77,8 @@ def _reserved(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
         notes=(
             "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus at the "
             "start, what was allocated and not given back.",
+            "The reading goes by the larger of actual and reserved + allocated: what a runtime counts as reserved "
+            "differs, and room that is not there costs a run.",
         )
         if rows
         else (),
@@ -85,7 +88,7 @@ def _reserved(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -
 
 def _reading(share: float | None) -> str:
     if share is None:
-        return "unknown: less is reserved than free"
+        return "unknown: the capacity is not said"
     if share > 0.9:
         return "nearly full: reduce what is alive at the peak"
     return "room for a larger batch" if share < 0.5 else "in order"

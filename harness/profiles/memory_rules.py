@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from harness.hlo.prediction import TRAINING_BYTES
 from harness.profiles.buffers import Buffer
 
 PARAMETERS, OPTIMIZER, INPUTS = "parameters", "optimizer", "other inputs"
@@ -11,8 +12,8 @@ SMALL = "small buffers"
 
 # A dimension as long as a vocabulary (protocol, section 6).
 VOCABULARY_ELEMENTS = 100_000
-# Bytes of training for each parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4 (protocol, section 5).
-TRAINING_BYTES_PER_PARAMETER = 16
+# 16 (protocol, section 5).
+TRAINING_BYTES_PER_PARAMETER = sum(width for _, width in TRAINING_BYTES)
 
 _SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
 

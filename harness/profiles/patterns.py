@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.profiles import stretches
+from harness.profiles.breakdown import FORMATTING_LIMIT
 from harness.profiles.bubbles import BETWEEN, RED_FLAG, STEADY, inside, parts
 from harness.profiles.classes import COMMUNICATION, DATA_FORMATTING, TRANSFER, half, op_class
 from harness.profiles.spent import Spent, middle, origin, running, spent
@@ -13,8 +14,6 @@ from harness.units import seconds
 
 # What of a device's time is much, where the protocol names no number: its red flag for idle time (section 3, item 4).
 _MUCH = RED_FLAG
-# Section 6: data formatting over this share deserves a look.
-FORMATTING = 0.05
 _SOURCE = (
     "Patterns: protocol, section 3. Where it names no number, much is what its item 4 calls a red flag; that one block "
     "is long from half of the time on is ours."
@@ -173,7 +172,7 @@ PATTERNS = (
     Pattern(name="one very long block", threshold=_MOST, advice="good, if it has steps enough", seen=_long_block),
     Pattern(
         name="copies",
-        threshold=FORMATTING,
+        threshold=FORMATTING_LIMIT,
         advice="look for aliasing, layouts and sharding",
         seen=_copies,
     ),

@@ -32,10 +32,15 @@ def roofline(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     peak, bandwidth = roof(found) if found else (None, None)
     every = spent(found)
     whole = sum(one.self_seconds for one in every)
-    judged = [one for one in every if op_class(one.operation) not in (COMMUNICATION, TRANSFER, CONTROL_FLOW)]
+    # What took no time that the profiler could tell has no ratio.
+    judged = [
+        one
+        for one in every
+        if one.self_seconds > 0 and op_class(one.operation) not in (COMMUNICATION, TRANSFER, CONTROL_FLOW)
+    ]
     known = [(one, *predicted) for one in judged if (predicted := predict(one, peak, bandwidth))]
     if not why and not known:
-        why = "no operation of the capture says its FLOPs or its bytes"
+        why = "no operation of the capture that took time says its FLOPs or its bytes"
     rows = [
         (
             one.operation.name,

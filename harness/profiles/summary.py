@@ -48,7 +48,7 @@ def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
             origin=origin(baseline),
             columns=(
                 Column(name="side", title=""),
-                Column(name="run", title="run"),
+                Column(name="run", title="run", is_whole=True),
                 Column(name="step_seconds", title="step", unit="s"),
                 Column(name="time_ratio", title="of baseline", unit="ratio"),
                 Column(name="mxu_fraction", title="MXU", unit="fraction"),

@@ -31,7 +31,8 @@ class Floor:
     """What the chip could do at best: useful FLOPs at peak, each array moved once at full bandwidth.
 
     `seconds` is the larger of the two. `gap_seconds` is the champion's time above it, `gap_fraction`
-    that as a share of the champion's time: all that any change can still save. None: no latency is known.
+    that as a share of the champion's time: all that any change can still save. None: no latency of this
+    chip is known.
     """
 
     compute_seconds: float

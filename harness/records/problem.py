@@ -37,7 +37,7 @@ class Work:
 class ExpectedCount:
     """How many operations of one kind an honest kernel's body shows, `low` to `high`, and what other counts mean.
 
-    `counter` is that of the Mosaic level: `matmul`, `exp` or `reduction`. A body unrolled n times shows n times as many.
+    `counter` is that of the Mosaic level: `matmul`, `exp` or `reduction`. A body unrolled n times shows n times each.
     """
 
     counter: Literal["matmul", "exp", "reduction"]

@@ -26,7 +26,8 @@ class Sweep:
     """A grid: the values of each constant, and what every setting came to, in the grid's order.
 
     `source` is that of the screened latencies. They only choose: the setting that is judged is compiled,
-    checked and timed again like any attempt, so screening many adds no chance for luck to be accepted.
+    checked and timed again like any attempt. On a device that is a fresh draw, so that screening many adds
+    no chance for luck to be accepted; a simulated time is the same again, with its error.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]
@@ -37,9 +38,9 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep came to. `attempt` is the number of the attempt that judged `best`, None where `why_none` says why.
+    """What a sweep came to, after `seconds` of wall clock.
 
-    `champion_seconds` is what kernel.py with the champion's own text took in the same screening, if the grid has it.
+    `attempt` is the number of the attempt that judged `best`, None where `why_none` says why.
     """
 
     hypothesis: str

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.records.outlook import Constant, KindTried, Outlook, Tried
 from harness.render.layout import clean, cut, flow, joined, wrap
+from harness.render.series import source_label
 from harness.units import change, milliseconds, percent
 
 _SHOWN = 8
@@ -51,9 +52,8 @@ def _champion(found: Outlook) -> str:
     if standing.seconds is not None and standing.plus_minus_seconds is not None:
         time += f" ± {milliseconds(standing.plus_minus_seconds, ' ')}"
     score = "score unknown" if standing.score is None else f"score {standing.score:.1f}"
-    return (
-        f"attempt {standing.attempt}, {time} [{standing.source} {standing.chip}], {score}, {clean(standing.hypothesis)}"
-    )
+    label = source_label(standing.source, standing.chip)
+    return f"attempt {standing.attempt}, {time} [{label}], {score}, {clean(standing.hypothesis)}"
 
 
 def _floor(found: Outlook) -> str:

@@ -1,14 +1,13 @@
 """The parts of a report, each a list of lines; every number with its unit and where it comes from."""
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
-from rich.cells import cell_len
 from tabulate import tabulate
 
 from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation
 from harness.render.layout import clean, cut, flow, wrap
+from harness.render.series import source_label
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, seconds
 
 # What a glance needs: the published four, and what the schedule adds to them where its cycles are not taken apart.
@@ -25,16 +24,13 @@ _OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed")
 # Of those that a schedule is full of, the next ones after the fullest say what else is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
-_FIELD = 23
+# The width of what stands before a value.
+FIELD = 23
 
 
 def label(report: Report) -> str:
     """`simulated v5e`: what stands behind every latency of this report."""
-    return (
-        f"measured cpu, says nothing about a {chip(report.chip).kind}"
-        if report.source == "measured cpu"
-        else f"{report.source} {report.chip}"
-    )
+    return source_label(report.source, report.chip)
 
 
 def result(report: Report) -> list[str]:
@@ -64,52 +60,6 @@ def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
     return wrap(why, width, "traffic unknown: ")
 
 
-def roofline(evidence: Evidence, report: Report, width: int) -> list[str]:
-    """The published block, in full."""
-    actual = "unknown" if report.intensity is None else f"{report.intensity:.1f} FLOPs/byte"
-    lines = [
-        _field("Bottleneck:", report.regime.upper() if report.regime else "unknown"),
-        "Operational intensity:",
-        f"    Actual (with re-reads):  {actual}",
-        f"    Minimum (perfect reuse): {report.minimum_intensity:.1f} FLOPs/byte",
-        f"    Chip ridge point:        {report.ridge:.1f} FLOPs/byte",
-    ]
-    if report.intensity is not None:
-        below = report.intensity < report.ridge
-        factor = report.ridge / report.intensity if below else report.intensity / report.ridge
-        lines.append(f"  {factor:.1f}x {'below' if below else 'above'} ridge point")
-    lines += [
-        "Memory traffic:",
-        f"    Min (theoretical):    {decimal(report.minimum_hbm_bytes, 'B', 2)}",
-        f"    Actual (with tiling): {_traffic(report)}",
-        f"Time decomposition:    [{label(report)}]",
-        f"    Compute-only {_ms(report.compute_only_seconds)} (if 100% MXU)",
-        f"    Memory-only  {_ms(report.memory_only_seconds)} (if 100% BW)",
-        f"    Actual       {_actual(report)}",
-        f"    Gap          {_gap(report)}",
-        _field("Bandwidth:", _bandwidth(report)),
-        _field("Utilisation:", _utilisation(report)),
-        *_hlo_stats(evidence),
-    ]
-    return [part for line in lines for part in _broken(line, width)]
-
-
-def glance(report: Report, width: int) -> list[str]:
-    """The times of the published block; shares of the peaks are in the RESULT and REGIME lines already."""
-    times = [
-        f"Compute-only {_ms(report.compute_only_seconds)}",
-        f"Memory-only {_ms(report.memory_only_seconds)}",
-        f"Actual {_actual(report)}",
-        f"Gap {_gap(report)}",
-    ]
-    return [
-        *flow(times, width, "Time decomposition:    ", "   "),
-        *wrap(
-            f"Min {decimal(report.minimum_hbm_bytes, 'B')}, actual {_traffic(report)}", width, "Memory traffic:        "
-        ),
-    ]
-
-
 def counters_at_a_glance(report: Report, champion: Report | None, width: int) -> list[str]:
     """The counters that a glance needs, each with the champion's where it differs; remarks where a count is off."""
     # What the cycles are made of, and what spilling costs, has been said already where it is known.
@@ -131,7 +81,7 @@ def counters_at_a_glance(report: Report, champion: Report | None, width: int) ->
     # Spills and fills share a remark; once is enough.
     for remark in dict.fromkeys(line.remark for line in lines if line.remark):
         name = next(line.name for line in lines if line.remark == remark)
-        out += wrap(f"{name}: {clean(remark)}", width, " " * _FIELD)
+        out += wrap(f"{name}: {clean(remark)}", width, " " * FIELD)
     return out
 
 
@@ -193,7 +143,7 @@ def measured(evidence: Evidence, report: Report, width: int) -> list[str]:
         ("device", report.device_median_seconds, len(samples.device_seconds)),
         ("host wall clock", report.host_median_seconds, len(samples.host_seconds)),
     ):
-        time = "unknown" if median is None else f"{_ms(median)} (median of {number})"
+        time = "unknown" if median is None else f"{milliseconds(median, ' ')} (median of {number})"
         parts.append(f"{name} {time}")
     return flow([*parts, f"on {clean(samples.device_kind)}"], width, "Measured time:         ")
 
@@ -313,74 +263,8 @@ def _table(body: Sequence[Sequence[str]], headers: Sequence[str], align: str, wi
     return [cut(f"  {line}", width) for line in text.splitlines()]
 
 
-def _broken(line: str, width: int) -> list[str]:
-    """`line` as it is if it fits, else broken with its own indentation and the values' column kept."""
-    if cell_len(line) <= width:
-        return [line]
-    lead = line[: len(line) - len(line.lstrip())] or line[:_FIELD]
-    return wrap(line[len(lead) :], width, lead)
-
-
-def _field(name: str, value: str) -> str:
-    return f"{name:<{_FIELD}}{value}"
-
-
 def _percent(fraction: float | None) -> str:
     return "unknown" if fraction is None else percent(fraction)
-
-
-def _ms(value: float | None) -> str:
-    return "unknown" if value is None else milliseconds(value, " ")
-
-
-def _actual(report: Report) -> str:
-    if report.seconds is None or report.plus_minus_seconds is None:
-        return _ms(report.seconds)
-    return f"{_ms(report.seconds)} ± {_ms(report.plus_minus_seconds)}"
-
-
-def _gap(report: Report) -> str:
-    if report.gap_seconds is None or report.gap_fraction is None:
-        return "unknown"
-    return f"{_ms(report.gap_seconds)} ({percent(report.gap_fraction)} of actual: {report.gap_size})"
-
-
-def _traffic(report: Report) -> str:
-    if report.hbm_bytes is None:
-        return "unknown"
-    times = report.hbm_bytes / report.minimum_hbm_bytes
-    return f"{decimal(report.hbm_bytes, 'B', 2)} ({times:.1f}x the minimum), from the {report.traffic_source}"
-
-
-def _bandwidth(report: Report) -> str:
-    if report.bytes_per_second is None or report.bandwidth_util is None:
-        return "unknown"
-    peak = decimal(chip(report.chip).hbm_bytes_per_second, "B/s", 0)
-    return f"Achieved {decimal(report.bytes_per_second, 'B/s')} / {peak} ({percent(report.bandwidth_util)})"
-
-
-def _utilisation(report: Report) -> str:
-    if report.util is None or report.mxu_util is None:
-        return "unknown"
-    peak = decimal(chip(report.chip).peak_bf16_flops_per_second, "FLOP/s", 0)
-    if not report.mxu_util:
-        return f"util {percent(report.util)} (all useful FLOPs, none in matmuls) of {peak}"
-    return f"util {percent(report.util)} (all useful FLOPs), mxu {percent(report.mxu_util)} (matmul FLOPs) of {peak}"
-
-
-def _hlo_stats(evidence: Evidence) -> list[str]:
-    hlo = evidence.hlo
-    if hlo is None:
-        return [_field("HLO stats:", "unknown")]
-    counts = f"{hlo.dot} dot ops, {hlo.exponential} exp ops, {hlo.reduce} reduce ops, {hlo.copy} copy ops"
-    lines = [_field("HLO stats:", f"{counts}, {hlo.text_lines} lines")]
-    if evidence.mosaic:
-        inside = f"{evidence.mosaic.matmul} matmul, {evidence.mosaic.exp} exp, {evidence.mosaic.reduction} reductions"
-        lines.append(f"    inside the kernel: {inside} (Mosaic)")
-    # The HLO text lies beside the folder with the compiler's dumps.
-    dumps = evidence.dump_directory
-    where = (PurePosixPath(dumps).parent / "kernel.hlo.txt").as_posix() if dumps else "not kept"
-    return [*lines, f"    full HLO: {where}"]
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from tabulate import tabulate
 
 from harness.records import Screened, Sweep, Swept
 from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
+from harness.render.series import source_label
 from harness.units import change, seconds
 
 # From least to most time: full to empty blocks, so that it reads without colour too.
@@ -24,7 +25,7 @@ def _lines(swept: Swept, width: int, colour: bool) -> Iterator[str]:
     sweep = swept.sweep
     total = len(sweep.screened)
     failed = sum(one.seconds is None for one in sweep.screened)
-    label = f"{sweep.source} {sweep.chip}" if sweep.source != "measured cpu" else sweep.source
+    label = source_label(sweep.source, sweep.chip)
     yield from wrap(
         f"{total} settings screened [{label}], {failed} without a latency, {seconds(swept.seconds, 1)} in all. "
         "Screened is compiled and timed, not checked; only what was judged is known to be right.",

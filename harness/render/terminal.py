@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.records import Attempt, Evidence, LogState, Outcome, Report, Status, Verdict
-from harness.render import sections
+from harness.render import decomposition, sections
 from harness.render.cycles import cycles
 from harness.render.hints import hints
 from harness.render.layout import (
@@ -155,7 +155,7 @@ def _findings(
     found: list[Sequence[str]] = []
     if evidence.failure is None:
         found.append([*sections.result(report), *sections.unknowns(evidence, report, width)])
-        found.append(sections.roofline(evidence, report, width) if full else sections.glance(report, width))
+        found.append(decomposition.roofline(evidence, report, width) if full else decomposition.glance(report, width))
     machine = [
         *sections.measured(evidence, report, width),
         *cycles(evidence, report.cycle_shares, kernel, width, full=full),

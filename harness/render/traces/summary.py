@@ -25,6 +25,7 @@ def summary(timeline: Timeline, perfetto: Path, profile: Path) -> str:
             f"Perfetto:  {perfetto}",
             "  open https://ui.perfetto.dev and choose `Open trace file`; the file stays on your machine",
             f"XProf:     {profile}",
+            f"  without a browser: ratchet.sh xprof overview {run}",
             f"  ratchet.sh serve {logdir}",
             f"  serves it on http://127.0.0.1:8791/ as the run {run}; nothing in it was measured",
         ]

@@ -15,19 +15,20 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_rmsnorm"
 PROBLEM_DESCRIPTION = "rmsnorm of a sum with a residual; the sum is an output too"
 
-ROWS = 16
+# Rows of one step.
+BR = 16
 EPS = 1e-6
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 
 
 def add(x_ref, r_ref, h_ref):
-    """One step: the sum of some rows [ROWS, columns]."""
+    """One step: the sum of some rows [BR, columns]."""
     h_ref[...] = (x_ref[...].astype(jnp.float32) + r_ref[...].astype(jnp.float32)).astype(h_ref.dtype)
 
 
 def normalise(h_ref, w_ref, y_ref, *, eps):
-    """One step: some rows [ROWS, columns] over their root mean square, times the weights [1, columns]."""
+    """One step: some rows [BR, columns] over their root mean square, times the weights [1, columns]."""
     h = h_ref[...].astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.mean(h * h, axis=1, keepdims=True) + eps)
     y_ref[...] = (h * scale * w_ref[...].astype(jnp.float32)).astype(y_ref.dtype)
@@ -36,15 +37,15 @@ def normalise(h_ref, w_ref, y_ref, *, eps):
 def kernel_fn(x, w, r=None):
     """y, and h with a residual r, of x, r [rows, columns] and w [columns].
 
-    Raises ValueError where the block does not divide the rows.
+    Raises ValueError where BR does not divide the rows.
     """
     rows, columns = x.shape
-    if rows % ROWS:
-        raise ValueError(f"expected ROWS to divide the {rows} rows, got ROWS={ROWS}")
-    block = pl.BlockSpec((ROWS, columns), lambda i: (i, 0))
+    if rows % BR:
+        raise ValueError(f"expected BR to divide the {rows} rows, got BR={BR}")
+    block = pl.BlockSpec((BR, columns), lambda i: (i, 0))
     options = {
         "out_shape": jax.ShapeDtypeStruct(x.shape, x.dtype),
-        "grid": (rows // ROWS,),
+        "grid": (rows // BR,),
         "out_specs": block,
         "compiler_params": pltpu.CompilerParams(dimension_semantics=("parallel",), vmem_limit_bytes=VMEM_LIMIT),
     }
@@ -63,4 +64,4 @@ def compute_flops(rows=8192, columns=8192, residual=True):
 
 def get_tiling_meta(rows=8192):
     """The grid of either kernel."""
-    return {"grid": (rows // ROWS,)}
+    return {"grid": (rows // BR,)}

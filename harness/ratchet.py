@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness import diff, git, preconditions, simulate, tamper
-from harness.contest import PACKAGE, Contest
+from harness import diff, git, preconditions, simulate, tamper, watching
+from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge import measured
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
-from harness.measure import confinement, latency
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
+from harness.measure import latency
 from harness.profiles import pruning
 from harness.records import (
     Attempt,
@@ -140,7 +140,7 @@ def attempt_locked(
     try:
         if kernel != original:
             ledger.restore_kernel(kernel)
-        watch = _watch(run)
+        watch = watching.begin(ledger, contest)
         judged = _attempt(run, watch, hypothesis, kernel)
     except BaseException:
         for sentence in _put_right(run, watch).sentences if watch else ():
@@ -190,18 +190,8 @@ def evaluate(
     )
 
 
-def _watch(run: _Run) -> tamper.Watch:
-    """What the candidate's processes may not touch: the harness and the contest, the ledger, git's configuration."""
-    ledger, contest = run.ledger, run.contest
-    judge = (*contest.judge_files(), *sorted(PACKAGE.rglob("*.py")), *sorted(contest.directory.glob("*.sh")))
-    records = ((ledger.experiments_directory, "*.json"), (ledger.place.state_directory, "*.json"))
-    return tamper.watch(ledger.repository, judge, records, ledger.log_ref)
-
-
 def _put_right(run: _Run, watch: tamper.Watch) -> tamper.Tampering:
-    layers = confinement.offered(run.policy.is_confined)
-    aside = run.ledger.place.state_directory / "set-aside" / f"{run.number:04d}"
-    return tamper.put_right(watch, aside, were_confined=layers.landlock is not None)
+    return watching.end(run.ledger, watch, f"{run.number:04d}", is_confined=run.policy.is_confined)
 
 
 def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> Judged:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness import preconditions, ratchet, screening
+from harness import preconditions, ratchet, screening, watching
 from harness.contest import Contest
-from harness.errors import UsageError
+from harness.errors import RatchetError, UsageError
 from harness.judge import roofline
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
@@ -71,8 +71,9 @@ def sweep(
 ) -> Outcome:
     """Screens the grid from kernel.py in the working tree, then judges and records the best setting as an attempt.
 
-    kernel.py is not written while the grid is screened. Raises what an attempt raises, and RatchetError
-    `unknown-constant` before anything is screened.
+    kernel.py is not written while the grid is screened, and what may not change is watched over. Raises what an
+    attempt raises, and RatchetError `unknown-constant` before anything is screened, `tampered` where a candidate
+    changed what is not its own.
     """
     began = time.monotonic()
     ledger = Ledger.open(contest.directory)
@@ -83,7 +84,19 @@ def sweep(
         original = contest.kernel_path.read_bytes()
         settings = [tuple(zip(dict(parameters), values, strict=True)) for values in _products(parameters)]
         kernels = [_rewritten(original, setting) for setting in settings]
-        found = _screened(contest, ledger, settings, kernels, options, policy, progress, jobs)
+        watch = watching.begin(ledger, contest)
+        try:
+            found = _screened(contest, ledger, settings, kernels, options, policy, progress, jobs)
+        finally:
+            tampering = watching.end(ledger, watch, "sweep", is_confined=policy.is_confined)
+            for sentence in tampering.sentences:
+                say(sentence)
+        if tampering.sentences:
+            raise RatchetError(
+                "tampered",
+                f"something was changed while settings were screened: {tampering.sentences[0]}. Nothing was recorded; "
+                "read kernel.py before you run it again",
+            )
         record = Sweep(parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened)
         best = _best(found.screened, again=options.again)
         if best is None:

@@ -104,8 +104,10 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Somebody else's: of four chips, one of memory as a file, the program and its launch script.
     four_devices_run(folder / "theirs")
     shutil.move(memory_run(folder / "memory"), folder / "host.xplane.pb")
-    (folder / "train.py").write_text("import jax.numpy as jnp\n\n\ndef step():\n    return jnp.ones(8) * 2\n")
-    (folder / "launch.sh").write_text("export LIBTPU_INIT_ARGS=--xla_tpu_enable_async_collective_fusion=true\n")
+    for program in ("train.py", "run.py"):
+        (folder / program).write_text("import jax.numpy as jnp\n\n\ndef step():\n    return jnp.ones(8) * 2\n")
+    for script in ("launch.sh", "run.sh"):
+        (folder / script).write_text("export LIBTPU_INIT_ARGS=--xla_tpu_enable_async_collective_fusion=true\n")
     return folder
 
 

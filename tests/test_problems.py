@@ -69,6 +69,13 @@ def moved_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
     return matmul()((a, inputs[1]))
 
 
+def stale_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
+    """The last block of rows holds what the one before it was written with."""
+    (c,) = matmul()(inputs)
+    c[-32:] = c[-64:-32]
+    return (c,)
+
+
 def norm(
     *,
     eps: float = 1e-6,
@@ -107,6 +114,11 @@ def other_silu(gate: NDArray[Any]) -> NDArray[Any]:
 
 def relu(gate: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(gate, 0)
+
+
+def cut_off(gate: NDArray[Any]) -> NDArray[Any]:
+    """SiLU without a sigmoid where that is nearly 0 or 1."""
+    return np.where(np.abs(gate) > 8, relu(gate), silu(gate))
 
 
 def gelu(gate: NDArray[Any]) -> NDArray[Any]:
@@ -164,6 +176,7 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "matmul, first block of k left out": (MATMUL, matmul(skip=0)),
     "matmul, last block of k left out": (MATMUL, matmul(skip=7)),
     "matmul, rows of another block": (MATMUL, moved_rows),
+    "matmul, a block of rows written twice": (MATMUL, stale_rows),
     "norm without eps": (NORM, norm(eps=0.0)),
     "norm with another eps": (NORM, norm(eps=1e-5)),
     "norm with eps outside the root": (NORM, norm(outside=True)),
@@ -174,6 +187,7 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "swiglu, exponential overflows": (GATED, swiglu(other_silu)),
     "swiglu with relu": (GATED, swiglu(relu)),
     "swiglu with gelu": (GATED, swiglu(gelu)),
+    "swiglu without a sigmoid at large gates": (GATED, swiglu(cut_off)),
     "swiglu, gate and up swapped": (GATED, swiglu(swap=True)),
     "swiglu, accumulators in bfloat16": (GATED, swiglu(accumulate=bf16)),
     "swiglu, gate and up rounded": (GATED, swiglu(between=bf16)),

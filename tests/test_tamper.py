@@ -9,9 +9,11 @@ from planted import naive
 
 from harness import contest as contests
 from harness import ratchet, tamper
+from harness.errors import RatchetError
 from harness.git import open_repository
 from harness.measure import confinement
 from harness.records import Policy
+from harness.sweep import sweep
 from harness.tamper import Tampering, Watch
 
 LOG = "refs/ratchet/root/log"
@@ -163,6 +165,35 @@ attempt(".git/" + {log!r}, "forged")
 attempt(".git/config", "[core] pager = false")
 os._exit(0)
 """
+
+
+def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
+    """Screening asks less of a kernel than an attempt, and is watched over like one."""
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    folder = committed_contest(tmp_path / "contest")
+    (folder / "experiments").mkdir()
+    (folder / ".git" / "refs" / "ratchet" / "root").mkdir(parents=True)
+    commit = git(folder, "rev-parse", "HEAD")
+    hostile = naive(("import math\n", HOSTILE.format(top=str(folder), commit=commit, log=LOG)))
+    (folder / "kernel.py").write_text(hostile)
+    before = {name: (folder / name).read_bytes() for name in ("prepare.py", ".git/config", "kernel.py")}
+    said: list[str] = []
+    with pytest.raises(RatchetError, match="while settings were screened") as caught:
+        sweep(
+            contests.load(folder),
+            "hostile",
+            (("BQ", ("128", "256")),),
+            ratchet.Options(),
+            Policy(is_confined=False),
+            lambda stage, state, seconds: None,
+            said.append,
+            jobs=1,
+        )
+    assert caught.value.kind == "tampered"
+    assert any("prepare.py" in sentence for sentence in said)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    assert os.listdir(folder / "experiments") == []
+    assert git(folder, "for-each-ref", "refs/ratchet") == ""
 
 
 @pytest.mark.parametrize("is_confined", [True, False])

@@ -20,7 +20,7 @@ from harness.settings import rewrite
 
 BLOCKS = tuple(blocks())
 COMMANDS = tuple(command for block in BLOCKS for command in block)
-# A change may turn out slower, or two settings too near to tell. What only judges, repeats or checks must find all well.
+# A change may turn out slower, or too near to tell. What judges, replays or checks must find all well.
 _VERDICTS = {0, 1, 3}
 _JUDGING = ("experiment:",)
 

@@ -10,9 +10,9 @@ from harness.records.table import Origin
 
 _ORDER = {gravity: rank for rank, gravity in enumerate(get_args(Gravity))}
 _COLUMNS = (
-    Column(name="gravity", title="gravity"),
-    Column(name="rule", title="rule"),
-    Column(name="subject", title="what"),
+    Column(name="gravity", title="gravity", is_whole=True),
+    Column(name="rule", title="rule", is_whole=True),
+    Column(name="subject", title="what", is_whole=True),
     Column(name="place", title="where"),
     Column(name="observation", title="observation"),
     Column(name="remedy", title="what to do"),

@@ -21,7 +21,7 @@ from harness.records.checkup import Line
 
 _COLUMNS = (
     Column(name="state", title="state"),
-    Column(name="what", title="what"),
+    Column(name="what", title="what", is_whole=True),
     Column(name="value", title="value"),
     Column(name="remedy", title="what to do"),
 )

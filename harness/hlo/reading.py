@@ -17,7 +17,7 @@ from harness.hlo.work import compiler_cycles, matmuls, work
 from harness.records import Cell, Column, Table
 
 _OPERATIONS = {
-    "fusion": "several operations in one pass over the data",
+    "fusion": "several operations in one pass over the data; XLA puts one matmul at most into one",
     "dot": "a matmul",
     "convolution": "a convolution; XLA writes matmuls as convolutions too",
     "custom-call": "code that XLA did not make: a kernel or a call of the runtime",

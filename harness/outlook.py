@@ -52,7 +52,7 @@ def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None
         problem=seen.problem.title,
         champion=standing,
         floor=floor,
-        attempts=len(seen.rows),
+        attempts=sum(row.kind != "undo" for row in seen.rows),
         attempts_since_win=len(since),
         advice=_advice(standing, floor, since, tried, plateau),
         hints=seen.report.hints if seen.report else (),
@@ -84,6 +84,30 @@ def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(row for row in rows if row.number > last and row.kind != "undo")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """An undo, the accept that it took back, and the champion that stands again (None: not known): places in rows."""
+
+    place: int
+    took: int
+    again: int | None
+
+
+def undos(rows: Sequence[Row]) -> tuple[Undo, ...]:
+    """Every undo among `rows`, oldest first: it takes back the newest accept on this branch that still stands."""
+    found: list[Undo] = []
+    accepts: list[int] = []
+    for place, row in enumerate(rows):
+        if row.outcome != "accept" or row.is_on_branch is False:
+            continue
+        if row.kind != "undo":
+            accepts.append(place)
+        elif accepts:
+            took = accepts.pop()
+            found.append(Undo(place=place, took=took, again=accepts[-1] if accepts else None))
+    return tuple(found)
+
+
 def _standing(seen: Sighted) -> Standing | None:
     row = seen.champion
     if row is None:
@@ -103,7 +127,12 @@ def _standing(seen: Sighted) -> Standing | None:
 def _tried(seen: Sighted) -> tuple[Tried, ...]:
     found = []
     champion: int | None = None
-    for row in seen.rows:
+    taken_back = {undo.took for undo in undos(seen.rows)}
+    for place, row in enumerate(seen.rows):
+        if row.kind == "undo":
+            # No attempt; its kernel.py, that of the champion before, is what comes after it is compared with.
+            champion = row.number if row.is_on_branch is not False else champion
+            continue
         kernel = seen.kernels.get(row.number)
         kinds = constants_then = None
         if kernel is not None:
@@ -125,6 +154,7 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
                 seconds=row.seconds,
                 source=row.source,
                 chip=row.chip,
+                is_undone=place in taken_back,
             )
         )
         if row.outcome == "accept" and row.is_on_branch is not False:
@@ -169,7 +199,7 @@ def _advice(
     standing: Standing | None, floor: Floor, since: Sequence[Row], tried: Sequence[Tried], plateau: int
 ) -> Advice:
     if standing is None:
-        said = "no champion yet: the first attempt that passes becomes it (experiment: baseline)"
+        said = "no champion yet: the first attempt that passes becomes it"
         return Advice(do="baseline", why="no champion", sentence=said)
     label = _label(standing.source, standing.chip)
     if floor.gap_fraction is None:

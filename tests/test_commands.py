@@ -5,9 +5,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from loop_fixtures import PROJECT
+from loop_fixtures import PROJECT, committed_contest
 
 from harness.cli import main, place_of_verb
+from harness.cli.arguments import command
 from harness.cli.attempts import expectation
 from harness.cli.verbs import EVERY, GROUPS, VERBS, Verb, overview, valued_options
 from harness.errors import UsageError
@@ -103,3 +104,23 @@ def test_the_index_names_every_file_and_no_other() -> None:
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), f"{page.name} links to {link}, which is not there"
+
+
+def test_a_command_to_copy_names_the_contest_only_where_it_was_named() -> None:
+    assert command("show 3", None) == "./ratchet.sh show 3"
+    assert command("show 3", Path("my contest")) == "./ratchet.sh -C 'my contest' show 3"
+
+
+def test_simulate_says_that_it_takes_no_contest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-C", "examples/rmsnorm", "simulate", "dumps", "--chip", "v5e"]) == 2
+    assert "takes a directory of compiler dumps and no contest" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "code"), [(("results",), 0), (("next",), 0), (("show", "1"), 4)])
+def test_an_empty_contest_says_how_to_begin(
+    words: tuple[str, ...], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = committed_contest(tmp_path / "contest")
+    assert main(["-C", str(folder), *words]) == code
+    said = capsys.readouterr()
+    assert f'./ratchet.sh -C {folder} "experiment: baseline"' in " ".join(f"{said.out} {said.err}".split())

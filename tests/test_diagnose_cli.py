@@ -96,6 +96,6 @@ def test_an_experiment_gets_friendly_words(tmp_path: Path) -> None:
     kernel = folder / "kernel.py"
     kernel.write_text(kernel.read_text().replace("jnp.exp(", "jnp.exp2(").replace("BKV = 256", "BKV = 128"))
     done = ratchet(folder, "experiment: make it nicer", expect=None)
-    for said in (done.stderr, done.stdout):
-        assert "the hypothesis names no observation" in said
-        assert "several kinds of change (constants and body)" in " ".join(said.split())
+    said = " ".join(f"{done.stdout} {done.stderr}".split())
+    for words in ("the hypothesis names no observation", "several kinds of change (constants and body)"):
+        assert said.count(words) == 1

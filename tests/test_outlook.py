@@ -9,7 +9,7 @@ from harness.hardware import chip
 from harness.judge.report import report
 from harness.judge.roofline import impossibilities
 from harness.judge.verdict import key_digest
-from harness.outlook import FLOOR_REACHED, Sighted, floor_of, outlook, since_win
+from harness.outlook import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, undos
 from harness.records import Row
 from harness.records.outlook import Outlook
 from harness.render.outlook import outlook_text
@@ -140,6 +140,22 @@ def test_only_the_newest_are_looked_into_but_all_are_counted() -> None:
 def test_an_undo_is_neither_a_win_nor_an_attempt() -> None:
     rows = [row(1, "accept"), row(2, "accept"), row(3), row(4, "accept", kind="undo"), row(5)]
     assert [one.number for one in since_win(rows)] == [3, 5]
+    found = outlook(seen(rows, {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: KERNEL, 5: kernel(BKV=512)}))
+    assert [(one.attempt, one.is_undone) for one in found.tried] == [(1, False), (2, True), (3, False), (5, False)]
+    assert found.attempts == 4
+    (constants,) = found.kinds
+    assert (constants.attempts, constants.accepted) == ((2, 3, 5), 1)
+    text = outlook_text(found, 100)
+    assert "2 accept, undone  constants" in text
+    assert "     4 accept" not in text
+
+
+def test_an_undo_takes_back_the_newest_accept_that_stands() -> None:
+    accepts = [row(number, "accept") for number in (1, 2, 3)]
+    rows = [*accepts, row(4, "accept", kind="undo"), row(5), row(6, "accept", kind="undo")]
+    assert [(undo.place, undo.took, undo.again) for undo in undos(rows)] == [(3, 2, 1), (5, 1, 0)]
+    elsewhere = [accepts[0], replace(accepts[1], is_on_branch=False), row(3, "accept", kind="undo")]
+    assert [(undo.took, undo.again) for undo in undos(elsewhere)] == [(0, None)]
 
 
 @pytest.mark.parametrize("width", [60, 100])

@@ -2,6 +2,7 @@
 
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from harness.cli import report as verbs
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.render import plots
-from harness.render.series import Group, Roof, groups
+from harness.render.series import Group, Piece, PieceKind, Roof, groups
 
 STYLE = Path(plots.__file__).parent / "page" / "assets" / "page.css"
 
@@ -49,9 +50,9 @@ def test_progress_shows_every_attempt_with_its_verdict(both: tuple[Group, ...]) 
     points = {
         (line.get_xdata()[0], line.get_marker())
         for line in above.lines
-        if len(line.get_xdata()) == 1 and line.get_marker() in "oDx"
+        if len(line.get_xdata()) == 1 and line.get_marker() in "oDxs"
     }
-    assert points == {(1, "o"), (2, "o"), (3, "D"), (4, "x"), (5, "o"), (6, "o")}
+    assert points == {(1, "o"), (2, "s"), (3, "D"), (4, "x"), (5, "o"), (6, "s")}
     assert above.get_yscale() == "log"
     assert "compute-only 704.5 us" in {text.get_text() for text in above.texts}
     assert below.get_ylim()[1] > 14_195
@@ -69,7 +70,7 @@ def test_roofline_has_both_roofs_and_every_placed_attempt(both: tuple[Group, ...
     roof = axes.lines[0]
     assert list(roof.get_ydata())[1:] == [197e12, 197e12]
     assert roof.get_xdata()[1] == pytest.approx(197e12 / 819e9)
-    assert sum(line.get_marker() in ("o", "D") for line in axes.lines) == 5
+    assert sum(line.get_marker() in ("o", "D", "s") for line in axes.lines) == 5
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
@@ -81,8 +82,33 @@ def test_a_roof_is_the_lower_of_the_two() -> None:
 
 def test_time_shows_the_first_accepted_beside_the_last(both: tuple[Group, ...]) -> None:
     (axes,) = plots._time(both[0], plots._LIGHT).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["attempt 1\n4.000 ms", "attempt 6\n4.000 ms"]
-    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(8e-3)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["attempt 1\n4.000 ms"]
+    assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(4e-3)
+
+
+def test_time_draws_no_two_pieces_alike_and_adds_up_small_ones(both: tuple[Group, ...]) -> None:
+    baseline, win = both[0].entries[:2]
+    (group,) = groups((baseline, replace(win, is_undone=False)))
+    (_, _), (_, parts) = plots._bars(group)
+    looks = plots._looks(plots._bars(group), plots._LIGHT)
+    assert len(set(looks.values())) == len(looks) >= 5
+    assert sum(part.seconds for part in parts) == pytest.approx(2e-3)
+    small = [part.name for part in parts if part.fraction < 0.04 and part.kind in plots._SMALL_NAMES]
+    assert len(small) == len(set(small)) <= len(plots._SMALL_NAMES)
+
+
+def test_small_pieces_of_a_kind_are_one() -> None:
+    def piece(kind: PieceKind, name: str, share: float) -> Piece:
+        return Piece(kind=kind, name=name, seconds=share, fraction=share)
+
+    stalls = [piece("stall", f"unit stall {name}", share) for name, share in (("A", 0.1), ("B", 0.03), ("C", 0.02))]
+    ((_, parts),) = plots._joined([("attempt 1", (piece("work", "issuing", 0.85), *stalls))])
+    assert [part.name for part in parts] == ["issuing", "unit stall A", "other unit stalls"]
+    assert parts[-1].seconds == pytest.approx(0.05)
+
+
+def test_microseconds_are_written_as_everywhere_else() -> None:
+    assert plots._Units(unit="s")(5e-5) == "50 us"
 
 
 @pytest.mark.parametrize(("name", "place"), [("light", 0), ("dark", 1)])

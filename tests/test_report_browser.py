@@ -184,7 +184,7 @@ def test_a_click_opens_an_attempt_and_shows_its_diff(shown: Page) -> None:
     assert shown.locator("#attempt .diff .code-c").count() > 0
     # The bar of time is drawn, and its table says the same in words.
     shown.wait_for_selector("#attempt .barlayer .point path")
-    assert "bundles that only spill" in words
+    assert "that only spill" in words
     assert "operand wait k" in words
 
 
@@ -306,6 +306,25 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(browser: Browser, path: Pat
         page.click("#row-2 .hypothesis a")
         page.wait_for_selector("#attempt[open] .diff")
         assert page.locator("#attempt").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
+
+
+# Pairs of things in the charts that lie over each other: words of the champion over points, the score over its ticks.
+_COVERED = """() => {
+  const boxes = (selector) => [...document.querySelectorAll(selector)].map((one) => one.getBoundingClientRect());
+  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const words = [...document.querySelectorAll("#roofline .annotation-text-g")];
+  const own = words.find((one) => one.textContent.startsWith("champion")).getBoundingClientRect();
+  const others = words.map((one) => one.getBoundingClientRect()).filter((box) => box.top !== own.top);
+  const [title] = boxes("#progress .y2title");
+  return [others.length, ...[...boxes("#roofline .points path"), ...others].filter((box) => meet(own, box)),
+    ...boxes("#progress .y2tick text").filter((box) => meet(title, box))];
+}"""
+
+
+@pytest.mark.parametrize("width", [500, 1400])
+def test_words_in_the_charts_cover_nothing(browser: Browser, path: Path, width: int) -> None:
+    with opened(browser, path.as_uri(), viewport={"width": width, "height": 900}) as page:
+        assert page.evaluate(_COVERED) == [4]
 
 
 def test_the_verdict_is_not_said_by_colour_alone(shown: Page) -> None:

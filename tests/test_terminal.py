@@ -36,7 +36,14 @@ def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: 
 def printed(
     candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: object
 ) -> str:
-    return report_text(*judged(candidate, **changes), report(CHAMPION, V5E), full=full, colour=colour, width=width)
+    return report_text(
+        *judged(candidate, **changes),
+        report(CHAMPION, V5E),
+        full=full,
+        colour=colour,
+        width=width,
+        whole="again --full",
+    )
 
 
 def better(**changes: object) -> Evidence:
@@ -74,7 +81,7 @@ def test_default_report_is_one_screen_and_ends_with_hints() -> None:
     text = printed(better())
     lines = text.splitlines()
     assert len(lines) <= 40
-    assert lines[-1] == "the whole report: ratchet.sh show 2"
+    assert lines[-1] == "the whole report: again --full"
     assert lines[lines.index("What to try next:") + 1].startswith("  1. the schedule issues bundles 90.0% of the time")
     assert "Time decomposition:    Compute-only 0.70 ms   Memory-only 0.0922 ms   Actual 1.20 ms" in lines
     assert "Memory traffic:        Min 16.8 MB, actual 75.50 MB (4.5x the minimum), from the block index maps" in lines
@@ -117,7 +124,7 @@ def test_full_report_has_everything_else() -> None:
         "hlo       text lines",
         "naive.1        650  1,800,000  1.200 ms",
         "  k          input    bfloat16[256,128]      2 x  128.0 KiB        512        33.6 MB",
-        "dominating key  interpret  512,128    1.20e-03        1.90e-03     5.70e-03  passed",
+        "dominating key  interpret  512,128    1.20e-03  1.90e-03     5.70e-03  passed",
         "warning: tiling claim: grid (8, 64) stated, (8, 32) traced",
         "Simulated issue slots: MXU 30% (busy 65%) · VALU 41% · EUP 12%",
         "schedule  spills executed          120,000           0  0  ",
@@ -230,6 +237,25 @@ def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> Non
     assert text.startswith("FAILED  attempt 2")
     assert "latency, impossible: 137.4 GFLOP of useful matmul work in 600.000 us" in text
     assert "RESULT: score=" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_long_family_name_costs_no_figure(width: int) -> None:
+    given = better()
+    name = "columns of x, each block of 512 in rows of its own,\nand then some more words about it"
+    checks = tuple(replace(check, family=name) for check in given.checks)
+    lines = printed(replace(given, checks=checks), full=True, width=width).splitlines()
+    assert any(line.split()[-4:] == ["shape", "error", "honest", "tolerance"] for line in lines)
+    assert any(re.search(r"columns of .*  512,128 +1.20e-03 +1.90e-03 +5.70e-03  passed$", line) for line in lines)
+
+
+def test_hints_at_a_glance_are_whole() -> None:
+    found = report(better(), V5E)
+    text = " ".join(printed(better()).split())
+    assert found.hints
+    for hint in found.hints[:3]:
+        assert hint.observation in text
+        assert hint.suggestion in text
 
 
 def test_measured_numbers_say_so_and_show_device_beside_host() -> None:

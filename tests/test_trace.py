@@ -221,13 +221,14 @@ def test_the_trace_has_every_span_in_its_row() -> None:
 
 
 def test_the_summary_names_source_window_files_and_what_was_left_out() -> None:
-    lines = summary(timeline(), Path("a.json.gz"), Path("/d/plugins/profile/run/host.xplane.pb")).splitlines()
+    profile = Path("/d/plugins/profile/run/host.xplane.pb")
+    lines = summary(timeline(), Path("a.json.gz"), profile, "./ratchet.sh -C d {}".format).splitlines()
     assert lines[0] == "20.067 us [simulated v5e]: 30,101 cycles at 1.50 GHz"
     assert lines[1] == "  15 spans; bundle by bundle from 2.667 us to 2.675 us (cycles 4,000 to 4,013)"
     assert lines[2] == "  left out to keep the files small: 7 of core 0 VALU"
     assert lines[3] == "Perfetto:  a.json.gz"
-    assert lines[6] == "  without a browser: ratchet.sh xprof overview run"
-    assert lines[7] == "  ratchet.sh serve /d"
+    assert lines[6] == "  without a browser: ./ratchet.sh -C d xprof overview run"
+    assert lines[7] == "  ./ratchet.sh -C d serve /d"
 
 
 # --- the command, on a schedule of the real compiler -------------------------------------------

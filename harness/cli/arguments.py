@@ -1,6 +1,7 @@
 """What the verbs share: the parser, the options of an evaluation, where sentences go, exit codes."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -71,6 +72,12 @@ def verb_parser(verb: str, description: str, example: str) -> Parser:
 def directory(given: Path | None) -> Path:
     """The contest meant: the one named, else this folder."""
     return given or Path.cwd()
+
+
+def command(words: str, given: Path | None) -> str:
+    """`show 3` as a command line to copy: `./ratchet.sh -C DIR show 3`, with `-C` only where it was given."""
+    place = "" if given is None else f"-C {shlex.quote(str(given))} "
+    return f"./ratchet.sh {place}{words}"
 
 
 def attempt_number(text: str) -> int:

@@ -1,10 +1,11 @@
 """The verbs that judge kernel.py: an experiment, and `judge`, which records nothing."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from harness import contest as contests
 from harness import last_judged, ratchet
-from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, evaluation_options, say, verb_parser
+from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, evaluation_options, say, verb_parser
 from harness.cli.documents import JudgeDocument, json_text
 from harness.codec import encode_attempt
 from harness.contest import Contest
@@ -61,28 +62,45 @@ def experiment(words: list[str]) -> int:
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
     attempt, report = judged.attempt, judged.report
-    for sentence in friendly_words(contest, attempt):
-        say(sentence)
     if given.json:
+        # The report has them among its warnings.
+        for sentence in friendly_words(contest, attempt):
+            say(sentence)
         row = reporting.row(attempt, report, judging.key_digest(attempt.key))
         print(encode_attempt(attempt, row).decode(), end="")
     else:
-        print(attempt_text(contest, judged, full=given.full))
+        print(attempt_text(contest, judged, given.directory, full=given.full))
     for sentence in judged.messages:
         say(sentence)
     return EXIT_OF_OUTCOME[judged.attempt.verdict.outcome]
 
 
-def attempt_text(contest: Contest, judged: ratchet.Judged, *, full: bool) -> str:
-    """The report of an attempt that has just ended, recorded or not."""
+def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *, full: bool) -> str:
+    """The report of an attempt that has just ended, recorded or not; `given` is the folder as `-C` named it."""
     attempt, report = judged.attempt, judged.report
     words = friendly_words(contest, attempt)
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
     if judged.recorded:
         kernel = Ledger.open(contest.directory).kernel(attempt.number).decode("utf-8", "replace")
-        return terminal.report_text(attempt, report, judged.champion_report, kernel=kernel, full=full, colour=colour())
+        return terminal.report_text(
+            attempt,
+            report,
+            judged.champion_report,
+            kernel=kernel,
+            full=full,
+            colour=colour(),
+            whole=command(f"show {attempt.number}", given),
+        )
     kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
-    text = terminal.judge_text(attempt.evidence, report, attempt.verdict, kernel=kernel, full=full, colour=colour())
+    text = terminal.judge_text(
+        attempt.evidence,
+        report,
+        attempt.verdict,
+        kernel=kernel,
+        full=full,
+        colour=colour(),
+        whole=command("judge --full", given),
+    )
     return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record records it."
 
 
@@ -151,5 +169,8 @@ def judge(words: list[str]) -> int:
         print(json_text("judge", JudgeDocument(evidence=evidence, report=report, verdict=verdict)))
     else:
         kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
-        print(terminal.judge_text(evidence, report, verdict, kernel=kernel, full=given.full, colour=colour()))
+        whole = command("judge --full", given.directory)
+        print(
+            terminal.judge_text(evidence, report, verdict, kernel=kernel, full=given.full, colour=colour(), whole=whole)
+        )
     return EXIT_OF_OUTCOME[verdict.outcome]

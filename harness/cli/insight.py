@@ -3,11 +3,12 @@
 import gzip
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness import contest as contests
 from harness import last_judged
-from harness.cli.arguments import attempt_number, colour, directory, verb_parser
+from harness.cli.arguments import attempt_number, colour, command, directory, verb_parser
 from harness.cli.documents import LinesDocument, json_text
 from harness.cli.ledger import kernel_text
 from harness.dumps.instructions import instructions
@@ -51,10 +52,8 @@ def lines(words: list[str]) -> int:
         ledger = Ledger.open(directory(given.directory))
         title, kernel = f"kernel.py of attempt {given.number}", kernel_text(ledger, given.number)
         evidence = ledger.attempt(given.number).evidence
-        again = (
-            f". Records stay as they were made; to see its lines: ratchet.sh checkout {given.number}, then "
-            "ratchet.sh lines"
-        )
+        back = command(f"checkout {given.number}", given.directory)
+        again = f". Records stay as they were made; to see its lines: {back}, then {command('lines', given.directory)}"
     run = evidence.simulation
     if run is None or run.seconds is None:
         raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {_why_none(evidence)}")
@@ -101,7 +100,7 @@ def timeline(words: list[str]) -> int:
     write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
     profile = folder / "profile_data" / "plugins" / "profile" / run / f"simulated-{meant.chip.name}.xplane.pb"
     xspace.write(xspace_text(found, meant.chip, title, instructions(dump.hlo)), profile)
-    print(summary(found, perfetto, profile))
+    print(summary(found, perfetto, profile, partial(command, given=given.directory)))
     return 0
 
 

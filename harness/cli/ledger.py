@@ -5,7 +5,7 @@ from pathlib import Path
 from harness import actions
 from harness import contest as contests
 from harness.calibration import calibration
-from harness.cli.arguments import attempt_number, colour, directory, say, verb_parser
+from harness.cli.arguments import attempt_number, colour, command, directory, say, verb_parser
 from harness.cli.documents import ResultsDocument, json_text
 from harness.codec import encode_attempt
 from harness.errors import RatchetError, UsageError
@@ -15,6 +15,9 @@ from harness.ledger import Ledger
 from harness.records import Policy
 from harness.render import terminal
 from harness.settings import parse
+
+# What begins a contest.
+BASELINE = '"experiment: baseline"'
 
 
 def results(words: list[str]) -> int:
@@ -36,7 +39,7 @@ def results(words: list[str]) -> int:
         met = calibration(rows)
         print(terminal.results_table(rows, champion.number if champion else None, calibration=met))
     else:
-        print('no attempts yet: ./ratchet.sh "experiment: baseline" makes the first')
+        print(f"no attempts yet: {command(BASELINE, given.directory)} makes the first")
     return 0
 
 
@@ -46,7 +49,13 @@ def show(words: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print the record")
     given = parser.parse_args(words)
     ledger = settled(given.directory)
-    attempt = ledger.attempt(given.number)
+    try:
+        attempt = ledger.attempt(given.number)
+    except RatchetError as error:
+        if error.kind != "unknown-attempt":
+            raise
+        way, verb = ("all of them", "results") if ledger.rows(1)[0] else ("the first is made by", BASELINE)
+        raise RatchetError(error.kind, f"{error}; {way}: {command(verb, given.directory)}") from error
     if given.json:
         print(encode_attempt(attempt).decode(), end="")
     else:

@@ -1,10 +1,12 @@
 """The verb that says where the search stands and whether to go on; what a program decides its next attempt by."""
 
+from pathlib import Path
+
 from harness import contest as contests
 from harness import outlook, preconditions
-from harness.cli.arguments import directory, verb_parser
+from harness.cli.arguments import command, directory, verb_parser
 from harness.cli.documents import json_text
-from harness.cli.ledger import settled
+from harness.cli.ledger import BASELINE, settled
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
@@ -40,12 +42,12 @@ def next_(words: list[str]) -> int:
         if getattr(given, name) < 1:
             raise UsageError("usage", f"expected --{name} 1 or more, got {getattr(given, name)}")
     contest = contests.load(directory(given.directory))
-    found = outlook.outlook(_sighted(contest, given.limit), plateau=given.plateau, limit=given.limit)
+    found = outlook.outlook(_sighted(contest, given.directory, given.limit), plateau=given.plateau, limit=given.limit)
     print(json_text("next", found) if given.json else outlook_text(found, terminal_width()))
     return 0
 
 
-def _sighted(contest: Contest, limit: int) -> outlook.Sighted:
+def _sighted(contest: Contest, given: Path | None, limit: int) -> outlook.Sighted:
     ledger = settled(contest.directory)
     rows, skipped = ledger.rows()
     champion = ledger.champion()
@@ -61,6 +63,8 @@ def _sighted(contest: Contest, limit: int) -> outlook.Sighted:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
     is_present = champion is not None and champion.key == key
     messages = list(skipped)
+    if champion is None:
+        messages.append(f"begin with: {command(BASELINE, given)}")
     if champion is not None and not is_present:
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
     return outlook.Sighted(

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness import contest as contests
-from harness.cli.arguments import directory, say, verb_parser
+from harness.cli.arguments import command, directory, say, verb_parser
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
@@ -115,11 +115,11 @@ def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[
             kernel, label=session_label(kernel.text, rows, "profile"), mode=given.mode or _MODE, calls=given.calls,
             warmup_calls=given.warmup, progress=progress,
         )  # fmt: skip
-    return (_calls(reply, title, text, kernel),)
+    return (_calls(reply, title, text, kernel, given.directory),)
 
 
-def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel) -> Table:
-    run = Path(reply.profile).parent.name
+def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel, given: Path | None) -> Table:
+    overview = command(f"xprof overview {Path(reply.profile).parent.name}", given)
     on_device: tuple[float | None, ...] = reply.device_seconds
     if len(on_device) != len(reply.host_seconds):
         on_device = (None,) * len(reply.host_seconds)
@@ -143,7 +143,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel) -> Table
             *shape,
             f"Capture: {reply.profile}",
             f"HLO:     {text}",
-            f"Look at it: ratchet.sh xprof overview {run}   or   xprof --port={_XPROF_PORT} {kernel.profiles}",
+            f"Look at it: {overview}   or   xprof --port={_XPROF_PORT} {kernel.profiles}",
         ),
     )
 
@@ -170,7 +170,7 @@ def _snapshots(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple
                 Column(name="profile", title="capture"),
             ),
             rows=tuple(taken),
-            notes=(f"Look at the newest: ratchet.sh xprof overview -C {kernel.contest}",),
+            notes=(f"Look at the newest: {command('xprof overview', given.directory)}",),
         ),
     )
 
@@ -182,20 +182,20 @@ def _served(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[Ta
         profile_server.serving(kernel, given.serve, given.warmup, progress) as served,
     ):
         try:
-            print(_how_to_capture(served, kernel), flush=True)
+            print(_how_to_capture(served, kernel, given.directory), flush=True)
             served.wait()
         except KeyboardInterrupt:
             print("stopped", flush=True)
     return ()
 
 
-def _how_to_capture(served: profile_server.Served, kernel: Kernel) -> str:
+def _how_to_capture(served: profile_server.Served, kernel: Kernel, given: Path | None) -> str:
     port = served.address.rpartition(":")[2]
     return "\n".join(
         (
             f"kernel.py runs on {served.reply.device_kind}, {served.reply.call_seconds:.3g} s a call on the host "
             f"[{_origin(kernel)}]; JAX's profiler server listens on {served.address}",
-            f"  from XProf's page: ratchet.sh serve {kernel.profiles}, and there CAPTURE PROFILE, {served.address}",
+            f"  from XProf's page: {command('serve', given)}, and there CAPTURE PROFILE, {served.address}",
             f"  without a browser: python -m jax.collect_profile {port} 2000 --log_dir {kernel.profiles} "
             "--no_perfetto_link",
             f"  warning: {_LISTENS_BEYOND_LOOPBACK}",

@@ -4,6 +4,7 @@ import os
 import webbrowser
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -18,7 +19,7 @@ from harness.judge import report as reporting
 from harness.judge import roofline
 from harness.ledger import Ledger
 from harness.ledger.whole import Held, whole
-from harness.outlook import floor_of
+from harness.outlook import floor_of, undos
 from harness.records import Report, Row, Work
 from harness.render import plots
 from harness.render.page import Story, page
@@ -109,6 +110,10 @@ def _entries(ledger: Ledger, files: Path, page_folder: Path) -> tuple[tuple[Entr
     found: list[Entry] = []
     for name, held in zip(_ids(rows), whole(ledger.place, rows), strict=True):
         found.append(_entry(name, held, found, files, page_folder))
+    for undo in undos(rows):
+        found[undo.took] = replace(found[undo.took], is_undone=True)
+        if undo.again is not None:
+            found[undo.place] = replace(found[undo.place], again=found[undo.again].id)
     standing = next(
         (
             entry.id

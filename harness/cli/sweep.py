@@ -61,7 +61,7 @@ def sweep(words: list[str]) -> int:
         print(sweep_text(found.swept, terminal_width(), colour()))
         if found.judged is not None:
             print()
-            print(attempt_text(contest, found.judged, full=given.full))
+            print(attempt_text(contest, found.judged, given.directory, full=given.full))
     for message in found.judged.messages if found.judged else ():
         say(message)
     return 1 if found.judged is None else EXIT_OF_OUTCOME[found.judged.attempt.verdict.outcome]

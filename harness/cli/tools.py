@@ -5,6 +5,7 @@ import sys
 
 from harness.cli.arguments import Parser
 from harness.contest import PACKAGE
+from harness.errors import UsageError
 from harness.simulate.__main__ import simulate as run_simulator
 
 
@@ -15,6 +16,8 @@ def simulate(words: list[str]) -> int:
         epilog="example: ratchet.sh simulate dumps --chip v6e",
         allow_abbrev=False,
     )
+    if "-C" in words:
+        raise UsageError("usage", "simulate takes a directory of compiler dumps and no contest: leave -C out")
     return run_simulator(words, parser)
 
 

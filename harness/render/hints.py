@@ -1,28 +1,24 @@
-"""What to try next, at the end of a report: a line on what was observed and one on the change, three times."""
+"""What to try next, at the end of a report: what was observed and the change to make, three times, whole."""
 
 from collections.abc import Sequence
 
 from harness.records import Hint
-from harness.render.layout import clean, cut, paint, wrap
+from harness.render.layout import clean, paint, wrap
 from harness.units import percent
 
 _SHOWN = 3
 
 
 def hints(found: Sequence[Hint], width: int, colour: bool, *, full: bool) -> list[str]:
-    """What was observed, and the change with its gain; at a glance one line each. `diagnose` has the rules."""
+    """What was observed, and the change with its gain; at a glance the first few. `diagnose` has the rules."""
     if not found:
         return []
     lines = [paint("What to try next:", "strong", colour)]
-    # What to do about a failure is all that its report is read for.
-    whole = full or len(found) == 1
     for number, hint in enumerate(found if full else found[:_SHOWN], 1):
         gain = "" if hint.gain is None else f"{gain_text(hint)}: "
         observed, change = clean(hint.observation), clean(f"{gain}{hint.suggestion}")
-        if whole:
-            lines += [*wrap(observed, width, f"  {number}. ", "     "), *wrap(change, width, "     -> ", "        ")]
-        else:
-            lines += [cut(f"  {number}. {observed}", width), cut(f"     -> {change}", width)]
+        # What to do is what the report is read for: never cut.
+        lines += [*wrap(observed, width, f"  {number}. ", "     "), *wrap(change, width, "     -> ", "        ")]
     return lines
 
 

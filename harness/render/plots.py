@@ -2,12 +2,14 @@
 
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
@@ -39,7 +41,6 @@ _LIGHT = _Palette(
     outcomes={"accept": "#14713f", "reject": "#8a5a00", "inconclusive": "#6a4fa0", "failed": "#b02a1c"},
     kinds={
         "work": "#2f6f9f",
-        "spill": "#b4521e",
         "bubble": "#77736a",
         "stall": "#946200",
         "dma": "#7a4a94",
@@ -56,7 +57,6 @@ _DARK = _Palette(
     outcomes={"accept": "#57c98a", "reject": "#dfa94a", "inconclusive": "#b9a3ea", "failed": "#f08a7d"},
     kinds={
         "work": "#6fb1dd",
-        "spill": "#ef9a6a",
         "bubble": "#a5a198",
         "stall": "#deb04f",
         "dma": "#c39bdc",
@@ -72,13 +72,27 @@ _SHAPES: dict[Outcome, tuple[str, str, bool]] = {
     "failed": ("x", "failed", True),
 }
 _HATCHES: dict[PieceKind, str] = {
-    "work": "", "spill": "xxx", "bubble": "...", "stall": "///", "dma": "\\\\\\", "edge": "--", "other": "||",
+    "work": "", "bubble": "...", "stall": "///", "dma": "\\\\\\", "edge": "--", "other": "||",
+}  # fmt: skip
+# Several pieces of one kind share its colour: each after the first is paler and has a mark more.
+_MARKS = ("", "..", "++", "oo", "xx", "**")
+_PALER, _PALEST = 0.14, 0.56
+# Pieces below this share of every run are drawn as one for each kind: nobody could tell them apart.
+_SMALL_SHARE = 0.04
+_SMALL_NAMES: dict[PieceKind, str] = {
+    "stall": "unit stalls", "dma": "operand waits", "edge": "fill and drain",
 }  # fmt: skip
 # More than this many numbers beside points would cover the points.
 _MOST_NUMBERS = 40
 _MOST_TICKS = 9
 # How many times the best score the score at the floor may be and still share the axis.
 _FAR_ABOVE = 8
+
+
+class _Units(EngFormatter):
+    """Engineering units with `us`, as all other texts here have it."""
+
+    ENG_PREFIXES = {**EngFormatter.ENG_PREFIXES, -6: "u"}  # noqa: RUF012
 
 
 def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ...]:
@@ -106,6 +120,13 @@ def left_out(group: Group) -> tuple[str, ...]:
     return tuple(said)
 
 
+def _shape(entry: Entry) -> tuple[str, str, bool]:
+    """Marker, words and whether it is filled; an undo and what it took back have their own."""
+    if entry.is_undone or entry.again is not None:
+        return "s", "undone or undo", False
+    return _SHAPES[entry.row.outcome]
+
+
 def _timed(group: Group) -> list[Entry]:
     return [entry for entry in group.entries if entry.has_time]
 
@@ -130,6 +151,45 @@ def _bars(group: Group) -> list[tuple[str, tuple[Piece, ...]]]:
             parts = pieces(entry.report, entry.attempt.evidence.simulation, entry.attempt)
             if parts:
                 found.append((f"attempt {entry.row.number}", parts))
+    return _joined(found)
+
+
+def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[Piece, ...]]]:
+    """The bars with the pieces that are small in all of them added up by kind, at the place of the last."""
+    large = {part.name for _, parts in bars for part in parts if part.fraction >= _SMALL_SHARE}
+    of_large = {part.kind for _, parts in bars for part in parts if part.name in large}
+    made = []
+    for label, parts in bars:
+        sums: dict[str, Piece] = {}
+        for part in parts:
+            name = part.name
+            if name not in large and part.kind in _SMALL_NAMES:
+                name = ("other " if part.kind in of_large else "") + _SMALL_NAMES[part.kind]
+            before = sums.pop(name, None)
+            sums[name] = replace(
+                part,
+                name=name,
+                seconds=part.seconds + (before.seconds if before else 0),
+                fraction=part.fraction + (before.fraction if before else 0),
+            )
+        made.append((label, tuple(sums.values())))
+    return made
+
+
+def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: _Palette) -> dict[str, tuple[tuple[float, ...], str]]:
+    """Colour and hatch of every piece by its name, no two alike."""
+    found: dict[str, tuple[tuple[float, ...], str]] = {}
+    counted: Counter[PieceKind] = Counter()
+    for part in (part for _, parts in bars for part in parts):
+        if part.name in found:
+            continue
+        place = counted[part.kind]
+        counted[part.kind] += 1
+        share = min(place * _PALER, _PALEST)
+        pair = zip(to_rgb(palette.kinds[part.kind]), to_rgb(palette.paper), strict=True)
+        colour = tuple((1 - share) * own + share * paper for own, paper in pair)
+        marks = _MARKS[place % len(_MARKS)] * (1 + place // len(_MARKS))
+        found[part.name] = colour, _HATCHES[part.kind] + marks
     return found
 
 
@@ -199,7 +259,7 @@ def _scatter(
         at, ends = value(entry), interval(entry)
         if at is None:
             continue
-        shape, word, is_filled = _SHAPES[entry.row.outcome]
+        shape, word, is_filled = _shape(entry)
         colour = palette.outcomes[entry.row.outcome]
         bars = None if ends is None else [[at - ends[0]], [ends[1] - at]]
         axes.errorbar(
@@ -218,7 +278,7 @@ def _roofline(group: Group, palette: _Palette) -> Figure:
     bottom, top = min(roof.at(left), *(rate for _, _, rate in placed)) / 2, roof.flops_per_second * 1.6
     _roofs(axes, group, left, right, bottom, palette)
     for entry, intensity, rate in placed:
-        shape, word, is_filled = _SHAPES[entry.row.outcome]
+        shape, word, is_filled = _shape(entry)
         colour = palette.outcomes[entry.row.outcome]
         axes.plot(
             intensity, rate, shape, ms=7, mew=1.6, color=colour, markerfacecolor=colour if is_filled else "none",
@@ -271,15 +331,17 @@ def _time(group: Group, palette: _Palette) -> Figure:
     figure = _figure(1.9 + 0.75 * len(bars), palette)
     axes = figure.subplots()
     named: set[str] = set()
+    looks = _looks(bars, palette)
     longest = max(sum(part.seconds for part in parts) for _, parts in bars)
     for place, (_, parts) in enumerate(bars):
         start = 0.0
         for part in parts:
             label = part.name if part.name not in named else None
             named.add(part.name)
+            colour, hatch = looks[part.name]
             axes.barh(
-                place, part.seconds, left=start, height=0.62, color=palette.kinds[part.kind], edgecolor=palette.paper,
-                hatch=_HATCHES[part.kind], linewidth=0.8, label=label,
+                place, part.seconds, left=start, height=0.62, color=colour, edgecolor=palette.paper,
+                hatch=hatch, linewidth=0.8, label=label,
             )  # fmt: skip
             if part.seconds > 0.04 * longest:
                 axes.text(
@@ -292,7 +354,7 @@ def _time(group: Group, palette: _Palette) -> Figure:
     names = [f"{name}\n{total}" for (name, _), total in zip(bars, totals, strict=True)]
     axes.set_yticks(range(len(bars)), names)
     axes.invert_yaxis()
-    axes.xaxis.set_major_formatter(EngFormatter(unit="s"))
+    axes.xaxis.set_major_formatter(_Units(unit="s"))
     axes.set_xlabel("time of one call")
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette.ink)
     _finish(figure, (axes,), f"{group.title}: where the time goes", palette)
@@ -316,7 +378,7 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
     if len(inside) > _MOST_TICKS:
         inside = [10.0**power for power in decades if low <= 10.0**power <= high]
     axis.set_major_locator(FixedLocator(inside))
-    axis.set_major_formatter(EngFormatter(unit=unit))
+    axis.set_major_formatter(_Units(unit=unit))
     axis.set_minor_locator(NullLocator())
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from tabulate import tabulate
 
 from harness.hardware import chip
@@ -24,6 +25,8 @@ _OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed")
 # Of those that a schedule is full of, the next ones after the fullest say what else is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
+# Less of a name tells nothing.
+_LEAST_NAME = 12
 # The width of what stands before a value.
 FIELD = 23
 
@@ -191,7 +194,7 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
     if full:
         body = [
             [
-                check.family,
+                clean(check.family),
                 check.mode,
                 _shape(check.shape),
                 _number(check.error),
@@ -201,7 +204,7 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
             ]
             for check in done
         ]
-        headers = ["family", "mode", "shape", "error", "honest error", "tolerance", ""]
+        headers = ["family", "mode", "shape", "error", "honest\nerror", "tolerance", ""]
         lines += _table(body, headers, "lllrrrl", width)
     return lines
 
@@ -258,9 +261,20 @@ def _indented(line: str) -> str:
 
 
 def _table(body: Sequence[Sequence[str]], headers: Sequence[str], align: str, width: int) -> list[str]:
+    """A table in at most `width` columns: what is too wide is taken from the names in the first, not from figures."""
+    lines = _aligned(body, headers, align)
+    too_wide = max(map(cell_len, lines)) - width
+    if too_wide > 0:
+        widest = max(cell_len(row[0]) for row in body)
+        room = max(_LEAST_NAME, widest - too_wide)
+        lines = _aligned([[cut(row[0], room), *row[1:]] for row in body], headers, align)
+    return [cut(line, width) for line in lines]
+
+
+def _aligned(body: Sequence[Sequence[str]], headers: Sequence[str], align: str) -> list[str]:
     sides = {"l": "left", "r": "right"}
     text = tabulate(body, headers=headers, tablefmt="simple", colalign=[sides[a] for a in align], disable_numparse=True)
-    return [cut(f"  {line}", width) for line in text.splitlines()]
+    return [f"  {line}" for line in text.splitlines()]
 
 
 def _percent(fraction: float | None) -> str:

@@ -9,8 +9,8 @@ from harness.records import Attempt, Key, Report, Row, Simulation, Source
 from harness.render.layout import clean
 from harness.render.operands import problem_names
 
-# What a part of a run's time is: bundles at work, bundles that do nothing but spill, and kinds of doing nothing.
-PieceKind = Literal["work", "spill", "bubble", "stall", "dma", "edge", "other"]
+# What a part of a run's time is: bundles that issue, and kinds of doing nothing.
+PieceKind = Literal["work", "bubble", "stall", "dma", "edge", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class Entry:
 
     `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score
     at the two ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is
-    the address of its trace from where the page lies.
+    the address of its trace from where the page lies. `is_undone` is True for an accept that a later undo
+    took back, `again` is for an undo the id of the champion that stands again.
     """
 
     id: str
@@ -54,6 +55,8 @@ class Entry:
     kernel: str | None = None
     complaint: str = ""
     timeline: str = ""
+    is_undone: bool = False
+    again: str | None = None
 
     @property
     def has_time(self) -> bool:
@@ -62,8 +65,9 @@ class Entry:
 
     @property
     def is_accepted(self) -> bool:
-        """True if it became the champion, as far as is known here."""
-        return self.row.outcome == "accept" and self.row.is_on_branch is not False
+        """True if it became the champion and was not taken back, as far as is known here; an undo makes no new one."""
+        is_accept = self.row.outcome == "accept" and self.row.is_on_branch is not False
+        return is_accept and not self.is_undone and self.again is None
 
     @property
     def plus_minus_seconds(self) -> float | None:
@@ -211,13 +215,7 @@ def pieces(report: Report | None, run: Simulation | None, attempt: Attempt | Non
     made = []
     for part in shares.parts:
         name = clean(problem_names(part.name, attempt.evidence.problem, ops) if attempt else part.name)
-        fraction = part.fraction
-        if name == "issuing":
-            # Whole bundles that only save and restore registers are no work.
-            fraction -= shares.spill_fraction
-            if shares.spill_fraction:
-                made.append(_piece("spill", "bundles that only spill", shares.spill_fraction, seconds))
-        made.append(_piece(_kind(part.name), name, fraction, seconds))
+        made.append(_piece(_kind(part.name), name, part.fraction, seconds))
     return tuple(sorted(made, key=lambda piece: piece.fraction, reverse=True))
 
 
@@ -239,7 +237,10 @@ def _kind(part: str) -> PieceKind:
 
 
 def _steps(entries: Sequence[Entry]) -> tuple[Step, ...]:
-    """The champion's latency as it fell: first that of the champion before them, evaluated again under this key."""
+    """The champion's latency as it fell: first that of the champion before them, evaluated again under this key.
+
+    What was undone is no step.
+    """
     found: list[Step] = []
     for entry in entries:
         row, champion = entry.row, entry.attempt.champion if entry.attempt else None

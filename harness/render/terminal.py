@@ -47,12 +47,13 @@ def report_text(
     full: bool = False,
     colour: bool = False,
     width: int | None = None,
+    whole: str = "",
 ) -> str:
     """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints.
 
     `kernel` is the text of its kernel.py, for the lines that the report names. `full` prints all
-    there is. Lines fit `width` columns (the terminal's by default), but for the RESULT and
-    REGIME lines, whose form is fixed.
+    there is; `whole` is the command that does, named where not all is printed. Lines fit `width`
+    columns (the terminal's by default), but for the RESULT and REGIME lines, whose form is fixed.
     """
     width = terminal_width() if width is None else width
     word, style = _WORDS[attempt.verdict.outcome]
@@ -63,7 +64,7 @@ def report_text(
     lines += _against_champion(attempt, report, width)
     lines += sections.moved(attempt.verdict.changes, width, full=full)
     lines += ["", *_findings(attempt.evidence, report, champion_report, kernel, width, full=full, colour=colour)]
-    return joined([*lines, *([] if full else ["", f"the whole report: ratchet.sh show {attempt.number}"])])
+    return joined([*lines, *_rest(whole, full=full)])
 
 
 def judge_text(
@@ -75,6 +76,7 @@ def judge_text(
     full: bool = False,
     colour: bool = False,
     width: int | None = None,
+    whole: str = "",
 ) -> str:
     """The report of a kernel judged on its own: nothing was compared and nothing recorded."""
     width = terminal_width() if width is None else width
@@ -83,7 +85,11 @@ def judge_text(
     lines = [f"{paint(word, style, colour)}  {evidence.problem.title}; nothing is recorded"]
     lines += _reasons(verdict, width, full=full)
     lines += ["", *_findings(evidence, report, None, kernel, width, full=full, colour=colour)]
-    return joined([*lines, *([] if full else ["", "the whole report: --full"])])
+    return joined([*lines, *_rest(whole, full=full)])
+
+
+def _rest(whole: str, *, full: bool) -> list[str]:
+    return [] if full or not whole else ["", f"the whole report: {whole}"]
 
 
 def show_text(

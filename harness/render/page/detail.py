@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from harness.records import Attempt, Check, Evidence, Hint, LineTime, Report
 from harness.render.layout import clean
-from harness.render.page.overview import Plain, verdict, with_uncertainty
+from harness.render.page.overview import Plain, moved_by, verdict, with_uncertainty
 from harness.render.page.source import Line, diff_lines, python_lines, visible
 from harness.render.series import Entry, Piece, pieces
-from harness.units import change, count, decimal, kibibytes, percent, seconds
+from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
 # Places of lines in a pool that several attempts share: kernels differ in few of them.
@@ -23,7 +23,7 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
     plain: Plain = {
         "id": entry.id,
         "n": row.number,
-        "verdict": verdict(row),
+        "verdict": verdict(entry),
         "outcome": row.outcome,
         "hypothesis": clean(row.hypothesis),
         "label": f"{row.source} {row.chip}",
@@ -107,15 +107,15 @@ def _expectation(attempt: Attempt) -> Plain:
     """What the hypothesis promised in numbers, and what came."""
     stated, got = attempt.expected_time_ratio, attempt.verdict.time_ratio
     low, high = attempt.verdict.time_ratio_low, attempt.verdict.time_ratio_high
-    interval = f"{change(low)} to {change(high)}" if low is not None and high is not None else ""
+    interval = f"{moved_by(low)} to {moved_by(high)}" if low is not None and high is not None else ""
     if stated is not None and got is not None and stated != 1:
         share = (1 - got) / (1 - stated)
         met = f"{share:.2f} times the gain that was expected" if share >= 0 else "the other way than expected"
     else:
         met = ""
     return {
-        "stated": None if stated is None else change(stated),
-        "got": None if got is None else change(got),
+        "stated": None if stated is None else moved_by(stated),
+        "got": None if got is None else moved_by(got),
         "interval": interval,
         "met": met,
     }
@@ -131,7 +131,7 @@ def _figures(entry: Entry, report: Report) -> list[Figure]:
             name,
             "unknown" if here is None else text(here),
             "" if other is None else "unknown" if there is None else text(there),
-            change(here / there) if here and there and here > 0 and there > 0 else "",
+            moved_by(here / there) if here and there and here > 0 and there > 0 else "",
         )
 
     _, here, there, moved = line("latency", lambda r: r.seconds, seconds)
@@ -170,7 +170,7 @@ def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
 
 
 def _moved(before: int, after: int) -> str:
-    return f"{after - before:+,d}" + (f" ({change(after / before)})" if before and after else "")
+    return f"{after - before:+,d}" + (f" ({moved_by(after / before)})" if before and after else "")
 
 
 def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
@@ -195,9 +195,16 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
 
 def _time_note(entry: Entry) -> str:
     """Whose time the bars are; the simulated run of a program that was measured is not its latency."""
+    shares = entry.report.cycle_shares if entry.report else None
+    spilling = (
+        f" Bundles that only spill are all issued: {percent(shares.spill_fraction)} of the time."
+        if shares and shares.spill_fraction
+        else ""
+    )
     if entry.row.source == "simulated":
-        return "Simulated; the parts add up to the latency."
-    return f"Simulated, for the same program; the latency of this attempt is {entry.row.source} and is not this sum."
+        return f"Simulated; the parts add up to the latency.{spilling}"
+    told = f"the latency of this attempt is {entry.row.source} and is not this sum"
+    return f"Simulated, for the same program; {told}.{spilling}"
 
 
 def _bar(name: str, parts: Sequence[Piece]) -> Plain:

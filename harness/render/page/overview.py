@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from harness.records import Outcome, Row
+from harness.records import Outcome
 from harness.render.layout import clean
 from harness.render.series import Entry, Group
 from harness.units import change, count, decimal, percent, seconds
@@ -16,6 +16,7 @@ VERDICTS: dict[Outcome, str] = {
     "inconclusive": "inconclusive",
     "failed": "failed",
 }
+_MANY_TIMES = 11
 _BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
 
@@ -71,7 +72,8 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
         "group": row.key_digest,
         "kind": row.kind,
         "outcome": row.outcome,
-        "verdict": verdict(row),
+        "verdict": verdict(entry),
+        "undone": entry.is_undone or entry.again is not None,
         "champion": entry.id == champion_id,
         "failure": clean(row.failure_kind),
         "hypothesis": clean(row.hypothesis),
@@ -90,8 +92,8 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
         "texts": {
             "score": None if row.score is None else f"{row.score:,.1f}",
             "seconds": None if row.seconds is None else milliseconds(row.seconds),
-            "change": None if row.time_ratio is None else change(row.time_ratio),
-            "expected": None if row.expected_time_ratio is None else change(row.expected_time_ratio),
+            "change": None if row.time_ratio is None else moved_by(row.time_ratio),
+            "expected": None if row.expected_time_ratio is None else moved_by(row.expected_time_ratio),
             "util": None if row.util is None else percent(row.util),
             "gap": None if row.gap_fraction is None else percent(row.gap_fraction),
             "copies": None if row.copies is None else count(row.copies),
@@ -106,13 +108,21 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
     }
 
 
-def verdict(row: Row) -> str:
+def verdict(entry: Entry) -> str:
     """The verdict in a word or two."""
+    row = entry.row
     if row.is_on_branch is False:
         return "accepted, not on this branch"
+    if entry.is_undone:
+        return "accepted, undone"
     if row.outcome == "accept" and row.kind != "experiment":
         return row.kind
     return VERDICTS[row.outcome]
+
+
+def moved_by(ratio: float) -> str:
+    """A ratio new/old as people read it: in per cent, from +1000 % on in times."""
+    return change(ratio) if ratio < _MANY_TIMES else f"{count(ratio)} times"
 
 
 def milliseconds(value: float) -> str:
@@ -131,25 +141,33 @@ def _says(entry: Entry) -> str:
     """What pointing at the attempt in a chart says, beside its number and hypothesis."""
     row = entry.row
     if not entry.has_time:
-        return f"{verdict(row)}: {clean(row.failure_kind) or 'no latency'}"
-    parts = [verdict(row), with_uncertainty(row.seconds, entry.plus_minus_seconds)]
+        return f"{verdict(entry)}: {clean(row.failure_kind) or 'no latency'}"
+    parts = [verdict(entry), with_uncertainty(row.seconds, entry.plus_minus_seconds)]
     parts += [f"score {row.score:,.1f}"] if row.score is not None else []
-    parts += [f"{change(row.time_ratio)} of time"] if row.time_ratio is not None else []
+    parts += [f"change of time {moved_by(row.time_ratio)}"] if row.time_ratio is not None else []
     return " · ".join(parts)
+
+
+def _counted_as(entry: Entry) -> str:
+    if entry.row.kind == "undo" and entry.row.outcome == "accept":
+        return "undo"
+    return "undone" if entry.is_undone else VERDICTS[entry.row.outcome]
 
 
 def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
     """The figures at a glance: what they are, the figure, a word beside it."""
     standing, bound = group.standing, group.bound
-    counted = Counter(entry.row.outcome for entry in group.entries)
-    told = [f"{counted[name]} {word}" for name, word in VERDICTS.items() if counted[name]]
+    counted = Counter(_counted_as(entry) for entry in group.entries)
+    told = [f"{number} {word}" for word in (*VERDICTS.values(), "undone", "undo") if (number := counted[word])]
     attempts = ("attempts", count(len(group.entries)), ", ".join(told))
     if standing is None:
         return (("champion", "none", "no accepted attempt has a latency under this key"), attempts)
     report = standing.report
     again = ", evaluated again under this key" if standing.was_before else ""
-    gained = group.steps[0].seconds / standing.seconds
-    faster = f"{gained:.2f} times as fast as where this key began" if len(group.steps) > 1 else ""
+    first = group.steps[0]
+    faster = (
+        f"{first.seconds / standing.seconds:.2f} times as fast as attempt {first.entry}" if first != standing else ""
+    )
     off = report.plus_minus_seconds if report else None
     util = report.util if report else None
     tiles = [
@@ -162,6 +180,6 @@ def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
         ("utilisation", "unknown" if util is None else percent(util), (report.regime or "") if report else ""),
     ]
     if bound is not None:
-        above = f"{standing.seconds / bound.seconds:.2f} times that is where the champion stands"
+        above = f"the champion takes {standing.seconds / bound.seconds:.2f} times as long"
         tiles.append(("floor of the chip", seconds(bound.seconds, 1), f"{bound.name}; {above}"))
     return (*tiles, attempts)

@@ -1,13 +1,15 @@
 """What a person reads about a timeline's files: what is in them, and how to look at them."""
 
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from harness.records import Timeline
 from harness.units import count, decimal, seconds
 
 
-def summary(timeline: Timeline, perfetto: Path, profile: Path) -> str:
-    """The run, what is shown of it, the two files, and the way to open each."""
+def summary(timeline: Timeline, perfetto: Path, profile: Path, command: Callable[[str], str]) -> str:
+    """The run, what is shown of it, the two files, and the way to open each; `command` makes words one to copy."""
     time = f"{seconds(timeline.cycles / timeline.clock_hz)} [simulated {timeline.chip}]"
     lines = [f"{time}: {count(timeline.cycles)} cycles at {decimal(timeline.clock_hz, 'Hz', 2)}"]
     shown = f"{count(len(timeline.spans))} spans"
@@ -25,8 +27,8 @@ def summary(timeline: Timeline, perfetto: Path, profile: Path) -> str:
             f"Perfetto:  {perfetto}",
             "  open https://ui.perfetto.dev and choose `Open trace file`; the file stays on your machine",
             f"XProf:     {profile}",
-            f"  without a browser: ratchet.sh xprof overview {run}",
-            f"  ratchet.sh serve {logdir}",
+            f"  without a browser: {command(f'xprof overview {shlex.quote(run)}')}",
+            f"  {command(f'serve {shlex.quote(str(logdir))}')}",
             f"  serves it on http://127.0.0.1:8791/ as the run {run}; nothing in it was measured",
         ]
     )

@@ -5,6 +5,8 @@ const OUTCOMES = ["accept", "reject", "inconclusive", "failed"];
 const DRAWN = [...OUTCOMES].reverse();
 const WORDS = { accept: "accepted", reject: "rejected", inconclusive: "inconclusive", failed: "failed" };
 const MARKERS = { accept: "circle", reject: "diamond-open", inconclusive: "circle-open", failed: "x-thin-open" };
+// An accept that was taken back, and the undo that did it.
+const UNDONE = "square-open";
 // The charting library is large: it is unpacked and run when the table already stands.
 let library = null;
 
@@ -18,7 +20,7 @@ function charts() {
 }
 
 // Kinds of time, each with a colour and a pattern: the pattern alone tells them apart.
-const PATTERNS = { work: "", spill: "x", bubble: ".", stall: "/", dma: "\\", edge: "-", other: "|" };
+const PATTERNS = { work: "", bubble: ".", stall: "/", dma: "\\", edge: "-", other: "|" };
 // Beyond so many attempts bars for every one would hide the points: only the accepted keep theirs.
 const MOST_BARS = 150;
 const PERFORMED = { displayModeBar: false, responsive: true, doubleClick: "reset" };
@@ -94,7 +96,7 @@ function points(rows, outcome, x, y, extra) {
   const own = rows.filter((row) => row.outcome === outcome);
   return {
     type: "scatter", mode: "markers", name: WORDS[outcome], legendgroup: outcome, legendrank: OUTCOMES.indexOf(outcome),
-    marker: marker(outcome, rows.length > MOST_BARS),
+    marker: { ...marker(outcome, rows.length > MOST_BARS), symbol: own.map((row) => (row.undone ? UNDONE : MARKERS[outcome])) },
     x: own.map(x), y: own.map(y), customdata: own.map((row) => row.id), text: own.map(pointed),
     hovertemplate: "%{text}<extra></extra>", ...extra(own),
   };
@@ -151,7 +153,7 @@ function drawProgress(group, rows) {
   const [low, high] = times.length ? [Math.min(...times) / 1.1, Math.max(...times) * 1.15] : [1e-4, 1e-2];
   const top = untimed.length ? 0.93 : 1;
   return Plotly.react("progress", traces, plain({
-    margin: { l: 74, r: 12, t: 54, b: 44 },
+    margin: { l: 92, r: 12, t: 54, b: 44 },
     shapes, annotations,
     xaxis: axis("attempt", { tickformat: "d", dtick: wholeStep(last - rows[0].n), anchor: "y2", showgrid: false }),
     yaxis: axis("latency", { type: "log", domain: [0.42, top], range: [Math.log10(low), Math.log10(high)], fixedrange: true, ...ticks(low, high, SECONDS) }),
@@ -183,15 +185,43 @@ function drawRoofline(group, rows) {
     traces.push({ type: "scatter", mode: "markers", name: "champion before", x: [standing.intensity], y: [standing.flops], customdata: [standing.id],
       marker: { symbol: "star", size: 11, color: colour("accept") }, hovertemplate: `attempt ${standing.id}, evaluated again under this key<extra></extra>` });
   }
+  // Where the champion's words cover no point, none of the vertical lines and no other words, as far as there is such a place.
+  const freePlace = () => {
+    const box = byId("roofline"), wide = (box.clientWidth || 500) - 86, high = (box.clientHeight || 460) - 98;
+    const top = Math.log10(flops * 1.6);
+    const place = (at) => [wide * Math.log10(at[0] / left) / Math.log10(right / left), high * (top - Math.log10(at[1])) / (top - Math.log10(lowest))];
+    const [px, py] = place([standing.intensity, standing.flops]);
+    const taken = placed.map((row) => place([row.intensity, row.flops])).map(([x0, y0]) => [x0 - 8, x0 + 8, y0 - 8, y0 + 8]);
+    for (const at of [ridge, group.minimum_intensity || ridge]) taken.push([place([at, flops])[0] - 14, place([at, flops])[0] + 14, 0, high]);
+    const [mx, my] = place([middle, bytes * middle]);
+    taken.push([mx, mx + 90, my, my + 34], [wide - 160, wide, place([right, flops])[1] - 22, place([right, flops])[1] + 4]);
+    for (let share = 0; share <= 1; share += 0.05) {
+      const [x0, y0] = place([left * (ridge / left) ** share, bytes * left * (ridge / left) ** share]);
+      taken.push([x0 - 3, x0 + 3, y0 - 3, y0 + 3]);
+    }
+    const half = [66, 10];
+    const cover = ([ax, ay]) => {
+      const [x0, x1, y0, y1] = [px + ax - half[0], px + ax + half[0], py + ay - half[1], py + ay + half[1]];
+      const outside = x0 < 0 || x1 > wide || y0 < 0 || y1 > high ? 3 : 0;
+      const under = (spot) => taken.some(([a, b, c, d]) => spot[0] > a && spot[0] < b && spot[1] > c && spot[1] < d);
+      const crossed = [0.4, 0.6, 0.8].filter((share) => under([px + ax * share, py + ay * share])).length / 4;
+      return outside + crossed + taken.filter(([a, b, c, d]) => x0 < b && x1 > a && y0 < d && y1 > c).length;
+    };
+    // The nearest of the best: a pixel of distance counts for little.
+    const tried = [0, -40, 40, -75, 75, -115, 115, -150, 150].flatMap((ax) => [34, -34, 52, -52, 76, -76, 110].map((ay) => [ax, ay]));
+    const worth = tried.map((one) => cover(one) + Math.hypot(...one) / 1000);
+    const [ax, ay] = tried[worth.indexOf(Math.min(...worth))];
+    return { ax, ay };
+  };
   const note = (at, text, extra) => ({ x: Math.log10(at[0]), y: Math.log10(at[1]), text, showarrow: false, font: { size: 11, color: colour("ink") }, ...extra });
   const faint = { font: { size: 11, color: colour("faint") } };
   const middle = left * (ridge / left) ** 0.35;
   const annotations = [
-    note([right, flops], `compute roof ${group.roof.flops_text}`, { xanchor: "right", yanchor: "bottom" }),
+    note([right, flops], `compute roof ${group.roof.flops_text}`, { xanchor: "right", yanchor: "bottom", yshift: 2, bgcolor: colour("paper"), borderpad: 0 }),
     note([middle, bytes * middle], `memory roof<br>${group.roof.bytes_text}`, { xanchor: "left", yanchor: "top", xshift: 6, align: "left" }),
     note([ridge, lowest], `ridge ${group.roof.ridge_text}`, { xanchor: "left", yanchor: "bottom", xshift: 1, textangle: -90, ...faint }),
   ];
-  if (standing) annotations.push(note([standing.intensity, standing.flops], `champion, attempt ${standing.id}`, { showarrow: true, arrowcolor: colour("faint"), arrowhead: 0, ax: 0, ay: 34, bgcolor: colour("paper"), borderpad: 1 }));
+  if (standing) annotations.push(note([standing.intensity, standing.flops], `champion, attempt ${standing.id}`, { showarrow: true, arrowcolor: colour("faint"), arrowhead: 0, bgcolor: colour("paper"), borderpad: 1, ...freePlace() }));
   const line = (at, dash) => ({ type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { dash, width: 1, color: colour("faint") } });
   const shapes = [line(ridge, "dot")];
   if (group.minimum_intensity) {

@@ -15,8 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_rmsnorm"
 PROBLEM_DESCRIPTION = "rmsnorm of a sum with a residual; the sum is an output too"
 
-# Rows of one step.
-BR = 16
+BR = 64
 EPS = 1e-6
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
@@ -37,7 +36,7 @@ def normalise(h_ref, w_ref, y_ref, *, eps):
 def kernel_fn(x, w, r=None):
     """y, and h with a residual r, of x, r [rows, columns] and w [columns].
 
-    Raises ValueError where BR does not divide the rows.
+    Raises ValueError where the block does not divide the rows.
     """
     rows, columns = x.shape
     if rows % BR:

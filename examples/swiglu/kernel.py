@@ -13,8 +13,8 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_swiglu"
 PROBLEM_DESCRIPTION = "silu(X Wg) * (X Wu), gate and up values added up in float32"
 
-BT = 512
-BH = 256
+BT = 1024
+BH = 512
 BK = 512
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None

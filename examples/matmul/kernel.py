@@ -13,8 +13,8 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_matmul"
 PROBLEM_DESCRIPTION = "matmul C = A B, added up in float32"
 
-BM = 512
-BN = 512
+BM = 1024
+BN = 1024
 BK = 512
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None

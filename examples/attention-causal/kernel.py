@@ -16,8 +16,8 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "causal_attention"
 PROBLEM_DESCRIPTION = "causal attention forward, one head, softmax scale 1/sqrt(head_dim)"
 
-BQ = 512
-BKV = 512
+BQ = 1024
+BKV = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 # The score of a hidden key: finite, so that a row which sees no key of a block computes no inf - inf.

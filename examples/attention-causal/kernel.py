@@ -16,21 +16,21 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "causal_attention"
 PROBLEM_DESCRIPTION = "causal attention forward, one head, softmax scale 1/sqrt(head_dim)"
 
-BQ = 1024
-BKV = 1024
+# Queries and keys of one block: as many of both, so that only blocks on the diagonal are hidden in part.
+BLOCK = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
-# The score of a hidden key: finite, so that a row which sees no key of a block computes no inf - inf.
+# The score of a hidden key: far below any other.
 HIDDEN = -1e30
 
 
 def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
-    """One step: block of queries [BQ, d] against block of keys and values [BKV, d].
+    """One step: block of queries against block of keys and values, all [BLOCK, d].
 
-    m, l, acc [BQ, d] float32 live in VMEM over all key blocks of one query block: the running
+    m, l, acc [BLOCK, d] float32 live in VMEM over all key blocks of one query block: the running
     maximum and sum of each row (the same in every column) and the output not yet divided.
     """
-    block, step, steps = pl.program_id(0), pl.program_id(1), pl.num_programs(1)
+    block, step = pl.program_id(0), pl.program_id(1)
 
     @pl.when(step == 0)
     def start():
@@ -38,16 +38,17 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         l_ref[...] = jnp.zeros_like(l_ref)
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    # A block whose first key comes after the last query is hidden as a whole.
-    @pl.when(step * BKV < (block + 1) * BQ)
-    def absorb():
+    def absorb(hide):
+        """Takes the block of keys into m, l and acc; `hide` puts the mask on its scores."""
         scores = jax.lax.dot_general(
             q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
         )
-        queries = block * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-        keys = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-        # The first block of keys holds one that every query sees: from then on each maximum is a real score.
-        scores = jnp.where(keys <= queries, scores * scale, HIDDEN)
+        scores = scores * scale
+        if hide:
+            # Both blocks begin at the same place, so places within them compare like places in the sequence.
+            queries = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+            keys = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+            scores = jnp.where(keys <= queries, scores, HIDDEN)
         old_max = m_ref[:, :1]
         new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
         weights = jnp.exp(scores - new_max)
@@ -58,33 +59,38 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         values = jnp.dot(weights.astype(v_ref.dtype), v_ref[...], preferred_element_type=jnp.float32)
         acc_ref[...] = acc_ref[...] * rescale + values
 
-    @pl.when(step == steps - 1)
-    def finish():
+    @pl.when(step < block)
+    def before():
+        absorb(hide=False)
+
+    @pl.when(step == block)
+    def diagonal():
+        absorb(hide=True)
+        # Later blocks are hidden as a whole.
         o_ref[...] = (acc_ref[...] / l_ref[:, :1]).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):
     """Causal attention of q, k, v [sequence, d]. Raises ValueError where a block does not divide the sequence."""
     sequence, d = q.shape
-    for name, block in (("BQ", BQ), ("BKV", BKV)):
-        if sequence % block:
-            raise ValueError(f"expected {name} to divide the sequence of {sequence}, got {name}={block}")
+    if sequence % BLOCK:
+        raise ValueError(f"expected BLOCK to divide the sequence of {sequence}, got BLOCK={BLOCK}")
 
     def key_block(i, j):
         """The j-th block; where that is hidden, the last that is not: a block that is there already is not fetched."""
-        return jnp.minimum(j, ((i + 1) * BQ - 1) // BKV), 0
+        return jnp.minimum(j, i), 0
 
-    accumulator = pltpu.VMEM((BQ, d), jnp.float32)
+    accumulator = pltpu.VMEM((BLOCK, d), jnp.float32)
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(sequence // BQ, sequence // BKV),
+        grid=(sequence // BLOCK, sequence // BLOCK),
         in_specs=[
-            pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),
-            pl.BlockSpec((BKV, d), key_block),
-            pl.BlockSpec((BKV, d), key_block),
+            pl.BlockSpec((BLOCK, d), lambda i, j: (i, 0)),
+            pl.BlockSpec((BLOCK, d), key_block),
+            pl.BlockSpec((BLOCK, d), key_block),
         ],
-        out_specs=pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),
+        out_specs=pl.BlockSpec((BLOCK, d), lambda i, j: (i, 0)),
         scratch_shapes=[accumulator, accumulator, accumulator],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
@@ -101,21 +107,20 @@ def compute_flops(sequence=16384, head_dim=128):
 
 def get_tiling_meta(sequence=16384, head_dim=128):
     """Grid, buffers and traffic: each block of queries reads the keys and values up to its own, Q and O cross once."""
-    grid = (sequence // BQ, sequence // BKV)
+    grid = (sequence // BLOCK, sequence // BLOCK)
     once = 2 * sequence * head_dim
-    # Block i of queries needs the first (i + 1) BQ keys; the only block that block 0 needs is still there for block 1.
-    blocks = sum(-(-(i + 1) * BQ // BKV) for i in range(grid[0])) - 1
-    keys = 2 * blocks * BKV * head_dim
+    # Block i of queries needs i + 1 blocks of keys; the first is still there after block 0, which needs no other.
+    keys = 2 * (grid[0] * (grid[0] + 1) // 2 - 1) * BLOCK * head_dim
     return {
         "grid": grid,
         "buffers": {
-            "q": ((BQ, head_dim), "bfloat16"),
-            "k": ((BKV, head_dim), "bfloat16"),
-            "v": ((BKV, head_dim), "bfloat16"),
-            "o": ((BQ, head_dim), "bfloat16"),
-            "m": ((BQ, head_dim), "float32"),
-            "l": ((BQ, head_dim), "float32"),
-            "acc": ((BQ, head_dim), "float32"),
+            "q": ((BLOCK, head_dim), "bfloat16"),
+            "k": ((BLOCK, head_dim), "bfloat16"),
+            "v": ((BLOCK, head_dim), "bfloat16"),
+            "o": ((BLOCK, head_dim), "bfloat16"),
+            "m": ((BLOCK, head_dim), "float32"),
+            "l": ((BLOCK, head_dim), "float32"),
+            "acc": ((BLOCK, head_dim), "float32"),
         },
         "inputs": {"q": once, "k": keys, "v": keys},
         "outputs": {"o": once},

@@ -1,8 +1,8 @@
 """Causal attention forward on a TPU, softmax(scale Q K^T) V of the keys up to each query: what an experiment changes.
 
 Online softmax over the blocks of keys that some query of the block sees; the others are neither
-fetched nor computed. See the kernel.py at the top of the repository for what the judge takes from
-this file.
+fetched nor computed, nor are they steps of the grid. See the kernel.py at the top of the repository
+for what the judge takes from this file.
 """
 
 import functools
@@ -30,9 +30,9 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
     m, l, acc [BLOCK, d] float32 live in VMEM over all key blocks of one query block: the running
     maximum and sum of each row (the same in every column) and the output not yet divided.
     """
-    block, step = pl.program_id(0), pl.program_id(1)
+    pair, step, last = pl.program_id(0), pl.program_id(1), pl.num_programs(1) - 1
 
-    @pl.when(step == 0)
+    @pl.when((step == 0) | (step == pair + 1))
     def start():
         m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
         l_ref[...] = jnp.zeros_like(l_ref)
@@ -59,38 +59,44 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         values = jnp.dot(weights.astype(v_ref.dtype), v_ref[...], preferred_element_type=jnp.float32)
         acc_ref[...] = acc_ref[...] * rescale + values
 
-    @pl.when(step < block)
+    on_diagonal = (step == pair) | (step == last)
+
+    @pl.when(jnp.logical_not(on_diagonal))
     def before():
         absorb(hide=False)
 
-    @pl.when(step == block)
+    @pl.when(on_diagonal)
     def diagonal():
         absorb(hide=True)
-        # Later blocks are hidden as a whole.
         o_ref[...] = (acc_ref[...] / l_ref[:, :1]).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):
     """Causal attention of q, k, v [sequence, d]. Raises ValueError where a block does not divide the sequence."""
     sequence, d = q.shape
-    if sequence % BLOCK:
-        raise ValueError(f"expected BLOCK to divide the sequence of {sequence}, got BLOCK={BLOCK}")
+    if sequence % (2 * BLOCK):
+        raise ValueError(f"expected 2 BLOCK to divide the sequence of {sequence}, got BLOCK={BLOCK}")
+    blocks = sequence // BLOCK
 
-    def key_block(i, j):
-        """The j-th block; where that is hidden, the last that is not: a block that is there already is not fetched."""
-        return jnp.minimum(j, i), 0
+    # Block i of queries needs the i + 1 blocks of keys up to its own. Together with the i-th from the end that makes
+    # blocks + 1 steps for each i: a rectangular grid without a step that does nothing.
+    def query_block(i, step):
+        return jnp.where(step <= i, i, blocks - 1 - i), 0
+
+    def key_block(i, step):
+        return jnp.where(step <= i, step, step - i - 1), 0
 
     accumulator = pltpu.VMEM((BLOCK, d), jnp.float32)
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(sequence // BLOCK, sequence // BLOCK),
+        grid=(blocks // 2, blocks + 1),
         in_specs=[
-            pl.BlockSpec((BLOCK, d), lambda i, j: (i, 0)),
+            pl.BlockSpec((BLOCK, d), query_block),
             pl.BlockSpec((BLOCK, d), key_block),
             pl.BlockSpec((BLOCK, d), key_block),
         ],
-        out_specs=pl.BlockSpec((BLOCK, d), lambda i, j: (i, 0)),
+        out_specs=pl.BlockSpec((BLOCK, d), query_block),
         scratch_shapes=[accumulator, accumulator, accumulator],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
@@ -107,12 +113,12 @@ def compute_flops(sequence=16384, head_dim=128):
 
 def get_tiling_meta(sequence=16384, head_dim=128):
     """Grid, buffers and traffic: each block of queries reads the keys and values up to its own, Q and O cross once."""
-    grid = (sequence // BLOCK, sequence // BLOCK)
+    blocks = sequence // BLOCK
     once = 2 * sequence * head_dim
     # Block i of queries needs i + 1 blocks of keys; the first is still there after block 0, which needs no other.
-    keys = 2 * (grid[0] * (grid[0] + 1) // 2 - 1) * BLOCK * head_dim
+    keys = 2 * (blocks * (blocks + 1) // 2 - 1) * BLOCK * head_dim
     return {
-        "grid": grid,
+        "grid": (blocks // 2, blocks + 1),
         "buffers": {
             "q": ((BLOCK, head_dim), "bfloat16"),
             "k": ((BLOCK, head_dim), "bfloat16"),

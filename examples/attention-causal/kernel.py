@@ -28,7 +28,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
     """One step: block of queries against block of keys and values, all [BLOCK, d].
 
     m, l, acc [BLOCK, d] float32 live in VMEM over all key blocks of one query block: the running
-    maximum and sum of each row (the same in every column) and the output not yet divided.
+    maximum (not scaled) and sum of each row (the same in every column) and the output not yet divided.
     """
     pair, step, last = pl.program_id(0), pl.program_id(1), pl.num_programs(1) - 1
 
@@ -38,12 +38,14 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         l_ref[...] = jnp.zeros_like(l_ref)
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
+    # exp(scale x) = 2^(factor x). The hardware has powers of two, so exp would multiply once more for every score.
+    factor = scale * math.log2(math.e)
+
     def absorb(hide):
         """Takes the block of keys into m, l and acc; `hide` puts the mask on its scores."""
         scores = jax.lax.dot_general(
             q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
         )
-        scores = scores * scale
         if hide:
             # Both blocks begin at the same place, so places within them compare like places in the sequence.
             queries = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
@@ -51,9 +53,9 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
             scores = jnp.where(keys <= queries, scores, HIDDEN)
         old_max = m_ref[:, :1]
         new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
-        weights = jnp.exp(scores - new_max)
+        weights = jnp.exp2((scores - new_max) * factor)
         # What was summed up so far was relative to the old maximum.
-        rescale = jnp.exp(old_max - new_max)
+        rescale = jnp.exp2((old_max - new_max) * factor)
         m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)
         l_ref[...] = l_ref[...] * rescale + weights.sum(axis=1, keepdims=True)
         values = jnp.dot(weights.astype(v_ref.dtype), v_ref[...], preferred_element_type=jnp.float32)

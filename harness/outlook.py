@@ -59,7 +59,7 @@ def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None
         kinds=_by_kind(tried),
         constants=_constants(seen.kernel, tried),
         tried=tried,
-        messages=seen.messages,
+        messages=(*seen.messages, *_taken_back(seen.rows)),
     )
 
 
@@ -108,6 +108,11 @@ def undos(rows: Sequence[Row]) -> tuple[Undo, ...]:
     return tuple(found)
 
 
+def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
+    numbers = [str(rows[undo.took].number) for undo in undos(rows)]
+    return (f"accepted and undone later: attempt {', '.join(numbers)}",) if numbers else ()
+
+
 def _standing(seen: Sighted) -> Standing | None:
     row = seen.champion
     if row is None:
@@ -127,8 +132,7 @@ def _standing(seen: Sighted) -> Standing | None:
 def _tried(seen: Sighted) -> tuple[Tried, ...]:
     found = []
     champion: int | None = None
-    taken_back = {undo.took for undo in undos(seen.rows)}
-    for place, row in enumerate(seen.rows):
+    for row in seen.rows:
         if row.kind == "undo":
             # No attempt; its kernel.py, that of the champion before, is what comes after it is compared with.
             champion = row.number if row.is_on_branch is not False else champion
@@ -154,7 +158,6 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
                 seconds=row.seconds,
                 source=row.source,
                 chip=row.chip,
-                is_undone=place in taken_back,
             )
         )
         if row.outcome == "accept" and row.is_on_branch is not False:

@@ -48,7 +48,7 @@ class Tried:
     """One attempt: what kinds of change it was, the constants of its kernel.py, and what it came to.
 
     `kinds` and `constants` are None where its kernel.py is not known here. `time_ratio` is
-    new/old against the champion of its time. `is_undone`: it was accepted, and taken back later.
+    new/old against the champion of its time.
     """
 
     attempt: int
@@ -62,7 +62,6 @@ class Tried:
     seconds: float | None
     source: Source
     chip: str
-    is_undone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ def _kind(kind: KindTried) -> str:
 
 
 def _attempt(one: Tried) -> str:
-    came = one.failure_kind or ("accept, undone" if one.is_undone else one.outcome)
+    came = one.failure_kind or one.outcome
     moved = "" if one.time_ratio is None else f" {change(one.time_ratio)}"
     kinds = "+".join(one.kinds) if one.kinds else "-"
     return f"  {one.attempt:>4} {came}{moved}  {kinds}  {clean(one.hypothesis)}"

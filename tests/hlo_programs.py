@@ -5,20 +5,21 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.update(
-    JAX_PLATFORMS="cpu",
-    TPU_SKIP_MDS_QUERY="1",
-    TPU_ACCELERATOR_TYPE="v5litepod-1",
-    TPU_WORKER_HOSTNAMES="localhost",
-    ALLOW_MULTIPLE_LIBTPU_LOAD="1",
-)
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+# Of the child that runs this file: other tests must not see it.
+ENVIRONMENT = dict(
+    os.environ,
+    JAX_PLATFORMS="cpu",
+    TPU_SKIP_MDS_QUERY="1",
+    TPU_ACCELERATOR_TYPE="v5litepod-1",
+    TPU_WORKER_HOSTNAMES="localhost",
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",
+)
 LAYERS = 6
 BF16 = jnp.bfloat16
 

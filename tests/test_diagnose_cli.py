@@ -38,7 +38,8 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_findings_in_words(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_in_words(contest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     assert main(["diagnose", "2", "-C", str(contest)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("attempt 2: 885.103 us, compute-bound, gap 20.4% [simulated v5e]\n")

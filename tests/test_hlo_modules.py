@@ -39,7 +39,12 @@ LAYERS = hlo_programs.LAYERS
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Text, proto and XLA's counts of the three programs, compiled by libtpu in a process of its own."""
     folder = tmp_path_factory.mktemp("hlo")
-    subprocess.run([sys.executable, str(HERE / "hlo_programs.py"), str(folder)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, str(HERE / "hlo_programs.py"), str(folder)],
+        env=hlo_programs.ENVIRONMENT,
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 

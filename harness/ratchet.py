@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from harness import diff, git, preconditions, simulate, tamper, watching
-from harness.contest import Contest
+from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge import measured
 from harness.judge import report as reporting
@@ -16,6 +16,7 @@ from harness.ledger import Ledger
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
 from harness.measure import latency
+from harness.portable import portable
 from harness.profiles import pruning
 from harness.records import (
     Attempt,
@@ -173,7 +174,7 @@ def evaluate(
 
     Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked.
     """
-    return measuring.gather(
+    evidence = measuring.gather(
         contest.directory,
         kernel,
         contest.problem,
@@ -188,6 +189,7 @@ def evaluate(
         after_trace=after_trace,
         progress=progress,
     )
+    return replace(evidence, failure=portable(evidence.failure, PACKAGE.parent, contest.directory))
 
 
 def _put_right(run: _Run, watch: tamper.Watch) -> tamper.Tampering:

@@ -1,0 +1,29 @@
+"""A failure's texts name files, not the machine's folders."""
+
+from pathlib import Path
+
+from harness.portable import portable
+from harness.records import Failure
+
+DETAIL = """\
+Traceback (most recent call last):
+  File "/srv/me/ratchet/harness/measure/candidate.py", line 5, in trace
+  File "/srv/me/ratchet/.venv/lib/python3.11/site-packages/jax/_src/pjit.py", line 7, in call
+  File "/srv/me/mine/kernel.py", line 9, in kernel_fn
+ValueError: expected /elsewhere/x to stay
+"""
+
+
+def test_paths_are_relative() -> None:
+    failure = Failure(stage="contract", kind="crash", message="/srv/me/mine/kernel.py, line 9", detail=DETAIL)
+    found = portable(failure, Path("/srv/me/ratchet"), Path("/srv/me"), Path("/srv/me/mine"), Path("relative"))
+    assert found is not None
+    assert found.message == "kernel.py, line 9"
+    assert '"harness/measure/candidate.py"' in found.detail
+    assert '"jax/_src/pjit.py"' in found.detail
+    assert "/srv" not in found.detail
+    assert "/elsewhere/x" in found.detail
+
+
+def test_no_failure_stays_none() -> None:
+    assert portable(None, Path("/srv")) is None

@@ -118,8 +118,14 @@ def test_simulate_says_that_it_takes_no_contest(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(("words", "code"), [(("results",), 0), (("next",), 0), (("show", "1"), 4)])
 def test_an_empty_contest_says_how_to_begin(
-    words: tuple[str, ...], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    code: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A folder longer than a line would be broken.
+    monkeypatch.setenv("COLUMNS", "400")
     folder = committed_contest(tmp_path / "contest")
     assert main(["-C", str(folder), *words]) == code
     said = capsys.readouterr()

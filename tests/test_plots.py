@@ -14,6 +14,7 @@ from harness.cli import report as verbs
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.render import plots
+from harness.render.palette import DARK, LIGHT
 from harness.render.series import Group, Piece, PieceKind, Roof, groups
 
 STYLE = Path(plots.__file__).parent / "page" / "assets" / "page.css"
@@ -45,7 +46,7 @@ def test_every_figure_is_a_picture_of_its_size(both: tuple[Group, ...]) -> None:
 
 
 def test_progress_shows_every_attempt_with_its_verdict(both: tuple[Group, ...]) -> None:
-    above, below = plots._progress(both[0], plots._LIGHT).axes
+    above, below = plots._progress(both[0], LIGHT).axes
     # The champion's line and the floor are lines too; points are those with a marker and one place.
     points = {
         (line.get_xdata()[0], line.get_marker())
@@ -60,13 +61,13 @@ def test_progress_shows_every_attempt_with_its_verdict(both: tuple[Group, ...]) 
 
 def test_a_floor_far_above_is_said_in_words(both: tuple[Group, ...]) -> None:
     (baseline,) = groups(both[0].entries[:1])
-    _, below = plots._progress(baseline, plots._LIGHT).axes
+    _, below = plots._progress(baseline, LIGHT).axes
     assert below.get_title(loc="left") == "score there 14,195, above this chart"
     assert below.get_ylim()[1] < 1_000
 
 
 def test_roofline_has_both_roofs_and_every_placed_attempt(both: tuple[Group, ...]) -> None:
-    (axes,) = plots._roofline(both[0], plots._LIGHT).axes
+    (axes,) = plots._roofline(both[0], LIGHT).axes
     roof = axes.lines[0]
     assert list(roof.get_ydata())[1:] == [197e12, 197e12]
     assert roof.get_xdata()[1] == pytest.approx(197e12 / 819e9)
@@ -81,7 +82,7 @@ def test_a_roof_is_the_lower_of_the_two() -> None:
 
 
 def test_time_shows_the_first_accepted_beside_the_last(both: tuple[Group, ...]) -> None:
-    (axes,) = plots._time(both[0], plots._LIGHT).axes
+    (axes,) = plots._time(both[0], LIGHT).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["attempt 1\n4.000 ms"]
     assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(4e-3)
 
@@ -90,7 +91,7 @@ def test_time_draws_no_two_pieces_alike_and_adds_up_small_ones(both: tuple[Group
     baseline, win = both[0].entries[:2]
     (group,) = groups((baseline, replace(win, is_undone=False)))
     (_, _), (_, parts) = plots._bars(group)
-    looks = plots._looks(plots._bars(group), plots._LIGHT)
+    looks = plots._looks(plots._bars(group), LIGHT)
     assert len(set(looks.values())) == len(looks) >= 5
     assert sum(part.seconds for part in parts) == pytest.approx(2e-3)
     small = [part.name for part in parts if part.fraction < 0.04 and part.kind in plots._SMALL_NAMES]
@@ -113,7 +114,7 @@ def test_microseconds_are_written_as_everywhere_else() -> None:
 
 @pytest.mark.parametrize(("name", "place"), [("light", 0), ("dark", 1)])
 def test_the_colours_are_those_of_the_page(name: str, place: int) -> None:
-    palette = {"light": plots._LIGHT, "dark": plots._DARK}[name]
+    palette = {"light": LIGHT, "dark": DARK}[name]
     style = dict(re.findall(r"--([\w-]+): light-dark\((#\w+, #\w+)\)", STYLE.read_text(encoding="utf-8")))
     of_page = {variable: both.split(", ")[place] for variable, both in style.items()}
     assert palette.ink == of_page["ink"]
@@ -124,8 +125,8 @@ def test_the_colours_are_those_of_the_page(name: str, place: int) -> None:
 
 
 def test_dark_figures_have_a_dark_background(both: tuple[Group, ...]) -> None:
-    figure = plots._progress(both[0], plots._DARK)
-    assert max(figure.get_facecolor()[:3]) < 0.15 < min(to_rgb(plots._DARK.ink))
+    figure = plots._progress(both[0], DARK)
+    assert max(figure.get_facecolor()[:3]) < 0.15 < min(to_rgb(DARK.ink))
 
 
 # --- the verb ------------------------------------------------------------------------------------

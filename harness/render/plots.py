@@ -4,7 +4,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -14,56 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from harness.records import Outcome
+from harness.render.palette import DARK, LIGHT, Palette
 from harness.render.series import Entry, Group, Piece, PieceKind, pieces
 from harness.units import decimal, percent, seconds
 
 _INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Palette:
-    paper: str
-    ink: str
-    faint: str
-    grid: str
-    floor: str
-    outcomes: dict[Outcome, str]
-    kinds: dict[PieceKind, str]
-
-
-# The colours of the page (harness/render/page/assets/page.css), whose contrasts are tested there.
-_LIGHT = _Palette(
-    paper="#ffffff",
-    ink="#1f1e1b",
-    faint="#625f58",
-    grid="#ebe7df",
-    floor="#1b56a0",
-    outcomes={"accept": "#14713f", "reject": "#8a5a00", "inconclusive": "#6a4fa0", "failed": "#b02a1c"},
-    kinds={
-        "work": "#2f6f9f",
-        "bubble": "#77736a",
-        "stall": "#946200",
-        "dma": "#7a4a94",
-        "edge": "#33766f",
-        "other": "#5d5d66",
-    },
-)
-_DARK = _Palette(
-    paper="#15171a",
-    ink="#e9e7e1",
-    faint="#a3a19a",
-    grid="#262a2f",
-    floor="#8ab4f0",
-    outcomes={"accept": "#57c98a", "reject": "#dfa94a", "inconclusive": "#b9a3ea", "failed": "#f08a7d"},
-    kinds={
-        "work": "#6fb1dd",
-        "bubble": "#a5a198",
-        "stall": "#deb04f",
-        "dma": "#c39bdc",
-        "edge": "#79c2ba",
-        "other": "#b4b4bf",
-    },
-)
 # Shapes tell the verdicts apart where colours do not.
 _SHAPES: dict[Outcome, tuple[str, str, bool]] = {
     "accept": ("o", "accepted", True),
@@ -97,7 +53,7 @@ class _Units(EngFormatter):
 
 def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ...]:
     """File names and PNG bytes of the figures that the group has data for."""
-    palette = _DARK if dark else _LIGHT
+    palette = DARK if dark else LIGHT
     drawn: list[tuple[str, Figure]] = []
     if _timed(group):
         drawn.append(("progress.png", _progress(group, palette)))
@@ -176,7 +132,7 @@ def _joined(bars: list[tuple[str, tuple[Piece, ...]]]) -> list[tuple[str, tuple[
     return made
 
 
-def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: _Palette) -> dict[str, tuple[tuple[float, ...], str]]:
+def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: Palette) -> dict[str, tuple[tuple[float, ...], str]]:
     """Colour and hatch of every piece by its name, no two alike."""
     found: dict[str, tuple[tuple[float, ...], str]] = {}
     counted: Counter[PieceKind] = Counter()
@@ -193,7 +149,7 @@ def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: _Palette) -> dict
     return found
 
 
-def _progress(group: Group, palette: _Palette) -> Figure:
+def _progress(group: Group, palette: Palette) -> Figure:
     figure = _figure(6.2, palette)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     first, last = group.entries[0].row.number, group.entries[-1].row.number
@@ -250,7 +206,7 @@ def _time_range(entry: Entry) -> tuple[float, float] | None:
 def _scatter(
     axes: Axes,
     entries: Sequence[Entry],
-    palette: _Palette,
+    palette: Palette,
     value: Callable[[Entry], float | None],
     interval: Callable[[Entry], tuple[float, float] | None],
 ) -> None:
@@ -268,7 +224,7 @@ def _scatter(
         )  # fmt: skip
 
 
-def _roofline(group: Group, palette: _Palette) -> Figure:
+def _roofline(group: Group, palette: Palette) -> Figure:
     figure = _figure(5.6, palette)
     axes = figure.subplots()
     placed, roof = _placed(group), group.roof
@@ -302,7 +258,7 @@ def _roofline(group: Group, palette: _Palette) -> Figure:
     return figure
 
 
-def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, palette: _Palette) -> None:
+def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, palette: Palette) -> None:
     """The two roofs between two intensities, where they meet, and the intensity of perfect reuse."""
     roof = group.roof
     ends = (left, roof.ridge, right)
@@ -326,7 +282,7 @@ def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, p
         )  # fmt: skip
 
 
-def _time(group: Group, palette: _Palette) -> Figure:
+def _time(group: Group, palette: Palette) -> Figure:
     bars = _bars(group)
     figure = _figure(1.9 + 0.75 * len(bars), palette)
     axes = figure.subplots()
@@ -361,7 +317,7 @@ def _time(group: Group, palette: _Palette) -> Figure:
     return figure
 
 
-def _floor(axes: Axes, value: float, words: str, palette: _Palette) -> None:
+def _floor(axes: Axes, value: float, words: str, palette: Palette) -> None:
     """A dotted line across, with words below its left end."""
     axes.axhline(value, ls=":", lw=1.3, color=palette.floor)
     axes.annotate(
@@ -382,14 +338,14 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def _figure(inches_high: float, palette: _Palette) -> Figure:
+def _figure(inches_high: float, palette: Palette) -> Figure:
     figure = Figure(figsize=(_INCHES_WIDE, inches_high), dpi=_DOTS_PER_INCH, layout="constrained")
     figure.patch.set_facecolor(palette.paper)
     FigureCanvasAgg(figure)
     return figure
 
 
-def _legend(axes: Axes, palette: _Palette) -> None:
+def _legend(axes: Axes, palette: Palette) -> None:
     """One line for each kind of point, though each point was drawn by itself."""
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
@@ -399,7 +355,7 @@ def _legend(axes: Axes, palette: _Palette) -> None:
     )  # fmt: skip
 
 
-def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: _Palette) -> None:
+def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palette) -> None:
     figure.suptitle(title, x=0.01, ha="left", color=palette.ink, fontsize=11)
     for axes in all_axes:
         axes.set_facecolor(palette.paper)

@@ -112,7 +112,7 @@ def dump_of(number: int, row: Row, source: Source) -> Path:
 def simulated(number: int, source: Source, variants: tuple[str, ...]) -> dict[str, Result]:
     """The row under each variant ("" is the machine as it is), from the cache where the simulator has not changed."""
     row = rows()[number]
-    path = source.cache / "results" / f"{number:02d}-{source.label}-{_fingerprint()}.json"
+    path = source.cache / "results" / f"{number:02d}-{source.label}-{fingerprint()}.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     wanted = [name for name in variants if name not in known]
     if wanted:
@@ -140,7 +140,7 @@ def _seconds_of(simulation: Simulation, names: tuple[str, ...]) -> float:
     return sum(op.seconds for op in simulation.ops if op.name in names)
 
 
-def _fingerprint() -> str:
+def fingerprint() -> str:
     """A hash of the simulator's source: results of another one are not taken."""
     digest = hashlib.sha256()
     for folder in ("simulate", "dumps"):

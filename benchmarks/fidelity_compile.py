@@ -32,7 +32,7 @@ def environment(directory: Path, library: Path | None = None) -> dict[str, str]:
     )
 
 
-def _write_for_older_compilers() -> None:
+def write_for_older_compilers() -> None:
     """Makes jax write Mosaic programs as older releases of libtpu read them. Found with jax 0.12.0.1, libtpu 0.0.42.1.
 
     As text, because they do not know all of today's bytecode; in an older version of the TPU
@@ -100,5 +100,5 @@ def compile_row(chip: str, row: dict[str, str]) -> None:
 
 if __name__ == "__main__":
     if "TPU_LIBRARY_PATH" in os.environ:
-        _write_for_older_compilers()
+        write_for_older_compilers()
     compile_row(sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:]))

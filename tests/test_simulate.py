@@ -18,13 +18,14 @@ from harness.hardware import TPUS, chip
 from harness.records import Simulation
 from harness.simulate.__main__ import main
 from harness.simulate.core import OpRun, run_op
-from harness.simulate.machine import machine_of
-from harness.simulate.pipes import IDLE, Pipes, Use
+from harness.simulate.machine import Machine, machine_of
+from harness.simulate.pipes import IDLE, Pipes, Use, uses_of
 from harness.simulate.values import Unknowable, Unknown, decided, pick
 
 SMALL = "v5e-128x256-2048"
 SMALL_STEPS = 16 * 8
 V5E = machine_of(chip("v5e"))
+V6E = machine_of(chip("v6e"))
 
 
 def run(case: str, tmp_path: Path, change: Callable[[str], str] | None = None, compiler: str = NEWEST) -> Simulation:
@@ -365,6 +366,27 @@ def test_remembered_stretches_equal_one_long_execution(work: list[tuple[int, str
             passed = pipes.memories[number].get(state) or pipes.run(number, state)
             clock, state = clock + passed.cycles, passed.state
     assert clock == expected
+
+
+def units_of(machine: Machine, *opcodes: str) -> tuple[tuple[int, tuple[Use, ...]], ...]:
+    """What one operation a bundle does to the units."""
+    lines = (f"   {i:#x}   : > {{ %v{i}_v{i} = {opcode} %v9_v9 }}\n" for i, opcode in enumerate(opcodes))
+    bundles = parse_schedule("test", "".join(lines)).bundles
+    return tuple((i, uses_of(op, machine)) for i, bundle in enumerate(bundles) for op in bundle.ops)
+
+
+def test_on_a_256_wide_unit_a_row_pair_keeps_the_weight_port_from_its_push_on() -> None:
+    pair = ("vmatprep.subr.bf16.mxu0", "vmatpush1.bf16.msra.mxu0")
+    pairs = (units_of(V6E, *pair * count) for count in (1, 2, 3))
+    cycles = [Pipes([(len(uses), uses)]).run(0, 0).cycles for uses in pairs]
+    # The next prep waits until the push is through, and its own push follows it.
+    assert cycles == [2, 2 + V6E.push_cycles + 1, 2 + 2 * (V6E.push_cycles + 1)]
+
+
+def test_exponentials_of_packed_halves_take_two_turns() -> None:
+    for opcode, turns in (("vpow2.f32", 1), ("vexp2.bf16", 2), ("vpow.bf16", 2)):
+        uses = units_of(V6E, *(opcode,) * 8)
+        assert Pipes([(8, uses)]).run(0, 0).cycles == 8 + 7 * (turns - 1), opcode
 
 
 def test_units_forget_while_nothing_is_issued() -> None:

@@ -24,7 +24,7 @@ class Machine:
     push_cycles, push_transposed_cycles: one MXU's weight port per pushed register pair.
     matmul_latency_cycles: from a matmul's issue to its first result.
     xlu_cycles, xlu_latency_cycles: the cross-lane units, per operation.
-    eup_latency_cycles: the transcendental unit (one operation per cycle).
+    eup_latency_cycles: the transcendental unit (one operation per cycle; a packed one keeps it for two).
     branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
         leave empty ones out, and the core waits in their place when it jumps. Seen in the schedules.
 

@@ -1,0 +1,88 @@
+"""Our kernels beside JAX's flash and splash attention and tokamax's splash attention: writes docs/PEERS.md.
+
+    uv pip install -e '.[bench]' && python benchmarks/peers.py --write
+
+in an environment with Python 3.12 or newer. Every contender is compiled in many configurations of its
+own by the TPU compiler, without a TPU, and its best one counts, whole module, as simulated. Hours on two
+cores; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it can be stopped and goes
+on. `--library libtpu.so --library-name NAME` adds a second compiler. `--page` runs nothing and makes the
+page of what is there.
+"""
+
+import argparse
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import peers_page
+from peers_plan import Plan
+from peers_problems import CHIPS, OURS, PEERS, PROBLEMS, ROOT
+from peers_tasks import Compiler, Outcome, Task, known, outcome
+
+CACHE = Path(__file__).parent / ".cache" / "peers"
+
+
+def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
+    """Does all of the plan, `jobs` tasks at a time, a line on stderr for each one done."""
+
+    def look(task: Task) -> Outcome | None:
+        return known(task, cache)
+
+    with ProcessPoolExecutor(jobs) as pool:
+        try:
+            for tasks in plan.stages(look):
+                left = [task for task in tasks if look(task) is None]
+                futures = {pool.submit(outcome, task, cache, limit_seconds): task for task in left}
+                for count, future in enumerate(as_completed(futures), 1):
+                    found, task = future.result(), futures[future]
+                    told = f"{1e3 * found.seconds:.4f} ms" if found.seconds else found.refusal
+                    print(f"{count}/{len(left)} {task.place}: {told}", file=sys.stderr, flush=True)
+        except BaseException:
+            # Else it would first do all the rest of the stage.
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def main() -> int:
+    """Runs what is missing and prints the page; with --write also puts it into docs/."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
+    parser.add_argument("--chips", default=",".join(CHIPS), help="in this order")
+    parser.add_argument("--problems", default=",".join(PROBLEMS))
+    parser.add_argument("--contenders", default=",".join((OURS, *PEERS)))
+    parser.add_argument("--keep", type=int, default=4, help="how many configurations go on to the other problems")
+    parser.add_argument("--library", type=Path, help="the libtpu.so of another release, for a second compiler")
+    parser.add_argument("--library-name", default="another libtpu", help="what it is, for the page and the cache")
+    parser.add_argument(
+        "--limit", type=float, default=300.0, help="seconds after which a compilation counts as refused"
+    )
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--page", action="store_true", help="run nothing: the page of what is in the cache")
+    parser.add_argument("--write", action="store_true", help="write docs/PEERS.md")
+    options = parser.parse_args()
+    contenders = tuple(options.contenders.split(","))
+    if "tokamax" in contenders and not find_spec("tokamax"):
+        parser.error(
+            "tokamax is not installed (Python 3.12 and '.[bench]'): --contenders ours,flash,splash does without"
+        )
+    plan = Plan(
+        chips=tuple(options.chips.split(",")),
+        problems=tuple(name for name in PROBLEMS if name in options.problems.split(",")),
+        contenders=contenders,
+        compiler=Compiler(name=f"libtpu {version('libtpu')}, jax {version('jax')}"),
+        other=Compiler(name=options.library_name, library=options.library) if options.library else None,
+        keep=options.keep,
+    )
+    if not options.page:
+        run(plan, options.cache, options.jobs, options.limit)
+    text = peers_page.page(plan, lambda task: known(task, options.cache))
+    print(text)
+    if options.write:
+        (ROOT / "docs" / "PEERS.md").write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

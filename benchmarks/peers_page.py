@@ -1,0 +1,344 @@
+"""docs/PEERS.md, from what peers.py found."""
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import peers_problems
+from peers_plan import Look, Plan, elsewhere, ranking
+from peers_problems import AIMS, OURS, PEERS, PROBLEMS, Configuration
+from peers_tasks import Outcome, Task
+from tabulate import tabulate
+
+from harness import units
+from harness.hardware import chip as chip_named
+from harness.judge.roofline import utilisation
+from harness.simulate.profiled import PUBLISHED
+from harness.simulate.uncertainty import relative_uncertainty
+
+NOTES = Path(__file__).parent / "data" / "peers_notes.md"
+NOT_RUN = "not run"
+_NAMES = {
+    "ours": "ours",
+    "flash": "JAX flash attention",
+    "splash": "JAX splash attention",
+    "tokamax": "tokamax splash attention",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One contender at one problem on one chip: its best configuration with each compiler, None where there is none.
+
+    Of `planned` configurations `tried` have been, and `refusals` say why some have no time. `is_complete` says that
+    nothing is left to try, also where these were chosen.
+    """
+
+    contender: str
+    planned: int
+    tried: int
+    refusals: tuple[str, ...]
+    is_complete: bool
+    configuration: Configuration | None
+    outcome: Outcome | None
+    other_configuration: Configuration | None
+    other: Outcome | None
+
+    @property
+    def seconds(self) -> float | None:
+        """The best time, simulated."""
+        return self.outcome.seconds if self.outcome else None
+
+    @property
+    def other_seconds(self) -> float | None:
+        """The same with the other compiler."""
+        return self.other.seconds if self.other else None
+
+
+def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> Entry:
+    """What is known of it."""
+    tasks = plan.tasks(chip, problem, contender, look)
+    outcomes = [found for task in tasks if (found := look(task)) is not None]
+    first = _first(tasks, look)
+    ranked_by = PROBLEMS[problem].ranked_by
+    chosen_well = not ranked_by or entry(plan, chip, ranked_by, contender, look).is_complete
+    second = _first(elsewhere(plan.other, tasks, look), look) if plan.other else None
+    return Entry(
+        contender=contender,
+        planned=len(tasks),
+        tried=len(outcomes),
+        refusals=tuple(found.refusal for found in outcomes if found.refusal),
+        is_complete=chosen_well and 0 < len(tasks) == len(outcomes),
+        configuration=first.configuration if first else None,
+        outcome=look(first) if first else None,
+        other_configuration=second.configuration if second else None,
+        other=look(second) if second else None,
+    )
+
+
+def _first(tasks: list[Task], look: Look) -> Task | None:
+    return next(iter(ranking(tasks, look)), None)
+
+
+Entries = dict[tuple[str, str], list[Entry]]
+
+
+def page(plan: Plan, look: Look) -> str:
+    """The page as Markdown; what is not in the cache stands there as not run."""
+    entries = {
+        (chip, problem): [entry(plan, chip, problem, contender, look) for contender in plan.contenders]
+        for chip in plan.chips
+        for problem in plan.problems
+    }
+    parts = [_intro(plan), _aims(plan, entries)]
+    for chip in plan.chips:
+        parts.append(f"## {chip}")
+        parts += [_table(plan, chip, problem, entries[chip, problem]) for problem in plan.problems]
+    parts += [_published(plan, entries, look), _counts(plan, entries), _doubts(plan)]
+    if NOTES.exists():
+        parts.append(NOTES.read_text(encoding="utf-8").strip())
+    return "\n\n".join(parts) + "\n"
+
+
+def _intro(plan: Plan) -> str:
+    other = f" and with {plan.other.name}" if plan.other else ""
+    return f"""# Our kernels beside others
+
+Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our champions, JAX's `flash_attention`, JAX's
+splash attention and tokamax's splash attention, each at the best of its own configurations, compiled by the real TPU
+compiler without a TPU ({plan.compiler.name}{other}) and executed by this project's simulator. **All times are
+simulated**, except where the column says published. How near the simulator comes to real chips is in
+[FIDELITY.md](FIDELITY.md). This page is written by one command, with Python 3.12 or newer:
+
+    uv pip install -e '.[bench]' && python benchmarks/peers.py --write
+
+It takes hours on two cores, can be stopped, and goes on where it was. The second compiler needs the `libtpu.so` of
+another release: `--library PATH --library-name 'libtpu 0.0.42.1'`.
+
+The same for all: operands [heads, sequence, head_dim] in their default layouts, the result too; the time is that of the
+whole module, with every copy and fusion around the kernel. What a contender's interface asks for is its price: splash
+attention and tokamax get queries already scaled, so that the multiplication stands before them; JAX's flash attention
+knows no shared key/value heads, so that they are repeated before it. Its scale was tried both in the kernel and before
+it. VMEM limits are those that each sets itself.
+
+How the best was found: every configuration of a contender with one head, full. The best {plan.keep} of these, and
+some more that suit the problem, with the causal mask and with grouped heads; the best one with 16 heads, which
+is the same program for each head, and the one of which a device time is published. Where another file of ours is meant
+for a problem, it gets all of its configurations there. With the second compiler: the two best of each problem."""
+
+
+def _best_peer(entries: list[Entry], *, other: bool = False) -> Entry | None:
+    timed = [
+        (seconds, each.contender, each)
+        for each in entries
+        if each.contender in PEERS and (seconds := each.other_seconds if other else each.seconds) is not None
+    ]
+    return min(timed)[2] if timed else None
+
+
+def _of(entries: list[Entry], contender: str) -> Entry | None:
+    return next((each for each in entries if each.contender == contender), None)
+
+
+def _ratio(mine: float | None, theirs: float | None, chip: str) -> str:
+    """Time by time, with one standard deviation."""
+    if mine is None or theirs is None:
+        return NOT_RUN
+    return f"{mine / theirs:.3f} +/- {mine / theirs * relative_uncertainty(chip):.3f}"
+
+
+def verdict(mine: float | None, theirs: float | None, aim: float, chip: str) -> str:
+    """Whether the ratio of the times is at most `aim`, and whether the uncertainty leaves that open."""
+    if mine is None or theirs is None:
+        return NOT_RUN
+    ratio = mine / theirs
+    told = "reached" if ratio <= aim else "not reached"
+    return f"{told}, within the uncertainty" if abs(ratio - aim) <= ratio * relative_uncertainty(chip) else told
+
+
+def _aims(plan: Plan, entries: Entries) -> str:
+    lines = []
+    for (chip, problem), aim in AIMS.items():
+        here = entries.get((chip, problem), [])
+        ours, peer, elsewhere_ = _of(here, OURS), _best_peer(here), _best_peer(here, other=True)
+        mine, theirs = (each.seconds if each else None for each in (ours, peer))
+        complete = bool(here) and all(each.is_complete for each in here)
+        lines.append(
+            [
+                chip,
+                PROBLEMS[problem].title,
+                f"{aim:.2f}",
+                _seconds(mine),
+                _seconds(theirs),
+                _NAMES[peer.contender] if peer else "",
+                _ratio(mine, theirs, chip),
+                verdict(mine, theirs, aim, chip) + ("" if complete or mine is None or theirs is None else ", so far"),
+                _ratio(ours.other_seconds if ours else None, elsewhere_.other_seconds if elsewhere_ else None, chip),
+            ]
+        )
+    head = ["chip", "problem", "aim", "ours", "best peer", "which", "ours / best peer", "verdict"]
+    if plan.other:
+        head.append(f"ratio, {plan.other.name}")
+    return f"""## Against the aims
+
+The aim is the ratio of our time to that of the best peer, at most. Times and ratios are simulated; the uncertainty of a
+ratio is one standard deviation (FIDELITY.md).
+
+{_markdown(lines, head)}"""
+
+
+def _seconds(value: float | None) -> str:
+    return NOT_RUN if value is None else units.seconds(value)
+
+
+def words(configuration: Configuration | None) -> str:
+    """`2048/4096/512, layouts 121, exp_sched 1`; constants of ours by name."""
+    if configuration is None:
+        return ""
+    blocks = "/".join(value for name, value in configuration if name.startswith("block_"))
+    rest = [f"{name} {value}" for name, value in configuration if not name.startswith("block_")]
+    return ", ".join([*([blocks] if blocks else []), *rest])
+
+
+def _table(plan: Plan, chip: str, problem: str, entries: list[Entry]) -> str:
+    peer, other = _best_peer(entries), _best_peer(entries, other=True)
+    lines = [
+        _line(chip, problem, each, peer.seconds if peer else None, other.other_seconds if other else None)
+        for each in entries
+    ]
+    head = ["contender", "best configuration", "time", "+/-", "useful", "spills", "around", "VMEM", "to best peer"]
+    if plan.other:
+        head += [f"time, {plan.other.name}", "to best peer there"]
+    text = _markdown(lines, head)
+    return f"### {chip}, {PROBLEMS[problem].title}\n\n{text}"
+
+
+def _line(chip: str, problem: str, each: Entry, peer: float | None, other: float | None) -> list[str]:
+    found = each.outcome
+    name = _NAMES[each.contender] + ("" if each.is_complete or not each.tried else ", so far")
+    if found is None or found.seconds is None:
+        return [name, _why_none(each), NOT_RUN, *([""] * 8)]
+    assert found.plus_minus_seconds is not None
+    useful = utilisation(PROBLEMS[problem].matmul_flops, found.seconds, chip_named(chip))
+    moved = ""
+    if each.other_configuration not in (None, each.configuration):
+        moved = f" ({words(each.other_configuration)})"
+    return [
+        name,
+        words(each.configuration) + (f" ({found.unknown} not understood)" if found.unknown else ""),
+        units.seconds(found.seconds),
+        units.seconds(found.plus_minus_seconds),
+        units.percent(useful),
+        "unknown" if found.spills is None else units.count(found.spills),
+        "unknown" if found.around_seconds is None else units.seconds(found.around_seconds, 1),
+        "unknown" if found.vmem_bytes is None else units.kibibytes(found.vmem_bytes),
+        _ratio(found.seconds, peer, chip),
+        _seconds(each.other_seconds) + moved,
+        _ratio(each.other_seconds, other, chip),
+    ]
+
+
+def _why_none(each: Entry) -> str:
+    if each.refusals:
+        return f"none of {each.tried}: {each.refusals[0]}"
+    return "there is no such kernel yet" if each.contender == OURS and not each.planned else ""
+
+
+def _published(plan: Plan, entries: Entries, look: Look) -> str:
+    """The configurations of which a device time is published, and what the simulator makes of the same."""
+    lines = []
+    for chip, problem in entries:
+        row = peers_problems.published(PROBLEMS[problem], chip)
+        if row is None or "tokamax" not in plan.contenders:
+            continue
+        configuration = peers_problems.published_configuration(PROBLEMS[problem], chip)
+        tasks = plan.tasks(chip, problem, "tokamax", look)
+        found = next((look(task) for task in tasks if task.configuration == configuration), None)
+        profiled = found.as_profiled_seconds if found else None
+        published = float(row["median_ms"]) * 1e-3
+        here = _of(entries[chip, problem], "tokamax")
+        lines.append(
+            [
+                chip,
+                PROBLEMS[problem].title,
+                words(configuration),
+                units.seconds(published),
+                _seconds(profiled),
+                units.change(profiled / published) if profiled else "",
+                _seconds(found.seconds if found else None),
+                words(here.configuration) if here else "",
+                _seconds(here.outcome.as_profiled_seconds if here and here.outcome else None),
+            ]
+        )
+    if not lines:
+        return "## Beside published times\n\nOf none of these problems and chips a device time is published."
+    head = ["chip", "problem", "published configuration", "published", "simulated, as profiled", "difference"]
+    head += ["simulated", "best here", "as profiled"]
+    fixed = units.seconds(PUBLISHED.fixed_seconds, 0)
+    return f"""## Beside published times
+
+Device times that the tokamax package publishes for its kernel on the same problem, without the scaling of the queries
+(benchmarks/data/measured_attention.tsv). As profiled is what a profile taken in the published way would show: it
+contains {PUBLISHED.boundary_passes} passes over arguments and results and {fixed} besides the kernel.
+The best here is the fastest of all that were simulated; where it is another one than the published, only a device can
+tell which of them is faster.
+
+{_markdown(lines, head)}"""
+
+
+def _counts(plan: Plan, entries: Entries) -> str:
+    lines = []
+    for chip in plan.chips:
+        for place, contender in enumerate(plan.contenders):
+            cells = [_count(entries[chip, problem][place]) for problem in plan.problems]
+            lines.append([chip, _NAMES[contender], *cells])
+    reasons = Counter(_kind(text) for each in entries.values() for one in each for text in one.refusals)
+    listed = "\n".join(f"- {count} times: {text}" for text, count in reasons.most_common(12))
+    return f"""## How many configurations
+
+Tried, and refused among these: by the contender, by the compiler, because it took too long, or because the simulator
+has no time for it.
+
+{_markdown(lines, ["chip", "contender", *plan.problems])}
+
+{"Why:" if reasons else "None was refused."}
+
+{listed}""".rstrip()
+
+
+def _count(each: Entry) -> str:
+    if not each.tried:
+        return NOT_RUN
+    tried = str(each.tried) if each.is_complete else f"{each.tried} of {each.planned}"
+    return f"{tried}, {len(each.refusals)} refused" if each.refusals else tried
+
+
+def _kind(refusal: str) -> str:
+    """The refusal without its numbers, so that like ones count together."""
+    if "scoped vmem limit" in refusal:
+        return "needs more VMEM than the limit that the kernel asks for"
+    return refusal.replace("|", "/").replace("`", "'")[:160]
+
+
+def _doubts(plan: Plan) -> str:
+    told = ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in plan.chips)
+    return f"""## What not to trust
+
+- No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
+  {told}.
+  It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. No two of them
+  compute the same thing in two ways, which is what is compared here. For v5e no such times are published at all.
+- The best of many simulated configurations is more likely than others one whose error is in its favour. All contenders
+  choose so, from about equally many.
+- Useful are the FLOPs of the two matmuls over pairs that are not masked, of the peak of what one program occupies: the
+  chip; on v7x one of its two cores.
+- The grouped problem is not causal. Around the kernel counts operations of the module outside of Pallas kernels and its
+  top-level program. Spills are executed vector register stores. VMEM is the scoped memory of the largest kernel.
+- Neither an autotuner nor its authors chose the peers' configurations here: a better one may exist outside of the list
+  in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim 128."""
+
+
+def _markdown(lines: list[list[str]], head: list[str]) -> str:
+    """The columns that have a head: those of a second compiler are last, and only there if there is one."""
+    cells = [[cell.replace("|", "/") for cell in line[: len(head)]] for line in lines]
+    return str(tabulate(cells, head, tablefmt="github", disable_numparse=True))

@@ -1,0 +1,78 @@
+"""Which configurations of which contenders are tried at which problems, in which order, given what is known so far."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import peers_problems
+from peers_problems import OURS, PROBLEMS, ROOT, Problem
+from peers_tasks import Compiler, Outcome, Task
+
+# What the second compiler gets of each problem's ranking.
+_KEPT_ELSEWHERE = 2
+
+# What is known of a task; None where it was not tried.
+Look = Callable[[Task], Outcome | None]
+
+
+def ranking(tasks: Sequence[Task], look: Look) -> list[Task]:
+    """Those of the tasks that have a time, the fastest first."""
+    timed = [(found.seconds, place) for place, task in enumerate(tasks) if (found := look(task)) and found.seconds]
+    return [tasks[place] for _, place in sorted(timed)]
+
+
+def wanted(compiler: Compiler, chip: str, problem: Problem, contender: str, keep: int, look: Look) -> list[Task]:
+    """What `contender` is tried with at `problem`: all it has, or the best at the problem that ranks for this one.
+
+    `keep` replaces the problem's own number where that is more than one. Empty where our kernel does not
+    exist; shorter than it will be while the ranking is not known.
+    """
+    if contender == OURS and not (ROOT / peers_problems.our_kernel(problem, chip)).exists():
+        return []
+    chosen = peers_problems.configurations(contender, problem, chip)
+    if problem.ranked_by and _shares_ranking(contender, problem, chip):
+        first = wanted(compiler, chip, PROBLEMS[problem.ranked_by], contender, keep, look)
+        ranked = [task.configuration for task in ranking(first, look)]
+        fitting = [configuration for configuration in ranked if peers_problems.fits(configuration, problem)]
+        chosen = tuple(fitting[: keep if problem.kept > 1 else problem.kept])
+        chosen += peers_problems.additional(contender, problem, chip)
+    return [
+        Task(compiler=compiler, chip=chip, problem=problem, contender=contender, configuration=configuration)
+        for configuration in dict.fromkeys(chosen)
+    ]
+
+
+def _shares_ranking(contender: str, problem: Problem, chip: str) -> bool:
+    """Whether the ranking is of the same kernel: ours are different files for different problems."""
+    kernels = {peers_problems.our_kernel(each, chip) for each in (problem, PROBLEMS[problem.ranked_by])}
+    return contender != OURS or len(kernels) == 1
+
+
+def elsewhere(other: Compiler, tasks: Sequence[Task], look: Look) -> list[Task]:
+    """The best of the tasks once more, with another compiler."""
+    return [dataclasses.replace(task, compiler=other) for task in ranking(tasks, look)[:_KEPT_ELSEWHERE]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is asked for; `other` is the second compiler."""
+
+    chips: tuple[str, ...]
+    problems: tuple[str, ...]
+    contenders: tuple[str, ...]
+    compiler: Compiler
+    other: Compiler | None
+    keep: int
+
+    def tasks(self, chip: str, problem: str, contender: str, look: Look) -> list[Task]:
+        """Those of one contender at one problem on one chip."""
+        return wanted(self.compiler, chip, PROBLEMS[problem], contender, self.keep, look)
+
+    def stages(self, look: Look) -> Iterator[list[Task]]:
+        """The work, in order: what a stage chooses may depend on what became of the ones before it."""
+        for chip in self.chips:
+            for problem in self.problems:
+                yield [task for each in self.contenders for task in self.tasks(chip, problem, each, look)]
+            if self.other is not None:
+                for problem in self.problems:
+                    ours = [self.tasks(chip, problem, each, look) for each in self.contenders]
+                    yield [task for tasks in ours for task in elsewhere(self.other, tasks, look)]

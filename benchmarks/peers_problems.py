@@ -1,0 +1,252 @@
+"""What peers.py compares: the problems, the contenders, and every configuration that each of them gets."""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from fidelity_statistics import CHIPS as PUBLISHED_CHIPS
+from fidelity_statistics import Row, rows
+
+from harness.problems import Attention
+
+ROOT = Path(__file__).parent.parent
+HEAD_DIM = 128
+CHIPS = ("v6e", "v5e", "v5p", "v7x")
+PEERS = ("flash", "splash", "tokamax")
+OURS = "ours"
+
+# `block_q=2048 block_kv=1024 ...` in the order of the table that they come from.
+Configuration = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Attention of q [heads, sequence, 128] over k, v [kv_heads, sequence, 128], bfloat16, scaled by 1/sqrt(128).
+
+    Of the configurations only the `kept` best at the problem `ranked_by` are tried (all of them where it is empty).
+    """
+
+    name: str
+    title: str
+    heads: int = 1
+    kv_heads: int = 1
+    sequence: int = 16384
+    causal: bool = False
+    ranked_by: str = ""
+    kept: int = 0
+
+    @property
+    def matmul_flops(self) -> int:
+        """The useful ones of one call: two matmuls over the pairs of query and key that are not masked."""
+        return self.attention.work().matmul_flops
+
+    @property
+    def attention(self) -> Attention:
+        """The same as the judge's own problem."""
+        return Attention(
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            sequence=self.sequence,
+            head_dim=HEAD_DIM,
+            causal=self.causal,
+        )
+
+    @property
+    def words(self) -> list[str]:
+        """As the compiling child gets it."""
+        fields = ("heads", "kv_heads", "sequence")
+        return [*(f"{field}={getattr(self, field)}" for field in fields), f"causal={int(self.causal)}"]
+
+
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        Problem(name="full", title="full, 1 head, sequence 16384"),
+        Problem(name="causal", title="causal, 1 head, sequence 16384", causal=True, ranked_by="full", kept=4),
+        Problem(
+            name="grouped",
+            title="full, 32 query heads over 8 key/value heads, sequence 4096",
+            heads=32,
+            kv_heads=8,
+            sequence=4096,
+            ranked_by="full",
+            kept=4,
+        ),
+        Problem(name="full16", title="full, 16 heads, sequence 16384", heads=16, kv_heads=16, ranked_by="full", kept=1),
+        Problem(
+            name="causal16",
+            title="causal, 16 heads, sequence 16384",
+            heads=16,
+            kv_heads=16,
+            causal=True,
+            ranked_by="causal",
+            kept=1,
+        ),
+    )
+}
+
+
+def _product(**values: tuple[object, ...]) -> tuple[Configuration, ...]:
+    """Every combination of the values."""
+    return tuple(tuple(zip(values, map(str, chosen), strict=True)) for chosen in itertools.product(*values.values()))
+
+
+def _blocks(names: tuple[str, ...], text: str, **more: tuple[object, ...]) -> tuple[Configuration, ...]:
+    """`1024/2048/512 ...` as values of `names`, each with every combination of `more`."""
+    found: list[Configuration] = []
+    for word in text.split():
+        own = tuple(zip(names, word.split("/"), strict=True))
+        found += [own + rest for rest in _product(**more)]
+    return tuple(found)
+
+
+_FLASH = ("block_q", "block_k_major", "block_k")
+_SPLASH = ("block_q", "block_kv", "block_kv_compute")
+
+# The scale can be left to the kernel, which multiplies every score, or multiplied into the queries before it.
+_FLASH_CONFIGURATIONS = _blocks(
+    _FLASH,
+    "1024/1024/512 1024/1024/1024 1024/2048/256 1024/2048/512 1024/2048/1024 1024/2048/2048 1024/4096/512 "
+    "1024/4096/1024 2048/1024/512 2048/1024/1024 2048/2048/256 2048/2048/512 2048/2048/1024 2048/2048/2048 "
+    "2048/4096/512 2048/4096/1024 512/1024/1024 512/2048/512 512/2048/1024 512/2048/2048 512/4096/1024 "
+    "4096/1024/512 4096/2048/256 4096/2048/512 256/4096/2048",
+    scale=("inside",),
+) + _blocks(
+    _FLASH,
+    "1024/1024/1024 1024/2048/512 1024/2048/1024 2048/1024/512 2048/1024/1024 2048/2048/512 2048/2048/1024 "
+    "1024/4096/1024 1024/4096/2048 1024/8192/1024 2048/2048/2048 2048/4096/1024 2048/8192/1024",
+    scale=("outside",),
+)
+# layouts: of q, k and v; 1 is head_dim minor, 2 is sequence minor.
+_SPLASH_CONFIGURATIONS = _blocks(
+    _SPLASH,
+    "1024/1024/256 1024/1024/512 1024/1024/1024 1024/2048/256 1024/2048/512 1024/2048/1024 1024/4096/512 "
+    "2048/1024/256 2048/1024/512 2048/1024/1024 2048/2048/256 2048/2048/512 2048/2048/1024 2048/4096/256 "
+    "2048/4096/512 2048/4096/1024 512/2048/512 1024/4096/1024 2048/4096/2048 2048/8192/1024 4096/1024/1024 "
+    "4096/2048/1024 4096/2048/2048 4096/4096/512 4096/4096/1024",
+    layouts=("111",),
+) + _blocks(_SPLASH, "1024/1024/512 1024/2048/512 2048/2048/256 2048/2048/512", layouts=("121", "211"))
+_TOKAMAX_CONFIGURATIONS = (
+    _blocks(
+        _SPLASH,
+        "1024/2048/512 2048/2048/256 2048/2048/512 2048/4096/512 2048/4096/1024",
+        layouts=("111", "121"),
+        exp_sched=("0", "1"),
+    )
+    + _blocks(
+        _SPLASH,
+        "1024/1024/512 1024/4096/256 2048/2048/128 2048/2048/1024 4096/2048/256 4096/4096/256 4096/4096/512 "
+        "4096/2048/512 2048/8192/512",
+        layouts=("121",),
+        exp_sched=("1",),
+    )
+    + _blocks(
+        _SPLASH,
+        "1024/4096/512 1024/8192/512 2048/8192/512 4096/2048/512 4096/4096/512",
+        layouts=("111",),
+        exp_sched=("1",),
+    )
+)
+
+# Of each kernel of ours: which values of its constants are tried.
+_TRANSPOSED = _product(
+    BQ=("2048",), BKV=("2048", "4096"), TQ=("512", "1024", "2048"), TK=("256", "512"), DEPTH=("1", "2")
+)
+_OURS_CONFIGURATIONS: dict[str, tuple[Configuration, ...]] = {
+    "examples/attention-v6e/kernel.py": _TRANSPOSED,
+    "kernel.py": _TRANSPOSED,
+    "examples/attention-causal/kernel.py": _TRANSPOSED,
+    "examples/attention-gqa/kernel.py": _TRANSPOSED,
+}
+_OURS_KERNELS = {"causal": "examples/attention-causal/kernel.py", "grouped": "examples/attention-gqa/kernel.py"}
+_OURS_FULL = {
+    "v6e": "examples/attention-v6e/kernel.py",
+    "v7x": "examples/attention-v6e/kernel.py",
+    "v5e": "kernel.py",
+    "v5p": "kernel.py",
+}
+
+
+def our_kernel(problem: Problem, chip: str) -> str:
+    """The path, within the repository, of our champion for this problem on this chip."""
+    return _OURS_KERNELS.get(problem.name.removesuffix("16")) or _OURS_FULL[chip]
+
+
+def winners() -> tuple[Configuration, ...]:
+    """tokamax's published winners on kernels like these: head_dim 128, sequences of 4096 and more, any chip."""
+    chosen = [row for row in rows() if row["Dqk"] == row["Dv"] == str(HEAD_DIM) and int(row["S"]) >= 4096]
+    return tuple(dict.fromkeys(_of_row(row) for row in chosen))
+
+
+def _of_row(row: Row) -> Configuration:
+    return tuple((name, row[name]) for name in (*_SPLASH, "layouts", "exp_sched"))
+
+
+def published(problem: Problem, chip: str) -> Row | None:
+    """The published device time of tokamax's kernel on just this problem; None if there is none."""
+    for row in rows():
+        shape = (row["B"], row["S"], row["Hq"], row["Hkv"], row["Dqk"], row["Dv"], row["causal"])
+        mine = (1, problem.sequence, problem.heads, problem.kv_heads, HEAD_DIM, HEAD_DIM, int(problem.causal))
+        if PUBLISHED_CHIPS[row["chip_dir"]] == chip and shape == tuple(map(str, mine)):
+            return row
+    return None
+
+
+def published_configuration(problem: Problem, chip: str) -> Configuration | None:
+    """The configuration that the published time was taken with."""
+    row = published(problem, chip)
+    return None if row is None else _of_row(row)
+
+
+def _without(name: str, configurations: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
+    return tuple(tuple(pair for pair in each if pair[0] != name) for each in configurations)
+
+
+def configurations(contender: str, problem: Problem, chip: str) -> tuple[Configuration, ...]:
+    """All that `contender` may choose from on `chip`, before anything is known of their times."""
+    if contender == OURS:
+        return _OURS_CONFIGURATIONS[our_kernel(problem, chip)]
+    own = {
+        "flash": _FLASH_CONFIGURATIONS,
+        "splash": _SPLASH_CONFIGURATIONS + _without("exp_sched", winners()),
+        "tokamax": _TOKAMAX_CONFIGURATIONS + winners(),
+    }[contender]
+    return tuple(dict.fromkeys(own))
+
+
+def fits(configuration: Configuration, problem: Problem) -> bool:
+    """Whether its blocks divide the problem's sequence."""
+    return all(problem.sequence % int(value) == 0 for name, value in configuration if name.startswith("block_"))
+
+
+# Besides the best of the ranking: small blocks hide more of a causal mask, and a short sequence fits into one block.
+_MORE = {
+    ("flash", "causal"): _blocks(
+        _FLASH, "1024/1024/512 1024/1024/1024 1024/2048/1024 2048/2048/1024", scale=("outside",)
+    ),
+    ("flash", "grouped"): _blocks(_FLASH, "256/4096/4096 512/4096/4096", scale=("outside",)),
+    ("splash", "causal"): _blocks(
+        _SPLASH, "1024/1024/512 1024/1024/1024 2048/2048/512 2048/2048/1024", layouts=("111",)
+    ),
+    ("splash", "grouped"): _blocks(_SPLASH, "1024/4096/512 1024/4096/1024", layouts=("121",)),
+    ("tokamax", "causal"): _blocks(_SPLASH, "1024/1024/512 2048/2048/512", layouts=("121", "211"), exp_sched=("1",))
+    + _blocks(_SPLASH, "1024/1024/1024", layouts=("121",), exp_sched=("1",), diagonal=("2", "4")),
+    ("tokamax", "grouped"): _blocks(_SPLASH, "1024/4096/256 1024/4096/512", layouts=("121",), exp_sched=("1",)),
+}
+
+
+def additional(contender: str, problem: Problem, chip: str) -> tuple[Configuration, ...]:
+    """What a contender gets at this problem besides the best of the ranking."""
+    more = _MORE.get((contender, problem.name), ())
+    row = published_configuration(problem, chip) if contender == "tokamax" else None
+    return more if row is None else (*more, row)
+
+
+# The ratio of our time to the best peer's that we aim at, by chip and problem.
+AIMS = {
+    ("v6e", "full"): 0.88,
+    ("v5e", "full"): 1.00,
+    ("v6e", "causal"): 0.82,
+    ("v5e", "causal"): 0.88,
+    ("v6e", "grouped"): 0.85,
+}

@@ -1,0 +1,336 @@
+"""The comparison with other kernels: its configurations, its choices and its page from planted times; one real row."""
+
+import dataclasses
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import tpu as pltpu
+
+from harness.simulate.uncertainty import relative_uncertainty
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+problems = pytest.importorskip("peers_problems")
+plans = pytest.importorskip("peers_plan")
+tasks = pytest.importorskip("peers_tasks")
+pages = pytest.importorskip("peers_page")
+compiling = pytest.importorskip("peers_compile")
+
+OWN = tasks.Compiler(name="libtpu own")
+OTHER = tasks.Compiler(name="libtpu other", library=Path("libtpu.so"))
+PEERS = problems.PEERS
+
+
+def plan(**changes: object) -> object:
+    """Everything on one chip, both compilers."""
+    given: dict[str, object] = {
+        "chips": ("v5e",),
+        "problems": tuple(problems.PROBLEMS),
+        "contenders": ("ours", *PEERS),
+        "compiler": OWN,
+        "other": OTHER,
+        "keep": 4,
+    }
+    return plans.Plan(**(given | changes))
+
+
+def timed(seconds: float) -> object:
+    """An outcome with this time."""
+    return tasks.Outcome(
+        seconds=seconds,
+        plus_minus_seconds=seconds / 10,
+        as_profiled_seconds=seconds + 60e-6,
+        around_seconds=1e-6,
+        spills=1234,
+        vmem_bytes=12 << 20,
+    )
+
+
+def planted(**seconds: float) -> Callable[[object], object]:
+    """What a look finds: each contender's n-th configuration takes 1 + n % more than its first."""
+
+    def look(task: object) -> object:
+        if task.contender not in seconds:
+            return None
+        listed = problems.configurations(task.contender, task.problem, task.chip)
+        place = listed.index(task.configuration) if task.configuration in listed else len(listed)
+        return timed(seconds[task.contender] * task.problem.heads * (1 + place / 100))
+
+    return look
+
+
+@pytest.mark.parametrize("chip", problems.CHIPS)
+@pytest.mark.parametrize("contender", ["ours", *PEERS])
+def test_every_contender_gets_at_least_24_configurations_of_its_own(contender: str, chip: str) -> None:
+    for problem in problems.PROBLEMS.values():
+        listed = problems.configurations(contender, problem, chip)
+        assert len(set(listed)) == len(listed) >= 24
+        assert len({tuple(name for name, _ in each) for each in listed}) == 1, "each names the same settings"
+
+
+@pytest.mark.parametrize("contender", PEERS)
+@pytest.mark.parametrize("problem", list(problems.PROBLEMS))
+def test_blocks_divide_the_sequence_and_their_parts_divide_them(contender: str, problem: str) -> None:
+    look = planted(flash=1e-3, splash=1e-3, tokamax=1e-3)
+    for chip in problems.CHIPS:
+        for task in plan(chips=(chip,)).tasks(chip, problem, contender, look):
+            blocks = [int(value) for name, value in task.configuration if name.startswith("block_")]
+            assert [task.problem.sequence % block for block in blocks] == [0] * 3, task
+            assert blocks[1] % blocks[2] == 0, task
+
+
+def test_the_best_that_does_not_fit_a_shorter_sequence_gives_way_to_the_next() -> None:
+    look = planted(flash=1e-3)
+    long = next(
+        task for task in plan().tasks("v5e", "full", "flash", look) if "8192" in dict(task.configuration).values()
+    )
+
+    def favoured(task: object) -> object:
+        return timed(1e-6) if task == long else look(task)
+
+    full, grouped = (plan().tasks("v5e", name, "flash", favoured) for name in ("full", "grouped"))
+    assert plans.ranking(full, favoured)[0] == long
+    more = problems.additional("flash", problems.PROBLEMS["grouped"], "v5e")
+    assert len(grouped) == 4 + len(more)
+    assert long.configuration not in [task.configuration for task in grouped]
+
+
+def test_the_published_winners_are_among_them() -> None:
+    won = problems.winners()
+    assert len(won) > 5
+    for chip in problems.CHIPS:
+        assert set(won) <= set(problems.configurations("tokamax", problems.PROBLEMS["full"], chip))
+
+
+def test_a_published_time_is_of_the_same_problem() -> None:
+    full, causal = problems.PROBLEMS["full16"], problems.PROBLEMS["causal16"]
+    assert problems.published(full, "v5p")["median_ms"] == "5.368"
+    assert problems.published(full, "v6e") is None, "v6e has it with the causal mask only"
+    assert dict(problems.published_configuration(causal, "v6e"))["layouts"] == "211"
+    assert problems.published(problems.PROBLEMS["grouped"], "v7x") is None, "published with a batch of 32, causal"
+
+
+def test_useful_work_leaves_the_masked_half_out() -> None:
+    full, causal = problems.PROBLEMS["full"].matmul_flops, problems.PROBLEMS["causal"].matmul_flops
+    assert full == 4 * 16384**2 * 128
+    assert causal / full == pytest.approx(0.5, abs=1e-4)
+
+
+def test_the_best_go_on_to_the_next_problem() -> None:
+    look = planted(flash=1e-3, splash=1e-3, tokamax=1e-3, ours=1e-3)
+    everything = plan()
+    for contender in PEERS:
+        all_ = everything.tasks("v5e", "full", contender, look)
+        best = [task.configuration for task in all_[:4]]
+        more = problems.additional(contender, problems.PROBLEMS["causal"], "v5e")
+        causal = [task.configuration for task in everything.tasks("v5e", "causal", contender, look)]
+        assert causal[:4] == best
+        assert set(causal) == {*best, *more}
+        sixteen = [task.configuration for task in everything.tasks("v5e", "full16", contender, look)]
+        assert sixteen[0] == best[0]
+        assert [task.configuration for task in plans.elsewhere(OTHER, all_, look)] == best[:2]
+
+
+def test_what_has_no_time_is_not_chosen() -> None:
+    look = planted(flash=1e-3)
+    everything = plan()
+    fastest, *rest = everything.tasks("v5e", "full", "flash", look)
+
+    def refusing(task: object) -> object:
+        return tasks.Outcome(refusal="too large") if task == fastest else look(task)
+
+    assert plans.ranking([fastest, *rest], refusing) == rest
+    assert fastest.configuration not in [
+        task.configuration for task in everything.tasks("v5e", "causal", "flash", refusing)[:4]
+    ]
+
+
+def test_another_file_of_ours_gets_all_of_its_configurations() -> None:
+    look = planted(ours=1e-3)
+    listed = problems.configurations("ours", problems.PROBLEMS["causal"], "v5e")
+    assert len(plan().tasks("v5e", "causal", "ours", look)) == len(listed)
+    assert len(plan().tasks("v5e", "full16", "ours", look)) == 1
+
+
+def test_a_stage_sees_what_the_ones_before_it_found() -> None:
+    look = planted(flash=1e-3, splash=1e-3, tokamax=1e-3, ours=1e-3)
+    stages = list(plan().stages(look))
+    assert [{task.problem.name for task in stage} for stage in stages] == [{name} for name in problems.PROBLEMS] * 2
+    assert [{task.compiler.name for task in stage} for stage in stages] == [{OWN.name}] * 5 + [{OTHER.name}] * 5
+    nothing = list(plan().stages(lambda task: None))
+    assert len(nothing[1]) < len(stages[1])
+
+
+def test_the_page_tells_times_ratios_and_verdicts() -> None:
+    text = pages.page(plan(), planted(flash=0.8e-3, splash=0.9e-3, tokamax=0.75e-3, ours=0.6e-3))
+    error = 0.8 * relative_uncertainty("v5e")
+    aim = next(line for line in text.splitlines() if line.startswith("| v5e") and "causal, 1 head" in line)
+    cells = [cell.strip() for cell in aim.split("|")]
+    assert cells[3:9] == [
+        "0.88",
+        "600.000 us",
+        "750.000 us",
+        "tokamax splash attention",
+        f"0.800 +/- {error:.3f}",
+        "reached",
+    ]
+    row = next(line for line in text.splitlines() if line.startswith("| JAX flash attention"))
+    assert [cell.strip() for cell in row.split("|")][3:9] == [
+        "800.000 us",
+        "80.000 us",
+        "87.2%",
+        "1,234",
+        "1.0 us",
+        "12.00 MiB",
+    ]
+    assert "so far" not in text
+    assert "v6e" in text, "an aim for a chip that was not asked for stands there as not run"
+
+
+@pytest.mark.parametrize(
+    ("mine", "expected"),
+    [
+        (0.7, "reached"),
+        (0.879, "reached, within the uncertainty"),
+        (0.881, "not reached, within the uncertainty"),
+        (0.95, "not reached"),
+        (None, "not run"),
+    ],
+)
+def test_a_verdict_says_whether_the_uncertainty_leaves_it_open(mine: float | None, expected: str) -> None:
+    assert pages.verdict(mine, 1.0, 0.88, "v5e") == expected
+
+
+def test_a_page_of_an_empty_cache_has_no_number() -> None:
+    text = pages.page(plan(), lambda task: None)
+    assert " us |" not in text
+    assert " ms |" not in text
+    assert text.count("not run") > 20
+
+
+def test_a_page_of_a_partial_cache_says_so() -> None:
+    look = planted(flash=0.8e-3, ours=0.6e-3)
+    first = plan().tasks("v5e", "full", "flash", look)[:10]
+
+    def partly(task: object) -> object:
+        return None if task.contender == "flash" and task not in first else look(task)
+
+    text = pages.page(plan(), partly)
+    assert "JAX flash attention, so far" in text
+    assert f"10 of {len(plan().tasks('v5e', 'full', 'flash', look))}" in text
+    assert "reached, so far" in text
+
+
+def test_refusals_are_counted_with_their_words() -> None:
+    look = planted(flash=0.8e-3)
+    first = plan().tasks("v5e", "full", "flash", look)[:3]
+    told = "Scoped allocation with size 17.00M and limit 16.00M exceeded scoped vmem limit by 1.00M"
+
+    def refusing(task: object) -> object:
+        return tasks.Outcome(refusal=told) if task in first else look(task)
+
+    text = pages.page(plan(), refusing)
+    assert ", 3 refused" in text
+    assert "- 3 times: needs more VMEM" in text
+
+
+def test_a_second_compiler_has_columns_only_if_there_is_one() -> None:
+    look = planted(flash=0.8e-3, ours=0.6e-3)
+    assert f"time, {OTHER.name}" in pages.page(plan(), look)
+    assert "to best peer there" not in pages.page(plan(other=None), look)
+
+
+def test_notes_are_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = tmp_path / "notes.md"
+    monkeypatch.setattr(pages, "NOTES", notes)
+    assert "What follows" not in pages.page(plan(), lambda task: None)
+    notes.write_text("## What follows\n", encoding="utf-8")
+    assert pages.page(plan(), lambda task: None).endswith("## What follows\n")
+
+
+def test_a_refusal_is_the_sentence_that_says_most() -> None:
+    text = (
+        "JaxRuntimeError: RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:\nRan out of memory in "
+        "memory space vmem. Scoped allocation with size 17.00M and limit 16.00M exceeded scoped vmem limit by 1.00M. "
+        "It should not.\n"
+    )
+    assert tasks.sentence(text).startswith("Scoped allocation with size 17.00M")
+    assert tasks.sentence("ValueError: block_q must divide\nmore") == "ValueError: block_q must divide"
+
+
+def test_words_of_a_configuration() -> None:
+    given = (("block_q", "2048"), ("block_kv", "4096"), ("block_kv_compute", "512"), ("layouts", "121"))
+    assert pages.words(given) == "2048/4096/512, layouts 121"
+    assert pages.words((("BQ", "2048"), ("TK", "512"))) == "BQ 2048, TK 512"
+
+
+def test_places_differ_where_results_may() -> None:
+    task = plan().tasks("v5e", "full", "flash", lambda task: None)[0]
+    others = [
+        dataclasses.replace(task, chip="v6e"),
+        dataclasses.replace(task, compiler=OTHER),
+        dataclasses.replace(task, problem=problems.PROBLEMS["causal"]),
+        dataclasses.replace(task, configuration=(("block_q", "1"),)),
+    ]
+    assert len({each.place for each in (task, *others)}) == 5
+
+
+@pytest.mark.slow
+def test_a_short_row_is_compiled_simulated_and_kept(tmp_path: Path) -> None:
+    blocks = {"block_q": "128", "block_k_major": "256", "block_k": "128", "scale": "outside"}
+    task = tasks.Task(
+        compiler=OWN,
+        chip="v5e",
+        problem=problems.Problem(name="short", title="full, 2 heads, sequence 512", heads=2, kv_heads=1, sequence=512),
+        contender="flash",
+        configuration=tuple(blocks.items()),
+    )
+    found = tasks.outcome(task, tmp_path, 300.0)
+    assert found.refusal == ""
+    assert 1e-6 < found.seconds < 1e-3
+    assert 0 < found.around_seconds < found.seconds, "keys and values are repeated, queries scaled"
+    assert found.vmem_bytes > 0
+    shutil.rmtree(tmp_path / "dumps")
+    assert tasks.outcome(task, tmp_path, 300.0) == found, "nothing is compiled again"
+    refused = dataclasses.replace(task, configuration=tuple((blocks | {"block_k": "96"}).items()))
+    assert "divide" in tasks.outcome(refused, tmp_path, 300.0).refusal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("contender", "settings"),
+    [
+        ("flash", {"block_q": "128", "block_k_major": "256", "block_k": "128", "scale": "outside"}),
+        ("flash", {"block_q": "128", "block_k_major": "256", "block_k": "128", "scale": "inside"}),
+        ("splash", {"block_q": "128", "block_kv": "256", "block_kv_compute": "128", "layouts": "121"}),
+        ("tokamax", {"block_q": "128", "block_kv": "256", "block_kv_compute": "128", "layouts": "211"}),
+    ],
+)
+def test_contenders_compute_the_problem(contender: str, settings: dict[str, str], causal: bool) -> None:
+    if contender == "tokamax":
+        pytest.importorskip("tokamax")
+    short = problems.Problem(name="short", title="", heads=4, kv_heads=2, sequence=256, causal=causal)
+    options = settings | dict(word.split("=") for word in short.words)
+    if contender == "tokamax":
+        options["exp_sched"] = "0"
+    if contender == "tokamax" and causal:
+        options |= {"block_q": "256", "block_kv_compute": "256", "diagonal": "2"}
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = [(short.heads, 256, problems.HEAD_DIM), *[(short.kv_heads, 256, problems.HEAD_DIM)] * 2]
+    q, k, v = (jax.random.normal(key, shape, jnp.bfloat16) for key, shape in zip(keys, shapes, strict=True))
+    with pltpu.force_tpu_interpret_mode():
+        found = np.asarray(compiling.CONTENDERS[contender](options)(q, k, v), np.float64)
+    wide = [np.asarray(each, np.float64) for each in (q, k, v)]
+    wide[1:] = [np.repeat(each, 2, axis=0) for each in wide[1:]]
+    scores = wide[0] @ wide[1].transpose(0, 2, 1) / np.sqrt(problems.HEAD_DIM)
+    scores = np.where(np.tri(256, dtype=bool) | (not causal), scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    expected = weights / weights.sum(axis=2, keepdims=True) @ wide[2]
+    assert np.abs(found - expected).max() < 0.03, "bfloat16 weights and results of order one"

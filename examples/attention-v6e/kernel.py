@@ -31,7 +31,7 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_attention"
 PROBLEM_DESCRIPTION = "attention forward, one head, not causal, softmax scale 1/sqrt(head_dim)"
 
-BQ = 128
+BQ = 2048
 BKV = 256
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None

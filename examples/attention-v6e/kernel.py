@@ -32,7 +32,7 @@ KERNEL_NAME = "naive_attention"
 PROBLEM_DESCRIPTION = "attention forward, one head, not causal, softmax scale 1/sqrt(head_dim)"
 
 BQ = 2048
-BKV = 256
+BKV = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 

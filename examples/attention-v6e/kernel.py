@@ -32,9 +32,9 @@ KERNEL_NAME = "naive_attention"
 PROBLEM_DESCRIPTION = "attention forward, one head, not causal, softmax scale 1/sqrt(head_dim)"
 
 BQ = 2048
-BKV = 1024
-# How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
-VMEM_LIMIT = None
+BKV = 2048
+# How much VMEM the compiler may give the kernel, in bytes; None: its default; a v6e has 128 MiB.
+VMEM_LIMIT = 100 * 2**20
 
 
 def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):

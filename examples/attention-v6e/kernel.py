@@ -38,26 +38,31 @@ BKV = 2048
 TK = 512
 TQ = 256
 DEPTH = 4
+# Rows of ones below V^T, one packed register of them: their product with the weights is the sum of the weights.
+ONES = 16
 # How much VMEM the compiler may give the kernel, in bytes; None: its default; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 
 
-def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
+def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
     """One step: block of queries [BQ, d] against block of keys and values [BKV, d]; scores are [BKV, BQ].
 
-    m, l [1, BQ] and acc [d, BQ] float32 live in VMEM over all key blocks of one query block: the
-    running maximum and sum of each query and the output, transposed and not yet divided.
+    m [1, BQ] and acc [d + ONES, BQ] float32 live in VMEM over all key blocks of one query block: the
+    running maximum of each query, and the output and (in the rows from d on) the sum of its weights,
+    transposed and not yet divided. v_t is [d + ONES, BKV].
     """
     step, steps = pl.program_id(1), pl.num_programs(1)
+    d = v_ref.shape[1]
 
     @pl.when(step == 0)
     def start():
         m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
-        l_ref[...] = jnp.zeros_like(l_ref)
+        v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
     # exp(scale x) = 2^(factor x). The hardware has powers of two, so exp would multiply once more for every score.
     factor = scale * math.log2(math.e)
+    v_t_ref[:d] = v_ref[...].T
     tiles = [(slice(k, k + TK), slice(q, q + TQ)) for k in range(0, BKV, TK) for q in range(0, BQ, TQ)]
 
     def scored(keys, queries):
@@ -76,13 +81,12 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         # What was summed up so far was relative to the old maximum.
         rescale = jnp.exp2(old_max - new_max)
         m_ref[:, queries] = new_max
-        l_ref[:, queries] = l_ref[:, queries] * rescale + weights.sum(axis=0, keepdims=True)
-        values = jnp.dot(v_ref[keys].T, weights.astype(v_ref.dtype), preferred_element_type=jnp.float32)
+        values = jnp.dot(v_t_ref[:, keys], weights.astype(v_ref.dtype), preferred_element_type=jnp.float32)
         acc_ref[:, queries] = acc_ref[:, queries] * rescale + values
 
     @pl.when(step == steps - 1)
     def finish():
-        o_ref[...] = (acc_ref[...] / l_ref[...]).T.astype(o_ref.dtype)
+        o_ref[...] = (acc_ref[:d] / acc_ref[d : d + 1]).T.astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):
@@ -91,7 +95,6 @@ def kernel_fn(q, k, v):
     for name, length, block in (("BQ", sequence, BQ), ("BKV", kv_sequence, BKV)):
         if length % block:
             raise ValueError(f"expected {name} to divide the sequence of {length}, got {name}={block}")
-    column = pltpu.VMEM((1, BQ), jnp.float32)
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
@@ -102,7 +105,11 @@ def kernel_fn(q, k, v):
             pl.BlockSpec((BKV, d), lambda i, j: (j, 0)),
         ],
         out_specs=pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),
-        scratch_shapes=[column, column, pltpu.VMEM((d, BQ), jnp.float32)],
+        scratch_shapes=[
+            pltpu.VMEM((d + ONES, BKV), v.dtype),
+            pltpu.VMEM((1, BQ), jnp.float32),
+            pltpu.VMEM((d + ONES, BQ), jnp.float32),
+        ],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
         ),
@@ -126,9 +133,9 @@ def get_tiling_meta(sequence=16384, head_dim=128):
             "k": ((BKV, head_dim), "bfloat16"),
             "v": ((BKV, head_dim), "bfloat16"),
             "o": ((BQ, head_dim), "bfloat16"),
+            "v_t": ((head_dim + ONES, BKV), "bfloat16"),
             "m": ((1, BQ), "float32"),
-            "l": ((1, BQ), "float32"),
-            "acc": ((head_dim, BQ), "float32"),
+            "acc": ((head_dim + ONES, BQ), "float32"),
         },
         "inputs": {"q": once, "k": grid[0] * once, "v": grid[0] * once},
         "outputs": {"o": once},

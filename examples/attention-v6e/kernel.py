@@ -38,6 +38,8 @@ BKV = 2048
 TK = 512
 TQ = 256
 DEPTH = 4
+# Keys whose largest score is the first guess of a query's maximum.
+SAMPLE = 128
 # Rows of ones below V^T, one packed register of them: their product with the weights is the sum of the weights.
 ONES = 16
 # The largest exponent of a weight. Most of the weight lies some powers of two below the largest; there
@@ -51,42 +53,46 @@ def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
     """One step: block of queries [BQ, d] against block of keys and values [BKV, d]; scores are [BKV, BQ].
 
     m [1, BQ] and acc [d + ONES, BQ] float32 live in VMEM over all key blocks of one query block: the
-    running maximum of each query, and the output and (in the rows from d on) the sum of its weights,
+    what is subtracted from its scores for each query, and the output and (in the rows from d on) the sum of its weights,
     transposed and not yet divided. v_t is [d + ONES, BKV].
     """
     step, steps = pl.program_id(1), pl.num_programs(1)
     d = v_ref.shape[1]
 
+    # exp(scale x) = 2^(factor x). The hardware has powers of two, so exp would multiply once more for every score.
+    factor = scale * math.log2(math.e)
+
     @pl.when(step == 0)
     def start():
-        m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
+        sample = jax.lax.dot_general(
+            k_ref[:SAMPLE], q_ref[...], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+        )
+        m_ref[...] = sample.max(axis=0, keepdims=True) - TOP / factor
         v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    # exp(scale x) = 2^(factor x). The hardware has powers of two, so exp would multiply once more for every score.
-    factor = scale * math.log2(math.e)
     v_t_ref[:d] = v_ref[...].T
     tiles = [(slice(k, k + TK), slice(q, q + TQ)) for k in range(0, BKV, TK) for q in range(0, BQ, TQ)]
 
-    def scored(keys, queries):
+    # Relative to the maximum so far and in bfloat16: half the registers, and no wait for the new maximum.
+    def exponents_of(keys, queries):
         scores = jax.lax.dot_general(
             k_ref[keys], q_ref[queries], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
         )
-        return scores * factor
+        return ((scores - m_ref[:, queries]) * factor).astype(jnp.bfloat16)
 
-    ahead = [scored(*tile) for tile in tiles[:DEPTH]]
+    ahead = [exponents_of(*tile) for tile in tiles[:DEPTH]]
     for number, (keys, queries) in enumerate(tiles):
-        ahead += [scored(*tile) for tile in tiles[number + DEPTH : number + DEPTH + 1]]
-        scores = ahead.pop(0)
-        old_max = m_ref[:, queries]
-        new_max = jnp.maximum(old_max, scores.max(axis=0, keepdims=True))
+        ahead += [exponents_of(*tile) for tile in tiles[number + DEPTH : number + DEPTH + 1]]
+        exponents = ahead.pop(0)
+        rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
         # The power of two that the hardware has. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.
-        weights = jnp.power(jnp.bfloat16(2), (scores - (new_max - TOP)).astype(jnp.bfloat16))
-        # What was summed up so far was relative to the old maximum.
-        rescale = jnp.exp2(old_max - new_max)
-        m_ref[:, queries] = new_max
+        weights = jnp.power(jnp.bfloat16(2), exponents - rise)
+        rise = rise.astype(jnp.float32)
+        m_ref[:, queries] += rise / factor
         values = jnp.dot(v_t_ref[:, keys], weights, preferred_element_type=jnp.float32)
-        acc_ref[:, queries] = acc_ref[:, queries] * rescale + values
+        # What was summed up so far was relative to the old maximum.
+        acc_ref[:, queries] = acc_ref[:, queries] * jnp.exp2(-rise) + values
 
     @pl.when(step == steps - 1)
     def finish():

@@ -49,12 +49,12 @@ TOP = 3.0
 VMEM_LIMIT = 100 * 2**20
 
 
-def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
+def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scale):
     """One step: block of queries [BQ, d] against block of keys and values [BKV, d]; scores are [BKV, BQ].
 
     m [1, BQ] and acc [d + ONES, BQ] float32 live in VMEM over all key blocks of one query block: the
     what is subtracted from its scores for each query, and the output and (in the rows from d on) the sum of its weights,
-    transposed and not yet divided. v_t is [d + ONES, BKV].
+    transposed and not yet divided. q_t is [d, BQ], v_t [d + ONES, BKV].
     """
     step, steps = pl.program_id(1), pl.num_programs(1)
     d = v_ref.shape[1]
@@ -64,9 +64,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
 
     @pl.when(step == 0)
     def start():
-        sample = jax.lax.dot_general(
-            k_ref[:SAMPLE], q_ref[...], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-        )
+        q_t_ref[...] = q_ref[...].T
+        sample = jnp.dot(k_ref[:SAMPLE], q_t_ref[...], preferred_element_type=jnp.float32)
         m_ref[...] = sample.max(axis=0, keepdims=True) - TOP / factor
         v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
         acc_ref[...] = jnp.zeros_like(acc_ref)
@@ -76,9 +75,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
 
     # Relative to the maximum so far and in bfloat16: half the registers, and no wait for the new maximum.
     def exponents_of(keys, queries):
-        scores = jax.lax.dot_general(
-            k_ref[keys], q_ref[queries], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-        )
+        scores = jnp.dot(k_ref[keys], q_t_ref[:, queries], preferred_element_type=jnp.float32)
         return ((scores - m_ref[:, queries]) * factor).astype(jnp.bfloat16)
 
     ahead = [exponents_of(*tile) for tile in tiles[:DEPTH]]
@@ -116,6 +113,7 @@ def kernel_fn(q, k, v):
         ],
         out_specs=pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),
         scratch_shapes=[
+            pltpu.VMEM((d, BQ), q.dtype),
             pltpu.VMEM((d + ONES, BKV), v.dtype),
             pltpu.VMEM((1, BQ), jnp.float32),
             pltpu.VMEM((d + ONES, BQ), jnp.float32),
@@ -143,6 +141,7 @@ def get_tiling_meta(sequence=16384, head_dim=128):
             "k": ((BKV, head_dim), "bfloat16"),
             "v": ((BKV, head_dim), "bfloat16"),
             "o": ((BQ, head_dim), "bfloat16"),
+            "q_t": ((head_dim, BQ), "bfloat16"),
             "v_t": ((head_dim + ONES, BKV), "bfloat16"),
             "m": ((1, BQ), "float32"),
             "acc": ((head_dim + ONES, BQ), "float32"),

@@ -36,7 +36,7 @@ BQ = 2048
 BKV = 2048
 # Keys and queries of a tile, which is worked on at a time, and how many tiles ahead scores are asked for: fewer
 # than the tiles of a row, for they are relative to the maximum that the tile of the same queries before leaves.
-TK = 512
+TK = 1024
 TQ = 512
 DEPTH = 2
 # Keys whose largest score is the first guess of a query's maximum.

@@ -34,11 +34,6 @@ PROBLEM_DESCRIPTION = "attention forward, one head, not causal, softmax scale 1/
 
 BQ = 2048
 BKV = 2048
-# Keys and queries of a tile, which is worked on at a time, and how many tiles ahead scores are asked for: fewer
-# than the tiles of a row, for they are relative to the maximum that the tile of the same queries before leaves.
-TK = 1024
-TQ = 512
-DEPTH = 2
 # Keys whose largest score is the first guess of a query's maximum.
 SAMPLE = 128
 # Rows of ones below V^T, one packed register of them: their product with the weights is the sum of the weights.
@@ -72,25 +67,17 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
     v_t_ref[:d] = v_ref[...].T
-    tiles = [(slice(k, k + TK), slice(q, q + TQ)) for k in range(0, BKV, TK) for q in range(0, BQ, TQ)]
-
+    scores = jnp.dot(k_ref[...], q_t_ref[...], preferred_element_type=jnp.float32)
     # Relative to the maximum so far and in bfloat16: half the registers, and no wait for the new maximum.
-    def exponents_of(keys, queries):
-        scores = jnp.dot(k_ref[keys], q_t_ref[:, queries], preferred_element_type=jnp.float32)
-        return ((scores - m_ref[:, queries]) * factor).astype(jnp.bfloat16)
-
-    ahead = [exponents_of(*tile) for tile in tiles[:DEPTH]]
-    for number, (keys, queries) in enumerate(tiles):
-        ahead += [exponents_of(*tile) for tile in tiles[number + DEPTH : number + DEPTH + 1]]
-        exponents = ahead.pop(0)
-        rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
-        # The power of two that the hardware has. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.
-        weights = jnp.power(jnp.bfloat16(2), exponents - rise)
-        rise = rise.astype(jnp.float32)
-        m_ref[:, queries] += rise / factor
-        values = jnp.dot(v_t_ref[:, keys], weights, preferred_element_type=jnp.float32)
-        # What was summed up so far was relative to the old maximum.
-        acc_ref[:, queries] = acc_ref[:, queries] * jnp.exp2(-rise) + values
+    exponents = ((scores - m_ref[...]) * factor).astype(jnp.bfloat16)
+    rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
+    # The power of two that the hardware has. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.
+    weights = jnp.power(jnp.bfloat16(2), exponents - rise)
+    rise = rise.astype(jnp.float32)
+    m_ref[...] += rise / factor
+    values = jnp.dot(v_t_ref[...], weights, preferred_element_type=jnp.float32)
+    # What was summed up so far was relative to the old maximum.
+    acc_ref[...] = acc_ref[...] * jnp.exp2(-rise) + values
 
     @pl.when(step == steps - 1)
     def finish():

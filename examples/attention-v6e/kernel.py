@@ -33,7 +33,7 @@ KERNEL_NAME = "transposed_attention"
 PROBLEM_DESCRIPTION = "attention forward, one head, not causal, softmax scale 1/sqrt(head_dim)"
 
 BQ = 2048
-BKV = 2048
+BKV = 4096
 # Keys whose largest score is the first guess of a query's maximum.
 SAMPLE = 128
 # Rows of ones below V^T, one packed register of them: their product with the weights is the sum of the weights.

@@ -366,7 +366,7 @@ def _doubts(plan: Plan) -> str:
   It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. No two of them
   compute the same thing in two ways, which is what is compared here. For v5e no such times are published at all.
 - The best of many simulated configurations is more likely than others one whose error is in its favour. All contenders
-  choose so, from about equally many.
+  choose so, the peers from 24 and more, ours from a few; ours were chosen by the loop before, on one chip.
 - Useful are the FLOPs of the two matmuls over pairs that are not masked, of the peak of what one program occupies: the
   chip; on v7x one of its two cores.
 - The grouped problem is not causal. Around the kernel counts operations of the module outside of Pallas kernels and its

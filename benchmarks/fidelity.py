@@ -75,6 +75,8 @@ def _scaled(names: tuple[str, ...], factor: float) -> Callable[[Machine], Machin
 VARIANTS = {
     f"{constant} x{factor}": _scaled(names, factor) for constant, names in CONSTANTS.items() for factor in FACTORS
 }
+# What the compiler's own spacing of a row pair's halves says.
+VARIANTS["prep_early_cycles 8"] = lambda machine: dataclasses.replace(machine, prep_early_cycles=8)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

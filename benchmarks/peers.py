@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import peers_page
+import peers_sensitivity
 from peers_plan import Plan
 from peers_problems import CHIPS, OURS, PEERS, PROBLEMS, ROOT
 from peers_tasks import Compiler, Outcome, Task, known, outcome
@@ -59,6 +60,9 @@ def main() -> int:
         "--limit", type=float, default=300.0, help="seconds after which a compilation counts as refused"
     )
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="the best of each side of an aim under other machine constants too"
+    )
     parser.add_argument("--page", action="store_true", help="run nothing: the page of what is in the cache")
     parser.add_argument("--write", action="store_true", help="write docs/PEERS.md")
     options = parser.parse_args()
@@ -75,9 +79,22 @@ def main() -> int:
         other=Compiler(name=options.library_name, library=options.library) if options.library else None,
         keep=options.keep,
     )
+
+    def look(task: Task) -> Outcome | None:
+        return known(task, options.cache)
+
     if not options.page:
         run(plan, options.cache, options.jobs, options.limit)
-    text = peers_page.page(plan, lambda task: known(task, options.cache))
+    pairs = peers_sensitivity.pairs(plan, look)
+    if options.sensitivity:
+        with ProcessPoolExecutor(options.jobs) as pool:
+            work = [
+                pool.submit(peers_sensitivity.simulate, task, options.cache) for pair in pairs.values() for task in pair
+            ]
+            for future in as_completed(work):
+                future.result()
+    ratios = {place: peers_sensitivity.ratios(*pair, options.cache) for place, pair in pairs.items()}
+    text = peers_page.page(plan, look, ratios)
     print(text)
     if options.write:
         (ROOT / "docs" / "PEERS.md").write_text(text, encoding="utf-8")

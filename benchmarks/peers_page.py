@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import peers_problems
 from peers_plan import Look, Plan, elsewhere, ranking
 from peers_problems import AIMS, OURS, PEERS, PROBLEMS, Configuration
+from peers_sensitivity import RULE
 from peers_tasks import Outcome, Task
 from tabulate import tabulate
 
@@ -83,14 +85,18 @@ def _first(tasks: list[Task], look: Look) -> Task | None:
 Entries = dict[tuple[str, str], list[Entry]]
 
 
-def page(plan: Plan, look: Look) -> str:
+# Our time by the best peer's, by chip and problem, and by what was changed in the machine.
+Ratios = Mapping[tuple[str, str], Mapping[str, float]]
+
+
+def page(plan: Plan, look: Look, ratios: Ratios) -> str:
     """The page as Markdown; what is not in the cache stands there as not run."""
     entries = {
         (chip, problem): [entry(plan, chip, problem, contender, look) for contender in plan.contenders]
         for chip in plan.chips
         for problem in plan.problems
     }
-    parts = [_intro(plan), _aims(plan, entries)]
+    parts = [_intro(plan), _aims(plan, entries), _sensitivity(entries, ratios)]
     for chip in plan.chips:
         parts.append(f"## {chip}")
         parts += [_table(plan, chip, problem, entries[chip, problem]) for problem in plan.problems]
@@ -183,6 +189,37 @@ def _aims(plan: Plan, entries: Entries) -> str:
 
 The aim is the ratio of our time to that of the best peer, at most. Times and ratios are simulated; the uncertainty of a
 ratio is one standard deviation (FIDELITY.md).
+
+{_markdown(lines, head)}"""
+
+
+def _sensitivity(entries: Entries, ratios: Ratios) -> str:
+    """How far the ratios of the aims depend on what the simulator believes."""
+    lines = []
+    for (chip, problem), found in ratios.items():
+        ours, peer = _of(entries[chip, problem], OURS), _best_peer(entries[chip, problem])
+        moved = sorted((ratio, name) for name, ratio in found.items() if name != RULE)
+        if not moved or not ours or not peer or not ours.seconds or not peer.seconds:
+            continue
+        (low, lowest), (high, highest) = moved[0], moved[-1]
+        lines.append(
+            [
+                chip,
+                PROBLEMS[problem].title,
+                f"{ours.seconds / peer.seconds:.3f}",
+                f"{found[RULE]:.3f}" if RULE in found else NOT_RUN,
+                f"{low:.3f} ({lowest})",
+                f"{high:.3f} ({highest})",
+            ]
+        )
+    if not lines:
+        return "How the ratios move with the machine's constants: not run (`--sensitivity`)."
+    head = ["chip", "problem", "ratio", "preps do not wait", "lowest of +/- 20 %", "highest of +/- 20 %"]
+    return f"""## If the machine is another
+
+The same two programs, with one constant of the simulated machine moved by 20 % either way, and with the rule that the
+published times decide against: that half a row pair need not wait for the weight port (SIMULATOR.md). Simulated; the
+clock and the bandwidth are left out.
 
 {_markdown(lines, head)}"""
 
@@ -329,7 +366,7 @@ def _doubts(plan: Plan) -> str:
   It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. No two of them
   compute the same thing in two ways, which is what is compared here. For v5e no such times are published at all.
 - The best of many simulated configurations is more likely than others one whose error is in its favour. All contenders
-  choose so, from about equally many.
+  choose so, the peers from 24 and more, ours from a few; ours were chosen by the loop before, on one chip.
 - Useful are the FLOPs of the two matmuls over pairs that are not masked, of the peak of what one program occupies: the
   chip; on v7x one of its two cores.
 - The grouped problem is not causal. Around the kernel counts operations of the module outside of Pallas kernels and its

@@ -108,8 +108,13 @@ def _simulator() -> str:
     return fingerprint()
 
 
+def fingerprinted(cache: Path, what: str) -> Path:
+    """The folder of what was found with this simulator."""
+    return cache / what / _simulator()
+
+
 def _result_path(task: Task, cache: Path) -> Path:
-    place = cache / "results" / _simulator() / task.place
+    place = fingerprinted(cache, "results") / task.place
     return place.with_name(place.name + ".json")
 
 

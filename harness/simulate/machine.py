@@ -22,6 +22,9 @@ class Machine:
         256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
     matmul_results: vectors popped per 16-row (packed) matmul.
     push_cycles, push_transposed_cycles: one MXU's weight port per pushed register pair.
+    prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to
+        a 256-wide unit. CALIBRATED: published times are met with 0; the compiler's own spacing does not make it
+        wait at all (8), and which is right decides much for kernels that push much (docs/SIMULATOR.md).
     matmul_latency_cycles: from a matmul's issue to its first result.
     xlu_cycles, xlu_latency_cycles: the cross-lane units, per operation.
     eup_latency_cycles: the transcendental unit (one operation per cycle; a packed one keeps it for two).
@@ -46,6 +49,7 @@ class Machine:
     matmul_results: int
     push_cycles: int
     push_transposed_cycles: int
+    prep_early_cycles: int
     matmul_latency_cycles: int
     xlu_cycles: int
     xlu_latency_cycles: int
@@ -150,6 +154,7 @@ def machine_of(chip: Chip) -> Machine:
         matmul_results=units.matmul_results,
         push_cycles=units.push,
         push_transposed_cycles=units.push_transposed,
+        prep_early_cycles=0,
         matmul_latency_cycles=units.matmul_latency,
         xlu_cycles=units.xlu,
         xlu_latency_cycles=units.xlu_latency,

@@ -17,9 +17,10 @@ from harness.simulate.machine import Machine
 class Use:
     """What one operation does to one unit.
 
-    It needs `port` free and keeps it for `cycles`; after `latency` it puts `results` values, one
-    every `spacing` cycles, into `queue`; or (`pops`) it takes one value out of `queue`. A queue
-    is first in first out, except where its name ends in `]`: that is an addressed result buffer.
+    It needs `port` free, or free within `early` cycles, and keeps it for `cycles`; after `latency` it
+    puts `results` values, one every `spacing` cycles, into `queue`; or (`pops`) it takes one value out
+    of `queue`. A queue is first in first out, except where its name ends in `]`: that is an
+    addressed result buffer.
     """
 
     port: str
@@ -30,6 +31,7 @@ class Use:
     spacing: int = 0
     pops: bool = False
     flops: int = 0
+    early: int = 0
 
 
 # One stretch's uses: (bundle offset within the stretch, uses of that bundle).
@@ -137,11 +139,12 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         first = int(buffer[1])
         slots = (Use("", 0, f"{mxu}[{first + i}]", latency + i * spacing, results=1) for i in range(results))
         return (*latch, Use(mxu, cycles, "", flops=flops), *slots)
-    if name.startswith(("vmatpush", "vmatprep.subr")):
-        # On 256-wide units one row pair is a prep and a push; the push carries the cost of both. That the next prep
-        # waits for it is what published times say (docs/SIMULATOR.md); the compiler's own spacing does not.
+    if name.startswith("vmatpush"):
         cycles = machine.push_transposed_cycles if ".xpose" in name else machine.push_cycles
-        return (Use(f"{mxu} weights", cycles if name.startswith("vmatpush") else 0, ""),)
+        return (Use(f"{mxu} weights", cycles, ""),)
+    if name.startswith("vmatprep.subr"):
+        # On 256-wide units one row pair is a prep and a push; the push carries the cost of both.
+        return (Use(f"{mxu} weights", 0, "", early=machine.prep_early_cycles),)
     return ()
 
 
@@ -200,7 +203,7 @@ class Pipes:
                     elif use.queue[-1] != "]":
                         self.empty_pops += 1
                 elif use.port:
-                    free = ports.get(use.port, 0)
+                    free = ports.get(use.port, 0) - use.early
                 if free > ready:
                     ready, last = free, use
             if last is not None:

@@ -1,0 +1,70 @@
+"""How the ratios of PEERS.md move when a constant of the simulated machine does: the best of each side, once more."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import peers_plan
+from fidelity import VARIANTS
+from peers_plan import Look, Plan
+from peers_problems import AIMS, OURS, PEERS
+from peers_tasks import Task, fingerprinted
+
+from harness.hardware import chip as chip_named
+from harness.simulate.dumped import read
+from harness.simulate.machine import machine_of
+from harness.simulate.module import run_module
+
+# The clock scales both sides, and bandwidth hardly moves either.
+CHOSEN = tuple(name for name in VARIANTS if not name.startswith(("clock_hz", "hbm_bytes")))
+# The one that is not known to a factor, but to a rule (docs/SIMULATOR.md).
+RULE = "prep_early_cycles 8"
+_DEADLINE_SECONDS = 600.0
+
+
+def pairs(plan: Plan, look: Look) -> dict[tuple[str, str], tuple[Task, Task]]:
+    """Of each aim the best task of ours and the best of all peers; only those where both have a time."""
+    found = {}
+    for chip, problem in AIMS:
+        if chip not in plan.chips or problem not in plan.problems:
+            continue
+        ours = peers_plan.ranking(plan.tasks(chip, problem, OURS, look), look)
+        theirs = [task for peer in PEERS for task in plan.tasks(chip, problem, peer, look)]
+        peers = peers_plan.ranking(theirs, look)
+        if ours and peers:
+            found[chip, problem] = (ours[0], peers[0])
+    return found
+
+
+def simulate(task: Task, cache: Path) -> None:
+    """The task's time under every chosen variant, into the cache, unless it is there."""
+    path = _path(task, cache)
+    known = read_times(task, cache)
+    wanted = [name for name in CHOSEN if name not in known]
+    if not wanted:
+        return
+    chip = chip_named(task.chip)
+    dump = read(cache / "dumps" / task.place, chip)
+    for name in wanted:
+        machine = VARIANTS[name](machine_of(chip))
+        known[name] = run_module(dump, chip, machine=machine, deadline_seconds=_DEADLINE_SECONDS).seconds
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+
+
+def read_times(task: Task, cache: Path) -> dict[str, float | None]:
+    """Seconds by variant, as far as they are known; None where the simulator has no time."""
+    path = _path(task, cache)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def _path(task: Task, cache: Path) -> Path:
+    place = fingerprinted(cache, "variants") / task.place
+    return place.with_name(place.name + ".json")
+
+
+def ratios(ours: Task, peer: Task, cache: Path) -> dict[str, float]:
+    """Our time by the peer's, by variant; only where both are known."""
+    mine, theirs = read_times(ours, cache), read_times(peer, cache)
+    both: Iterable[str] = (name for name in CHOSEN if mine.get(name) and theirs.get(name))
+    return {name: (mine[name] or 0.0) / (theirs[name] or 1.0) for name in both}

@@ -36,10 +36,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
     LANES-th of them, from i on) and the output not yet divided.
     """
     step, steps = pl.program_id(1), pl.num_programs(1)
-    # exp(scale x) = 2^(factor x). One multiplication for each element of q instead of one for each score; q is
-    # rounded once more for it.
+    # exp(scale x) = 2^(factor x). Applied to the scores: queries that are scaled first are rounded once more.
     factor = scale * math.log2(math.e)
-    q = (q_ref[...].astype(jnp.float32) * factor).astype(q_ref.dtype)
 
     @pl.when(step == 0)
     def start():
@@ -55,7 +53,9 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
     ]
 
     def score(rows, keys):
-        scores = jax.lax.dot_general(q[rows], k_ref[keys], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+        scores = jax.lax.dot_general(
+            q_ref[rows], k_ref[keys], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+        )
         return scores, scores.max(axis=1, keepdims=True)
 
     def absorb(rows, keys, scores, tile_max):
@@ -63,8 +63,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         old_max, sums, values = m_ref[rows], l_ref[rows], acc_ref[rows]
         new_max = jnp.maximum(old_max, tile_max)
         # What was summed up so far was relative to the old maximum.
-        rescale = jnp.exp2(old_max - new_max)
-        weights = jnp.exp2(scores - new_max[:, :1])
+        rescale = jnp.exp2((old_max - new_max) * factor)
+        weights = jnp.exp2((scores - new_max[:, :1]) * factor)
         m_ref[rows] = new_max
         # Lane by lane: the lanes are added up once, at the end.
         added = sum(weights[:, key : key + LANES] for key in range(0, TILE_KV, LANES))

@@ -94,8 +94,12 @@ def test_each_problem_has_the_probes_that_mean_something_there() -> None:
 
 def test_one_run_at_the_full_shape_shows_every_block_of_keys_to_rows_of_every_block() -> None:
     (probe,) = Attention(sequence=16384, head_dim=128).probes(True, 0)
-    regions = [(region.ranges[0].start, region.ranges[0].stop, region.ranges[1]) for region in probe.regions]
-    assert regions == [(128 * n, 128 * n + 128, range(n, n + 1)) for n in range(128)]
+    changed_keys: dict[range, list[int]] = {}
+    for region in probe.regions:
+        changed_keys.setdefault(region.ranges[1], []).extend(region.ranges[0])
+    assert {columns: sorted(keys) for columns, keys in changed_keys.items()} == {
+        range(n, n + 1): list(range(128 * n, 128 * n + 128)) for n in range(128)
+    }
     for n in range(128):
         rows = np.concatenate([part.rows for part in probe.moves if n in part.columns])
         assert set(rows % 8) == {0, 4, 7}
@@ -104,17 +108,33 @@ def test_one_run_at_the_full_shape_shows_every_block_of_keys_to_rows_of_every_bl
 
 def test_under_a_mask_borders_are_none_of_the_kernels_own() -> None:
     (probe,) = Attention(sequence=16384, head_dim=128, causal=True).probes(True, 0)
-    keys = [region.ranges[0] for region in probe.regions]
+    by_column: dict[int, list[int]] = {}
+    for region in probe.regions:
+        by_column.setdefault(region.ranges[1].start, []).extend(region.ranges[0])
+    keys = [range(min(each), max(each) + 1) for each in by_column.values()]
+    assert all(sorted(each) == list(block) for each, block in zip(by_column.values(), keys, strict=True))
     assert [a.stop for a in keys[:-1]] == [b.start for b in keys[1:]]
     assert (keys[0].start, keys[-1].stop) == (0, 16384)
     assert all(block.start % 130 == keys[1].start for block in keys[1:])
     # Rows before a key must not move in its columns, those from it on must.
     blind = {part.columns.start: part.rows.stop for part in probe.stays}
     first = {part.columns.start: part.rows.start for part in reversed(probe.moves)}
-    for region in probe.regions[1:]:
-        start, column = region.ranges[0].start, region.ranges[1].start
-        assert blind[column] == start
-        assert start <= first[column] < start + 8
+    for column, block in list(zip(by_column, keys, strict=True))[1:]:
+        assert blind[column] == block.start
+        assert block.start <= first[column] < block.start + 8
+
+
+def test_values_of_equal_keys_that_sum_to_zero_move_their_row_all_the_same() -> None:
+    # A right kernel failed with this seed: row 8348 sees six equal keys of a block, whose values sum to exactly 0.
+    problem, seed, row, column = Attention(sequence=16384, head_dim=128, causal=True), 1293401948, 8348, 65
+    (probe,) = problem.probes(True, seed)
+    inputs = problem.make_inputs("composite", seed)
+    seen = range(8343, row + 1)
+    before, after = (np.asarray(arrays[2], np.float64)[seen, column] for arrays in (inputs, changed(probe, inputs)))
+    assert before.any()
+    assert before.sum() == 0
+    assert (after != before).all()
+    assert after.sum() != 0
 
 
 # --- What only a probe sees --------------------------------------------------------------------

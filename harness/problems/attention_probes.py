@@ -12,6 +12,9 @@ from harness.problems.probes import Part, Probe, Region
 # every output that reads it, and a masked one moves nothing only where its weight is exactly 0. Sums
 # over 2^40 such values are still finite.
 _LOUD = 2.0**40
+# Key by key in turn. Keys that are equal have equal weights, and so few digits have their values that the sum of some
+# is exactly 0 now and then: nothing moves if all are made louder by the same.
+_LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, _LOUD)
 # Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that is sometimes added where
 # a hidden score has to be replaced.
 _DRAWN_TO = 2.0**12
@@ -61,7 +64,8 @@ class _Drawn:
         cuts = [block * shape.head_dim // blocks for block in range(blocks + 1)]
         regions, moves, stays = [], [], []
         for keys, columns in zip(spans(edges), spans(cuts), strict=True):
-            regions.append(self._region(_V, kv_head, keys, columns, _LOUD))
+            for turn, factor in enumerate(_LOUDNESSES[: len(keys)]):
+                regions.append(self._region(_V, kv_head, keys[turn :: len(_LOUDNESSES)], columns, factor))
             for head in self._readers(kv_head):
                 seeing, blind = self._seeing(keys.start)
                 moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]

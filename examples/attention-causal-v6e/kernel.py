@@ -47,18 +47,18 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
     query block: the queries, what is subtracted from their scores, and the output and (in the rows from
     d on) the sum of its weights, not yet divided. v_t is [d + ONES, BLOCK].
     """
-    block, step = pl.program_id(0), pl.program_id(1)
+    pair, step, last = pl.program_id(0), pl.program_id(1), pl.num_programs(1) - 1
     d = q_ref.shape[1]
     # exp(scale x) = 2^(factor x). Applied to the scores: queries that are scaled first are rounded once more.
     factor = scale * math.log2(math.e)
 
-    @pl.when(step == 0)
+    @pl.when((step == 0) | (step == pair + 1))
     def start():
         q_t_ref[...] = q_ref[...].T
         v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
         sample = jnp.dot(k_ref[:SAMPLE], q_t_ref[...], preferred_element_type=jnp.float32)
         # The keys are the first of all. Only in the first block there are queries that do not see them all.
-        sample = hide(sample, block * BLOCK)
+        sample = hide(sample, jnp.where(step == 0, pair, last - 1 - pair) * BLOCK)
         m_ref[...] = sample.max(axis=0, keepdims=True) - TOP / factor
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
@@ -78,14 +78,16 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
         # What was summed up so far was relative to the old maximum.
         acc_ref[:, queries] = acc_ref[:, queries] * jnp.exp2(-rise) + values
 
-    @pl.when(step < block)
+    on_diagonal = (step == pair) | (step == last)
+
+    @pl.when(jnp.logical_not(on_diagonal))
     def before():
         # Here as in `diagonal`, not once for both: within one block of code it is hidden behind the first scores.
         v_t_ref[:d] = v_ref[...].T
         every = slice(0, BLOCK)
         absorb(every, every, crossed=False)
 
-    @pl.when(step == block)
+    @pl.when(on_diagonal)
     def diagonal():
         v_t_ref[:d] = v_ref[...].T
         every = slice(0, BLOCK)
@@ -96,21 +98,22 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
 def kernel_fn(q, k, v):
     """Causal attention of q, k, v [sequence, d]. Raises ValueError where a block does not divide the sequence."""
     sequence, d = q.shape
-    if sequence % BLOCK:
-        raise ValueError(f"expected BLOCK to divide the sequence of {sequence}, got BLOCK={BLOCK}")
+    if sequence % (2 * BLOCK):
+        raise ValueError(f"expected 2 BLOCK to divide the sequence of {sequence}, got BLOCK={BLOCK}")
     blocks = sequence // BLOCK
 
-    # Beyond the diagonal the block of keys stays the same, so that nothing is fetched.
+    # Block i of queries needs the i + 1 blocks of keys up to its own. Together with the i-th from the end that makes
+    # blocks + 1 steps for each i: a rectangular grid without a step that does nothing.
     def query_block(i, step):
-        return i, 0
+        return jnp.where(step <= i, i, blocks - 1 - i), 0
 
     def key_block(i, step):
-        return jnp.minimum(i, step), 0
+        return jnp.where(step <= i, step, step - i - 1), 0
 
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(blocks, blocks),
+        grid=(blocks // 2, blocks + 1),
         in_specs=[
             pl.BlockSpec((BLOCK, d), query_block),
             pl.BlockSpec((BLOCK, d), key_block),
@@ -146,7 +149,7 @@ def get_tiling_meta(sequence=16384, head_dim=128):
     # Block i of queries needs i + 1 blocks of keys; the first is still there after block 0, which needs no other.
     keys = 2 * (blocks * (blocks + 1) // 2 - 1) * BLOCK * head_dim
     return {
-        "grid": (blocks, blocks),
+        "grid": (blocks // 2, blocks + 1),
         "buffers": {
             "q": ((BLOCK, head_dim), "bfloat16"),
             "k": ((BLOCK, head_dim), "bfloat16"),

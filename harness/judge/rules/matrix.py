@@ -40,7 +40,7 @@ def half_filled(seen: Observed) -> Finding | None:
     filled = wide / size
     executed = seen.run.mxu_flops if seen.run else None
     useful = seen.evidence.problem.work.matmul_flops
-    # Neither matmul fills the unit: 1 / filled times the useful FLOPs. Where the second does already, half of that excess.
+    # Neither matmul fills the unit: 1 / filled times the useful FLOPs. The second does already: half of that excess.
     if executed and useful and executed / useful < 1 + 0.75 * (1 / filled - 1):
         return None
     done = f"; {executed / useful:.1f}x the useful matmul FLOPs were executed" if executed and useful else ""

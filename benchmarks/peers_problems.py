@@ -151,10 +151,10 @@ _TOKAMAX_CONFIGURATIONS = (
 # Of each kernel of ours: which values of its constants are tried. Few, for they were tuned by the loop on one chip.
 _OURS_CONFIGURATIONS: dict[str, tuple[Configuration, ...]] = {
     "examples/attention-v6e/kernel.py": _product(BQ=(2048, 4096), BKV=(2048, 4096)),
-    "examples/attention-causal-v6e/kernel.py": _product(BLOCK=(2048, 4096), STRIP=(512, 1024)),
-    "examples/attention-gqa-v6e/kernel.py": _product(BQ=(256, 512, 1024)),
-    "kernel.py": _product(BQ=(2048,), BKV=(2048, 4096), TILE_Q=(512,), TILE_KV=(512, 1024)),
-    "examples/attention-causal/kernel.py": _product(BLOCK=(2048,), STRIP=(512, 1024)),
+    "examples/attention-causal-v6e/kernel.py": _product(BLOCK=(2048, 4096), STRIP=(512,)),
+    "examples/attention-gqa-v6e/kernel.py": _product(BQ=(1024, 2048, 4096)),
+    "kernel.py": _product(BQ=(2048, 4096), BKV=(2048, 4096)),
+    "examples/attention-causal/kernel.py": _product(BLOCK=(2048,), DIAGONAL_Q=(256, 512)),
     "examples/attention-gqa/kernel.py": _product(BQ=(256, 512, 1024)),
 }
 # By whether the matrix units are 256 wide.

@@ -1,8 +1,9 @@
 """Causal attention forward on a TPU, softmax(scale Q K^T) V of the keys up to each query: what an experiment changes.
 
 Online softmax over the blocks of keys that some query of the block sees; the others are neither
-fetched nor computed, nor are they steps of the grid. See the kernel.py at the top of the repository
-for what the judge takes from this file.
+fetched nor computed, nor are they steps of the grid. A step is one long block of code, cut into tiles:
+the matrix units make the scores of the next tile while the vector units are in the softmax of this
+one. See the kernel.py at the top of the repository for what the judge takes from this file.
 """
 
 import functools
@@ -18,14 +19,16 @@ PROBLEM_DESCRIPTION = "causal attention forward, one head, softmax scale 1/sqrt(
 
 # Queries and keys of one block: as many of both, so that only blocks on the diagonal are hidden in part.
 BLOCK = 2048
-# Rows of a block on the diagonal that are worked on at a time.
-STRIP = 512
-# Rows of any other block that are worked on at a time: independent of each other, so that the matrix unit works for
-# some while others are in their softmax.
-ROWS = 1024
-# The float32 scores of a block and what is made of them need more than the compiler's default of 16 MiB; a v5e has
-# 128 MiB.
-VMEM_LIMIT = 64 * 2**20
+# Queries of one tile: more are fewer changes of the weights in the matrix units, but leave less of a block on the
+# diagonal out. And its keys: more are fewer reductions across lanes, but a tile's float32 scores have to be kept.
+TILE_Q = 512
+DIAGONAL_Q = 512
+TILE_KV = 1024
+# Rows of a tile whose weights are made at a time.
+ROWS = 64
+LANES = 128
+# How much VMEM the compiler may give the kernel, in bytes; a v5e has 128 MiB.
+VMEM_LIMIT = 100 * 2**20
 # The score of a hidden key: far below any other.
 HIDDEN = -1e30
 
@@ -33,53 +36,85 @@ HIDDEN = -1e30
 def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
     """One step: block of queries against block of keys and values, all [BLOCK, d].
 
-    m, l, acc [BLOCK, d] float32 live in VMEM over all key blocks of one query block: the running
-    maximum (not scaled) and sum of each row (the same in every column) and the output not yet divided.
+    m, l [BLOCK, LANES] and acc [BLOCK, d] float32 live in VMEM over all key blocks of one query block: the
+    running maximum of each row's scores (the same in every lane), the sum of its weights (lane i has
+    every LANES-th of them, from i on) and the output not yet divided.
     """
     pair, step, last = pl.program_id(0), pl.program_id(1), pl.num_programs(1) - 1
-
-    @pl.when((step == 0) | (step == pair + 1))
-    def start():
-        m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
-        l_ref[...] = jnp.zeros_like(l_ref)
-        acc_ref[...] = jnp.zeros_like(acc_ref)
-
+    first = (step == 0) | (step == pair + 1)
+    on_diagonal = (step == pair) | (step == last)
     # exp(scale x) = 2^(factor x). The hardware has powers of two, so exp would multiply once more for every score.
     factor = scale * math.log2(math.e)
 
-    def absorb(rows, keys, hide):
-        """Takes `keys` of the block of keys into these rows of m, l and acc; `hide` puts the mask on the scores."""
-        scores = jax.lax.dot_general(
+    def score(rows, keys):
+        return jax.lax.dot_general(
             q_ref[rows], k_ref[keys], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
         )
-        if hide:
-            # Both blocks begin at the same place, so places within them compare like places in the sequence.
-            query = rows.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-            key = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-            scores = jnp.where(key <= query, scores, HIDDEN)
-        old_max = m_ref[rows, :1]
+
+    def hide(rows, keys, scores):
+        # Both blocks begin at the same place, so places within them compare like places in the sequence.
+        query = rows.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+        key = keys.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+        return jnp.where(key <= query, scores, HIDDEN)
+
+    def absorb(rows, keys, scores):
+        """Takes the tile's scores and values into its rows of m, l and acc."""
+        old_max, sums, values = m_ref[rows], l_ref[rows], acc_ref[rows]
+        if keys.start == 0:
+            # What is there in the first step is another block's. A select costs less here than a branch that writes.
+            old_max = jnp.where(first, -jnp.inf, old_max)
+            sums = jnp.where(first, 0.0, sums)
+            values = jnp.where(first, 0.0, values)
         new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
-        weights = jnp.exp2((scores - new_max) * factor)
         # What was summed up so far was relative to the old maximum.
         rescale = jnp.exp2((old_max - new_max) * factor)
-        m_ref[rows] = jnp.broadcast_to(new_max, (rows.size, m_ref.shape[1]))
-        l_ref[rows] = l_ref[rows] * rescale + weights.sum(axis=1, keepdims=True)
-        values = jnp.dot(weights.astype(v_ref.dtype), v_ref[keys], preferred_element_type=jnp.float32)
-        acc_ref[rows] = acc_ref[rows] * rescale + values
+        weights, sums_of_rows = [], []
+        for row in range(0, rows.stop - rows.start, ROWS):
+            some = slice(row, row + ROWS)
+            w = jnp.exp2((scores[some] - new_max[some, :1]) * factor)
+            # Lane by lane: the lanes are added up once, at the end.
+            added = sum(w[:, key : key + LANES] for key in range(0, keys.stop - keys.start, LANES))
+            sums_of_rows.append(sums[some] * rescale[some] + added)
+            weights.append(w.astype(v_ref.dtype))
+        m_ref[rows] = new_max
+        l_ref[rows] = jnp.concatenate(sums_of_rows)
+        product = jnp.dot(jnp.concatenate(weights), v_ref[keys], preferred_element_type=jnp.float32)
+        acc_ref[rows] = values * rescale + product
 
-    on_diagonal = (step == pair) | (step == last)
+    def absorb_all(tiles, causal):
+        """Each tile's scores are asked for before the softmax of the one before it."""
+        scores = score(*tiles[0])
+        for (rows, keys), following in zip(tiles, [*tiles[1:], None], strict=True):
+            ready = scores
+            if following:
+                scores = score(*following)
+            if causal and keys.stop > rows.start:
+                ready = hide(rows, keys, ready)
+            absorb(rows, keys, ready)
 
+    # All rows against some keys before any row against the next: no tile waits for the one before it.
     @pl.when(jnp.logical_not(on_diagonal))
     def before():
-        for first in range(0, BLOCK, ROWS):
-            absorb(pl.ds(first, ROWS), pl.ds(0, BLOCK), hide=False)
+        absorb_all(
+            [
+                (slice(row, row + TILE_Q), slice(key, key + TILE_KV))
+                for key in range(0, BLOCK, TILE_KV)
+                for row in range(0, BLOCK, TILE_Q)
+            ],
+            causal=False,
+        )
 
     @pl.when(on_diagonal)
     def diagonal():
-        # In strips of rows, each up to its own end: of four strips, six sixteenths of the block are left out.
-        for first in range(0, BLOCK, STRIP):
-            absorb(pl.ds(first, STRIP), pl.ds(0, first + STRIP), hide=True)
-        o_ref[...] = (acc_ref[...] / l_ref[:, :1]).astype(o_ref.dtype)
+        absorb_all(
+            [
+                (slice(row, row + DIAGONAL_Q), slice(key, min(key + TILE_KV, row + DIAGONAL_Q)))
+                for key in range(0, BLOCK, TILE_KV)
+                for row in range(key, BLOCK, DIAGONAL_Q)
+            ],
+            causal=True,
+        )
+        o_ref[...] = (acc_ref[...] / l_ref[...].sum(axis=1, keepdims=True)).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):
@@ -97,7 +132,6 @@ def kernel_fn(q, k, v):
     def key_block(i, step):
         return jnp.where(step <= i, step, step - i - 1), 0
 
-    accumulator = pltpu.VMEM((BLOCK, d), jnp.float32)
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
@@ -108,7 +142,11 @@ def kernel_fn(q, k, v):
             pl.BlockSpec((BLOCK, d), key_block),
         ],
         out_specs=pl.BlockSpec((BLOCK, d), query_block),
-        scratch_shapes=[accumulator, accumulator, accumulator],
+        scratch_shapes=[
+            pltpu.VMEM((BLOCK, LANES), jnp.float32),
+            pltpu.VMEM((BLOCK, LANES), jnp.float32),
+            pltpu.VMEM((BLOCK, d), jnp.float32),
+        ],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
         ),
@@ -135,8 +173,8 @@ def get_tiling_meta(sequence=16384, head_dim=128):
             "k": ((BLOCK, head_dim), "bfloat16"),
             "v": ((BLOCK, head_dim), "bfloat16"),
             "o": ((BLOCK, head_dim), "bfloat16"),
-            "m": ((BLOCK, head_dim), "float32"),
-            "l": ((BLOCK, head_dim), "float32"),
+            "m": ((BLOCK, LANES), "float32"),
+            "l": ((BLOCK, LANES), "float32"),
             "acc": ((BLOCK, head_dim), "float32"),
         },
         "inputs": {"q": once, "k": keys, "v": keys},

@@ -2,8 +2,8 @@
 
 Everything is transposed: scores are [keys, queries], so that the softmax of a query runs down a
 column, and P lies as the matrix unit wants its weights. There the product V^T P fills all of a
-256 x 256 unit, where P V would leave half of it empty (head_dim is 128). Online softmax over
-blocks of keys, one query head at a time. See the kernel.py at the top of
+256 x 256 unit, where P V would leave half of it empty (head_dim is 128). A block of queries
+meets all keys of its head in one step: no online softmax. See the kernel.py at the top of
 the repository for what the judge takes from this file.
 """
 
@@ -18,9 +18,8 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "transposed_grouped_attention"
 PROBLEM_DESCRIPTION = "grouped-query attention forward, not causal, softmax scale 1/sqrt(head_dim)"
 
-# Queries and keys of one step.
+# Queries of one step.
 BQ = 2048
-BKV = 2048
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 # Keys whose largest score is the first guess of a query's maximum.
@@ -32,74 +31,57 @@ ONES = 16
 TOP = 3.0
 
 
-def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scale):
-    """One step: queries [BQ, d] of a head against keys and values [BKV, d].
+def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, *, scale):
+    """One step: queries [BQ, d] of a head against its keys and values [sequence, d].
 
-    q_t [d, BQ], m [1, BQ] and acc [d + ONES, BQ] float32 live in VMEM over all key blocks of one query
-    block: the queries, what is subtracted from their scores, and the output and (in the rows from d
-    on) the sum of its weights, not yet divided. v_t is [d + ONES, BKV].
+    v_t is [d + ONES, sequence].
     """
     d = q_ref.shape[1]
     # exp(scale x) = 2^(factor x). Applied to the scores: queries that are scaled first are rounded once more.
     factor = scale * math.log2(math.e)
 
-    @pl.when(pl.program_id(3) == 0)
-    def start():
-        q_t_ref[...] = q_ref[...].T
-        v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
-        sample = jnp.dot(k_ref[:SAMPLE], q_t_ref[...], preferred_element_type=jnp.float32)
-        m_ref[...] = sample.max(axis=0, keepdims=True) - TOP / factor
-        acc_ref[...] = jnp.zeros_like(acc_ref)
-
     v_t_ref[:d] = v_ref[...].T
-    scores = jnp.dot(k_ref[...], q_t_ref[...], preferred_element_type=jnp.float32)
-    # Relative to the maximum so far and in bfloat16: half the registers, and no wait for the new maximum.
-    exponents = ((scores - m_ref[...]) * factor).astype(jnp.bfloat16)
+    v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
+
+    q_t = q_ref[...].T
+    sample = jnp.dot(k_ref[:SAMPLE], q_t, preferred_element_type=jnp.float32)
+    guess = sample.max(axis=0, keepdims=True) - TOP / factor
+    scores = jnp.dot(k_ref[...], q_t, preferred_element_type=jnp.float32)
+    # Relative to the guess and in bfloat16 at once: half the registers, and no wait for the maximum.
+    exponents = ((scores - guess) * factor).astype(jnp.bfloat16)
     rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
     # The power of two of the hardware. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.
     weights = jnp.power(jnp.bfloat16(2), exponents - rise)
-    rise = rise.astype(jnp.float32)
-    m_ref[...] += rise / factor
     values = jnp.dot(v_t_ref[...], weights, preferred_element_type=jnp.float32)
-    # What was summed up so far was relative to the old maximum.
-    acc_ref[...] = acc_ref[...] * jnp.exp2(-rise) + values
-
-    @pl.when(pl.program_id(3) == pl.num_programs(3) - 1)
-    def finish():
-        o_ref[...] = (acc_ref[:d] / acc_ref[d : d + 1]).T.astype(o_ref.dtype)
+    o_ref[...] = (values[:d] / values[d : d + 1]).T.astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):
     """Attention of q [batch, heads, sequence, d] over k, v [batch, kv_heads, sequence, d], or without the first axes.
 
-    Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where a block does
-    not divide the sequence.
+    Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where BQ does not
+    divide the sequence.
     """
     if q.ndim < 4:
         return kernel_fn(q[None], k[None], v[None])[0]
     (batch, heads, sequence, d), kv_heads = q.shape, k.shape[1]
-    for name, block in (("BQ", BQ), ("BKV", BKV)):
-        if sequence % block:
-            raise ValueError(f"expected {name} to divide the sequence of {sequence}, got {name}={block}")
+    if sequence % BQ:
+        raise ValueError(f"expected BQ to divide the sequence of {sequence}, got BQ={BQ}")
     group = heads // kv_heads
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(batch, heads, sequence // BQ, sequence // BKV),
+        grid=(batch, heads, sequence // BQ),
         in_specs=[
-            pl.BlockSpec((None, None, BQ, d), lambda b, h, i, j: (b, h, i, 0)),
-            pl.BlockSpec((None, None, BKV, d), lambda b, h, i, j: (b, jax.lax.div(h, group), j, 0)),
-            pl.BlockSpec((None, None, BKV, d), lambda b, h, i, j: (b, jax.lax.div(h, group), j, 0)),
+            pl.BlockSpec((None, None, BQ, d), lambda b, h, i: (b, h, i, 0)),
+            # The same block for every i and every head of the group: fetched once.
+            pl.BlockSpec((None, None, sequence, d), lambda b, h, i: (b, jax.lax.div(h, group), 0, 0)),
+            pl.BlockSpec((None, None, sequence, d), lambda b, h, i: (b, jax.lax.div(h, group), 0, 0)),
         ],
-        out_specs=pl.BlockSpec((None, None, BQ, d), lambda b, h, i, j: (b, h, i, 0)),
-        scratch_shapes=[
-            pltpu.VMEM((d, BQ), q.dtype),
-            pltpu.VMEM((d + ONES, BKV), v.dtype),
-            pltpu.VMEM((1, BQ), jnp.float32),
-            pltpu.VMEM((d + ONES, BQ), jnp.float32),
-        ],
+        out_specs=pl.BlockSpec((None, None, BQ, d), lambda b, h, i: (b, h, i, 0)),
+        scratch_shapes=[pltpu.VMEM((d + ONES, sequence), v.dtype)],
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "parallel", "arbitrary"),
+            dimension_semantics=("parallel", "parallel", "parallel"),
             vmem_limit_bytes=VMEM_LIMIT,
             # Long steps without branches: the scheduler that plans them as a whole fills the matrix units better.
             flags={"XLA_TPU_FORCE_LP_LLO_SCHEDULER": True},
@@ -114,21 +96,18 @@ def compute_flops(batch=1, heads=32, sequence=4096, head_dim=128):
 
 
 def get_tiling_meta(batch=1, heads=32, kv_heads=8, sequence=4096, head_dim=128):
-    """Grid, buffers and traffic: each block of queries of each head reads all keys and values."""
-    grid = (batch, heads, sequence // BQ, sequence // BKV)
+    """Grid, buffers and traffic: everything crosses HBM once."""
+    grid = (batch, heads, sequence // BQ)
     queries = 2 * batch * heads * sequence * head_dim
-    keys = 2 * batch * heads * (sequence // BQ) * sequence * head_dim
+    keys = 2 * batch * kv_heads * sequence * head_dim
     return {
         "grid": grid,
         "buffers": {
             "q": ((BQ, head_dim), "bfloat16"),
-            "k": ((BKV, head_dim), "bfloat16"),
-            "v": ((BKV, head_dim), "bfloat16"),
+            "k": ((sequence, head_dim), "bfloat16"),
+            "v": ((sequence, head_dim), "bfloat16"),
             "o": ((BQ, head_dim), "bfloat16"),
-            "q_t": ((head_dim, BQ), "bfloat16"),
-            "v_t": ((head_dim + ONES, BKV), "bfloat16"),
-            "m": ((1, BQ), "float32"),
-            "acc": ((head_dim + ONES, BQ), "float32"),
+            "v_t": ((head_dim + ONES, sequence), "bfloat16"),
         },
         "inputs": {"q": queries, "k": keys, "v": keys},
         "outputs": {"o": queries},

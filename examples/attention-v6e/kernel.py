@@ -48,9 +48,9 @@ VMEM_LIMIT = 100 * 2**20
 def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scale):
     """One step: block of queries [BQ, d] against block of keys and values [BKV, d]; scores are [BKV, BQ].
 
-    m [1, BQ] and acc [d + ONES, BQ] float32 live in VMEM over all key blocks of one query block: the
-    what is subtracted from its scores for each query, and the output and (in the rows from d on) the sum of its weights,
-    transposed and not yet divided. q_t is [d, BQ], v_t [d + ONES, BKV].
+    q_t [d, BQ], m [1, BQ] and acc [d + ONES, BQ] float32 live in VMEM over all key blocks of one query
+    block: the queries, what is subtracted from their scores, and the output and (in the rows from d on)
+    the sum of its weights, not yet divided. v_t is [d + ONES, BKV].
     """
     step, steps = pl.program_id(1), pl.num_programs(1)
     d = v_ref.shape[1]
@@ -85,7 +85,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
 
 
 def kernel_fn(q, k, v):
-    """Attention of q [sequence, d] over k, v [kv_sequence, d]. Raises ValueError where blocks do not divide sequences."""
+    """Attention of q [sequence, d] over k, v [kv_sequence, d]. Raises ValueError where a block does not divide them."""
     (sequence, d), kv_sequence = q.shape, k.shape[0]
     for name, length, block in (("BQ", sequence, BQ), ("BKV", kv_sequence, BKV)):
         if length % block:

@@ -1,24 +1,9 @@
-"""Attention forward on a TPU, softmax(scale Q K^T) V: the one file that an experiment changes.
+"""Attention forward on a TPU v6e, softmax(scale Q K^T) V: the one file that an experiment changes.
 
-Online softmax, one block of queries against one block of keys and values in each grid step, all of
-it transposed: scores are [keys, queries], so that the softmax of a query runs down a column, and
-V^T P fills a 256 x 256 matrix unit that P V leaves half empty. The judge takes three things from here:
-
-  kernel_fn(q, k, v)   what is judged; it is traced once, and only the trace is used
-  KERNEL_NAME, PROBLEM_DESCRIPTION
-                       words for people
-  compute_flops(), get_tiling_meta()
-                       claims, checked and never believed: FLOPs that differ from the judge's
-                       fail the attempt, a tiling that differs from the trace is a warning
-
-A claim gets those of the problem's parameters that it names (sequence, head_dim, ...).
-get_tiling_meta() returns, each entry optional:
-
-  "grid":     steps along each axis
-  "buffers":  name -> (shape, dtype): every block and scratch buffer in VMEM, each once
-  "inputs":   name -> bytes read from HBM, re-reads included
-  "outputs":  name -> bytes written to HBM
-  "vregs":    an estimate of the vector registers alive at once
+Everything is transposed: scores are [keys, queries], so that the softmax of a query runs down a
+column, and P lies as the matrix unit wants its weights. There the product V^T P fills all of a
+256 x 256 unit, where P V would leave half of it empty (head_dim is 128). harness/templates/
+attention/kernel.py says what the judge takes from this file.
 """
 
 import functools

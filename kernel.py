@@ -1,8 +1,24 @@
 """Attention forward on a TPU v5e, softmax(scale Q K^T) V: the one file that an experiment changes.
 
 Each step is one long block without branches, cut into tiles: the matrix units make the scores of the
-next tile while the vector units are in the softmax of this one. See the kernel.py at the top of the
-repository for what the judge takes from this file.
+next tile while the vector units are in the softmax of this one. The judge takes three
+things from here:
+
+  kernel_fn(q, k, v)   what is judged; it is traced once, and only the trace is used
+  KERNEL_NAME, PROBLEM_DESCRIPTION
+                       words for people
+  compute_flops(), get_tiling_meta()
+                       claims, checked and never believed: FLOPs that differ from the judge's
+                       fail the attempt, a tiling that differs from the trace is a warning
+
+A claim gets those of the problem's parameters that it names (sequence, head_dim, ...).
+get_tiling_meta() returns, each entry optional:
+
+  "grid":     steps along each axis
+  "buffers":  name -> (shape, dtype): every block and scratch buffer in VMEM, each once
+  "inputs":   name -> bytes read from HBM, re-reads included
+  "outputs":  name -> bytes written to HBM
+  "vregs":    an estimate of the vector registers alive at once
 """
 
 import functools

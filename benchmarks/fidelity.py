@@ -4,7 +4,7 @@
 
 in an environment with Python 3.12 or newer. 66 attention kernels, about 10 s each to compile and 1 s
 to simulate on an idle core; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it
-can be stopped and goes on. `--sensitivity` moves each constant by 20 % both ways, on four rows.
+can be stopped and goes on. `--sensitivity` moves each constant by 20 % both ways, and one rule, on four rows.
 `--library libtpu.so` compiles some rows with another libtpu too: the spread between compilers.
 `--dumps DIR` takes dumps made elsewhere (one folder NN per row) and needs no tokamax.
 """

@@ -5,8 +5,8 @@
 in an environment with Python 3.12 or newer. Every contender is compiled in many configurations of its
 own by the TPU compiler, without a TPU, and its best one counts, whole module, as simulated. Hours on two
 cores; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it can be stopped and goes
-on. `--library libtpu.so --library-name NAME` adds a second compiler. `--page` runs nothing and makes the
-page of what is there.
+on. `--library libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine
+constants. `--page` compiles nothing and makes the page of what is there.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument(
         "--sensitivity", action="store_true", help="the best of each side of an aim under other machine constants too"
     )
-    parser.add_argument("--page", action="store_true", help="run nothing: the page of what is in the cache")
+    parser.add_argument("--page", action="store_true", help="compile nothing: the page of what is in the cache")
     parser.add_argument("--write", action="store_true", help="write docs/PEERS.md")
     options = parser.parse_args()
     contenders = tuple(options.contenders.split(","))

@@ -119,7 +119,7 @@ simulated**, except where the column says published. How near the simulator come
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write
 
 It takes hours on two cores, can be stopped, and goes on where it was. The second compiler needs the `libtpu.so` of
-another release: `--library PATH --library-name 'libtpu 0.0.42.1'`.
+another release: `--library PATH --library-name 'libtpu 0.0.42.1'`. `--sensitivity` adds other machine constants.
 
 The same for all: operands [heads, sequence, head_dim] in their default layouts, the result too; the time is that of the
 whole module, with every copy and fusion around the kernel. What a contender's interface asks for is its price: splash
@@ -127,7 +127,8 @@ attention and tokamax get queries already scaled, so that the multiplication sta
 knows no shared key/value heads, so that they are repeated before it. Its scale was tried both in the kernel and before
 it. VMEM limits are those that each sets itself.
 
-How the best was found: every configuration of a contender with one head, full. The best {plan.keep} of these, and
+How the best was found: every configuration of a contender with one head, full, on v6e; 24 of them on the other chips,
+the published winners among them. The best {plan.keep} of these, and
 some more that suit the problem, with the causal mask and with grouped heads; the best one with 16 heads, which
 is the same program for each head, and the one of which a device time is published. Where another file of ours is meant
 for a problem, it gets all of its configurations there. With the second compiler: the two best of each problem."""

@@ -1,7 +1,6 @@
 """How the ratios of PEERS.md move when a constant of the simulated machine does: the best of each side, once more."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import peers_plan
@@ -66,5 +65,5 @@ def _path(task: Task, cache: Path) -> Path:
 def ratios(ours: Task, peer: Task, cache: Path) -> dict[str, float]:
     """Our time by the peer's, by variant; only where both are known."""
     mine, theirs = read_times(ours, cache), read_times(peer, cache)
-    both: Iterable[str] = (name for name in CHOSEN if mine.get(name) and theirs.get(name))
-    return {name: (mine[name] or 0.0) / (theirs[name] or 1.0) for name in both}
+    both = {name: (mine.get(name), theirs.get(name)) for name in CHOSEN}
+    return {name: own / other for name, (own, other) in both.items() if own and other}

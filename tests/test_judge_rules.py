@@ -19,6 +19,7 @@ from rule_examples import (
     twice,
     with_call,
     with_counts,
+    with_exponentials,
     with_parts,
     with_run,
     with_slots,
@@ -115,7 +116,10 @@ SHOWN = {
             ("k's block, now 192 x 128", "128 x 128"),
         ),
     ],
-    "recomputed exp": [Case(lambda: with_counts(good(), exp=3), ("3 exponentials", "2 are expected"))],
+    "recomputed exp": [
+        Case(lambda: with_counts(good(), exp=3), ("3 exponentials", "2 are expected")),
+        Case(lambda: with_exponentials(2.0, with_counts(good(), exp=3)), ("3 exponentials", "2 are expected")),
+    ],
     "staged reductions": [Case(lambda: with_counts(good(), reduction=9), ("9 reductions", "at most 4"))],
     "misaligned blocks": [
         Case(
@@ -259,7 +263,13 @@ SILENT = {
         Case(lambda: saved(CHAMPION)),
         Case(lambda: rowwise(0.3e-3)),
     ],
-    "recomputed exp": [Case(lambda: saved(PIECES)), Case(lambda: saved(CHAMPION)), Case(lambda: rowwise(0.3e-3))],
+    "recomputed exp": [
+        Case(lambda: saved(PIECES)),
+        Case(lambda: saved(CHAMPION)),
+        Case(lambda: rowwise(0.3e-3)),
+        # Weights made strip by strip: many exponentials, none of them twice.
+        Case(lambda: with_exponentials(1.1, with_counts(good(), exp=9))),
+    ],
     "staged reductions": [Case(lambda: saved(PIECES)), Case(lambda: with_counts(good(), reduction=4))],
     "misaligned blocks": [
         Case(lambda: saved(CHAMPION)),

@@ -172,6 +172,15 @@ def test_traffic_and_buffers_of_the_naive_kernel(bench: Tracer) -> None:
     assert reply.trace.outside_flops == 0
 
 
+@pytest.mark.parametrize("power", ["jnp.exp", "jnp.exp2", "jnp.power(2.0, ", ""])
+def test_exponentials_are_counted_however_they_are_written(bench: Tracer, power: str) -> None:
+    """The kernel is naive's with one for each score, and one for each row and step that rescales."""
+    call = f"{power}{'' if '(' in power else '('}scores - new_max)"
+    reply = bench.traced(naive(("weights = jnp.exp(scores - new_max)", f"weights = {call}")))
+    rescaling = 512 * (512 // 256)
+    assert reply.trace.exponentials == (512**2 if power else 0) + rescaling
+
+
 def test_a_block_that_never_changes_is_read_once_and_held_once(bench: Tracer) -> None:
     reply = bench.traced(naive(("BKV = 256\n", "BKV = 512\n")))
     windows = {window.name: window for window in reply.trace.pallas_calls[0].windows}

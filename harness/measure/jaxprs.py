@@ -21,6 +21,8 @@ Equation = Any
 
 _DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
 _EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
+# A kernel may well write its power of two as the power of a two.
+_EXPONENTIALS = ("exp", "exp2", "pow")
 # One FLOP for each element of the result.
 _ELEMENTWISE = frozenset((
     *_EXPS, "add", "sub", "mul", "div", "max", "min", "neg", "abs", "rem", "sqrt", "rsqrt", "cbrt", "integer_pow",
@@ -219,7 +221,7 @@ def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flop
             total += sum((flops(part, where) for part in parts), Flops(uncounted_loops=int(name == "while")))
         else:
             count = _own_flops(equation)
-            exponentials = count if name in ("exp", "exp2") else 0
+            exponentials = count if name in _EXPONENTIALS else 0
             total += Flops(pallas=count, exponentials=exponentials) if where == "pallas" else Flops(outside=count)
     return total
 

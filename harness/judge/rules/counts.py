@@ -7,6 +7,10 @@ from harness.judge.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 _NOTABLE_SHARE = 0.05
+# Exponentials for each one that is needed; rescaling a running sum takes a few.
+_NOTABLE_EXPONENTIALS = 1.25
+# Of float32, the least that an operation of the exponential unit takes.
+_VREG_ELEMENTS = 8 * 128
 # A buffer that its tiles make a quarter larger is worth a word.
 _NOTABLE_PADDING = 1.25
 
@@ -61,9 +65,9 @@ def split_matmuls(seen: Observed) -> Finding | None:
 
 
 def recomputed_exponentials(seen: Observed) -> Finding | None:
-    """More exponentials than the unrolled body explains."""
+    """More exponentials than the unrolled body explains, and more than it has scores, as far as that is known."""
     expected, there = _expected(seen, "exp") * _bodies(seen, "matmul", "reduction"), _count(seen, "exp")
-    if not 0 < expected < there:
+    if not 0 < expected < there or _is_once(seen):
         return None
     return Finding(
         observation=f"{there} exponentials in the kernel where {expected} are expected (Mosaic): some are recomputed",
@@ -72,6 +76,16 @@ def recomputed_exponentials(seen: Observed) -> Finding | None:
         gain_source=SCHEDULE if seen.run else ROOFLINE,
         knob="exp",
     )
+
+
+def _is_once(seen: Observed) -> bool:
+    """Whether all exponentials together are hardly more than are needed: one that is cut into strips is none more."""
+    needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
+    # Both may count too many: the trace the dearest branch of each step, the unit other functions.
+    counts = [trace.exponentials if trace else 0]
+    units = seen.run.units if seen.run else ()
+    counts += [unit.executed_slots * _VREG_ELEMENTS for unit in units if unit.name == "EUP"]
+    return any(0 < made < _NOTABLE_EXPONENTIALS * needed for made in counts)
 
 
 def staged_reductions(seen: Observed) -> Finding | None:

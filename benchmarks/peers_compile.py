@@ -24,6 +24,8 @@ REFUSES = 3
 REFUSED = "refused.txt"
 # Written last: the names of the module's Pallas kernels, with the VMEM that the compiler gave each.
 KERNELS = "kernels.json"
+# The option that raises the compiler's limit of VMEM for one kernel, in KiB.
+VMEM_KIB = "vmem_kib"
 
 Attention = Callable[..., Any]
 Options = dict[str, str]
@@ -140,7 +142,10 @@ def compile_contender(chip_name: str, contender: str, options: Options) -> list[
         if contender == "tokamax":
             stack.enter_context(jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)))
         function = jax.jit(CONTENDERS[contender](options))
-        compiled = function.lower(operand("heads"), operand("kv_heads"), operand("kv_heads")).compile()
+        lowered = function.lower(operand("heads"), operand("kv_heads"), operand("kv_heads"))
+        # As a user would raise the limit of a package that sets none.
+        limit = {"xla_tpu_scoped_vmem_limit_kib": options[VMEM_KIB]} if VMEM_KIB in options else {}
+        compiled = lowered.compile(compiler_options=limit)
     proto = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
     return [{"name": body.name, "vmem_bytes": body.vmem_bytes} for body in kernel_bodies(proto)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import peers_problems
 from fidelity import fingerprint
 from fidelity_compile import environment
-from peers_compile import KERNELS, REFUSED, REFUSES
+from peers_compile import KERNELS, REFUSED, REFUSES, VMEM_KIB
 from peers_problems import OURS, ROOT, Configuration, Problem
 
 from harness.hardware import chip as chip_named
@@ -25,6 +25,9 @@ from harness.simulate.module import run_module
 HERE = Path(__file__).parent
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
+# What the compiler says when a kernel needs more VMEM than it is allowed, and the part of the chip's that it then gets.
+_TOO_MUCH_VMEM = "exceeded scoped vmem limit"
+_RAISED_VMEM_LIMIT = 0.75
 # The compiler stopped itself: its refusal of a configuration that it did not foresee.
 _ABORTS = (-signal.SIGABRT, -signal.SIGSEGV)
 
@@ -132,23 +135,35 @@ def outcome(task: Task, cache: Path, limit_seconds: float) -> Outcome:
 
 
 def _compiled(task: Task, directory: Path, limit_seconds: float) -> str:
-    """Leaves the dump in `directory`; "" or the words of the refusal, which is kept and not asked for again."""
+    """Leaves the dump in `directory`; "" or the words of the refusal, which is kept and not asked for again.
+
+    Where the compiler's own limit of VMEM is too low, it is raised, and the kernel compiled once more.
+    """
     refused = directory / REFUSED
     if not (directory / KERNELS).exists() and not refused.exists():
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        command = [sys.executable, str(HERE / "peers_compile.py"), str(directory), *task.words]
-        paths = environment(directory, task.compiler.library) | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        try:
-            child = subprocess.run(command, env=paths, timeout=limit_seconds, capture_output=True, text=True)
-        except subprocess.TimeoutExpired:
-            refused.write_text(f"not compiled within {limit_seconds:.0f} s", encoding="utf-8")
-        else:
-            if child.returncode in _ABORTS:
-                refused.write_text(f"the compiler aborted: {_complaint(child.stderr)}", encoding="utf-8")
-            elif child.returncode not in (0, REFUSES):
-                raise SystemExit(f"{' '.join(task.words)}: exit code {child.returncode}: {child.stderr[-2000:]}")
+        _compile(task, directory, limit_seconds)
+        if refused.exists() and _TOO_MUCH_VMEM in refused.read_text(encoding="utf-8"):
+            kib = chip_named(task.chip).vmem_bytes * _RAISED_VMEM_LIMIT / 1024
+            _compile(task, directory, limit_seconds, f"{VMEM_KIB}={kib:.0f}")
     return sentence(refused.read_text(encoding="utf-8")) if refused.exists() else ""
+
+
+def _compile(task: Task, directory: Path, limit_seconds: float, *more: str) -> None:
+    """One child, in an empty `directory`."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    refused = directory / REFUSED
+    command = [sys.executable, str(HERE / "peers_compile.py"), str(directory), *task.words, *more]
+    paths = environment(directory, task.compiler.library) | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        child = subprocess.run(command, env=paths, timeout=limit_seconds, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        refused.write_text(f"not compiled within {limit_seconds:.0f} s", encoding="utf-8")
+        return
+    if child.returncode in _ABORTS:
+        refused.write_text(f"the compiler aborted: {_complaint(child.stderr)}", encoding="utf-8")
+    elif child.returncode not in (0, REFUSES):
+        raise SystemExit(f"{' '.join(task.words)}: exit code {child.returncode}: {child.stderr[-2000:]}")
 
 
 def _complaint(text: str) -> str:
@@ -160,7 +175,7 @@ def _complaint(text: str) -> str:
 def sentence(text: str) -> str:
     """The line of a refusal that says most: which limit was exceeded, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = next((line for line in lines if "exceeded scoped vmem limit" in line), lines[0])
+    telling = next((line for line in lines if _TOO_MUCH_VMEM in line), lines[0])
     return telling[max(telling.find("Scoped allocation"), 0) :][:300]
 
 

@@ -1,8 +1,8 @@
 """Grouped-query attention forward on a TPU, several query heads to each key/value head: what an experiment changes.
 
-All keys and values of a head fit into VMEM, so a block of queries meets them in one step and needs
-no online softmax; the heads of a group meet them in the same step. See the kernel.py at the top of
-the repository for what the judge takes from this file.
+All keys and values of a head fit into VMEM: the queries of a group's heads meet them in one step without branches,
+cut into tiles. The matrix units make the scores of the next tile while the vector units are in the softmax
+of this one. See the kernel.py at the top of the repository for what the judge takes from this file.
 """
 
 import functools

@@ -91,20 +91,23 @@ def with_counts(given: Evidence, **counts: int) -> Evidence:
     return replace(given, mosaic=replace(given.mosaic, **counts))
 
 
-def with_exponentials(each: float, given: Evidence) -> Evidence:
-    """The kernel of a problem that needs 2^28 exponentials, its trace and its run with `each` for each of them."""
+def with_exponentials(traced: float, operations: float, given: Evidence) -> Evidence:
+    """The kernel of a problem that needs 2^28 exponentials: as many times that in its trace and in its run.
+
+    An operation of the run counts as 2048, two bfloat16 in each word of a register.
+    """
     assert given.trace is not None
     assert given.simulation is not None
     needed = 2**28
     units = tuple(
-        replace(unit, executed_slots=round(each * needed) // 1024) if unit.name == "EUP" else unit
+        replace(unit, executed_slots=round(operations * needed) // 2048) if unit.name == "EUP" else unit
         for unit in given.simulation.units
     )
     work = replace(given.problem.work, exponentials=needed)
     return replace(
         with_run(given, units=units),
         problem=replace(given.problem, work=work),
-        trace=replace(given.trace, exponentials=round(each * needed)),
+        trace=replace(given.trace, exponentials=round(traced * needed)),
     )
 
 

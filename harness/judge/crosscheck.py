@@ -14,7 +14,7 @@ from harness.records import Array, Evidence, Failure
 # FLOPs or more. One in a hundred is allowed for: blocks that a compiler finds to be constant.
 _FEWEST = 0.99
 # What one operation of the exponential unit takes at most: a register of 8 x 128 words, two bfloat16 in each.
-_EXPONENTIALS = 2048
+ELEMENTS_OF_AN_EXPONENTIAL = 2048
 
 
 def failure(evidence: Evidence) -> Failure | None:
@@ -85,5 +85,5 @@ def _lacking_exponentials(evidence: Evidence) -> list[str]:
     if trace is None or unit is None:
         return []
     needed = min(trace.exponentials, evidence.problem.work.exponentials)
-    most = _EXPONENTIALS * unit.executed_slots
+    most = ELEMENTS_OF_AN_EXPONENTIAL * unit.executed_slots
     return [f"at most {most:,} exponentials (simulated) of {needed:,}"] if most < _FEWEST * needed else []

@@ -21,7 +21,7 @@ Equation = Any
 
 _DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
 _EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
-# A kernel may well write its power of two as the power of a two.
+# A power costs one, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
 # One FLOP for each element of the result.
 _ELEMENTWISE = frozenset((

@@ -2,6 +2,7 @@
 
 import math
 
+from harness.judge.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.judge.observed import Observed
 from harness.judge.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, Rule
 from harness.units import count, decimal, kibibytes, percent, seconds
@@ -9,8 +10,6 @@ from harness.units import count, decimal, kibibytes, percent, seconds
 _NOTABLE_SHARE = 0.05
 # Exponentials for each one that is needed; rescaling a running sum takes a few.
 _NOTABLE_EXPONENTIALS = 1.25
-# Of float32, the least that an operation of the exponential unit takes.
-_VREG_ELEMENTS = 8 * 128
 # A buffer that its tiles make a quarter larger is worth a word.
 _NOTABLE_PADDING = 1.25
 
@@ -81,10 +80,10 @@ def recomputed_exponentials(seen: Observed) -> Finding | None:
 def _is_once(seen: Observed) -> bool:
     """Whether all exponentials together are hardly more than are needed: one that is cut into strips is none more."""
     needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
-    # Both may count too many: the trace the dearest branch of each step, the unit other functions.
+    # At most: the trace counts the dearest branch of each step, the unit other functions and half-filled registers.
     counts = [trace.exponentials if trace else 0]
     units = seen.run.units if seen.run else ()
-    counts += [unit.executed_slots * _VREG_ELEMENTS for unit in units if unit.name == "EUP"]
+    counts += [unit.executed_slots * ELEMENTS_OF_AN_EXPONENTIAL for unit in units if unit.name == "EUP"]
     return any(0 < made < _NOTABLE_EXPONENTIALS * needed for made in counts)
 
 

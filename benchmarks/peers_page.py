@@ -110,9 +110,9 @@ def _intro(plan: Plan) -> str:
     other = f" and with {plan.other.name}" if plan.other else ""
     return f"""# Our kernels beside others
 
-Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our champions, JAX's `flash_attention`, JAX's
-splash attention and tokamax's splash attention, each at the best of its own configurations, compiled by the real TPU
-compiler without a TPU ({plan.compiler.name}{other}) and executed by this project's simulator. **All times are
+Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our champions' programs, JAX's
+`flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own configurations, compiled by the real
+TPU compiler without a TPU ({plan.compiler.name}{other}) and executed by this project's simulator. **All times are
 simulated**, except where the column says published. How near the simulator comes to real chips is in
 [FIDELITY.md](FIDELITY.md). This page is written by one command, with Python 3.12 or newer:
 
@@ -125,7 +125,8 @@ The same for all: operands [heads, sequence, head_dim] in their default layouts,
 whole module, with every copy and fusion around the kernel. What a contender's interface asks for is its price: splash
 attention and tokamax get queries already scaled, so that the multiplication stands before them; JAX's flash attention
 knows no shared key/value heads, so that they are repeated before it. Its scale was tried both in the kernel and before
-it. VMEM limits are those that each sets itself.
+it. VMEM limits are those that each sets itself; where too little VMEM is the compiler's reason to refuse a
+configuration, it is compiled once more with three quarters of the chip's.
 
 How the best was found: every configuration of a contender with one head, full, on v6e; 24 of them on the other chips,
 the published winners among them. The best {plan.keep} of these, and
@@ -188,8 +189,9 @@ def _aims(plan: Plan, entries: Entries) -> str:
         head.append(f"ratio, {plan.other.name}")
     return f"""## Against the aims
 
-The aim is the ratio of our time to that of the best peer, at most. Times and ratios are simulated; the uncertainty of a
-ratio is one standard deviation (FIDELITY.md).
+An aim is the most that our time may be, as a ratio to the best peer's; aims were set before the first attempt. Times
+and ratios are simulated. The uncertainty of a ratio is one standard deviation; that of a time is larger, because most
+of it is common to all kernels (FIDELITY.md).
 
 {_markdown(lines, head)}"""
 
@@ -354,7 +356,7 @@ def _count(each: Entry) -> str:
 def _kind(refusal: str) -> str:
     """The refusal without its numbers, so that like ones count together."""
     if "scoped vmem limit" in refusal:
-        return "needs more VMEM than the limit that the kernel asks for"
+        return "needs more VMEM than the raised limit, three quarters of the chip's"
     return refusal.replace("|", "/").replace("`", "'")[:160]
 
 
@@ -367,7 +369,8 @@ def _doubts(plan: Plan) -> str:
   It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. No two of them
   compute the same thing in two ways, which is what is compared here. For v5e no such times are published at all.
 - The best of many simulated configurations is more likely than others one whose error is in its favour. All contenders
-  choose so, the peers from 24 and more, ours from a few; ours were chosen by the loop before, on one chip.
+  choose so, the peers from 24 and more, ours from a few besides the champion's own; the loop had chosen those on one
+  chip before.
 - Useful are the FLOPs of the two matmuls over pairs that are not masked, of the peak of what one program occupies: the
   chip; on v7x one of its two cores.
 - The grouped problem is not causal. Around the kernel counts operations of the module outside of Pallas kernels and its

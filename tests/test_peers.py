@@ -304,6 +304,22 @@ def test_a_short_row_is_compiled_simulated_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_kernel_that_needs_more_vmem_than_the_compilers_limit_gets_more(tmp_path: Path) -> None:
+    """Its float32 scores alone take the 16 MiB that the compiler gives by itself."""
+    blocks = {"block_q": "2048", "block_k_major": "2048", "block_k": "2048", "scale": "outside"}
+    task = tasks.Task(
+        compiler=OWN,
+        chip="v5e",
+        problem=problems.Problem(name="short", title="full, 1 head, sequence 2048", sequence=2048),
+        contender="flash",
+        configuration=tuple(blocks.items()),
+    )
+    found = tasks.outcome(task, tmp_path, 300.0)
+    assert found.refusal == ""
+    assert found.vmem_bytes > 16 << 20
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("contender", "settings"),

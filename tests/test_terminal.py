@@ -347,6 +347,7 @@ def table() -> Iterator[Row]:
 def test_results_at_a_hundred_columns() -> None:
     text = results_table(tuple(table()), 2, width=100)
     digest = key_digest(KEY)
+    newer = [*table()][-1].key_digest
     assert text.splitlines() == [
         f"simulated v5e, jax 0.10.2, libtpu 0.0.42, key {digest}",
         "                                                time  change expec-       bound",
@@ -356,8 +357,8 @@ def test_results_at_a_hundred_columns() -> None:
         "2* abcdef1 accept   BQ 128 -> 2048      1509.9 2.160  -49.2% -30.0% 32.6% memory 38.8%      0   123k",
         " 3 abcdef1 reject   ブロックを大きくす… 1509.9 2.160  -49.2%      - 32.6% memory 38.8%      0   123k",
         " 4 abcdef1 failed   vmem-exceeded: too…      -     -       -      -     - -          -      -      -",
-        "-- judge changed, jax 0.10.2 -> 0.12.0, libtpu 0.0.42 -> 0.0.50: not comparable with the rows above",
-        "--",
+        f"-- judge changed, jax 0.10.2 -> 0.12.0, libtpu 0.0.42 -> 0.0.50, key {newer}: not comparable",
+        "with the rows above --",
         " 5 abcdef1 unclear  long long long lon… 1509.9 2.160  -49.2%      - 32.6% memory 38.8%      0   123k",
     ]
 
@@ -383,7 +384,7 @@ def test_results_without_keys_still_separate_groups() -> None:
     first = line(1, "a", key=None)
     assert "-- key other" in results_table((first, line(2, "b", key=None, key_digest="other")), None, width=100)
     text = results_table((first, line(2, "b", key=None, key_digest="other", chip="v6e")), None, width=100)
-    assert "-- simulated v5e -> simulated v6e: not comparable with the rows above --" in text
+    assert "-- simulated v5e -> simulated v6e, key other: not comparable with the rows above --" in text
 
 
 # --- status, progress, layout ------------------------------------------------------------------

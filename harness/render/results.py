@@ -129,7 +129,9 @@ def _with_groups(lines: list[str], rows: Sequence[Row], width: int) -> list[str]
     for number, (row, line) in enumerate(zip(rows, body, strict=True)):
         before = rows[number - 1] if number else row
         if row.key_digest != before.key_digest:
-            out += wrap(f"-- {_difference(before, row)}: not comparable with the rows above --", width)
+            told = _difference(before, row)
+            named = told if row.key_digest in told else f"{told}, key {row.key_digest}"
+            out += wrap(f"-- {named}: not comparable with the rows above --", width)
         out.append(line)
     return out
 

@@ -111,9 +111,9 @@ def _intro(plan: Plan) -> str:
     return f"""# Our kernels beside others
 
 Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our champions' programs, JAX's
-`flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own configurations, compiled by the real
-TPU compiler without a TPU ({plan.compiler.name}{other}) and executed by this project's simulator. **All times are
-simulated**, except where the column says published. How near the simulator comes to real chips is in
+`flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own configurations,
+compiled by the real TPU compiler without a TPU ({plan.compiler.name}{other}) and executed by this project's simulator.
+**All times are simulated**, except where the column says published. How near the simulator comes to real chips is in
 [FIDELITY.md](FIDELITY.md). This page is written by one command, with Python 3.12 or newer:
 
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write

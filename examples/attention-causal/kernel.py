@@ -1,4 +1,4 @@
-"""Causal attention forward on a TPU, softmax(scale Q K^T) V of the keys up to each query: what an experiment changes.
+"""Causal attention forward on a TPU v5e, softmax(scale Q K^T) V of the keys up to each query.
 
 Online softmax over the blocks of keys that some query of the block sees; the others are neither
 fetched nor computed, nor are they steps of the grid. A step is one long block of code, cut into tiles:
@@ -19,11 +19,12 @@ PROBLEM_DESCRIPTION = "causal attention forward, one head, softmax scale 1/sqrt(
 
 # Queries and keys of one block: as many of both, so that only blocks on the diagonal are hidden in part.
 BLOCK = 2048
-# Queries of one tile: more are fewer changes of the weights in the matrix units, but leave less of a block on the
-# diagonal out. And its keys: more are fewer reductions across lanes, but a tile's float32 scores have to be kept.
+# Queries and keys of one tile. More queries: fewer changes of the weights in the matrix units. More keys: fewer
+# reductions across lanes and rescalings. But a tile's float32 scores have to be kept, and there are 64 registers.
 TILE_Q = 512
-DIAGONAL_Q = 512
 TILE_KV = 1024
+# Queries of one tile of a block on the diagonal: more leave less of its hidden part out.
+DIAGONAL_Q = 512
 # Rows of a tile whose weights are made at a time.
 ROWS = 64
 LANES = 128
@@ -31,6 +32,33 @@ LANES = 128
 VMEM_LIMIT = 100 * 2**20
 # The score of a hidden key: far below any other.
 HIDDEN = -1e30
+
+
+def tiles_before():
+    """Rows and keys of the tiles of a block that all queries see: all rows against some keys, then the next keys."""
+    # So no tile waits for the one before it.
+    return [
+        (slice(row, row + TILE_Q), slice(key, key + TILE_KV))
+        for key in range(0, BLOCK, TILE_KV)
+        for row in range(0, BLOCK, TILE_Q)
+    ]
+
+
+def tiles_on_diagonal():
+    """Those of a block on the diagonal that are not hidden as a whole, each cut off behind its last query's key."""
+    return [
+        (slice(row, row + DIAGONAL_Q), slice(key, min(key + TILE_KV, row + DIAGONAL_Q)))
+        for key in range(0, BLOCK, TILE_KV)
+        for row in range(key, BLOCK, DIAGONAL_Q)
+    ]
+
+
+def hide(rows, keys, scores):
+    """Scores of a tile on the diagonal, those of later keys hidden."""
+    # Both blocks begin at the same place, so places within them compare like places in the sequence.
+    query = rows.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    key = keys.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+    return jnp.where(key <= query, scores, HIDDEN)
 
 
 def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
@@ -50,12 +78,6 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         return jax.lax.dot_general(
             q_ref[rows], k_ref[keys], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
         )
-
-    def hide(rows, keys, scores):
-        # Both blocks begin at the same place, so places within them compare like places in the sequence.
-        query = rows.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-        key = keys.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-        return jnp.where(key <= query, scores, HIDDEN)
 
     def absorb(rows, keys, scores):
         """Takes the tile's scores and values into its rows of m, l and acc."""
@@ -92,28 +114,13 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
                 ready = hide(rows, keys, ready)
             absorb(rows, keys, ready)
 
-    # All rows against some keys before any row against the next: no tile waits for the one before it.
     @pl.when(jnp.logical_not(on_diagonal))
     def before():
-        absorb_all(
-            [
-                (slice(row, row + TILE_Q), slice(key, key + TILE_KV))
-                for key in range(0, BLOCK, TILE_KV)
-                for row in range(0, BLOCK, TILE_Q)
-            ],
-            causal=False,
-        )
+        absorb_all(tiles_before(), causal=False)
 
     @pl.when(on_diagonal)
     def diagonal():
-        absorb_all(
-            [
-                (slice(row, row + DIAGONAL_Q), slice(key, min(key + TILE_KV, row + DIAGONAL_Q)))
-                for key in range(0, BLOCK, TILE_KV)
-                for row in range(key, BLOCK, DIAGONAL_Q)
-            ],
-            causal=True,
-        )
+        absorb_all(tiles_on_diagonal(), causal=True)
         o_ref[...] = (acc_ref[...] / l_ref[...].sum(axis=1, keepdims=True)).astype(o_ref.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Grouped-query attention forward on a TPU, several query heads to each key/value head: what an experiment changes.
+"""Grouped-query attention forward on a TPU v5e, several query heads to each key/value head: what an experiment changes.
 
 All keys and values of a head fit into VMEM: the queries of a group's heads meet them in one step without branches,
 cut into tiles. The matrix units make the scores of the next tile while the vector units are in the softmax

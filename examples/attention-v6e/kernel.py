@@ -35,7 +35,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
 
     q_t [d, BQ], m [1, BQ] and acc [d + ONES, BQ] float32 live in VMEM over all key blocks of one query
     block: the queries, what is subtracted from their scores, and the output and (in the rows from d on)
-    the sum of its weights, not yet divided. v_t is [d + ONES, BKV].
+    the sum of its weights, not yet divided. v_t [d + ONES, BKV] is V^T, with ones below.
     """
     step, steps = pl.program_id(1), pl.num_programs(1)
     d = v_ref.shape[1]
@@ -53,7 +53,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
 
     v_t_ref[:d] = v_ref[...].T
     scores = jnp.dot(k_ref[...], q_t_ref[...], preferred_element_type=jnp.float32)
-    # Relative to the maximum so far and in bfloat16: half the registers, and no wait for the new maximum.
+    # Relative to the maximum so far and rounded at once: half the registers until the new maximum is known.
     exponents = ((scores - m_ref[...]) * factor).astype(jnp.bfloat16)
     rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
     # The power of two that the hardware has. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.

@@ -34,7 +34,7 @@ TOP = 3.0
 def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, *, scale):
     """One step: queries [BQ, d] of a head against its keys and values [sequence, d].
 
-    v_t is [d + ONES, sequence].
+    v_t [d + ONES, sequence] is V^T, with ones below.
     """
     d = q_ref.shape[1]
     # exp(scale x) = 2^(factor x). Applied to the scores: queries that are scaled first are rounded once more.
@@ -47,7 +47,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, *, scale):
     sample = jnp.dot(k_ref[:SAMPLE], q_t, preferred_element_type=jnp.float32)
     guess = sample.max(axis=0, keepdims=True) - TOP / factor
     scores = jnp.dot(k_ref[...], q_t, preferred_element_type=jnp.float32)
-    # Relative to the guess and in bfloat16 at once: half the registers, and no wait for the maximum.
+    # Relative to the guess and rounded at once: half the registers until the maximum is known.
     exponents = ((scores - guess) * factor).astype(jnp.bfloat16)
     rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
     # The power of two of the hardware. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.

@@ -47,7 +47,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
 
     q_t [d, BLOCK], m [1, BLOCK] and acc [d + ONES, BLOCK] float32 live in VMEM over all key blocks of one
     query block: the queries, what is subtracted from their scores, and the output and (in the rows from
-    d on) the sum of its weights, not yet divided. v_t is [d + ONES, BLOCK].
+    d on) the sum of its weights, not yet divided. v_t [d + ONES, BLOCK] is V^T, with
+    ones below.
     """
     pair, step, last = pl.program_id(0), pl.program_id(1), pl.num_programs(1) - 1
     d = q_ref.shape[1]
@@ -69,7 +70,7 @@ def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scal
         scores = jnp.dot(k_ref[keys], q_t_ref[:, queries], preferred_element_type=jnp.float32)
         if crossed:
             scores = hide(scores, 0)
-        # Relative to the maximum so far and in bfloat16 at once: half the registers, and no wait for the new maximum.
+        # Relative to the maximum so far and rounded at once: half the registers until the new maximum is known.
         exponents = ((scores - m_ref[:, queries]) * factor).astype(jnp.bfloat16)
         rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
         # The power of two of the hardware. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.

@@ -2,9 +2,9 @@
 
 Everything is transposed: scores are [keys, queries], so that the softmax of a query runs down a
 column, and P lies as the matrix unit wants its weights. There the product V^T P fills all of a
-256 x 256 unit, where P V would leave half of it empty (head_dim is 128). A block of queries
-meets all keys of its head in one step: no online softmax. See the kernel.py at the top of
-the repository for what the judge takes from this file.
+256 x 256 unit, where P V would leave half of it empty (head_dim is 128). The queries of a
+group's heads lie side by side as one block, which meets all keys in one step: no online softmax.
+See the kernel.py at the top of the repository for what the judge takes from this file.
 """
 
 import functools
@@ -18,7 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "transposed_grouped_attention"
 PROBLEM_DESCRIPTION = "grouped-query attention forward, not causal, softmax scale 1/sqrt(head_dim)"
 
-# Queries of one step.
+# Queries of each head of a group in one step.
 BQ = 2048
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
@@ -32,28 +32,28 @@ TOP = 3.0
 
 
 def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, *, scale):
-    """One step: queries [BQ, d] of a head against its keys and values [sequence, d].
+    """One step: queries [group, BQ, d] of a group's heads against its keys and values [sequence, d].
 
     v_t [d + ONES, sequence] is V^T, with ones below.
     """
-    d = q_ref.shape[1]
+    group, length, d = q_ref.shape
     # exp(scale x) = 2^(factor x). Applied to the scores: queries that are scaled first are rounded once more.
     factor = scale * math.log2(math.e)
 
     v_t_ref[:d] = v_ref[...].T
     v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
 
-    q_t = q_ref[...].T
-    sample = jnp.dot(k_ref[:SAMPLE], q_t, preferred_element_type=jnp.float32)
-    guess = sample.max(axis=0, keepdims=True) - TOP / factor
+    q_t = q_ref[...].reshape(group * length, d).T
     scores = jnp.dot(k_ref[...], q_t, preferred_element_type=jnp.float32)
+    guess = scores[:SAMPLE].max(axis=0, keepdims=True) - TOP / factor
     # Relative to the guess and rounded at once: half the registers until the maximum is known.
     exponents = ((scores - guess) * factor).astype(jnp.bfloat16)
     rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
     # The power of two of the hardware. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.
     weights = jnp.power(jnp.bfloat16(2), exponents - rise)
     values = jnp.dot(v_t_ref[...], weights, preferred_element_type=jnp.float32)
-    o_ref[...] = (values[:d] / values[d : d + 1]).T.astype(o_ref.dtype)
+    output = (values[:d] / values[d : d + 1]).T
+    o_ref[...] = output.reshape(group, length, d).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):
@@ -71,14 +71,15 @@ def kernel_fn(q, k, v):
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(batch, heads, sequence // BQ),
+        grid=(batch, kv_heads, sequence // BQ),
         in_specs=[
-            pl.BlockSpec((None, None, BQ, d), lambda b, h, i: (b, h, i, 0)),
-            # The same block for every i and every head of the group: fetched once.
-            pl.BlockSpec((None, None, sequence, d), lambda b, h, i: (b, jax.lax.div(h, group), 0, 0)),
-            pl.BlockSpec((None, None, sequence, d), lambda b, h, i: (b, jax.lax.div(h, group), 0, 0)),
+            # h counts groups; the heads of one lie next to each other.
+            pl.BlockSpec((None, group, BQ, d), lambda b, h, i: (b, h, i, 0)),
+            # The same block for every i: fetched once.
+            pl.BlockSpec((None, None, sequence, d), lambda b, h, i: (b, h, 0, 0)),
+            pl.BlockSpec((None, None, sequence, d), lambda b, h, i: (b, h, 0, 0)),
         ],
-        out_specs=pl.BlockSpec((None, None, BQ, d), lambda b, h, i: (b, h, i, 0)),
+        out_specs=pl.BlockSpec((None, group, BQ, d), lambda b, h, i: (b, h, i, 0)),
         scratch_shapes=[pltpu.VMEM((d + ONES, sequence), v.dtype)],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"),
@@ -97,16 +98,17 @@ def compute_flops(batch=1, heads=32, sequence=4096, head_dim=128):
 
 def get_tiling_meta(batch=1, heads=32, kv_heads=8, sequence=4096, head_dim=128):
     """Grid, buffers and traffic: everything crosses HBM once."""
-    grid = (batch, heads, sequence // BQ)
+    group = heads // kv_heads
+    grid = (batch, kv_heads, sequence // BQ)
     queries = 2 * batch * heads * sequence * head_dim
     keys = 2 * batch * kv_heads * sequence * head_dim
     return {
         "grid": grid,
         "buffers": {
-            "q": ((BQ, head_dim), "bfloat16"),
+            "q": ((group, BQ, head_dim), "bfloat16"),
             "k": ((sequence, head_dim), "bfloat16"),
             "v": ((sequence, head_dim), "bfloat16"),
-            "o": ((BQ, head_dim), "bfloat16"),
+            "o": ((group, BQ, head_dim), "bfloat16"),
             "v_t": ((head_dim + ONES, sequence), "bfloat16"),
         },
         "inputs": {"q": queries, "k": keys, "v": keys},

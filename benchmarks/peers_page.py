@@ -112,7 +112,8 @@ def _intro(plan: Plan) -> str:
 
 Attention forward in bfloat16, head_dim 128, softmax scale 1/sqrt(128): our champions' programs, JAX's
 `flash_attention`, JAX's splash attention and tokamax's splash attention, each at the best of its own configurations,
-compiled by the real TPU compiler without a TPU ({plan.compiler.name}{other}) and executed by this project's simulator.
+compiled by the real TPU compiler without a TPU ({plan.compiler.name}{other})
+and executed by this project's simulator.
 **All times are simulated**, except where the column says published. How near the simulator comes to real chips is in
 [FIDELITY.md](FIDELITY.md). This page is written by one command, with Python 3.12 or newer:
 
@@ -129,10 +130,10 @@ it. VMEM limits are those that each sets itself; where too little VMEM is the co
 configuration, it is compiled once more with three quarters of the chip's.
 
 How the best was found: every configuration of a contender with one head, full, on v6e; 24 of them on the other chips,
-the published winners among them. The best {plan.keep} of these, and some more that suit the problem, with the causal mask and with
-grouped heads; the best one with 16 heads, which is the same program for each head, and the one of which a device time
-is published. Where another file of ours is meant for a problem, it gets all of its configurations there. With the
-second compiler: the two best of each problem."""
+the published winners among them. The best {plan.keep} of these, and some more that suit the problem, with the causal
+mask and with grouped heads; the best one with 16 heads, which is the same program for each head, and the one of which a
+device time is published. Where another file of ours is meant for a problem, it gets all of its configurations there.
+With the second compiler: the two best of each problem."""
 
 
 def _best_peer(entries: list[Entry], *, other: bool = False) -> Entry | None:

@@ -137,11 +137,11 @@ With the second compiler: the two best of each problem."""
 
 
 def _best_peer(entries: list[Entry], *, other: bool = False) -> Entry | None:
-    timed = [
-        (seconds, each.contender, each)
-        for each in entries
-        if each.contender in PEERS and (seconds := each.other_seconds if other else each.seconds) is not None
-    ]
+    """The fastest peer. With the other compiler None where one of them was not run there: it might be the fastest."""
+    peers = [each for each in entries if each.contender in PEERS and each.seconds is not None]
+    if other and any(each.other_seconds is None for each in peers):
+        return None
+    timed = [(each.other_seconds if other else each.seconds, each.contender, each) for each in peers]
     return min(timed)[2] if timed else None
 
 
@@ -358,6 +358,8 @@ def _kind(refusal: str) -> str:
     """The refusal without its numbers, so that like ones count together."""
     if "scoped vmem limit" in refusal:
         return "needs more VMEM than the raised limit, three quarters of the chip's"
+    if "Ran out of memory in memory space vmem" in refusal:
+        return "needs more VMEM than the chip has"
     return refusal.replace("|", "/").replace("`", "'")[:160]
 
 

@@ -228,17 +228,40 @@ def test_a_page_of_a_partial_cache_says_so() -> None:
     assert "reached, so far" in text
 
 
-def test_refusals_are_counted_with_their_words() -> None:
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        ("Scoped allocation with size {}.00M and limit 16.00M exceeded scoped vmem limit by 1.00M", "raised limit"),
+        ("Ran out of memory in memory space vmem. Used {}.95M of 64.00M vmem.", "needs more VMEM than the chip has"),
+    ],
+)
+def test_refusals_are_counted_with_their_words(told: str, counted: str) -> None:
     look = planted(flash=0.8e-3)
     first = plan().tasks("v5e", "full", "flash", look)[:3]
-    told = "Scoped allocation with size 17.00M and limit 16.00M exceeded scoped vmem limit by 1.00M"
 
     def refusing(task: object) -> object:
-        return tasks.Outcome(refusal=told) if task in first else look(task)
+        return tasks.Outcome(refusal=told.format(70 + first.index(task))) if task in first else look(task)
 
     text = pages.page(plan(), refusing, {})
     assert ", 3 refused" in text
     assert "- 3 times: needs more VMEM" in text
+    assert counted in text
+
+
+def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with() -> None:
+    look = planted(flash=0.8e-3, ours=0.6e-3)
+    assert ours_there(pages.page(plan(), look, {})) != "not run"
+
+    def without_flash(task: object) -> object:
+        return None if (task.contender, task.compiler) == ("flash", OTHER) else look(task)
+
+    assert ours_there(pages.page(plan(), without_flash, {})) == "not run"
+
+
+def ours_there(page: str) -> str:
+    """Our ratio to the best peer with the other compiler: the last cell of the first table of a problem."""
+    row = next(line for line in page[page.index("### v5e, full") :].splitlines() if line.startswith("| ours "))
+    return row.split("|")[-2].strip()
 
 
 def test_a_second_compiler_has_columns_only_if_there_is_one() -> None:

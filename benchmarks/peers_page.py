@@ -33,7 +33,7 @@ class Entry:
     """One contender at one problem on one chip: its best configuration with each compiler, None where there is none.
 
     Of `planned` configurations `tried` have been, and `refusals` say why some have no time. `is_complete` says that
-    nothing is left to try, also where these were chosen.
+    nothing is left to try, also where these were chosen; `is_complete_there` that with the other compiler nothing is.
     """
 
     contender: str
@@ -45,6 +45,7 @@ class Entry:
     outcome: Outcome | None
     other_configuration: Configuration | None
     other: Outcome | None
+    is_complete_there: bool
 
     @property
     def seconds(self) -> float | None:
@@ -64,7 +65,8 @@ def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> En
     first = _first(tasks, look)
     ranked_by = PROBLEMS[problem].ranked_by
     chosen_well = not ranked_by or entry(plan, chip, ranked_by, contender, look).is_complete
-    second = _first(elsewhere(plan.other, tasks, look), look) if plan.other else None
+    there = elsewhere(plan.other, tasks, look) if plan.other else []
+    second = _first(there, look)
     return Entry(
         contender=contender,
         planned=len(tasks),
@@ -75,6 +77,7 @@ def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> En
         outcome=look(first) if first else None,
         other_configuration=second.configuration if second else None,
         other=look(second) if second else None,
+        is_complete_there=all(look(task) is not None for task in there),
     )
 
 
@@ -137,11 +140,15 @@ With the second compiler: the two best of each problem."""
 
 
 def _best_peer(entries: list[Entry], *, other: bool = False) -> Entry | None:
-    """The fastest peer. With the other compiler None where one of them was not run there: it might be the fastest."""
-    peers = [each for each in entries if each.contender in PEERS and each.seconds is not None]
-    if other and any(each.other_seconds is None for each in peers):
+    """The fastest peer. With the other compiler None while one has something to try: it might be the fastest."""
+    peers = [each for each in entries if each.contender in PEERS]
+    if other and not all(each.is_complete_there for each in peers):
         return None
-    timed = [(each.other_seconds if other else each.seconds, each.contender, each) for each in peers]
+    timed = [
+        (seconds, each.contender, each)
+        for each in peers
+        if (seconds := each.other_seconds if other else each.seconds) is not None
+    ]
     return min(timed)[2] if timed else None
 
 
@@ -373,7 +380,7 @@ def _doubts(plan: Plan) -> str:
   compute the same thing in two ways, which is what is compared here. For v5e no such times are published at all.
 - The best of many simulated configurations is more likely than others one whose error is in its favour. All contenders
   choose so, the peers from 24 and more, ours from a few besides the champion's own; the loop had chosen those on one
-  chip before.
+  chip before. A row of ours with other constants than its champion's is not the champion as it stands.
 - Useful are the FLOPs of the two matmuls over pairs that are not masked, of the peak of what one program occupies: the
   chip; on v7x one of its two cores.
 - The grouped problem is not causal. Around the kernel counts operations of the module outside of Pallas kernels and its

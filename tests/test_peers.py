@@ -248,14 +248,28 @@ def test_refusals_are_counted_with_their_words(told: str, counted: str) -> None:
     assert counted in text
 
 
-def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with() -> None:
-    look = planted(flash=0.8e-3, ours=0.6e-3)
+@pytest.mark.parametrize("given", [0, 1])
+def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with(given: int) -> None:
+    look = planted(flash=0.8e-3, splash=0.9e-3, ours=0.6e-3)
     assert ours_there(pages.page(plan(), look, {})) != "not run"
+    tasks_there = pages.elsewhere(OTHER, plan().tasks("v5e", "full", "flash", look), look)
+    assert len(tasks_there) == 2
 
-    def without_flash(task: object) -> object:
-        return None if (task.contender, task.compiler) == ("flash", OTHER) else look(task)
+    def without(task: object) -> object:
+        return None if task in tasks_there[given:] else look(task)
 
-    assert ours_there(pages.page(plan(), without_flash, {})) == "not run"
+    assert ours_there(pages.page(plan(), without, {})) == "not run"
+
+
+def test_a_peer_that_another_compiler_refuses_is_not_waited_for() -> None:
+    look = planted(flash=0.8e-3, splash=0.9e-3, ours=0.6e-3)
+
+    def refusing(task: object) -> object:
+        return tasks.Outcome(refusal="no") if (task.contender, task.compiler) == ("flash", OTHER) else look(task)
+
+    assert ours_there(pages.page(plan(), refusing, {})) == ours_there(
+        pages.page(plan(), planted(splash=0.9e-3, ours=0.6e-3), {})
+    )
 
 
 def ours_there(page: str) -> str:

@@ -246,16 +246,17 @@ def _error_cells(moved: Columns, as_it_is: Columns, how: Measurement) -> list[st
     ]
 
 
-_MOVED = """Whole cycles move to the next whole number. Calibrated are the two constants of a transfer and the three of
-the measurement; all others but `prep_early_cycles` are published or read off the compiler's schedules, and these times only
-confirm them: a unit made slower stalls the schedule, one made faster changes little, for the compiler has spaced its operations for the
-true one.
+_MOVED = """Whole cycles move to the next whole number. Calibrated are the two constants of a transfer and the three
+of the measurement; all others but `prep_early_cycles` are published or read off the compiler's schedules, and these
+times only confirm them: a unit made slower stalls the schedule, one made faster changes little, for the compiler has
+spaced its operations for the true one.
 The two constants of a transfer matter in few of these kernels; moved by 20 %, each moves the v5e product in 128-cubed
 blocks, to which they are fitted, by 6 to 7 %. What share each has was found on short kernels among these rows, and is
-not held out in the cross-validation. The bandwidth limits none of these kernels, and is published. That a
-half row pair waits for the weight port (`prep_early_cycles` 0) is chosen by these times, against the compiler's own
-spacing (SIMULATOR.md); its row shows the other choice. Constants that move nothing here and have no other source have been removed: the speed of transfers inside the chip (they take
-what one to HBM takes) and a fixed cost of a launch (it was 0)."""
+not held out in the cross-validation. The bandwidth limits none of these kernels, and is published. That a half row
+pair waits for the weight port (`prep_early_cycles` 0) is chosen by these times, against the compiler's own spacing
+(SIMULATOR.md); its row shows the other choice. Constants that move nothing here and have no other source have been
+removed: the speed of transfers inside the chip (they take what one to HBM takes) and a fixed cost of a launch (it was
+0)."""
 
 _UNEXPLAINED = """## What is not explained
 

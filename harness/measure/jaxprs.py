@@ -3,12 +3,13 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax._src.state.types import AccumEffect, WriteEffect
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as pltriton
@@ -33,6 +34,11 @@ _REDUCTIONS = frozenset((
     "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum", "cummax", "cummin",
     "cumprod", "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
 ))  # fmt: skip
+# What computes new values, and not a selection of given ones.
+_ROUNDED = {*_DOTS, *_ELEMENTWISE, *_REDUCTIONS, "convert_element_type"} - {
+    "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
+    "reduce_window_max", "reduce_window_min", "sort",
+}  # fmt: skip
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _PLATFORM = ("platform_index", "platform_dependent")
@@ -101,31 +107,73 @@ def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
 def with_interpret(jaxpr: Jaxpr, interpret: object) -> Jaxpr:
     """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
 
+    An interpreted kernel rounds to bfloat16 wherever it says so. XLA on a CPU computes in float32, and leaves
+    out what rounds between two operations where it can.
     The TPU interpreter does not read a GPU's parameters: there every axis of the grid is `parallel`.
     """
     changed = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
             params = {**equation.params, "interpret": interpret}
+            if interpret:
+                params["jaxpr"] = _with_roundings(params["jaxpr"])
             if interpret and is_triton(equation):
                 order = ("parallel",) * len(params["grid_mapping"].grid)
                 params["compiler_params"] = pltpu.CompilerParams(dimension_semantics=order)
             equation = equation.replace(params=params)
         elif inner(equation):
-            params = {name: _with_interpret(value, interpret) for name, value in equation.params.items()}
-            equation = equation.replace(params=params)
+            equation = _with_inner(equation, lambda each: with_interpret(each, interpret))
         changed.append(equation)
     return jaxpr.replace(eqns=changed)
 
 
-def _with_interpret(value: Any, interpret: object) -> Any:
-    if isinstance(value, core.ClosedJaxpr):
-        return value.replace(jaxpr=with_interpret(value.jaxpr, interpret))
-    if isinstance(value, core.Jaxpr):
-        return with_interpret(value, interpret)
-    if type(value) in (tuple, list):
-        return type(value)(_with_interpret(part, interpret) for part in value)
-    return value
+def _with_roundings(jaxpr: Jaxpr) -> Jaxpr:
+    """The same kernel with every bfloat16 that it computes rounded by an operation that XLA does not leave out."""
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if inner(equation):
+            equation = _with_inner(equation, _with_roundings)
+        # Before their rounding, for XLA they are float32.
+        before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
+        changed.append(equation.replace(outvars=[before.get(out, out) for out in equation.outvars]))
+        for out, value in before.items():
+            wide, rounded = (core.Var(out.aval.update(dtype=jnp.dtype(jnp.float32))) for _ in range(2))
+            changed += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
+    return jaxpr.replace(eqns=changed)
+
+
+def _is_rounded(equation: Equation, out: Any) -> bool:
+    return (
+        equation.primitive.name in _ROUNDED
+        and not isinstance(out, core.DropVar)
+        and getattr(out.aval, "dtype", None) == jnp.bfloat16
+    )
+
+
+def _conversion(value: Any, out: Any) -> Equation:
+    params = {"new_dtype": out.aval.dtype, "weak_type": False, "sharding": None}
+    return core.new_jaxpr_eqn([value], [out], lax.convert_element_type_p, params, core.no_effects)
+
+
+def _rounding(value: Any, out: Any) -> Equation:
+    bfloat16 = jnp.finfo(jnp.bfloat16)
+    params = {"exponent_bits": bfloat16.nexp, "mantissa_bits": bfloat16.nmant}
+    return core.new_jaxpr_eqn([value], [out], lax.reduce_precision_p, params, core.no_effects)
+
+
+def _with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
+    """The equation with the programs that it holds changed."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, core.ClosedJaxpr):
+            return value.replace(jaxpr=change(value.jaxpr))
+        if isinstance(value, core.Jaxpr):
+            return change(value)
+        if type(value) in (tuple, list):
+            return type(value)(changed(part) for part in value)
+        return value
+
+    return equation.replace(params={name: changed(value) for name, value in equation.params.items()})
 
 
 def text(closed: Any) -> str:

@@ -18,11 +18,11 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "transposed_grouped_attention"
 PROBLEM_DESCRIPTION = "grouped-query attention forward, not causal, softmax scale 1/sqrt(head_dim)"
 
-# Queries of each head of a group in one step.
+# Queries of each head of a group in one step. Exponents for all keys lie in VMEM: 64 MiB with 4 heads and 4096 keys.
 BQ = 2048
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
-# Keys whose largest score is the first guess of a query's maximum.
+# Keys whose largest score is the guess of a query's maximum.
 SAMPLE = 128
 # Rows of ones below V^T, one packed register of them: their product with the weights is the sum of the weights.
 ONES = 16
@@ -45,6 +45,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, *, scale):
 
     q_t = q_ref[...].reshape(group * length, d).T
     scores = jnp.dot(k_ref[...], q_t, preferred_element_type=jnp.float32)
+    # Softmax does not change when a constant is subtracted from a query's scores. With a guess of their maximum,
+    # exponents need not wait for all of them; `rise` then lowers those of a query whose maximum is higher.
     guess = scores[:SAMPLE].max(axis=0, keepdims=True) - TOP / factor
     # Relative to the guess and rounded at once: half the registers until the maximum is known.
     exponents = ((scores - guess) * factor).astype(jnp.bfloat16)
@@ -60,13 +62,15 @@ def kernel_fn(q, k, v):
     """Attention of q [batch, heads, sequence, d] over k, v [batch, kv_heads, sequence, d], or without the first axes.
 
     Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where BQ does not
-    divide the sequence.
+    divide the sequence, or kv_heads not the heads.
     """
     if q.ndim < 4:
         return kernel_fn(q[None], k[None], v[None])[0]
     (batch, heads, sequence, d), kv_heads = q.shape, k.shape[1]
     if sequence % BQ:
         raise ValueError(f"expected BQ to divide the sequence of {sequence}, got BQ={BQ}")
+    if heads % kv_heads:
+        raise ValueError(f"expected the key/value heads to divide the {heads} query heads, got {kv_heads}")
     group = heads // kv_heads
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),

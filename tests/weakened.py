@@ -115,6 +115,15 @@ GUARDS = (
     Guard(name="the contest's own shape", candidate="cheap_at_full_length", without=_passing("== 'full'")),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
     _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
+    _guard("order of parallel steps", "relies_on_order", "measure/grids.py", "_SEEDS = range(0, 1)"),
+    _guard(
+        "both cores",
+        "first_step_fills",
+        "measure/interpretation.py",
+        "import dataclasses\n_strict_parameters = checking_parameters\n"
+        "def checking_parameters(chip, steps): return _strict_parameters(dataclasses.replace(chip, cores=1), steps)",
+        "order of parallel steps",
+    ),
     _guard(
         "bounds",
         "unused_read_past_the_end",

@@ -5,6 +5,7 @@ import inspect
 import linecache
 import math
 import numbers
+import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping
@@ -62,6 +63,8 @@ def load(path: Path) -> tuple[types.ModuleType, tuple[str, ...]]:
         raise Rejected("contract", "syntax-error", f"{FILE} is not Python: {error}") from error
     module = types.ModuleType("kernel")
     module.__file__ = FILE
+    # Dataclasses look up their module by its name where annotations are text.
+    sys.modules[module.__name__] = module
     linecache.checkcache(FILE)
     with CandidateCode("contract", "import-error", f"importing {FILE}"):
         exec(code, module.__dict__)

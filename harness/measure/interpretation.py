@@ -51,7 +51,7 @@ def checking_parameters(chip: Chip, steps: int) -> Any:
     """
     return pltpu.InterpretParams(
         detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise",
-        num_cores_or_threads=1 if chip.platform == "tpu" else min(steps, _MOST_CORES),
+        num_cores_or_threads=chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES),
     )  # fmt: skip
 
 

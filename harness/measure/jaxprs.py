@@ -10,11 +10,13 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax._src.pallas import core as pallas_core
 from jax._src.state.types import AccumEffect, WriteEffect
 from jax.experimental.pallas import tpu as pltpu
-from jax.experimental.pallas import triton as pltriton
 from jax.extend import core
+from jax.extend.core import primitives
 
+from harness.measure import grids
 from harness.measure.messages import Rejected
 
 Jaxpr = Any
@@ -42,6 +44,8 @@ _ROUNDED = {*_DOTS, *_ELEMENTWISE, *_REDUCTIONS, "convert_element_type"} - {
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _PLATFORM = ("platform_index", "platform_dependent")
+# Functions with rules of their own for derivatives, which JAX allows no effects that it does not know.
+_WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ def is_pallas_call(equation: Equation) -> bool:
 
 def is_triton(equation: Equation) -> bool:
     """Whether this Pallas call is in the Triton form, for GPUs."""
-    return isinstance(equation.params["compiler_params"], pltriton.CompilerParams)
+    return grids.is_triton(equation)
 
 
 def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
@@ -109,22 +113,39 @@ def with_interpret(jaxpr: Jaxpr, interpret: object) -> Jaxpr:
 
     An interpreted kernel rounds to bfloat16 wherever it says so. XLA on a CPU computes in float32, and leaves
     out what rounds between two operations where it can.
-    The TPU interpreter does not read a GPU's parameters: there every axis of the grid is `parallel`.
+    In TPU interpret mode a call has effects, and so has all that encloses it: loops, branches, functions. A
+    function with derivatives of its own must not have any: there it is called without them.
     """
+    effects = pallas_core.get_interpret_effects(interpret)
     changed = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
             params = {**equation.params, "interpret": interpret}
             if interpret:
                 params["jaxpr"] = _with_roundings(params["jaxpr"])
-            if interpret and is_triton(equation):
-                order = ("parallel",) * len(params["grid_mapping"].grid)
-                params["compiler_params"] = pltpu.CompilerParams(dimension_semantics=order)
-            equation = equation.replace(params=params)
-        elif inner(equation):
+            if isinstance(interpret, pltpu.InterpretParams):
+                params |= grids.as_interpreted(equation, interpret)
+            equation = equation.replace(params=params, effects={*equation.effects, *effects})
+        elif any(map(pallas_calls, inner(equation))):
             equation = _with_inner(equation, lambda each: with_interpret(each, interpret))
+            if effects and equation.primitive.name in _WITH_DERIVATIVES:
+                equation = _called(equation)
+            equation = equation.replace(effects={*equation.effects, *effects})
         changed.append(equation)
-    return jaxpr.replace(eqns=changed)
+    if not pallas_calls(jaxpr):
+        return jaxpr
+    return jaxpr.replace(eqns=changed, effects={*jaxpr.effects, *effects})
+
+
+def _called(equation: Equation) -> Equation:
+    """The same function called, without the derivatives that it has of its own."""
+    function = next(equation.params[name] for name in ("call_jaxpr", "jaxpr") if name in equation.params)
+    if not isinstance(function, core.ClosedJaxpr):
+        function = core.ClosedJaxpr(function, ())
+    params = {"call_jaxpr": function}
+    return core.new_jaxpr_eqn(
+        equation.invars, equation.outvars, primitives.closed_call_p, params, equation.effects, equation.source_info
+    )
 
 
 def _with_roundings(jaxpr: Jaxpr) -> Jaxpr:

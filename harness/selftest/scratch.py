@@ -13,6 +13,8 @@ from harness.records.selftest import Planted
 _SETTINGS = {
     "plain": (("SEQUENCE", "512"),),
     "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
+    # A chip whose two cores split parallel axes.
+    "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
 }
 
 

@@ -1,6 +1,7 @@
 """What a person does beside attempts: look where one stands, check a kernel out, undo, make a contest."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from git import Repo
 
 from harness import contest as contests
-from harness import diff, git, preconditions, ratchet
+from harness import diff, git, outlook, preconditions, ratchet
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.git import write
@@ -17,7 +18,7 @@ from harness.hardware import chip
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
-from harness.records import Champion, LogState, Policy, Row, Status, Verdict
+from harness.records import TITLE_MOVES, Champion, LogState, Policy, Row, Status, Verdict
 
 
 def status(contest: Contest) -> Status:
@@ -32,16 +33,18 @@ def status(contest: Contest) -> Status:
     local = git.commit_of(ledger.repository, ledger.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
     champion = ledger.champion()
-    if champion and champion.key != key:
+    standing = outlook.title_row(rows, champion.number if champion else None)
+    if standing and standing.key_digest != judging.key_digest(key):
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
     if champion and ledger.kernel_changed_since(champion):
         messages.append(
             "kernel.py at HEAD is not the champion's: an ordinary commit changed it (--rebaseline adopts it)"
         )
+    messages += _lost_titles(rows)
     return Status(
         contest=ledger.name,
         branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
-        champion=next((row for row in rows if champion and row.number == champion.number), None),
+        champion=standing,
         next_number=ledger.next_number(),
         key=key,
         key_digest=judging.key_digest(key),
@@ -50,6 +53,12 @@ def status(contest: Contest) -> Status:
         log=_log_state(local, tuple(remote.commit for remote in pushed)),
         messages=tuple(messages),
     )
+
+
+def _lost_titles(rows: Sequence[Row]) -> list[str]:
+    """What happened to the title last, if that was a revoke."""
+    moved = [row for row in rows if (row.is_title or row.kind in TITLE_MOVES) and row.is_on_branch is not False]
+    return [outlook.revoked_by(rows, number) for number in moved[-1].revokes[:1]] if moved else []
 
 
 def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
@@ -119,6 +128,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             expected_time_ratio=None,
             settings=(),
             sweep=None,
+            revocation=None,
             diff=diff.unified(original, kernel),
             kind="undo",
         )

@@ -1,12 +1,12 @@
 """Where the search for a faster kernel stands, and whether to go on: pure, from attempts and their kernels."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.hardware import Chip
 from harness.judge import roofline
 from harness.judge.changes import kinds_of_change
-from harness.records import Report, Row, Source, Statement, Work
+from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
 from harness.records.outlook import Advice, Constant, Floor, KindTried, Outlook, Standing, Tried
 from harness.settings import constants
 from harness.units import percent, seconds
@@ -52,7 +52,7 @@ def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None
         problem=seen.problem.title,
         champion=standing,
         floor=floor,
-        attempts=sum(row.kind != "undo" for row in seen.rows),
+        attempts=sum(row.kind not in TITLE_MOVES for row in seen.rows),
         attempts_since_win=len(since),
         advice=_advice(standing, floor, since, tried, plateau),
         hints=seen.report.hints if seen.report else (),
@@ -79,38 +79,80 @@ def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
 
 
 def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The attempts after the last one that was accepted; an undo is neither a win nor an attempt."""
-    last = max((row.number for row in rows if row.outcome == "accept" and row.kind != "undo"), default=0)
-    return tuple(row for row in rows if row.number > last and row.kind != "undo")
+    """The attempts after the last one that was accepted; an undo or a revoke is neither a win nor an attempt.
+
+    What was tried before a revoke was judged against a kernel that fails: it is counted no more.
+    """
+    last = max((row.number for row in rows if row.is_title or row.kind == "revoke"), default=0)
+    return tuple(row for row in rows if row.number > last and row.kind not in TITLE_MOVES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undo:
-    """An undo, the accept that it took back, and the champion that stands again (None: not known): places in rows."""
+class TitleMove:
+    """An undo or a revoke, the accepts that it took the title from, and who holds it then: places in rows.
+
+    `again` is None where nobody does, or where it is not known.
+    """
 
     place: int
-    took: int
+    took: tuple[int, ...]
     again: int | None
+    kind: Kind
 
 
-def undos(rows: Sequence[Row]) -> tuple[Undo, ...]:
-    """Every undo among `rows`, oldest first: it takes back the newest accept on this branch that still stands."""
-    found: list[Undo] = []
+def title_moves(rows: Sequence[Row]) -> tuple[TitleMove, ...]:
+    """Every undo and revoke among `rows`, oldest first.
+
+    An undo takes back the newest accept on this branch that still stands, a revoke those that it names.
+    """
+    found: list[TitleMove] = []
     accepts: list[int] = []
     for place, row in enumerate(rows):
-        if row.outcome != "accept" or row.is_on_branch is False:
+        if row.is_on_branch is False:
             continue
-        if row.kind != "undo":
+        if row.is_title:
             accepts.append(place)
-        elif accepts:
-            took = accepts.pop()
-            found.append(Undo(place=place, took=took, again=accepts[-1] if accepts else None))
+        elif row.kind == "revoke":
+            took = tuple(at for at in accepts if rows[at].number in row.revokes)
+            accepts = [at for at in accepts if at not in took]
+            again = next((at for at in reversed(accepts) if rows[at].number == row.holder), None)
+            found.append(TitleMove(place=place, took=took, again=again, kind=row.kind))
+        elif row.kind == "undo" and row.outcome == "accept" and accepts:
+            undone = accepts.pop()
+            again = accepts[-1] if accepts else None
+            found.append(TitleMove(place=place, took=(undone,), again=again, kind=row.kind))
     return tuple(found)
 
 
+def revoked_by(rows: Sequence[Row], number: int) -> str:
+    """The sentence on how accepted attempt `number` lost its title because it fails; empty where it did not."""
+    for row in reversed(rows):
+        if row.is_on_branch is not False and number in row.revokes:
+            again = f"attempt {row.holder} holds the title again" if row.holder else "no accepted attempt passes"
+            return f"attempt {number} lost its title in attempt {row.number} ({row.hypothesis}): {again}"
+    return ""
+
+
+def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
+    """The champion's row, with the figures of the revoke that gave it the title, if one did: they are newer."""
+    found = next((row for row in rows if row.number == champion), None)
+    given = next((row for row in reversed(rows) if row.holder is not None and row.holder == champion), None)
+    if found is None or given is None or given.is_on_branch is False:
+        return found
+    return replace(
+        given, number=found.number, kind=found.kind, hypothesis=found.hypothesis, commit=found.commit, revokes=(),
+        holder=None,
+    )  # fmt: skip
+
+
 def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
-    numbers = [str(rows[undo.took].number) for undo in undos(rows)]
-    return (f"accepted and undone later: attempt {', '.join(numbers)}",) if numbers else ()
+    words = {"undo": "accepted and undone later", "revoke": "accepted, and revoked later because it fails"}
+    found = []
+    for kind, said in words.items():
+        numbers = [rows[at].number for move in title_moves(rows) if move.kind == kind for at in move.took]
+        if numbers:
+            found.append(f"{said}: attempt {', '.join(map(str, sorted(numbers)))}")
+    return tuple(found)
 
 
 def _standing(seen: Sighted) -> Standing | None:
@@ -133,9 +175,10 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
     found = []
     champion: int | None = None
     for row in seen.rows:
-        if row.kind == "undo":
+        if row.kind in TITLE_MOVES:
             # No attempt; its kernel.py, that of the champion before, is what comes after it is compared with.
-            champion = row.number if row.is_on_branch is not False else champion
+            if row.is_on_branch is not False:
+                champion = row.number if row.outcome == "accept" else None
             continue
         kernel = seen.kernels.get(row.number)
         kinds = constants_then = None

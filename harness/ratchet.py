@@ -28,6 +28,7 @@ from harness.records import (
     Policy,
     Report,
     Row,
+    Source,
     Sweep,
     Trace,
     Verdict,
@@ -37,6 +38,12 @@ from harness.units import percent, seconds
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
 MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
+
+# How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
+ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
+
+# What is to be done about a champion that fails.
+REVOKE = "./ratchet.sh revoke judges it again, takes its title and gives it to the latest accepted attempt that passes"
 
 Progress = Callable[[str, str, float], None]
 Say = Callable[[str], None]
@@ -260,15 +267,25 @@ def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> 
         diff=diff.unified(champion_kernel, kernel),
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
+    lost = champion_fails(champion, evidence) if champion and unchanged else ()
     if unchanged and not options.record:
-        return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=())
+        return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=lost)
     row = reporting.row(result, report, run.digest)
     recorded = ledger.record(
         result, row, kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
     )
     return Judged(
-        attempt=result, report=report, champion_report=champion_report, recorded=True, messages=recorded.messages
-    )
+        attempt=result, report=report, champion_report=champion_report, recorded=True,
+        messages=(*lost, *recorded.messages),
+    )  # fmt: skip
+
+
+def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
+    """What is to be said of the `evidence` about the champion's own kernel.py, if it fails now; () if it does not."""
+    if evidence.failure is None:
+        return ()
+    said = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
+    return (f"{said}. {REVOKE}",)
 
 
 def _judge_paths(run: _Run) -> tuple[str, ...]:
@@ -300,13 +317,16 @@ def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
             f"the champion (attempt {champion.number}) itself fails under "
             f"{preconditions.key_difference(champion.key, run.key)}: "
             f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
-            "recorded; --rebaseline makes kernel.py the champion if it passes",
+            f"recorded. {REVOKE}; --rebaseline makes kernel.py the champion if it passes",
         )
     return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
 
 
 def _known_evidence(run: _Run, champion: Attempt, commit: str) -> Evidence | None:
-    """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to."""
+    """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to.
+
+    A revoke that gave it the title holds it as its own.
+    """
     for row in run.rows:
         if row.number > champion.number and row.key_digest == run.digest:
             try:
@@ -314,7 +334,10 @@ def _known_evidence(run: _Run, champion: Attempt, commit: str) -> Evidence | Non
             except RatchetError:
                 # Named already when the rows were read.
                 continue
-            if since.champion and since.champion.commit == commit and since.champion_evidence:
+            if since.revocation:
+                if since.revocation.holder == champion.number and row.is_on_branch is not False:
+                    return since.evidence
+            elif since.champion and since.champion.commit == commit and since.champion_evidence:
                 return since.champion_evidence
     return None
 

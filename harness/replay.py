@@ -11,9 +11,6 @@ from harness.ledger import Ledger
 from harness.measure import evidence as measuring
 from harness.records import Attempt, Evidence, Judgement, Key, Policy, Replay, Source, Statement, Verdict
 
-# How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
-_ON: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-
 
 def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     """Attempt `number` of the contest, a loser or a failed one too, evaluated and judged again.
@@ -31,7 +28,7 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     kernel = ledger.kernel(number)
     # `prepare.py` names one chip; the attempt may have been judged for another.
     contest = load(contest.directory, attempt.evidence.chip)
-    policy, on = Policy(), _ON[attempt.key.source]
+    policy, on = Policy(), ratchet.ON_SOURCE[attempt.key.source]
     key = preconditions.key(contest, measuring.source(contest.chip, on))
     options = ratchet.Options(on=on)
     work = f"replay/{number:04d}"

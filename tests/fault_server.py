@@ -14,8 +14,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ledger_fixtures import SETTING, git, ready
+from ledger_fixtures import SETTING, git, ready, revocation
 
+from harness import revoke as revoking
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 
@@ -37,6 +38,15 @@ def attempt(contest: Path, outcome: str) -> None:
         except BaseException:
             ledger.recover()
             raise
+
+
+def revoke(contest: Path) -> None:
+    """What `revoke.revoke` does once it knows who fails: the champion, attempt 1, and with it every accepted one."""
+    ledger = Ledger.open(contest)
+    with ledger.lock():
+        ledger.recover()
+        made, _, kernel = revocation(ledger, holder=None)
+        revoking.record(ledger, made, kernel)
 
 
 def recover(contest: Path) -> None:
@@ -126,7 +136,8 @@ def obey(order: dict[str, Any], report: int) -> int:
     os.environ["RATCHET_PID"] = str(os.getpid())
     Injector(order, report)
     try:
-        recover(contest) if order["action"] == "recover" else attempt(contest, order["action"])
+        action = {"recover": recover, "revoke": revoke}.get(order["action"])
+        action(contest) if action else attempt(contest, order["action"])
     except RatchetError as error:
         os.write(report, json.dumps(["error", error.kind, str(error)]).encode() + b"\n")
         return 4

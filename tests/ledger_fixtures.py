@@ -10,11 +10,12 @@ from typing import Any
 from evidence_examples import KEY, V5E, evidence
 
 from harness import diff
+from harness import revoke as revoking
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
 from harness.ledger.recording import Recorded
-from harness.records import Attempt, Champion, Policy, Row, Verdict
+from harness.records import Attempt, Champion, Failure, Policy, Rejudged, Revocation, Row, Verdict
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
 # What `--set BQ=512` makes of it.
@@ -115,6 +116,48 @@ def run_attempt(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> Reco
         ledger.begin(ledger.kernel_path.read_bytes(), "a test")
         made, of, kernel = ready(ledger, outcome, **changes)
         return ledger.record(made, of, kernel, new_branch_commit=outcome == "accept")
+
+
+WRONG = Failure(stage="correctness", kind="wrong-result", message="the worst error is 2.1 times the tolerance")
+
+
+def revocation(ledger: Ledger, holder: int | None, *failing: int, **changes: Any) -> tuple[Attempt, Row, bytes]:
+    """The record of a revoke: the champion and the accepted attempts `failing` fail, `holder` passes (None: nobody)."""
+    champion = ledger.champion()
+    assert champion is not None
+    lost = evidence(failure=WRONG)
+    tried = [
+        Rejudged(attempt=number, kernel_sha256=ledger.attempt(number).kernel_sha256, failure=WRONG)
+        for number in (champion.number, *failing)
+    ]
+    kernel, verdict = ledger.champion_kernel(), Verdict(outcome="failed", reasons=("it fails",), failure=WRONG)
+    if holder is not None:
+        kernel = ledger.kernel(holder)
+        tried.append(Rejudged(attempt=holder, kernel_sha256=hashlib.sha256(kernel).hexdigest()))
+        verdict = Verdict(outcome="accept", reasons=("another holds the title",))
+    made = attempt(
+        ledger.next_number(),
+        kernel,
+        ledger.champion_kernel(),
+        contest=ledger.name,
+        hypothesis=f"revoke attempt {champion.number}: wrong on sinks",
+        judged_against=git(ledger.root, "rev-parse", "HEAD").strip(),
+        champion=Champion(attempt=champion.number, commit=ledger.champion_commit() or "", score=None, seconds=None),
+        champion_evidence=lost if holder else None,
+        evidence=evidence() if holder else lost,
+        verdict=verdict,
+        kind="revoke",
+        revocation=Revocation(champion=champion.number, reason="wrong on sinks", tried=tuple(tried), holder=holder),
+    )
+    made = replace(made, **changes)
+    return made, row(made), kernel
+
+
+def run_revoke(ledger: Ledger, holder: int | None, *failing: int, **changes: Any) -> tuple[str, ...]:
+    """A whole revoke with these outcomes, as the verb records it."""
+    with ledger.lock():
+        made, _, kernel = revocation(ledger, holder, *failing, **changes)
+        return revoking.record(ledger, made, kernel)
 
 
 def hashes(repository: Path) -> dict[str, str]:

@@ -130,7 +130,7 @@ def test_a_log_with_a_number_twice_or_none_or_out_of_order(contest: Path) -> Non
     [
         ("corrupt-record", lambda data: data[:300]),
         ("corrupt-record", lambda data: data.replace(b'"schema"', b'"sch\xffma"', 1)),
-        ("newer-record", lambda data: data.replace(b'"schema": 1', b'"schema": 2')),
+        ("newer-record", lambda data: data.replace(b'"schema": 2', b'"schema": 3')),
         ("foreign-record", lambda data: b'{"somebody": "else"}'),
     ],
 )

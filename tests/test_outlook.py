@@ -9,7 +9,7 @@ from harness.hardware import chip
 from harness.judge.report import report
 from harness.judge.roofline import impossibilities
 from harness.judge.verdict import key_digest
-from harness.outlook import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, undos
+from harness.outlook import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, title_moves
 from harness.records import Row
 from harness.records.outlook import Outlook
 from harness.render.outlook import outlook_text
@@ -151,9 +151,9 @@ def test_an_undo_is_neither_a_win_nor_an_attempt() -> None:
 def test_an_undo_takes_back_the_newest_accept_that_stands() -> None:
     accepts = [row(number, "accept") for number in (1, 2, 3)]
     rows = [*accepts, row(4, "accept", kind="undo"), row(5), row(6, "accept", kind="undo")]
-    assert [(undo.place, undo.took, undo.again) for undo in undos(rows)] == [(3, 2, 1), (5, 1, 0)]
+    assert [(move.place, move.took, move.again) for move in title_moves(rows)] == [(3, (2,), 1), (5, (1,), 0)]
     elsewhere = [accepts[0], replace(accepts[1], is_on_branch=False), row(3, "accept", kind="undo")]
-    assert [(undo.took, undo.again) for undo in undos(elsewhere)] == [(0, None)]
+    assert [(move.took, move.again) for move in title_moves(elsewhere)] == [((0,), None)]
 
 
 @pytest.mark.parametrize("width", [60, 100])

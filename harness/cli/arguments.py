@@ -12,6 +12,8 @@ from harness.errors import UsageError
 from harness.hardware import CHIPS
 from harness.render import terminal
 
+# What begins a contest.
+BASELINE = '"experiment: baseline"'
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
 

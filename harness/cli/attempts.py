@@ -15,7 +15,7 @@ from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.judge.changes import kinds_of_change
 from harness.ledger import Ledger
-from harness.records import Attempt, Policy
+from harness.records import Attempt, Evidence, Policy
 from harness.render import terminal
 from harness.settings import parse
 
@@ -165,6 +165,8 @@ def judge(words: list[str]) -> int:
         evidence = last_judged.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     report = reporting.report(evidence, contest.chip)
+    for sentence in _on_champion(contest, evidence):
+        say(sentence)
     if given.json:
         print(json_text("judge", JudgeDocument(evidence=evidence, report=report, verdict=verdict)))
     else:
@@ -174,3 +176,17 @@ def judge(words: list[str]) -> int:
             terminal.judge_text(evidence, report, verdict, kernel=kernel, full=given.full, colour=colour(), whole=whole)
         )
     return EXIT_OF_OUTCOME[verdict.outcome]
+
+
+def _on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
+    """What to do where what was judged and fails is the champion's own kernel.py."""
+    if evidence.failure is None:
+        return ()
+    try:
+        ledger = Ledger.open(contest.directory)
+        champion = ledger.champion()
+        is_champions = champion is not None and contest.kernel_path.read_bytes() == ledger.champion_kernel()
+    except RatchetError:
+        # `judge` works outside of a repository too, where there is no champion.
+        return ()
+    return ratchet.champion_fails(champion, evidence) if champion is not None and is_champions else ()

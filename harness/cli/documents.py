@@ -6,11 +6,12 @@ from typing import Any, Literal
 import msgspec
 
 from harness.codec import SCHEMA, encode_document
-from harness.records import Anatomy, Attempt, Audit, Cell, Evidence, Replay, Report, Row, Status, Verdict
+from harness.records import Anatomy, Attempt, Audit, Cell, Evidence, Rejudged, Replay, Report, Row, Status, Verdict
 from harness.records.outlook import Outlook
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
 from harness.records.table import Origin, Unit
+from harness.render import tables
 from harness.simulate.whatif import Answer
 
 
@@ -29,6 +30,22 @@ class JudgeDocument:
     evidence: Evidence
     report: Report
     verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeDocument:
+    """The champion judged again. `passes` and `undecided`: nothing is recorded; else `attempt` is the record's number.
+
+    `holder` has the title now, None where no accepted attempt passes. `time_ratio` is the champion's, now / then.
+    """
+
+    outcome: Literal["passes", "undecided", "revoked", "no champion"]
+    champion: int
+    holder: int | None
+    attempt: int | None
+    reasons: tuple[str, ...]
+    tried: tuple[Rejudged, ...]
+    time_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,18 +183,19 @@ DOCUMENTS = {
     "experiment": Document(SCHEMA, AttemptDocument),
     "show": Document(SCHEMA, AttemptDocument),
     "judge": Document(1, JudgeDocument),
-    "results": Document(1, ResultsDocument),
-    "status": Document(1, Status),
+    "results": Document(2, ResultsDocument),
+    "revoke": Document(1, RevokeDocument),
+    "status": Document(2, Status),
     "next": Document(1, Outlook),
     "sweep": Document(1, Swept),
     # Tables carry the number that harness/render/tables.py gives them.
-    "audit": Document(SCHEMA, TablesDocument),
-    "diagnose": Document(SCHEMA, TablesDocument),
-    "doctor": Document(SCHEMA, TablesDocument),
-    "profile": Document(SCHEMA, TablesDocument),
-    "xprof": Document(SCHEMA, XprofDocument),
-    "hlo": Document(SCHEMA, TablesDocument),
-    "predict": Document(SCHEMA, TablesDocument),
+    "audit": Document(tables.SCHEMA, TablesDocument),
+    "diagnose": Document(tables.SCHEMA, TablesDocument),
+    "doctor": Document(tables.SCHEMA, TablesDocument),
+    "profile": Document(tables.SCHEMA, TablesDocument),
+    "xprof": Document(tables.SCHEMA, XprofDocument),
+    "hlo": Document(tables.SCHEMA, TablesDocument),
+    "predict": Document(tables.SCHEMA, TablesDocument),
     "lines": Document(1, LinesDocument),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(1, SimulateDocument),

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from harness import actions
+from harness import actions, outlook
 from harness import contest as contests
 from harness.calibration import calibration
-from harness.cli.arguments import attempt_number, colour, command, directory, say, verb_parser
+from harness.cli.arguments import BASELINE, attempt_number, colour, command, directory, say, verb_parser
 from harness.cli.documents import ResultsDocument, json_text
 from harness.codec import encode_attempt
 from harness.errors import RatchetError, UsageError
@@ -15,9 +15,6 @@ from harness.ledger import Ledger
 from harness.records import Policy
 from harness.render import terminal
 from harness.settings import parse
-
-# What begins a contest.
-BASELINE = '"experiment: baseline"'
 
 
 def results(words: list[str]) -> int:
@@ -60,7 +57,17 @@ def show(words: list[str]) -> int:
         print(encode_attempt(attempt).decode(), end="")
     else:
         report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
-        print(terminal.show_text(attempt, report, attempt.diff, colour(), kernel=kernel_text(ledger, given.number)))
+        rows, _ = ledger.rows()
+        print(
+            terminal.show_text(
+                attempt,
+                report,
+                attempt.diff,
+                colour(),
+                kernel=kernel_text(ledger, given.number),
+                revoked=outlook.revoked_by(rows, given.number),
+            )
+        )
     return 0
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from harness import contest as contests
 from harness import outlook, preconditions
-from harness.cli.arguments import command, directory, verb_parser
+from harness.cli.arguments import BASELINE, command, directory, verb_parser
 from harness.cli.documents import json_text
-from harness.cli.ledger import BASELINE, settled
+from harness.cli.ledger import settled
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
@@ -57,11 +57,16 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> outlook.Sighte
     kernels = {
         row.number: kernel for row in (*before, *rows[-limit:]) if (kernel := _kernel(ledger, row.number)) is not None
     }
+    standing = outlook.title_row(rows, champion.number if champion else None)
     last = champion or (ledger.attempt(rows[-1].number) if rows else None)
+    given_by = next((row for row in reversed(rows) if champion and row.holder == champion.number), None)
+    if given_by is not None and given_by.is_on_branch is not False:
+        # The revoke that gave it the title judged it last.
+        last = ledger.attempt(given_by.number)
     report = None
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
-    is_present = champion is not None and champion.key == key
+    is_present = standing is not None and standing.key == key
     messages = list(skipped)
     if champion is None:
         messages.append(f"begin with: {command(BASELINE, given)}")
@@ -74,7 +79,7 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> outlook.Sighte
         rows=rows,
         kernels=kernels,
         kernel=contest.kernel_path.read_bytes(),
-        champion=next((row for row in rows if champion and row.number == champion.number), None),
+        champion=standing,
         is_present_key=is_present,
         report=report,
         messages=tuple(messages),

@@ -19,7 +19,7 @@ from harness.judge import report as reporting
 from harness.judge import roofline
 from harness.ledger import Ledger
 from harness.ledger.whole import Held, whole
-from harness.outlook import floor_of, undos
+from harness.outlook import floor_of, title_moves
 from harness.records import Report, Row, Work
 from harness.render import plots
 from harness.render.page import Story, page
@@ -110,10 +110,11 @@ def _entries(ledger: Ledger, files: Path, page_folder: Path) -> tuple[tuple[Entr
     found: list[Entry] = []
     for name, held in zip(_ids(rows), whole(ledger.place, rows), strict=True):
         found.append(_entry(name, held, found, files, page_folder))
-    for undo in undos(rows):
-        found[undo.took] = replace(found[undo.took], is_undone=True)
-        if undo.again is not None:
-            found[undo.place] = replace(found[undo.place], again=found[undo.again].id)
+    for move in title_moves(rows):
+        for took in move.took:
+            found[took] = replace(found[took], is_undone=move.kind == "undo", is_revoked=move.kind == "revoke")
+        if move.again is not None:
+            found[move.place] = replace(found[move.place], again=found[move.again].id)
     standing = next(
         (
             entry.id
@@ -159,7 +160,8 @@ def _entry(name: str, held: Held, before: Sequence[Entry], files: Path, page_fol
 def _against(held: Held, before: Sequence[Entry]) -> Against | None:
     """The champion that the attempt was judged against, under the attempt's own key where it is known."""
     attempt = held.attempt
-    if attempt is None or attempt.champion is None:
+    # A revoke compares nothing: what took the title's place is beside nothing, what lost it failed.
+    if attempt is None or attempt.champion is None or attempt.kind == "revoke":
         return None
     number, again = attempt.champion.attempt, attempt.champion_evidence
     if again is not None:

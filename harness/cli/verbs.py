@@ -75,6 +75,13 @@ VERBS = {
         Verb("status", "ledger.status", "loop", "where you stand", "status"),
         Verb("checkout", "ledger.checkout", "loop", "put an attempt's kernel.py into the working tree", "checkout 3"),
         Verb("undo", "ledger.undo", "loop", "take the last accept back, as a new commit", "undo"),
+        Verb(
+            "revoke",
+            "revoke.revoke",
+            "loop",
+            "judge the champion again; one that fails loses its title",
+            'revoke "fails on sinks"',
+        ),
         Verb("new", "ledger.new", "loop", "make another contest, with its own ledger", "new mine --like attention"),
         Verb("results", "ledger.results", "look", "the table of all attempts", "results --limit 20"),
         Verb("show", "ledger.show", "look", "the whole report and the diff of an attempt", "show 3"),

@@ -9,7 +9,6 @@ import msgspec
 from harness.cli.arguments import directory, verb_parser
 from harness.cli.xprof_command import Command
 from harness.cli.xprof_commands import COMMANDS
-from harness.codec import SCHEMA
 from harness.errors import UsageError
 from harness.profiles import places
 from harness.render import tables
@@ -51,7 +50,7 @@ def _answer(command: Command, words: list[str], contest: Path | None) -> int:
     found = tuple(places.resolve(getattr(given, name), folder) for name in command.places)
     answer = command.run(given, found)
     if isinstance(answer, str):
-        document = {"schema": SCHEMA, "command": f"xprof {command.name}", "text": answer}
+        document = {"schema": tables.SCHEMA, "command": f"xprof {command.name}", "text": answer}
         print(msgspec.json.encode(document).decode() if given.json else answer)
     elif given.json:
         print(tables.json_text(f"xprof {command.name}", answer))

@@ -68,10 +68,10 @@ def rule(duel: Duel, policy: Policy, attempts_since_accept: int) -> Ruling:
 def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
     """Which attempt the next one is of those that luck could have had accepted since the last accept, from 1.
 
-    Repeats of one program count like any other attempt. An undo gives no new chances. What failed,
+    Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. What failed,
     or was judged by another source, had none: it was not timed against anything.
     """
-    last = max((row.number for row in rows if row.outcome == "accept" and row.kind != "undo"), default=0)
+    last = max((row.number for row in rows if row.is_title), default=0)
     since = [row for row in rows if row.number > last and row.kind == "experiment" and row.source == source]
     return 1 + sum(row.outcome != "failed" for row in since)
 

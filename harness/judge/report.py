@@ -108,6 +108,8 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         copies=evidence.hlo.copy if evidence.hlo else None,
         spills=run.executed_spills if run else None,
         key=attempt.key,
+        revokes=attempt.revocation.revoked if attempt.revocation else (),
+        holder=attempt.revocation.holder if attempt.revocation else None,
     )
 
 

@@ -1,6 +1,7 @@
 """Which accepted attempt is the champion on the branch that is checked out."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness import git
@@ -8,7 +9,7 @@ from harness.codec import RecordError, decode_attempt
 from harness.ledger import experiments
 from harness.ledger.history import Accepted, accepted_at_head, attempt, committed_names
 from harness.ledger.place import Place
-from harness.records import Attempt
+from harness.records import TITLE_MOVES, Attempt, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +24,9 @@ class Standing:
 def standing(place: Place) -> Standing | None:
     """The champion on this branch, or None before the first accept.
 
-    It is the newest accept in HEAD's history that no undo took back; where lines of history were
-    merged that each accepted something, the one whose kernel.py HEAD has. Where the history does not say (a
-    shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
+    It is the newest accept in HEAD's history that no undo and no revoke took the title from; where lines of
+    history were merged that each accepted something, the one whose kernel.py HEAD has. Where the history does not
+    say (a shallow clone, a squashed branch), the accepted attempts in experiments/ at HEAD do.
     """
     candidates, undone = _candidates(place)
     head_blob, *blobs = git.blob_ids(
@@ -41,20 +42,34 @@ def standing(place: Place) -> Standing | None:
         )
         one, blob = next(beside, pairs[0])
         return Standing(attempt=_accepted_attempt(place, one), commit=one.commit, blob=blob)
-    return _standing_by_files(place, head_blob, {number for number in undone if number is not None})
+    return _standing_by_files(place, head_blob, undone)
 
 
 def before(place: Place, number: int) -> Attempt | None:
-    """The champion that attempt `number` replaced: the newest accept before it that no undo took back, or None."""
+    """The champion that attempt `number` replaced: the newest accept before it that still stands, or None."""
     candidates, _ = _candidates(place)
     return next((_accepted_attempt(place, one) for one in candidates if one.number < number), None)
 
 
-def _candidates(place: Place) -> tuple[list[Accepted], set[int | None]]:
+def all_before(place: Place, number: int) -> Iterator[Attempt]:
+    """Every accepted attempt before `number` that still stands, the newest first.
+
+    From HEAD's history; what lies before its beginning (a shallow clone, a squashed branch) from experiments/ at HEAD.
+    """
+    candidates, undone = _candidates(place)
+    oldest = number
+    for one in candidates:
+        if one.number < number:
+            oldest = min(oldest, one.number)
+            yield _accepted_attempt(place, one)
+    yield from (one for one in _filed(place, undone) if one.number < oldest)
+
+
+def _candidates(place: Place) -> tuple[list[Accepted], set[int]]:
     """The accepts in HEAD's history that still stand, newest first, and the numbers that were taken back."""
     accepted = accepted_at_head(place)
-    undone = {one.undoes for one in accepted}
-    return [one for one in accepted if one.undoes is None and one.number not in undone], undone
+    undone = {number for one in accepted for number in one.takes_back}
+    return [one for one in accepted if not one.takes_back and one.number not in undone], undone
 
 
 def _accepted_attempt(place: Place, one: Accepted) -> Attempt:
@@ -74,6 +89,16 @@ def _accepted_attempt(place: Place, one: Accepted) -> Attempt:
 def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) -> Standing | None:
     if head_blob is None:
         return None
+    found = _filed(place, undone)
+    head_sha256 = hashlib.sha256(git.in_working_tree_form(place.repository, head_blob, place.kernel)).hexdigest()
+    for one in found:
+        if one.kernel_sha256 == head_sha256:
+            return Standing(attempt=one, commit=None, blob=head_blob)
+    return Standing(attempt=found[0], commit=None, blob=None) if found else None
+
+
+def _filed(place: Place, undone: set[int]) -> list[Attempt]:
+    """The accepted attempts in experiments/ at HEAD that still stand, the newest first; `undone` are known not to."""
     found: list[Attempt] = []
     committed = committed_names(place)
     for name, data in zip(
@@ -83,14 +108,13 @@ def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) ->
             one = decode_attempt(data or b"", f"{place.experiments}/{name} at HEAD")
         except RecordError:
             continue
-        if one.verdict.outcome == "accept" and one.contest == place.name:
+        if one.contest == place.name:
             found.append(one)
-    undone |= {one.champion.attempt for one in found if one.kind == "undo" and one.champion is not None}
-    found = sorted(
-        (one for one in found if one.kind != "undo" and one.number not in undone), key=lambda one: -one.number
-    )
-    head_sha256 = hashlib.sha256(git.in_working_tree_form(place.repository, head_blob, place.kernel)).hexdigest()
-    for one in found:
-        if one.kernel_sha256 == head_sha256:
-            return Standing(attempt=one, commit=None, blob=head_blob)
-    return Standing(attempt=found[0], commit=None, blob=None) if found else None
+    taken = {one.champion.attempt for one in found if _is_accepted(one, "undo") and one.champion is not None}
+    taken |= {number for one in found if one.revocation is not None for number in one.revocation.revoked}
+    standing_ = (one for one in found if one.verdict.outcome == "accept" and one.kind not in TITLE_MOVES)
+    return sorted((one for one in standing_ if one.number not in undone | taken), key=lambda one: -one.number)
+
+
+def _is_accepted(one: Attempt, kind: Kind) -> bool:
+    return one.verdict.outcome == "accept" and one.kind == kind

@@ -15,13 +15,22 @@ from harness.records import Attempt, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A branch commit that accepted an attempt of this contest; `undoes` is the attempt that an undo took back."""
+    """A branch commit that accepted an attempt of this contest, or that moved the title.
+
+    `undoes` is the attempt that an undo took back, `revokes` are those that a revoke took the title from.
+    """
 
     number: int
     message: str
     commit: str
     kernel_digits: str
     undoes: int | None
+    revokes: tuple[int, ...] = ()
+
+    @property
+    def takes_back(self) -> tuple[int, ...]:
+        """The attempts that hold no title after this commit."""
+        return self.revokes if self.undoes is None else (self.undoes,)
 
 
 # --- rows --------------------------------------------------------------------------------------
@@ -43,12 +52,12 @@ def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, .
     extra = [row for row in filed if encode_row(row) not in seen]
     ordered = sorted([*logged, *extra], key=lambda row: row.number)
     chosen = ordered if limit is None else ordered[max(0, len(ordered) - limit) :]
-    accepted = accepted_anywhere(place) if any(row.outcome == "accept" for row in chosen) else ()
+    accepted = accepted_anywhere(place) if any(map(_has_branch_commit, chosen)) else ()
     commits = {(one.number, one.kernel_digits): one.commit for one in reversed(accepted)}
     located = []
     for row in chosen:
         key = (row.number, row.kernel_sha256[: messages.KERNEL_DIGITS])
-        if row.outcome == "accept":
+        if _has_branch_commit(row):
             # Without a log commit there is only a file: a shallow or squashed branch may have had the accept.
             on_branch = True if key in commits else False if row.commit else None
             row = replace(row, commit=commits.get(key, row.commit), is_on_branch=on_branch)
@@ -59,6 +68,11 @@ def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, .
         for number in doubled
     ]
     return tuple(located), (*skipped, *complaints, *notes)
+
+
+def _has_branch_commit(row: Row) -> bool:
+    """True of what was accepted, and of a revoke that left the contest without a champion."""
+    return row.outcome == "accept" or row.kind == "revoke"
 
 
 def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:
@@ -175,6 +189,11 @@ def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iter
                     commit=commit.id,
                     kernel_digits=said.get(messages.KERNEL, ""),
                     undoes=int(undoes) if undoes.isascii() and undoes.isdigit() else None,
+                    revokes=tuple(
+                        int(word)
+                        for word in said.get(messages.REVOKES, "").split()
+                        if word.isascii() and word.isdigit()
+                    ),
                 )
             )
     return tuple(found)

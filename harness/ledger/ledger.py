@@ -105,6 +105,10 @@ class Ledger:
         """The champion that accepted attempt `number` replaced, or None if it was the first."""
         return champions.before(self.place, number)
 
+    def accepted_before(self, number: int) -> Iterator[Attempt]:
+        """Every accepted attempt before `number` on this branch that still stands, the newest first."""
+        return champions.all_before(self.place, number)
+
     def kernel_changed_since(self, champion: Attempt) -> bool:
         """True if kernel.py at HEAD is not the kernel of `champion`, the champion: an ordinary commit changed it."""
         standing = champions.standing(self.place)

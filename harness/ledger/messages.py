@@ -7,6 +7,7 @@ from harness.records import Attempt, Row
 SUBJECT_LENGTH = 72
 _ROW = "Ratchet-Row: "
 ATTEMPT, CONTEST, KERNEL, UNDOES = "Ratchet-Attempt", "Ratchet-Contest", "Ratchet-Kernel", "Ratchet-Undoes"
+REVOKES, HOLDER = "Ratchet-Revokes", "Ratchet-Holder"
 # Enough of a SHA-256 to tell two kernels apart, short enough for a line that people read.
 KERNEL_DIGITS = 16
 
@@ -38,7 +39,8 @@ def row_of(message: str, where: str) -> Row:
 def accept_message(attempt: Attempt, row: Row) -> str:
     """The message of a branch commit: the hypothesis, and trailers for `git log` and for `accept_trailers`.
 
-    The champion of an `undo` is the attempt that it takes back.
+    The champion of an `undo` is the attempt that it takes back. A `revoke` names every attempt that lost its
+    title, and the one that holds it now, if there is one.
     """
     trailers = [(ATTEMPT, str(attempt.number)), (CONTEST, attempt.contest)]
     if row.score is not None:
@@ -49,6 +51,10 @@ def accept_message(attempt: Attempt, row: Row) -> str:
     trailers.append((KERNEL, attempt.kernel_sha256[:KERNEL_DIGITS]))
     if attempt.kind == "undo" and attempt.champion is not None:
         trailers.append((UNDOES, str(attempt.champion.attempt)))
+    if attempt.revocation is not None:
+        trailers.append((REVOKES, " ".join(map(str, attempt.revocation.revoked))))
+        if attempt.revocation.holder is not None:
+            trailers.append((HOLDER, str(attempt.revocation.holder)))
     lines = "".join(f"{name}: {value}\n" for name, value in trailers)
     return f"{subject(attempt.hypothesis, f'attempt {attempt.number}')}\n\n{_body(attempt.hypothesis)}{lines}"
 

@@ -32,11 +32,13 @@ from harness.records.report import (
     UnitUse,
 )
 from harness.records.review import Audit, Calibration, Finding, Judgement, Replay
+from harness.records.revocation import Rejudged, Revocation
 from harness.records.sweep import Screened, Sweep, Swept
 from harness.records.table import Cell, Column, Table
-from harness.records.verdict import Attempt, Champion, Change, Duel, Key, Outcome, Policy, Verdict
+from harness.records.verdict import TITLE_MOVES, Attempt, Champion, Change, Duel, Key, Kind, Outcome, Policy, Verdict
 
 __all__ = [
+    "TITLE_MOVES",
     "Anatomy",
     "Array",
     "Attempt",
@@ -65,6 +67,7 @@ __all__ = [
     "Isolation",
     "Judgement",
     "Key",
+    "Kind",
     "Latency",
     "LineTime",
     "LogState",
@@ -78,8 +81,10 @@ __all__ = [
     "PartKind",
     "Period",
     "Policy",
+    "Rejudged",
     "Replay",
     "Report",
+    "Revocation",
     "Row",
     "Samples",
     "Scratch",

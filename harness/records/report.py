@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.records.evidence import Source
-from harness.records.verdict import Key, Outcome
+from harness.records.verdict import TITLE_MOVES, Key, Kind, Outcome
 
 LogState = Literal["none", "no remote", "pushed", "not pushed", "not fetched"]
 
@@ -140,10 +140,11 @@ class Row:
     its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
     `key` is the whole key behind `key_digest`, so that a table can say what changed. `is_on_branch`
     is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
+    `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to.
     """
 
     number: int
-    kind: Literal["baseline", "experiment", "rebaseline", "undo"]
+    kind: Kind
     outcome: Outcome
     failure_kind: str
     hypothesis: str
@@ -164,6 +165,13 @@ class Row:
     commit: str = ""
     key: Key | None = None
     is_on_branch: bool | None = None
+    revokes: tuple[int, ...] = ()
+    holder: int | None = None
+
+    @property
+    def is_title(self) -> bool:
+        """True if the attempt itself became the champion: accepted, and neither an undo nor a revoke."""
+        return self.outcome == "accept" and self.kind not in TITLE_MOVES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

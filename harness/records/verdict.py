@@ -5,9 +5,13 @@ from typing import Literal
 
 from harness.records.candidate import Failure
 from harness.records.evidence import Evidence, Source
+from harness.records.revocation import Revocation
 from harness.records.sweep import Sweep
 
 Outcome = Literal["accept", "reject", "inconclusive", "failed"]
+# `undo` and `revoke` are no attempts at a faster kernel: they give the title back to an earlier one.
+Kind = Literal["baseline", "experiment", "rebaseline", "undo", "revoke"]
+TITLE_MOVES: tuple[Kind, ...] = ("undo", "revoke")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,10 @@ class Attempt:
     attempt. `diff` is kernel.py against the champion's, unified. `settings` are the `--set`
     rewrites. `expected_time_ratio` is the stated hypothesis in numbers (0.95: 5 % less time). `sweep` is
     the grid of which this was the best setting, None where it was no sweep.
+
+    `revocation` is there in a `revoke` alone: `champion` is then the attempt that lost its title,
+    `champion_evidence` how it failed, and kernel and evidence are those of the attempt that holds the
+    title now, or the failed champion's where none does (the outcome is then `failed`).
     """
 
     number: int
@@ -137,5 +145,6 @@ class Attempt:
     expected_time_ratio: float | None = None
     settings: tuple[tuple[str, str], ...] = ()
     diff: str = ""
-    kind: Literal["baseline", "experiment", "rebaseline", "undo"] = "experiment"
+    kind: Kind = "experiment"
     sweep: Sweep | None = None
+    revocation: Revocation | None = None

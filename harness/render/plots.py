@@ -77,8 +77,12 @@ def left_out(group: Group) -> tuple[str, ...]:
 
 
 def _shape(entry: Entry) -> tuple[str, str, bool]:
-    """Marker, words and whether it is filled; an undo and what it took back have their own."""
-    if entry.is_undone or entry.again is not None:
+    """Marker, words and whether it is filled; what lost its title, and what took it, have their own."""
+    if entry.is_revoked:
+        return "X", "revoked: it fails", False
+    if entry.row.kind == "revoke":
+        return "s", "revoke", False
+    if entry.is_undone or entry.row.kind == "undo":
         return "s", "undone or undo", False
     return _SHAPES[entry.row.outcome]
 
@@ -216,7 +220,7 @@ def _scatter(
         if at is None:
             continue
         shape, word, is_filled = _shape(entry)
-        colour = palette.outcomes[entry.row.outcome]
+        colour = palette.outcomes["failed" if entry.is_revoked else entry.row.outcome]
         bars = None if ends is None else [[at - ends[0]], [ends[1] - at]]
         axes.errorbar(
             entry.row.number, at, yerr=bars, fmt=shape, ms=6.5, mew=1.6, color=colour, ecolor=palette.faint,
@@ -235,7 +239,7 @@ def _roofline(group: Group, palette: Palette) -> Figure:
     _roofs(axes, group, left, right, bottom, palette)
     for entry, intensity, rate in placed:
         shape, word, is_filled = _shape(entry)
-        colour = palette.outcomes[entry.row.outcome]
+        colour = palette.outcomes["failed" if entry.is_revoked else entry.row.outcome]
         axes.plot(
             intensity, rate, shape, ms=7, mew=1.6, color=colour, markerfacecolor=colour if is_filled else "none",
             label=word, ls="none",

@@ -1,6 +1,6 @@
 """The table of all attempts, grouped by comparability key."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, fields
 
 from rich.cells import cell_len
@@ -47,6 +47,8 @@ def results_table(
 ) -> str:
     """The table of `rows` in their order, `*` at the champion, a line between groups saying what changed.
 
+    An accepted attempt that lost its title because it fails is `revoked`.
+
     Fits `width` columns (the terminal's by default) by cutting hypotheses, then by leaving out
     the columns that matter least, which the last line names. `-` stands for what is not known or does not apply.
     """
@@ -54,10 +56,11 @@ def results_table(
         return "no attempts yet"
     # In a file or a pipe no column has to give way.
     width = terminal_width(_WIDE) if width is None else width
+    revoked = {number for row in rows if row.is_on_branch is not False for number in row.revokes}
     columns = [
         _Column(title="#", text=lambda row: f"{row.number}{'*' if row.number == champion_number else ' '}"),
         _Column(title="commit", text=lambda row: row.commit[:7] or None, rank=4, align="left"),
-        _Column(title="verdict", text=_verdict, align="left"),
+        _Column(title="verdict", text=lambda row: _verdict(row, revoked), align="left"),
         _Column(title="hypothesis", text=_hypothesis, align="left"),
         _Column(title="score", text=lambda row: None if row.score is None else f"{row.score:.1f}"),
         _Column(title="time\nms", text=lambda row: None if row.seconds is None else _milliseconds(row.seconds)),
@@ -160,9 +163,13 @@ def _difference(before: Row, after: Row) -> str:
     return clean(", ".join(told)) or f"key {after.key_digest}"
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: Row, revoked: Container[int]) -> str:
     if row.is_on_branch is False:
         return "accept, not on branch"
+    if row.kind == "revoke":
+        return row.kind
+    if row.number in revoked and row.is_title:
+        return "revoked"
     if row.outcome == "accept" and row.kind != "experiment":
         return row.kind
     return {"inconclusive": "unclear"}.get(row.outcome, row.outcome)

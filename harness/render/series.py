@@ -1,6 +1,6 @@
 """A ledger as series: comparable attempts with points, steps and roofs, for the page and the pictures alike."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -42,7 +42,8 @@ class Entry:
     `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score
     at the two ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is
     the address of its trace from where the page lies. `is_undone` is True for an accept that a later undo
-    took back, `again` is for an undo the id of the champion that stands again.
+    took back, `is_revoked` for one that lost its title because it fails; `again` is for an undo or a revoke the id
+    of the champion that stands again.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Entry:
     complaint: str = ""
     timeline: str = ""
     is_undone: bool = False
+    is_revoked: bool = False
     again: str | None = None
 
     @property
@@ -65,9 +67,8 @@ class Entry:
 
     @property
     def is_accepted(self) -> bool:
-        """True if it became the champion and was not taken back, as far as is known here; an undo makes no new one."""
-        is_accept = self.row.outcome == "accept" and self.row.is_on_branch is not False
-        return is_accept and not self.is_undone and self.again is None
+        """True if it became the champion and its title was not taken, as far as is known here."""
+        return self.row.is_title and self.row.is_on_branch is not False and not self.is_undone and not self.is_revoked
 
     @property
     def plus_minus_seconds(self) -> float | None:
@@ -158,6 +159,7 @@ def source_label(source: Source, chip_name: str) -> str:
 def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
     """`entries` by comparability key, in the order in which the keys first appear."""
     by_key: dict[str, list[Entry]] = {}
+    revoked = {entry.row.number for entry in entries if entry.is_revoked}
     for entry in entries:
         by_key.setdefault(entry.row.key_digest, []).append(entry)
     found: list[Group] = []
@@ -174,7 +176,7 @@ def groups(entries: Sequence[Entry]) -> tuple[Group, ...]:
                 title=_title(row),
                 difference=_difference(before, row) if before is not None else "",
                 entries=tuple(members),
-                steps=_steps(members),
+                steps=_steps(members, revoked),
                 bound=next((entry.bound for entry in members if entry.bound is not None), None),
                 roof=Roof(
                     flops_per_second=hardware.peak_bf16_flops_per_second,
@@ -236,15 +238,16 @@ def _kind(part: str) -> PieceKind:
     return next((kind for start, kind in _KINDS if part.startswith(start)), "other")
 
 
-def _steps(entries: Sequence[Entry]) -> tuple[Step, ...]:
+def _steps(entries: Sequence[Entry], revoked: Container[int]) -> tuple[Step, ...]:
     """The champion's latency as it fell: first that of the champion before them, evaluated again under this key.
 
-    What was undone is no step.
+    What was undone or revoked is no step. A revoke is one: from there on its holder's latency, which it took, counts.
     """
     found: list[Step] = []
     for entry in entries:
         row, champion = entry.row, entry.attempt.champion if entry.attempt else None
-        if not found and champion is not None and champion.seconds is not None:
+        is_known = champion is not None and champion.seconds is not None and champion.attempt not in revoked
+        if not found and is_known and champion is not None and champion.seconds is not None:
             found.append(
                 Step(
                     number=row.number,
@@ -255,15 +258,16 @@ def _steps(entries: Sequence[Entry]) -> tuple[Step, ...]:
                     was_before=True,
                 )
             )
-        if entry.is_accepted and row.seconds is not None:
+        gives_title = row.kind == "revoke" and entry.again is not None and row.is_on_branch is not False
+        if (entry.is_accepted or gives_title) and row.seconds is not None:
             found.append(
                 Step(
                     number=row.number,
-                    entry=entry.id,
+                    entry=entry.again if gives_title and entry.again is not None else entry.id,
                     seconds=row.seconds,
                     score=row.score,
                     report=entry.report,
-                    was_before=False,
+                    was_before=gives_title,
                 )
             )
     return tuple(found)

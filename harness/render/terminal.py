@@ -18,6 +18,7 @@ from harness.render.layout import (
 )
 from harness.render.progress import Progress
 from harness.render.results import results_table
+from harness.render.revocation import revocation_lines
 from harness.units import change, decimal, milliseconds, percent
 
 __all__ = [
@@ -58,6 +59,8 @@ def report_text(
     width = terminal_width() if width is None else width
     word, style = _WORDS[attempt.verdict.outcome]
     kind = "" if attempt.kind == "experiment" else f" ({attempt.kind})"
+    if attempt.kind == "revoke":
+        word, style = "REVOKED", "bad"
     lines = wrap(clean(attempt.hypothesis), width, f"{word}  attempt {attempt.number}{kind}: ", "    ")
     lines[0] = lines[0].replace(word, paint(word, style, colour), 1)
     lines += _reasons(attempt.verdict, width, full=full)
@@ -93,16 +96,25 @@ def _rest(whole: str, *, full: bool) -> list[str]:
 
 
 def show_text(
-    attempt: Attempt, report: Report, diff: str, colour: bool = False, width: int | None = None, kernel: str = ""
+    attempt: Attempt,
+    report: Report,
+    diff: str,
+    colour: bool = False,
+    width: int | None = None,
+    kernel: str = "",
+    revoked: str = "",
 ) -> str:
-    """Everything about a recorded attempt, then its change of kernel.py."""
+    """Everything about a recorded attempt, then its change of kernel.py; `revoked` says how it lost its title."""
     width = terminal_width() if width is None else width
     where, key = attempt.evidence.environment, attempt.key
     versions = [f"jax {key.jax}", f"jaxlib {key.jaxlib}", f"libtpu {key.libtpu or 'none'}", f"Python {where.python}"]
     settings = [f"--set {name}={value}" for name, value in attempt.settings]
+    lost = wrap(clean(revoked), width, f"{paint('REVOKED', 'bad', colour)}  ", "    ") if revoked else []
     lines = [
+        *lost,
         report_text(attempt, report, None, kernel=kernel, full=True, colour=colour, width=width),
         "",
+        *(revocation_lines(attempt.revocation, width) if attempt.revocation else []),
         *wrap(
             f"{attempt.started} to {attempt.finished}, contest {clean(attempt.contest)}",
             width,

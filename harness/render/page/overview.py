@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from harness.records import Outcome
+from harness.records import TITLE_MOVES, Outcome
 from harness.render.layout import clean
 from harness.render.series import Entry, Group
 from harness.units import change, count, decimal, percent, seconds
@@ -16,6 +16,7 @@ VERDICTS: dict[Outcome, str] = {
     "inconclusive": "inconclusive",
     "failed": "failed",
 }
+_MOVED = ("undone", "revoked", "undo", "revoke")
 _MANY_TIMES = 11
 _BOUND_BY = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
@@ -73,7 +74,8 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
         "kind": row.kind,
         "outcome": row.outcome,
         "verdict": verdict(entry),
-        "undone": entry.is_undone or entry.again is not None,
+        "undone": entry.is_undone or row.kind in TITLE_MOVES,
+        "revoked": entry.is_revoked,
         "champion": entry.id == champion_id,
         "failure": clean(row.failure_kind),
         "hypothesis": clean(row.hypothesis),
@@ -115,6 +117,10 @@ def verdict(entry: Entry) -> str:
         return "accepted, not on this branch"
     if entry.is_undone:
         return "accepted, undone"
+    if entry.is_revoked:
+        return "accepted, revoked"
+    if row.kind == "revoke":
+        return "revoke"
     if row.outcome == "accept" and row.kind != "experiment":
         return row.kind
     return VERDICTS[row.outcome]
@@ -149,8 +155,10 @@ def _says(entry: Entry) -> str:
 
 
 def _counted_as(entry: Entry) -> str:
-    if entry.row.kind == "undo" and entry.row.outcome == "accept":
-        return "undo"
+    if entry.row.kind in TITLE_MOVES:
+        return entry.row.kind
+    if entry.is_revoked:
+        return "revoked"
     return "undone" if entry.is_undone else VERDICTS[entry.row.outcome]
 
 
@@ -158,7 +166,7 @@ def _tiles(group: Group) -> Sequence[tuple[str, str, str]]:
     """The figures at a glance: what they are, the figure, a word beside it."""
     standing, bound = group.standing, group.bound
     counted = Counter(_counted_as(entry) for entry in group.entries)
-    told = [f"{number} {word}" for word in (*VERDICTS.values(), "undone", "undo") if (number := counted[word])]
+    told = [f"{number} {word}" for word in (*VERDICTS.values(), *_MOVED) if (number := counted[word])]
     attempts = ("attempts", count(len(group.entries)), ", ".join(told))
     if standing is None:
         return (("champion", "none", "no accepted attempt has a latency under this key"), attempts)

@@ -5,8 +5,9 @@ const OUTCOMES = ["accept", "reject", "inconclusive", "failed"];
 const DRAWN = [...OUTCOMES].reverse();
 const WORDS = { accept: "accepted", reject: "rejected", inconclusive: "inconclusive", failed: "failed" };
 const MARKERS = { accept: "circle", reject: "diamond-open", inconclusive: "circle-open", failed: "x-thin-open" };
-// An accept that was taken back, and the undo that did it.
+// An accept that was taken back, and the undo or revoke that did it; an accept that lost its title because it fails.
 const UNDONE = "square-open";
+const REVOKED = "x-open";
 // The charting library is large: it is unpacked and run when the table already stands.
 let library = null;
 
@@ -96,7 +97,7 @@ function points(rows, outcome, x, y, extra) {
   const own = rows.filter((row) => row.outcome === outcome);
   return {
     type: "scatter", mode: "markers", name: WORDS[outcome], legendgroup: outcome, legendrank: OUTCOMES.indexOf(outcome),
-    marker: { ...marker(outcome, rows.length > MOST_BARS), symbol: own.map((row) => (row.undone ? UNDONE : MARKERS[outcome])) },
+    marker: { ...marker(outcome, rows.length > MOST_BARS), color: own.map((row) => colour(row.revoked ? "failed" : outcome)), symbol: own.map((row) => (row.revoked ? REVOKED : row.undone ? UNDONE : MARKERS[outcome])) },
     x: own.map(x), y: own.map(y), customdata: own.map((row) => row.id), text: own.map(pointed),
     hovertemplate: "%{text}<extra></extra>", ...extra(own),
   };

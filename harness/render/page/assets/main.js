@@ -7,7 +7,7 @@ async function drawGroup() {
   byId("tiles").replaceChildren(...group.tiles.map(([name, figure, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("strong", {}, figure), words ? make("span", {}, words) : ""))));
   const timed = rows.filter((row) => row.values.seconds !== null).length;
   const placed = rows.filter((row) => row.intensity !== null && row.flops !== null).length;
-  byId("progress-words").textContent = `${group.label}: ${timed} of ${rows.length} attempts have a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for the accepted only)" : ""}; the line is the champion.${rows.some((row) => row.undone) ? " Open squares are an undo and what it took back." : ""}`;
+  byId("progress-words").textContent = `${group.label}: ${timed} of ${rows.length} attempts have a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for the accepted only)" : ""}; the line is the champion.${rows.some((row) => row.undone) ? " Open squares are an undo and what it took back, or a revoke." : ""}${rows.some((row) => row.revoked) ? " Open crosses were accepted and fail under a later judge: their titles are revoked." : ""}`;
   byId("roofline-words").textContent = `${group.label}: ${placed} of ${rows.length} attempts have a place: a latency and known traffic.`;
   byId("progress").setAttribute("aria-label", `Latency and score of ${timed} attempts, ${group.label}; the table below has every figure.`);
   byId("roofline").setAttribute("aria-label", `Roofline of ${placed} attempts, ${group.label}: compute roof ${group.roof.flops_text}, memory roof ${group.roof.bytes_text}, ridge ${group.roof.ridge_text}.`);

@@ -110,11 +110,11 @@ function focusRow(id) {
 }
 
 function startTable() {
-  const hasUndone = overview.rows.some((row) => row.undone);
+  const hasUndone = overview.rows.some((row) => row.undone || row.revoked);
   for (const outcome of OUTCOMES) {
     const count = overview.rows.filter((row) => row.outcome === outcome).length;
     const box = make("input", { type: "checkbox", value: outcome, checked: true, on: { change: drawTable } });
-    byId("outcomes").append(make("label", {}, box, badge(outcome, `${outcome === "accept" && hasUndone ? "accepted or undone" : WORDS[outcome]} ${count}`)));
+    byId("outcomes").append(make("label", {}, box, badge(outcome, `${outcome === "accept" && hasUndone ? "accepted or taken back" : WORDS[outcome]} ${count}`)));
   }
   byId("keys").append(make("option", { value: "all" }, "all"), ...overview.groups.map((group) => make("option", { value: group.id }, `${group.label}, ${group.id}`)));
   byId("keys").closest("label").hidden = overview.groups.length < 2;

@@ -1,0 +1,287 @@
+"""A champion that fails loses its title by a record: in log, branch, clones, tables, page and advice; and killed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evidence_examples import KEY, evidence
+from fault_fixtures import Server
+from ledger_fixtures import (
+    NAIVE,
+    WRONG,
+    candidate,
+    four_attempts,
+    git,
+    mess,
+    new_repository,
+    numbers,
+    plain_clone,
+    run_attempt,
+    run_revoke,
+    users_state,
+    without_ours,
+)
+
+from harness import actions, outlook
+from harness.audit import audit
+from harness.cli import report as report_verbs
+from harness.errors import RatchetError
+from harness.judge.measured import attempts_since_accept
+from harness.ledger import Ledger
+from harness.ledger import champion as champions
+from harness.render import plots, terminal
+from harness.render.page.overview import group_plain, row_plain
+from harness.render.palette import LIGHT
+from harness.render.series import groups
+
+
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    return new_repository(tmp_path / "user")
+
+
+@pytest.fixture
+def ledger(contest: Path) -> Ledger:
+    """Baseline 1, win 2, loss 3, win 4."""
+    found = Ledger.open(contest)
+    four_attempts(found)
+    return found
+
+
+def champion_number(ledger: Ledger) -> int | None:
+    champion = ledger.champion()
+    return champion.number if champion else None
+
+
+def kernel_of(bq: int) -> bytes:
+    return NAIVE.replace(b"128", b"%d" % bq)
+
+
+def test_the_title_goes_back_to_the_one_that_passes(ledger: Ledger, contest: Path) -> None:
+    run_revoke(ledger, 2)
+    said = git(contest, "log", "-1", "--format=%(trailers:only,unfold)").split("\n")
+    assert {"Ratchet-Attempt: 5", "Ratchet-Revokes: 4", "Ratchet-Holder: 2"} <= set(said)
+    assert champion_number(ledger) == 2
+    assert (contest / "kernel.py").read_bytes() == ledger.champion_kernel() == kernel_of(512)
+    assert git(contest, "show", "HEAD:kernel.py").encode() == kernel_of(512)
+    assert git(contest, "status", "--porcelain") == ""
+    held = ledger.attempt(5)
+    assert held.revocation is not None
+    assert held.revocation.revoked == (4,)
+    assert held.champion_evidence is not None
+    assert held.champion_evidence.failure == WRONG
+    assert ledger.kernel(5) == kernel_of(512)
+    assert ledger.kernel(4) == kernel_of(1024), "what lost its title is one checkout away"
+    assert audit(ledger).findings == ()
+    candidate(contest, 2048)
+    run_attempt(ledger)
+    assert (champion_number(ledger), numbers(ledger)) == (6, [1, 2, 3, 4, 5, 6])
+    assert audit(ledger).findings == ()
+
+
+def test_what_failed_on_the_way_gets_no_title_again(ledger: Ledger, contest: Path) -> None:
+    assert [one.number for one in ledger.accepted_before(4)] == [2, 1]
+    run_revoke(ledger, 1, 2)
+    assert champion_number(ledger) == 1
+    assert (contest / "kernel.py").read_bytes() == NAIVE
+    assert ledger.champion_before(1) is None
+    assert list(ledger.accepted_before(1)) == []
+    candidate(contest, 2048)
+    run_attempt(ledger)
+    before = ledger.champion_before(6)
+    assert before is not None
+    assert before.number == 1, "an undo goes back past the revoked ones"
+    assert audit(ledger).findings == ()
+
+
+def test_where_nobody_passes_there_is_no_champion_and_the_next_is_a_baseline(ledger: Ledger, contest: Path) -> None:
+    run_revoke(ledger, None, 2, 1)
+    assert champion_number(ledger) is None
+    assert (contest / "kernel.py").read_bytes() == kernel_of(1024), "for the person to mend"
+    assert git(contest, "show", "--format=", "--name-only", "HEAD").split() == [
+        "experiments/0005-revoke-attempt-4-wrong-on-sinks.json"
+    ]
+    row = ledger.rows()[0][-1]
+    assert (row.kind, row.outcome, row.score, row.is_on_branch) == ("revoke", "failed", None, True)
+    assert (row.revokes, row.holder) == ((4, 2, 1), None)
+    assert audit(ledger).findings == ()
+    with pytest.raises(RatchetError, match="has been accepted"):
+        ledger.champion_kernel()
+    candidate(contest, 3)
+    run_attempt(ledger, "failed")
+    assert (contest / "kernel.py").read_bytes() == kernel_of(3), "there is no champion to put back"
+    candidate(contest, 4096)
+    run_attempt(ledger)
+    assert (champion_number(ledger), ledger.attempt(7).kind) == (7, "baseline")
+    assert audit(ledger).findings == ()
+
+
+@pytest.mark.parametrize("options", [(), ("--depth=1",)])
+@pytest.mark.parametrize("holder", [1, None])
+def test_a_plain_clone_knows_who_lost_the_title(
+    ledger: Ledger, contest: Path, holder: int | None, options: tuple[str, ...]
+) -> None:
+    run_revoke(ledger, holder, 2, *([] if holder else [1]))
+    clone = plain_clone(contest, contest.parent / "clone", *options)
+    assert champion_number(clone) == holder
+    assert numbers(clone) == [1, 2, 3, 4, 5]
+    if holder:
+        assert clone.champion_kernel() == NAIVE == clone.kernel(5)
+    assert champions._filed(clone.place, set())[0].number == 1 if holder else champions._filed(clone.place, set()) == []
+    assert audit(clone).findings == ()
+
+
+def test_the_users_own_work_and_candidate_stay(ledger: Ledger, contest: Path) -> None:
+    mess(contest)
+    before = without_ours(users_state(contest))
+    mine = candidate(contest, 77)
+    said = run_revoke(ledger, 2)
+    assert "a candidate" in said[0]
+    assert (contest / "kernel.py").read_bytes() == mine
+    assert git(contest, "show", "HEAD:kernel.py").encode() == kernel_of(512)
+    assert git(contest, "status", "--porcelain", "kernel.py") == " M kernel.py\n"
+    assert without_ours(users_state(contest)) == before
+    run_attempt(ledger, "reject")
+    assert (contest / "kernel.py").read_bytes() == kernel_of(512)
+
+
+def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> None:
+    run_revoke(ledger, 1, 2)
+    rows, _ = ledger.rows()
+    table = terminal.results_table(rows, champion_number(ledger), width=140).splitlines()
+    words = {line.split()[0]: line.split()[2] for line in table if line[:3].strip().rstrip("*").isdigit()}
+    assert words == {"1*": "baseline", "2": "revoked", "3": "reject", "4": "revoked", "5": "revoke"}
+    text = terminal.show_text(ledger.attempt(5), _report(ledger, 5), "", width=200)
+    assert "REVOKED  attempt 5 (revoke): revoke attempt 4: wrong on sinks" in text
+    assert "Judged again:          attempt 4: wrong-result: the worst error is 2.1 times the tolerance" in text
+    assert "Judged again:          attempt 1: passes, and holds the title" in text
+    said = outlook.revoked_by(rows, 2)
+    assert said.startswith("attempt 2 lost its title in attempt 5 (revoke attempt 4: wrong on sinks)")
+    assert "attempt 1 holds the title again" in said
+    assert outlook.revoked_by(rows, 1) == ""
+    lost = terminal.show_text(ledger.attempt(2), _report(ledger, 2), "", width=200, revoked=said)
+    assert lost.startswith("REVOKED  attempt 2 lost its title")
+    assert actions._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
+    candidate(contest, 2048)
+    run_attempt(ledger)
+    assert actions._lost_titles(ledger.rows()[0]) == [], "a new champion is newer news"
+
+
+def _report(ledger: Ledger, number: int) -> object:
+    from evidence_examples import V5E
+
+    from harness.judge.report import report
+
+    return report(ledger.attempt(number).evidence, V5E)
+
+
+def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) -> None:
+    present = replace(KEY, judge="a later judge")
+    run_revoke(ledger, 1, 2, key=present, evidence=evidence(3e-3))
+    found, standing, _ = report_verbs._entries(ledger, ledger.root, ledger.root)
+    assert standing == "1"
+    before, after = groups(found)
+    assert [(step.number, step.entry) for step in before.steps] == [(1, "1")]
+    assert [(step.number, step.entry, step.seconds, step.was_before) for step in after.steps] == [(5, "1", 3e-3, True)]
+    rows = {entry.id: row_plain(entry, standing) for entry in found}
+    assert [rows[name]["verdict"] for name in "12345"] == [
+        "baseline", "accepted, revoked", "rejected", "accepted, revoked", "revoke",
+    ]  # fmt: skip
+    assert [rows[name]["revoked"] for name in "12345"] == [False, True, False, True, False]
+    tiles = {name: words for name, _, words in group_plain(before)["tiles"]}
+    assert tiles["attempts"] == "1 accepted, 1 rejected, 2 revoked"
+    assert tiles["score"] == "attempt 1"
+    marks = {
+        (line.get_xdata()[0], line.get_marker())
+        for line in plots._progress(before, LIGHT).axes[0].lines
+        if len(line.get_xdata()) == 1 and line.get_marker() in "oDXs"
+    }
+    assert marks == {(1, "o"), (2, "X"), (3, "D"), (4, "X")}
+    assert [label for label, _ in plots._bars(before)] in ([], ["attempt 1"])
+
+
+def test_a_later_group_does_not_begin_with_a_revoked_champion(ledger: Ledger, contest: Path) -> None:
+    candidate(contest, 99)
+    run_attempt(ledger, "reject", key=replace(KEY, judge="a later judge"))
+    run_revoke(ledger, 2)
+    found, _, _ = report_verbs._entries(ledger, ledger.root, ledger.root)
+    assert groups(found)[1].steps == (), "attempt 5 was judged against attempt 4, which fails"
+
+
+def test_a_revoke_is_no_attempt_no_win_and_gives_luck_no_new_chance(ledger: Ledger, contest: Path) -> None:
+    candidate(contest, 99)
+    run_attempt(ledger, "reject")
+    before = attempts_since_accept(ledger.rows()[0], "simulated")
+    run_revoke(ledger, 2)
+    rows, _ = ledger.rows()
+    assert outlook.since_win(rows) == (), "what was tried against a kernel that fails is counted no more"
+    assert attempts_since_accept(rows, "simulated") == before
+    moves = outlook.title_moves(rows)
+    assert [(move.kind, move.took, move.again) for move in moves] == [("revoke", (3,), 1)]
+    row = outlook.title_row(rows, 2)
+    assert row is not None
+    assert (row.number, row.hypothesis, row.seconds) == (2, "idea 2", rows[-1].seconds)
+    assert outlook._taken_back(rows) == ("accepted, and revoked later because it fails: attempt 4",)
+
+
+def test_the_record_is_json_that_an_older_reader_refuses_in_words(ledger: Ledger, contest: Path) -> None:
+    run_revoke(ledger, 1, 2)
+    (path,) = (contest / "experiments").glob("0005-*.json")
+    document = json.loads(path.read_text())
+    assert document["schema"] == 2
+    assert document["row"]["revokes"] == [4, 2]
+    assert [one["failure"] is None for one in document["attempt"]["revocation"]["tried"]] == [False, False, True]
+
+
+def test_records_of_schema_1_are_read_as_they_are(ledger: Ledger, contest: Path) -> None:
+    (path,) = (contest / "experiments").glob("0003-*.json")
+    document = json.loads(path.read_text())
+    for part in (document["row"], document["attempt"]):
+        for name in ("revokes", "holder", "revocation"):
+            part.pop(name, None)
+    text = json.dumps({**document, "schema": 1})
+    git(contest, "update-ref", "-d", ledger.log_ref)
+    path.write_text(text)
+    assert ledger.attempt(3).verdict.outcome == "reject"
+    assert numbers(ledger) == [1, 2, 3, 4]
+
+
+# --- killed at every write -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_revoke_that_is_killed_is_finished_or_never_was(tmp_path: Path, every: int) -> None:
+    template = new_repository(tmp_path / "template")
+    run_attempt(Ledger.open(template))
+    server = Server()
+    try:
+        events = _events(server, template, tmp_path / "whole")
+        ends = set()
+        for at in range(1, len(events) + 1, every):
+            contest = tmp_path / f"at{at}"
+            git(tmp_path, "clone", "-q", str(template), contest.name)
+            git(contest, "config", "user.name", "A User")
+            git(contest, "config", "user.email", "user@example.org")
+            server.obey(contest, "revoke", "kill", at)
+            ledger = Ledger.open(contest)
+            with ledger.lock():
+                ledger.recover()
+                assert ledger.recover() == ()
+            assert audit(ledger).findings == (), (at, events[at - 1])
+            is_recorded = numbers(ledger) == [1, 2]
+            assert (champion_number(ledger) is None) is is_recorded, (at, events[at - 1])
+            assert (contest / "kernel.py").read_bytes() == NAIVE
+            ends.add(is_recorded)
+        assert ends == {True, False}
+    finally:
+        server.close()
+
+
+def _events(server: Server, template: Path, folder: Path) -> list[list[str]]:
+    git(template.parent, "clone", "-q", str(template), folder.name)
+    git(folder, "config", "user.name", "A User")
+    git(folder, "config", "user.email", "user@example.org")
+    answer = server.obey(folder, "revoke")
+    assert answer["status"] == 0
+    return list(answer["events"])

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hostile import attack, is_alive
 from planted import NAIVE, POLICY, SMALL, V5E, tracer, with_wrapper
 
 from harness import simulate
-from harness.measure import confinement, evidence, handover
+from harness.measure import confinement, evidence, handover, readable
 from harness.measure.imports import flags
 from harness.measure.messages import Rejected
 from harness.records import Failure
@@ -42,6 +43,50 @@ def test_files_outside_are_out_of_reach(tmp_path: Path, attempt: str) -> None:
     # Without the walls the same line works: it is the walls that hold.
     reply, _ = attack(tmp_path / "scratch", f"import os\n{attempt}", are_confined=False)
     assert not isinstance(reply, Failure)
+
+
+# Each is there on most machines; what is not there cannot be read either.
+@needs_landlock
+@pytest.mark.parametrize("path", [
+    "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/machine-id",
+    "/etc/os-release", "/etc/fstab", "/root/.bashrc", "/root/.ssh", "/home", "/var/log", "/opt", "/usr/share/doc",
+    "/usr/local/etc", "/proc/self/environ", "/proc/self/net/unix", "/proc/self/mountinfo", "/proc/cmdline",
+    "/proc/1/status", "/proc/sys/kernel/hostname", "/proc/net/dev", "/sys/class/net", "/sys/class/dmi/id/sys_vendor",
+    "/dev/shm", "/dev/mem", "/dev/kmsg", "/dev/tty", "/tmp", "/", "/mnt", "/run", "/boot",
+])  # fmt: skip
+def test_what_is_about_people_and_services_cannot_be_read(tmp_path: Path, path: str) -> None:
+    code = f"import os\nfound = os.listdir({path!r}) if os.path.isdir({path!r}) else open({path!r}, 'rb').read(64)"
+    reply, _ = attack(tmp_path, code, are_confined=True)
+    assert isinstance(reply, Failure), reply
+    assert re.match(r"(PermissionError|FileNotFoundError|OSError: \[Errno 6\])", reply.message), reply.message
+
+
+@needs_landlock
+def test_the_repository_around_the_harness_cannot_be_read_or_listed(tmp_path: Path) -> None:
+    top = Path(confinement.__file__).parent.parent.parent
+    for attempt in (
+        f"os.listdir({str(top)!r})",
+        f"open({str(top / 'SECURITY.md')!r})",
+        f"os.listdir({str(top)!r} + '/.git')",
+    ):
+        reply, _ = attack(tmp_path, f"import os\n{attempt}", are_confined=True)
+        assert "PermissionError" in said(reply) or "NotADirectory" in said(reply), attempt
+
+
+def test_a_library_path_does_not_open_a_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/:/etc:{Path.home()}:/home::lib:{tmp_path}")
+    named = set(readable.installed())
+    assert str(tmp_path) in named
+    assert not named & {"/", "/etc", "/home", "", "lib", str(Path.home())}
+
+
+@needs_landlock
+def test_no_pipe_socket_or_device_is_made_even_in_its_own_folder(tmp_path: Path) -> None:
+    for attempt in ("os.mkfifo('x')", "os.mknod('x', 0o20600, 0x103)", "os.execv('./run', ['run'])"):
+        (tmp_path / "run").write_text("#!/bin/sh\n")
+        (tmp_path / "run").chmod(0o755)
+        reply, _ = attack(tmp_path, f"import os\n{attempt}", are_confined=True)
+        assert "PermissionError" in said(reply), attempt
 
 
 @needs_landlock

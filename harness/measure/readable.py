@@ -1,0 +1,77 @@
+"""The files that an interpreter, its libraries, XLA and libtpu read, one by one: what every confined child may open."""
+
+import contextlib
+import os
+import platform
+import pwd
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import harness
+
+# Found by tracing what the children open under CPython 3.11 and 3.12 with JAX 0.10 and 0.12, on Debian; the other
+# distributions' places of the same things are beside them. What is not there is left out. Nothing here is
+# about people: no /etc/passwd, hosts or hostname, no home folder, no settings of services.
+_SHARED_LIBRARIES = ("/lib64", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store")
+# Where Debian's folder of the machine's own libraries is there, that one; what else lies in these is not libraries.
+_OF_EVERY_MACHINE = ("/lib", "/usr/lib")
+_SETTINGS_OF_LIBRARIES = (
+    "/etc/ld.so.cache", "/etc/nsswitch.conf", "/etc/localtime", "/etc/gai.conf", "/usr/share/zoneinfo",
+    # Of OpenSSL, which hashlib loads: the file itself on Debian, Fedora, Arch, and what Fedora's includes.
+    "/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf", "/etc/crypto-policies/back-ends/opensslcnf.config",
+)  # fmt: skip
+_MACHINE = (
+    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/filesystems",
+    "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/max_map_count", "/proc/sys/vm/nr_hugepages",
+    "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/kernel/osrelease",
+    "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/hugepages",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/dev/random", "/dev/urandom", "/dev/zero",
+)  # fmt: skip
+# Not the folders: they hold the tables of the network, and the environment.
+_OF_ITSELF = ("cmdline", "exe", "limits", "maps", "smaps", "stat", "statm", "status")
+
+
+def installed() -> Iterator[str]:
+    """Shared libraries, this Python, its packages, the harness, and what they ask about the machine and themselves."""
+    yield from (*_SHARED_LIBRARIES, *_SETTINGS_OF_LIBRARIES, *_MACHINE)
+    for folder in _OF_EVERY_MACHINE:
+        narrower = f"{folder}/{platform.machine()}-linux-gnu"
+        yield narrower if os.path.isdir(narrower) else folder
+    # Resolved, because /proc/self is another folder in each process.
+    itself = f"/proc/{os.getpid()}"
+    for name in _OF_ITSELF:
+        yield f"{itself}/{name}"
+        yield f"{itself}/task/{os.getpid()}/{name}"
+    own = str(Path(harness.__file__).parent)
+    yield own
+    for path in (*_of_python(), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
+        if _is_narrow(path):
+            yield path
+
+
+def _of_python() -> Iterator[str]:
+    """The standard library, libpython, and every folder or archive that packages are imported from."""
+    for name in ("stdlib", "platstdlib", "purelib", "platlib"):
+        yield sysconfig.get_path(name)
+    for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix):
+        # The libraries beside libpython, as conda and pyenv install them.
+        if f"{prefix}/lib" not in _OF_EVERY_MACHINE:
+            yield from (f"{prefix}/{name}" for name in ("lib", "lib64", "pyvenv.cfg", "ssl/openssl.cnf"))
+    yield from (path for path in sys.path if Path(path) != Path(harness.__file__).parent.parent)
+
+
+def _is_narrow(path: str) -> bool:
+    """False for what would open more than a folder of libraries: a relative path, or one above the home or the harness.
+
+    Such an entry in LD_LIBRARY_PATH or sys.path is a slip of the caller's, and opened all that lies there.
+    """
+    if not os.path.isabs(path):
+        return False
+    place = Path(path).resolve()
+    kept = [Path("/etc"), Path("/home"), Path("/root"), Path(harness.__file__).resolve().parent.parent]
+    with contextlib.suppress(KeyError):
+        kept.append(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
+    return not any(folder.is_relative_to(place) for folder in kept)

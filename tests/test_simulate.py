@@ -248,7 +248,8 @@ def test_the_four_bundles_after_a_branch_always_run() -> None:
         "%2 = shalt.err (%p1_p0)",
     )  # fmt: skip
     assert result.executions == (1, 1, 1, 1, 1, 1, 0, 1, 1)
-    assert "bounds check fails" in result.remarks[0]
+    assert [(offence.kind, offence.count) for offence in result.offences] == [("chip-halts", 1)]
+    assert "bundle 0x8" in result.offences[0].what
 
 
 def test_all_reads_of_a_bundle_come_before_its_writes() -> None:
@@ -261,7 +262,7 @@ def test_all_reads_of_a_bundle_come_before_its_writes() -> None:
         "%p1_p2 = pand %p1_p0, %p1_p1",
         "%2 = shalt.err (%p1_p2)",
     )
-    assert result.remarks
+    assert result.offences
 
 
 def test_predicates_and_conditional_moves() -> None:
@@ -275,7 +276,7 @@ def test_predicates_and_conditional_moves() -> None:
         "%p1_p3 = pand %p1_p1, %p1_p2",
         "%1 = shalt.err (%p1_p3)",
     )
-    assert result.remarks, "9 << 8 | (7 + 7) and 8 are what the registers hold"
+    assert result.offences, "9 << 8 | (7 + 7) and 8 are what the registers hold"
 
 
 def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> None:
@@ -291,8 +292,8 @@ def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> 
     assert (two.read_bytes, two.transfers) == (2 * one.read_bytes, 2)
 
 
-@pytest.mark.parametrize(("expected", "remarks"), [(5, 1), (4, 0)])
-def test_a_sync_flag_can_be_read(expected: int, remarks: int) -> None:
+@pytest.mark.parametrize(("expected", "halts"), [(5, True), (4, False)])
+def test_a_sync_flag_can_be_read(expected: int, halts: bool) -> None:
     """Kernels that move data by hand check at their end that every semaphore is back at zero."""
     result = execute(
         "%1 = vsyncadd [#allocation1], 5",
@@ -301,7 +302,104 @@ def test_a_sync_flag_can_be_read(expected: int, remarks: int) -> None:
         f"%p1_p0 = scmp.eq.s32.totalorder %s1_s1, {expected}",
         "%3 = shalt.err (%p1_p0)",
     )
-    assert (result.reason, len(result.remarks)) == ("", remarks)
+    kinds = [offence.kind for offence in result.offences]
+    assert (result.reason, kinds) == ("", ["chip-halts"] * halts + ["semaphore-not-zero"])
+
+
+_START = "%1 = dma.hbm_to_vmem [thread:$0]  %s1_s0, 64, %s1_s1, [#allocation1]"
+_BEGIN = "%s1_s0 = smov 0  ;;  %s1_s1 = smov 0"
+
+
+def test_the_clock_goes_on_until_a_transfer_that_nothing_waits_for_has_ended() -> None:
+    waited = execute(
+        _BEGIN, _START, "%2 = dma.done.wait [#allocation1], 64", "%3 = vsyncadd [#allocation1], 4294967232"
+    )
+    assert waited.offences == ()
+    pending = execute(_BEGIN, _START)
+    assert [offence.kind for offence in pending.offences] == ["transfer-pending"]
+    assert pending.cycles == waited.cycles - 2  # The wait, and the flag that is put back.
+    assert pending.wait_cycles == pending.cycles - 2
+
+
+def test_of_two_transfers_on_one_flag_each_has_to_be_waited_for() -> None:
+    end = ("%2 = dma.done.wait [#allocation1], 64", "%3 = vsyncadd [#allocation1], 4294967232")
+    once = execute(_BEGIN, _START, _START, *["%4 = vdelay 1000000"], *end)
+    assert [offence.kind for offence in once.offences] == ["transfer-pending"]
+    assert execute(_BEGIN, _START, _START, *end, *end).offences == ()
+
+
+def test_a_flag_that_is_set_for_good_is_no_semaphore() -> None:
+    """The compiler leaves the flags of a grid's windows at one."""
+    assert execute("%1 = vsyncpa [#allocation1], 0", "%2 = vsyncpa [#allocation1], 1").offences == ()
+
+
+def test_what_a_transfer_in_flight_makes_of_a_flag_decides_nothing() -> None:
+    read = ("%2 = vsyncmov [#allocation1]", "%s1_s2 = vpop.sfrf %2", "%p1_p0 = scmp.ge.s32.totalorder %s1_s2, 64")
+    waits = ("%4 = dma.done.wait [#allocation1], 64", "%5 = vsyncadd [#allocation1], 4294967232")
+    jump = ("%3 = sbr.rel (%p1_p0) target = $region7", "", "", "", "", "@7 %s1_s3 = smov 0")
+    early = execute(_BEGIN, _START, *read, *jump, *waits)
+    assert "nothing waited for" in early.reason or "not waited for" in early.reason
+    assert execute(_BEGIN, _START, *waits, *read, *jump).reason == ""
+    checked = execute(_BEGIN, _START, *read, "%3 = shalt.err (%p1_p0)", *waits)
+    assert [offence.kind for offence in checked.offences] == ["check-unknown"]
+
+
+def test_a_word_that_nobody_wrote_decides_nothing() -> None:
+    jump = ("%p1_p0 = scmp.eq.s32.totalorder %s1_s0, 1", "%3 = sbr.rel (%p1_p0) target = $region7", "", "", "", "")
+    result = execute("%s1_s0 = sld [smem:[#allocation1]]", *jump, "@7 %s1_s3 = smov 0")
+    assert [offence.kind for offence in result.offences] == ["memory-nobody-wrote"]
+    assert "nothing wrote" in result.reason
+    # A store to an unknown place may have written it: then nobody knows, and that is all.
+    stored = execute("%s1_s5 = spop %v1_v1", "%1 = sst [smem:[%s1_s5]] 1", "%s1_s0 = sld [smem:[#allocation1]]", *jump)
+    assert (stored.offences, bool(stored.reason)) == ((), True)
+
+
+def test_the_compilers_check_and_its_line_are_named() -> None:
+    text = '%1 = shalt.err (%p1_p0) /* BoundsCheck 51 [deref of %s1] for %2 = dma /* loc("/a b/kernel.py":39:1) */'
+    result = execute("%p1_p0 = pmov 1", text)
+    assert [(offence.line, offence.what) for offence in result.offences] == [
+        ("kernel.py:39", "a check of the compiler that fails: bundle 0x1, BoundsCheck 51")
+    ]
+
+
+_QUOTIENT = "%2 = sdivrem.u32 %s1_s0, 5 {}  ;;  %s1_s5 = smov 0"
+
+
+@pytest.mark.parametrize(
+    ("comment", "results"),
+    [
+        ("/* kDivAndRem */", (7, 3)),
+        ("/* kDiv */", (7,)),
+        ("/* kRem */", (3,)),
+        ('/* loc("kernel.py":12:3 to :14) :: kRem */', (3,)),
+        ('/* kDivAndRem :: loc("kernel.py":12:3) */', (7, 3)),
+        ('/* loc("kRem kDiv :: kDiv */":12:3) :: kRem */', (3,)),
+    ],
+)
+def test_a_division_is_known_by_its_marker_wherever_that_stands(comment: str, results: tuple[int, ...]) -> None:
+    for number, value in enumerate(results):
+        pops = [f"%s1_s{3 + place} = spop.drf %2" for place in range(len(results))]
+        wrong = f"%p1_p0 = scmp.ne.s32.totalorder %s1_s{3 + number}, {value}"
+        result = execute("%s1_s0 = smov 38", _QUOTIENT.format(comment), *pops, wrong, "%3 = shalt.err (%p1_p0)")
+        assert (result.reason, result.offences, result.remarks) == ("", (), ())
+
+
+def test_high_words_of_products_are_unsigned() -> None:
+    result = execute(
+        "%s1_s0 = smov 4294967295  ;;  %s1_s3 = smov 2863311531",
+        "%s1_s1 = smulhi.u32 2863311531, %s1_s0",
+        "%p1_p0 = scmp.ne.s32.totalorder %s1_s1, 2863311530",
+        "%3 = shalt.err (%p1_p0)",
+    )
+    assert (result.reason, result.offences, result.remarks) == ("", (), ())
+
+
+def test_a_file_name_adds_nothing_to_the_program() -> None:
+    """Whoever traces a kernel chooses the names of its files, which stand in comments of its schedule."""
+    text = '%s1_s0 = smov 1 /* loc("k*/ ;; %9 = vdelay 1000 /* core id Start region 3":6:19) */'
+    schedule = parse_schedule("test", f"   0   :  {{ {text} }}")
+    assert [op.opcode for op in schedule.bundles[0].ops] == ["smov"]
+    assert schedule.bundles[0].regions == ()
 
 
 def test_a_transfer_under_a_false_predicate_does_not_happen() -> None:

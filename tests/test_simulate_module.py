@@ -1,12 +1,15 @@
 """Whole modules in the simulator: two cores, tables in scalar memory, operands in VMEM, loops, what is impossible."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from fixtures.naive_attention import QUOTIENTS
 from schedule_examples import NEWEST, unpack
 from test_simulate import assert_possible, run
 
@@ -264,3 +267,18 @@ ENTRY %main (p: bf16[4,8], q: pred[3]) -> f32[2] {
     assert (found.argument_bytes, found.result_bytes) == (4 * 8 * 2 + 3, 2 * 4 + 1)
     assert (found.argument_copies, found.result_copies) == (("copy.1",), ("copy.3",))
     assert boundary("") is None
+
+
+@pytest.mark.parametrize("compiler", ["libtpu-0.0.42.1", "libtpu-0.0.50.1"])
+@pytest.mark.parametrize("chip_name", ["v5e", "v6e"])
+def test_quotients_and_remainders_are_those_of_jax(compiler: str, chip_name: str, tmp_path: Path) -> None:
+    """Constants and variables, positive and negative, in a kernel's body and in its index maps."""
+    steps, row_bytes = 48, 128 * 2
+    places = jnp.arange(steps, dtype=jnp.int32)
+    copied = sum(8 * number * int(quotient(places).sum()) for number, quotient in enumerate(QUOTIENTS, 1))
+    windows = [int(place) for place in places // 3 + 8 * (places % 3)]
+    fetched = 1 + sum(one != other for one, other in itertools.pairwise(windows))
+    found = simulate.run(unpack(compiler, f"{chip_name}-divided-1024", tmp_path), chip(chip_name))
+    assert (found.unknown, found.offences) == ((), ())
+    assert found.hbm_read_bytes == (copied + 8 * fetched) * row_bytes
+    assert found.hbm_written_bytes == 8 * steps * row_bytes

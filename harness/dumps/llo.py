@@ -21,7 +21,8 @@ class Op:
     `arguments` is the rest of the text, comments and predicate removed. `source` is
     `kernel.py:23` where the compiler says which line it comes from, else "". `note` is what only
     its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
-    memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), else "".
+    memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), what a
+    `shalt.err` is about (`BoundsCheck 3`), else "".
     """
 
     opcode: str
@@ -111,16 +112,23 @@ _PREDICATE = re.compile(r"\((!?)%p\d+_(p\d+)\)")
 _REGISTER = re.compile(r"%[a-z]+\d+_([a-z]+\d+)")
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[(]*[\])])")
 _STAGE = re.compile(r"iteration index, stage = (\d+)")
-_KERNEL_ENTRY = re.compile(r"entry bundle: %[\w.\-]+ = [^*]*?custom-call\(")
+_ENTRY = re.compile(r"entry bundle: %[\w.\-]+ = (?:[^*]*? )?([\w\-]+)\(")
 _SCHEDULE_FILE = re.compile(r"(\d+)-(.+)-\d+-final_bundles\.txt")
 _UTILISATION_FILE = re.compile(r"(\d+)-(.+)-\d+-final_hlo-static-per-bundle-utilization\.txt")
 _TOP = "TLP"
 _CALLED = re.compile(r"/\* (%[\w.\-]+ = [\w\-]+\([^)]*\))")
 # What the comment of a load from scalar memory says about a word that the runtime or the loader left there.
 _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|logical chip id|hbm offset)\b")
-_RESULTS = re.compile(r"/\* (k\w+) \*/")
+# A comment is a list of remarks: `/* loc("kernel.py":23:4) :: kRem */`, in any order.
+_RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
+# What the compiler says about a check of its own: what is checked, and at the kernel's end which semaphore.
+_CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
-_NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS}
+_NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED}
+# A file's name in a location, with what no name of ours has. Whoever traces a kernel can choose it, and it
+# could end the comment that it stands in; the compiler writes a quotation mark as \22.
+_STRANGE_FILE = re.compile(r'(?<=loc\(")[^"]*[^"\w./+\-][^"]*(?=")')
+_STRANGE = re.compile(r"[^\w.+\-]")
 
 
 def called_name(op: Op) -> str:
@@ -188,9 +196,11 @@ def _one_call_each(schedules: Iterable[str]) -> Schedule:
 
 def parse_schedule(name: str, text: str) -> Schedule:
     """The schedule of the HLO op `name` from the text of its `*final_bundles.txt`."""
+    text = _STRANGE_FILE.sub(lambda match: _STRANGE.sub("_", match[0].rpartition("/")[2]), text)
     grid_exit = None
     stages = [int(number) for number in _STAGE.findall(text)]
-    if stages and _KERNEL_ENTRY.search(text):
+    entry = _ENTRY.search(text)
+    if stages and entry is not None and entry[1] == "custom-call":
         # The grid's loop is the outermost one, so its exit test is the last.
         before = text[: max(0, text.rfind("/* loop exit test"))]
         grid_exit = len(_BUNDLE.findall(before)) - 1 if before else None

@@ -7,7 +7,7 @@ import statistics
 from dataclasses import astuple
 
 from harness.hardware import Chip
-from harness.judge import crosscheck, measured, roofline, simulated, stats
+from harness.judge import crosscheck, executed, measured, roofline, simulated, stats
 from harness.judge.report import changes
 from harness.records import Change, Duel, Evidence, Failure, Key, Latency, Policy, Source, Verdict
 from harness.units import percent, seconds
@@ -34,6 +34,7 @@ def decide(
         candidate.failure
         or _failed_check(candidate)
         or crosscheck.failure(candidate)
+        or executed.failure(candidate)
         or _impossible(candidate, duel, chip)
     )
     if failure:
@@ -190,6 +191,8 @@ def _doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
         return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
     if not evidence.checks:
         return (f"no correctness check of {who} was run, and nothing unchecked is accepted",)
+    if unknown := executed.doubts(evidence):
+        return unknown
     if roofline.latency_seconds(evidence) is not None:
         return ()
     reasons = evidence.latency.reasons if evidence.latency else ()

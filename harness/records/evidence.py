@@ -97,6 +97,28 @@ class OpTime:
     calls: int = 1
 
 
+OffenceKind = Literal["chip-halts", "transfer-pending", "semaphore-not-zero", "memory-nobody-wrote", "check-unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offence:
+    """What a program does, when its whole schedule is executed, that no right program does.
+
+    chip-halts: a check of the compiler fails, at which the chip halts. transfer-pending: a kernel
+    ends and a transfer that it started was never waited for. semaphore-not-zero: a kernel ends and
+    leaves a semaphore with a count. memory-nobody-wrote: control flow depends on a word of scalar
+    memory that nothing wrote. check-unknown: a check of the compiler depends on something that the
+    simulator does not know. `op` is the HLO instruction, `what` says which check, transfer, semaphore
+    or word, `line` is `kernel.py:23` where the compiler names it, else "", `count` how often.
+    """
+
+    kind: OffenceKind
+    op: str
+    what: str
+    line: str = ""
+    count: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """The final schedule, executed. Without a latency (`seconds` None) `unknown` says why.
@@ -112,7 +134,8 @@ class Simulation:
     chip's; `anatomy` takes that core's cycles apart. `as_profiled_seconds` is what a device profile
     taken as the published times were would show. `relative_uncertainty` is for comparing two
     programs of the same kind on the same chip: how far their time ratio may be off, as a fraction
-    of it, one standard deviation (simulate/uncertainty.py, docs/FIDELITY.md).
+    of it, one standard deviation (simulate/uncertainty.py, docs/FIDELITY.md). `offences` are judged
+    (judge/executed.py); those of all cores, each once.
     """
 
     chip: str
@@ -142,6 +165,7 @@ class Simulation:
     as_profiled_seconds: float | None = None
     relative_uncertainty: float = 0.02
     anatomy: Anatomy | None = None
+    offences: tuple[Offence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

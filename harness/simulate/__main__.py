@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -92,6 +93,7 @@ def as_json(simulation: Simulation) -> str:
             "hbm_written_bytes": simulation.hbm_written_bytes,
             "dma_transfers": simulation.dma_transfers,
             "unknown": list(simulation.unknown),
+            "offences": [asdict(offence) for offence in simulation.offences],
         },
         indent=2,
     )
@@ -122,6 +124,7 @@ def as_text(simulation: Simulation) -> str:
             remark = f", busy {units.percent(busy)}" if busy is not None else ""
             lines.append(f"  {unit.name:18} {units.percent(used):>7} of its slots{remark}")
         lines += [f"  {op.name:18} {op.cycles:14.0f} cycles {units.seconds(op.seconds)}" for op in simulation.ops]
+    lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
     lines += [f"  not understood: {text}" for text in simulation.unknown]
     return "\n".join(lines)
 

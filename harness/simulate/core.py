@@ -8,7 +8,7 @@ from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
-from harness.records import PartKind
+from harness.records import Offence, OffenceKind, PartKind
 from harness.simulate.account import Account
 from harness.simulate.machine import Machine
 from harness.simulate.memory import Channel, Memory, Operand
@@ -110,6 +110,7 @@ class _Tally:
     idle: dict[tuple[int, PartKind, str], int] = field(default_factory=dict)
     traffic: tuple[int, int, int] = (0, 0, 0)
     remarks: dict[str, int] = field(default_factory=dict)
+    offences: dict[tuple[OffenceKind, str, str], int] = field(default_factory=dict)
 
 
 class _Core:
@@ -179,7 +180,10 @@ class _Core:
         before = self.channel.traffic
         try:
             end = yield from program.run(memory, tally.pipes, self.tick, clock, call)
+            end = memory.end(end, len(module.schedules[name].bundles) - 1)
         except Unknowable as error:
+            if error.unwritten:
+                memory.offend("memory-nobody-wrote", str(error))
             raise Unknowable(str(error) if ": " in str(error) else f"{name}: {error}") from error
         finally:
             tally.cycles += end - clock
@@ -191,6 +195,8 @@ class _Core:
             tally.traffic = read, written, transfers
             for text, count in memory.remarks.items():
                 tally.remarks[text] = tally.remarks.get(text, 0) + count
+            for offence, count in memory.offences.items():
+                tally.offences[offence] = tally.offences.get(offence, 0) + count
         if self.trace is not None:
             self.trace.leave(end)
         return end
@@ -244,6 +250,10 @@ class _Core:
             transfers=tally.traffic[2],
             reason=reason,
             remarks=tuple(remarks),
+            offences=tuple(
+                Offence(kind=kind, op=name, what=what, line=line, count=count)
+                for (kind, what, line), count in tally.offences.items()
+            ),
         )
 
 

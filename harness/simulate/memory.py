@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil
 
+from harness.records import OffenceKind
 from harness.simulate.account import Account
 from harness.simulate.machine import Machine
 from harness.simulate.scalar import CROSS_CORE, FIRST_OPERAND
@@ -99,6 +100,11 @@ class Memory:
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[tuple[int, int, str, bool]]] = {}
         self.remarks: dict[str, int] = {}
+        # What the chip would not let pass, with the line of kernel.py if it is known, and how often.
+        self.offences: dict[tuple[OffenceKind, str, str], int] = {}
+        # Flags that were last set to a value, as the compiler leaves those of a grid's windows.
+        self._set: set[int] = set()
+        self._stored_anywhere = False
 
     def name_of(self, address: int) -> str:
         """`#allocation5 + 3` for an address."""
@@ -116,7 +122,9 @@ class Memory:
                 # The word the top-level program compares with 1 asks it to run. Nothing has been fetched for it: what
                 # it reads counts as its own. No other word decides anything.
                 return 0 if name.removesuffix(" + 0") in self.prefetched else 1
-            return Unknown(f"the scalar memory word {self.name_of(address)}, which nothing wrote")
+            # An operand's words were the caller's to write, and a store to an unknown place may have written any.
+            unwritten = name.startswith("#") and not self._stored_anywhere
+            return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
         return word
 
     def argument(self, index: int) -> "int | Unknown":
@@ -129,6 +137,7 @@ class Memory:
         """Writes a scalar memory word under a predicate; where either is unknown, so is what it may have written."""
         if isinstance(address, Unknown):
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
+            self._stored_anywhere = True
             doubt = Unknown(f"scalar memory that a store at {address.reason} may have changed")
             self.words = dict.fromkeys(self.words, doubt)
         elif isinstance(predicate, Unknown):
@@ -138,26 +147,60 @@ class Memory:
 
     def set_flag(self, flag: "int | Unknown", value: "int | Unknown") -> None:
         """Sets a sync flag."""
-        self.flags[decided(flag, "a sync flag")] = decided(value, "a sync flag's value")
+        address = decided(flag, "a sync flag")
+        self.flags[address] = decided(value, "a sync flag's value")
+        self._set.add(address)
 
     def add_flag(self, flag: "int | Unknown", amount: "int | Unknown") -> None:
         """Adds to a sync flag."""
         address = decided(flag, "a sync flag")
         self.flags[address] = self.flags.get(address, 0) + decided(amount, "a sync flag's value")
+        self._set.discard(address)
 
-    def flag(self, flag: "int | Unknown", clock: int) -> int:
-        """What a sync flag holds at `clock`."""
+    def flag(self, flag: "int | Unknown") -> "int | Unknown":
+        """What a sync flag holds; unknown while a transfer raises it, for when that arrives is not known so exactly."""
         address = decided(flag, "a sync flag")
-        arrived = sum(granules for arrival, granules, *_ in self.arrivals.get(address, []) if arrival <= clock)
-        return self.flags.get(address, 0) + arrived
+        if self.arrivals.get(address):
+            return Unknown(f"the sync flag {self.name_of(address)}, which a transfer raises that was not waited for")
+        return self.flags.get(address, 0)
 
-    def check(self, failed: "bool | Unknown", where: str) -> None:
-        """Notes a bounds check of the compiler that fails, or that cannot be evaluated; the chip would halt."""
+    def check(self, failed: "bool | Unknown", where: str, line: str = "") -> None:
+        """Notes a check of the compiler that fails, at which the chip halts, or that cannot be evaluated."""
         if isinstance(failed, Unknown):
             if failed.reason != CROSS_CORE:
                 self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")
+                self.offend("check-unknown", f"a check of the compiler that depends on {failed.reason}: {where}", line)
         elif failed:
-            self.remark(f"a bounds check fails: {where}")
+            self.offend("chip-halts", f"a check of the compiler that fails: {where}", line)
+
+    def offend(self, kind: OffenceKind, what: str, line: str = "") -> None:
+        """Counts something that the chip would not let pass."""
+        key = kind, what, line
+        self.offences[key] = self.offences.get(key, 0) + 1
+
+    def end(self, clock: int, bundle: int) -> int:
+        """The cycle at which the last transfer has ended, of an op whose program is done at `clock`.
+
+        Notes transfers that nothing waited for, and flags that are not zero, unless they were set to a value: the
+        compiler leaves the flags of a grid's windows at one.
+        """
+        last, name, outgoing = clock, "", False
+        for address, pending in self.arrivals.items():
+            for arrival, _, operand, is_outgoing in pending:
+                what = f"a transfer of {operand} that nothing waits for (sync flag {self.name_of(address)})"
+                self.offend("transfer-pending", what)
+                if arrival > last:
+                    last, name, outgoing = arrival, operand, is_outgoing
+        for address, value in self.flags.items():
+            if value and address not in self._set and not self.arrivals.get(address):
+                self.offend(
+                    "semaphore-not-zero", f"the semaphore {self.name_of(address)}, which holds {value} at the end"
+                )
+        if last > clock:
+            self.account.wait(bundle, name, outgoing, last - clock)
+            if self.trace is not None:
+                self.trace.waited(name, clock, last)
+        return last
 
     def fill(self, space: str, source: "int | Unknown", address: "int | Unknown", size: "int | Unknown") -> None:
         """Puts into scalar memory what a transfer brings: an operand's known words, else words that are unknown."""
@@ -225,7 +268,7 @@ class Memory:
         pending = self.arrivals.get(address, [])
         ready = clock
         last = "", False
-        while pending and (value < needed or pending[0][0] <= clock):
+        while pending and value < needed:
             arrival, granules, name, outgoing = heappop(pending)
             value += granules
             if arrival > ready:

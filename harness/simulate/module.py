@@ -10,7 +10,7 @@ from harness.dumps.boundary import Boundary, boundary
 from harness.dumps.llo import ModuleDump, read_module
 from harness.dumps.tables import Tables, Values
 from harness.hardware import Chip
-from harness.records import Anatomy, OpTime, PartKind, Simulation, Unit
+from harness.records import Anatomy, Offence, OpTime, PartKind, Simulation, Unit
 from harness.simulate.anatomy import anatomy
 from harness.simulate.core import run_cores
 from harness.simulate.machine import Machine, machine_of
@@ -150,7 +150,19 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Si
         executed_empty_bundles=sum(_empty_executed(op) for op in last.ops),
         relative_uncertainty=relative_uncertainty(machine.chip),
         anatomy=None if reason else parts,
+        offences=_offences(cores),
     )
+
+
+def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
+    """What the cores' ops did wrong, what all cores did named once; the top-level program's too."""
+    runs = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
+    found: dict[tuple[str, str, str, str], Offence] = {}
+    for offence in (offence for op in runs for offence in op.offences):
+        key = offence.kind, offence.op, offence.what, offence.line
+        before = found.get(key)
+        found[key] = offence if before is None else replace(before, count=before.count + offence.count)
+    return tuple(found.values())
 
 
 def _cycles(anatomy: Anatomy, *kinds: PartKind) -> float:

@@ -21,9 +21,9 @@ from harness.simulate.values import Unknowable, Unknown, decided, divided, large
 _REGISTER = re.compile(r"\b[sp]\d+\b")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
-# What a division hands to the pops that follow it, by what its comment says. Seen in XLA's fusions: the quotient
-# comes first, and where only the remainder is wanted, it alone comes.
-_DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kRem": ("remainder",)}
+# What a division hands to the pops that follow it, by what its comment says: the quotient comes first, and where
+# only one of the two is wanted, it alone comes.
+_DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
 
 # What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
 Steps = Generator[int, int, int]
@@ -319,10 +319,10 @@ class _Writer:
         if name == "vsyncmov" and len(op.operands) == 1:
             flag = expression(op.operands[0], self.names)
             self._note([flag])
-            return [f"if {self._condition(op)}: flags.append(memory.flag({flag}, clock))"]
+            return [f"if {self._condition(op)}: flags.append(memory.flag({flag}))"]
         if name == "shalt.err":
-            where = f"bundle {self.bundles[index].address:#x}"
-            return [f"memory.check({condition}, {where!r})"]
+            where = f"bundle {self.bundles[index].address:#x}" + (f", {op.note}" if op.note else "")
+            return [f"memory.check({condition}, {where!r}, {op.source!r})"]
         if name.startswith("sdivrem"):
             values = [expression(operand, self.names) for operand in op.operands]
             self._note(values)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.dumps.llo import Schedule
-from harness.records import PartKind
+from harness.records import Offence, PartKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class OpRun:
     transfers: int
     reason: str
     remarks: tuple[str, ...]
+    offences: tuple[Offence, ...] = ()
 
     @property
     def bundle_cycles(self) -> int:

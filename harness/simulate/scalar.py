@@ -24,6 +24,7 @@ _TEMPLATES = {
     "ssub.s32": _SIGNED.format("{0} - {1}"),
     "smul.u32": _SIGNED.format("{0} * {1}"),
     "smul.s32": _SIGNED.format("{0} * {1}"),
+    "smulhi.u32": _SIGNED.format("({0} & 4294967295) * ({1} & 4294967295) >> 32"),
     "sand.u32": "{0} & {1}",
     "sor.u32": "{0} | {1}",
     "sxor.u32": "{0} ^ {1}",

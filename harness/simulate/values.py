@@ -6,16 +6,27 @@ _T = TypeVar("_T")
 
 
 class Unknowable(Exception):
-    """Control flow (a branch, a transfer, a wait) depends on a value that the simulator does not know."""
+    """Control flow (a branch, a transfer, a wait) depends on a value that the simulator does not know.
+
+    `unwritten` says that it is not only unknown here: nothing in the program has written it.
+    """
+
+    def __init__(self, reason: str, *, unwritten: bool = False) -> None:
+        super().__init__(reason)
+        self.unwritten = unwritten
 
 
 class Unknown:
-    """A value nobody knows. It spreads through arithmetic and raises Unknowable where a decision needs it."""
+    """A value nobody knows. It spreads through arithmetic and raises Unknowable where a decision needs it.
 
-    __slots__ = ("reason",)
+    `unwritten`: it is what memory held that the program never wrote.
+    """
 
-    def __init__(self, reason: str) -> None:
+    __slots__ = ("reason", "unwritten")
+
+    def __init__(self, reason: str, *, unwritten: bool = False) -> None:
         self.reason = reason
+        self.unwritten = unwritten
 
     def _spread(self, _other: object = None) -> "Unknown":
         return self
@@ -27,10 +38,10 @@ class Unknown:
         return True if other is True else self
 
     def __bool__(self) -> bool:
-        raise Unknowable(self.reason)
+        raise Unknowable(self.reason, unwritten=self.unwritten)
 
     def __int__(self) -> int:
-        raise Unknowable(self.reason)
+        raise Unknowable(self.reason, unwritten=self.unwritten)
 
     __index__ = __int__
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _spread
@@ -52,7 +63,7 @@ def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown
 def decided(value: "int | Unknown", what: str) -> int:
     """The integer; raises Unknowable, naming `what` needed it, if it is not known."""
     if isinstance(value, Unknown):
-        raise Unknowable(f"{what} depends on {value.reason}")
+        raise Unknowable(f"{what} depends on {value.reason}", unwritten=value.unwritten)
     return value
 
 

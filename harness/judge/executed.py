@@ -1,0 +1,51 @@
+"""What the whole schedule does when it is executed, held against what a right program may do."""
+
+from harness.records import Evidence, Failure, Offence, OffenceKind
+
+# What is said of each kind, the one that explains most first: the compiler checks at a kernel's end that its
+# semaphores are zero, so that a transfer which nothing waits for is a failed check as well.
+_EXPECTED: dict[OffenceKind, str] = {
+    "transfer-pending": "every transfer that a kernel starts to be waited for before it ends, or what it moves is "
+    "read too early or written too late; wait for each copy that is started",
+    "semaphore-not-zero": "every semaphore to be zero when its kernel ends, as it has to be where the next one starts; "
+    "pair each signal and each copy with a wait",
+    "chip-halts": "all checks of the compiler to hold, or the chip halts; keep every transfer within its arrays, "
+    "at the contest's own shape too",
+    "memory-nobody-wrote": "the program to write every word of scalar memory that it decides by; initialise it",
+}
+
+
+def failure(evidence: Evidence) -> Failure | None:
+    """The Failure `latency`, of the offence's own kind, of a program that goes wrong when it is executed, else None.
+
+    What the simulator executes is the compiled program at the contest's shape, the one that is timed. The checks
+    before it see other programs made from the same trace: the CPU's, in which transfers take no time and indices
+    past the end are moved back, and the interpreter's at a reduced shape.
+    """
+    offences = _offences(evidence)
+    for kind, expected in _EXPECTED.items():
+        found = [offence for offence in offences if offence.kind == kind]
+        if found:
+            message = f"expected {expected}; got {_words(found)} (simulated)"
+            return Failure(stage="latency", kind=kind, message=message)
+    return None
+
+
+def doubts(evidence: Evidence) -> tuple[str, ...]:
+    """Why nobody knows whether the program runs to its end; empty where the simulator knows."""
+    found = [offence for offence in _offences(evidence) if offence.kind == "check-unknown"]
+    if not found:
+        return ()
+    return (f"the simulator cannot tell whether the chip halts: {_words(found)}",)
+
+
+def _offences(evidence: Evidence) -> tuple[Offence, ...]:
+    return evidence.simulation.offences if evidence.simulation is not None else ()
+
+
+def _words(found: list[Offence]) -> str:
+    """The first of them in words, and how many there are beside it."""
+    first = found[0]
+    line = f" at {first.line}" if first.line else ""
+    more = f", and {len(found) - 1} more like it" if len(found) > 1 else ""
+    return f"{first.what} in {first.op}{line} ({first.count} times){more}"

@@ -4,8 +4,8 @@ Schema history
 1   An attempt is `{"schema", "row", "attempt"}`; `row` is one line and comes before the attempt, so that a table
     needs only the head of a file. A row alone is one line, `{"schema", ...its fields}`. JSON has no word for a
     float that is not finite: it is written as `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
-2   An attempt may be of kind `revoke` and have a `revocation`, a row `revokes` and `holder`. What schema 1
-    lacks has defaults: its documents are read as they are.
+2   An attempt may be of kind `revoke` and have a `revocation`, a row `revokes` and `holder`. A simulation may have
+    `offences`, a verdict be `resimulated`. What schema 1 lacks has defaults: its documents are read as they are.
 """
 
 import dataclasses

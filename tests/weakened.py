@@ -54,6 +54,8 @@ _RECOUNT = ("measure/recount.py", "def recount(request): return Done(path=reques
 
 _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
 
+_UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
+
 # Not here, because what they catch is caught again further on: the contract's shapes and dtypes, calls
 # of the host, the missing Pallas call, junk and crashes, NaN, what the compiler refuses.
 GUARDS = (
@@ -143,6 +145,9 @@ GUARDS = (
         "    return np.array([float(word) for word in re.findall(r'[-+.e0-9]+', text)], dtype)",
         _EXECUTED,
     ),
+    _guard("transfers waited for", "never_waited", "judge/executed.py", _UNEXECUTED),
+    _guard("semaphores at zero", "semaphore_left", "judge/executed.py", _UNEXECUTED),
+    _guard("the compiler's checks", "halts_at_full_length", "judge/executed.py", _UNEXECUTED),
     # What times are worth.
     _guard("control", "slowed_baseline", "judge/measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard("looks are counted", "peeking", "judge/measured.py", "def _unusable(duel, policy): return ''"),

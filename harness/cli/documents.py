@@ -6,7 +6,20 @@ from typing import Any, Literal
 import msgspec
 
 from harness.codec import SCHEMA, encode_document
-from harness.records import Anatomy, Attempt, Audit, Cell, Evidence, Rejudged, Replay, Report, Row, Status, Verdict
+from harness.records import (
+    Anatomy,
+    Attempt,
+    Audit,
+    Cell,
+    Evidence,
+    Offence,
+    Rejudged,
+    Replay,
+    Report,
+    Row,
+    Status,
+    Verdict,
+)
 from harness.records.outlook import Outlook
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
@@ -113,6 +126,7 @@ class SimulateDocument:
     hbm_written_bytes: int
     dma_transfers: int
     unknown: tuple[str, ...]
+    offences: tuple[Offence, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +196,7 @@ DOCUMENTS = {
     # Attempts are printed as they are stored, so they share the number of the stored form.
     "experiment": Document(SCHEMA, AttemptDocument),
     "show": Document(SCHEMA, AttemptDocument),
-    "judge": Document(1, JudgeDocument),
+    "judge": Document(2, JudgeDocument),
     "results": Document(2, ResultsDocument),
     "revoke": Document(1, RevokeDocument),
     "status": Document(2, Status),
@@ -198,7 +212,7 @@ DOCUMENTS = {
     "predict": Document(tables.SCHEMA, TablesDocument),
     "lines": Document(1, LinesDocument),
     "whatif": Document(1, WhatifDocument),
-    "simulate": Document(1, SimulateDocument),
+    "simulate": Document(2, SimulateDocument),
     "fsck": Document(1, Audit),
     "replay": Document(1, Replay),
     "selftest": Document(1, SelftestDocument),

@@ -37,9 +37,23 @@ from harness.records.review import Audit, Calibration, Finding, Judgement, Repla
 from harness.records.revocation import Rejudged, Revocation
 from harness.records.sweep import Screened, Sweep, Swept
 from harness.records.table import Cell, Column, Table
-from harness.records.verdict import TITLE_MOVES, Attempt, Champion, Change, Duel, Key, Kind, Outcome, Policy, Verdict
+from harness.records.verdict import (
+    NOMINAL,
+    TITLE_MOVES,
+    Attempt,
+    Champion,
+    Change,
+    Duel,
+    Key,
+    Kind,
+    Outcome,
+    Policy,
+    Resimulation,
+    Verdict,
+)
 
 __all__ = [
+    "NOMINAL",
     "TITLE_MOVES",
     "Anatomy",
     "Array",
@@ -88,6 +102,7 @@ __all__ = [
     "Rejudged",
     "Replay",
     "Report",
+    "Resimulation",
     "Revocation",
     "Row",
     "Samples",

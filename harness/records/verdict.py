@@ -83,6 +83,29 @@ class Change:
     after: float
 
 
+# The machine as it is, among the machines that a pair is simulated on again.
+NOMINAL = "nominal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resimulation:
+    """Champion and candidate simulated again, both under the change `name` of the machine (simulate/doubts.py).
+
+    `nominal` is the machine unchanged. Seconds are None where the simulator has no time.
+    """
+
+    name: str
+    champion_seconds: float | None
+    candidate_seconds: float | None
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Candidate / champion, None where either is not known."""
+        if not self.champion_seconds or self.candidate_seconds is None:
+            return None
+        return self.candidate_seconds / self.champion_seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The decision and its reasons. `time_ratio` = candidate / champion, with the interval it was decided on.
@@ -90,6 +113,7 @@ class Verdict:
     `changes` says what moved in the counters against the champion, the largest relative change first.
     Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since
     the last accept, `error_rate` is the chance it left to a candidate that gains too little.
+    Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
     """
 
     outcome: Outcome
@@ -101,6 +125,7 @@ class Verdict:
     changes: tuple[Change, ...] = ()
     attempts_since_accept: int | None = None
     error_rate: float | None = None
+    resimulated: tuple[Resimulation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,7 @@ def as_json(simulation: Simulation) -> str:
     """The simulation as JSON."""
     return json.dumps(
         {
-            "schema": 1,
+            "schema": 2,
             "chip": simulation.chip,
             "total_seconds": simulation.seconds,
             "as_profiled_seconds": simulation.as_profiled_seconds,

@@ -100,7 +100,7 @@ def exported(source: str) -> str:
     shape = jax.ShapeDtypeStruct((2, 512, 128), jnp.bfloat16)
     with interpretation.aiming_at(H100):
         closed = jax.make_jaxpr(module.__dict__["kernel_fn"])(shape, shape, shape)
-        program: Any = interpretation.export(closed, (shape,) * 3, "cuda")
+        program: Any = interpretation.export(closed, (shape,) * 3, "cuda", H100)
     assert program.platforms == ("cuda",)
     return str(program.mlir_module())
 

@@ -36,12 +36,12 @@ def test_an_interpreted_kernel_rounds_to_bfloat16_where_it_says_so(checked: bool
     expected = 2 * (scaled - ml_dtypes.bfloat16(0.3)).astype(np.float32)
 
     interpret = interpretation.checking_parameters(chip("v6e"), 1) if checked else True
-    program = interpretation.runnable(jax.make_jaxpr(call)(x), interpret)
+    program = interpretation.runnable(jax.make_jaxpr(call)(x), interpret, chip("v6e"))
     np.testing.assert_array_equal(np.asarray(jax.jit(program)(x)[0]), expected)
 
 
 def test_xla_on_a_cpu_leaves_such_roundings_out() -> None:
-    """Where this fails, XLA has changed, and what rounds in `jaxprs.with_interpret` may go."""
+    """Where this fails, XLA has changed, and what rounds in `chip_model` may go."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
     expected = (x.astype(ml_dtypes.bfloat16) - ml_dtypes.bfloat16(0.3)).astype(np.float32)
     rounded = jax.jit(lambda x: (x.astype(jnp.bfloat16) - jnp.bfloat16(0.3)).astype(jnp.float32))

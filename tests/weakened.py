@@ -99,13 +99,11 @@ GUARDS = (
     ),
     _guard("work outside Pallas", "sums_outside", "measure/candidate.py", "_OUTSIDE_SHARE = 1e30"),
     # In the trace, and again in the program that was handed over.
-    Guard(
-        name="dots outside Pallas", candidate="dots_outside", without=(("measure/jaxprs.py", "_DOTS = ()"), _RECOUNT)
-    ),
+    Guard(name="dots outside Pallas", candidate="dots_outside", without=(("measure/jaxprs.py", "DOTS = ()"), _RECOUNT)),
     Guard(
         name="exponentials outside Pallas",
         candidate="exp_outside",
-        without=(("measure/jaxprs.py", "_EXPS = ()"), _RECOUNT),
+        without=(("measure/jaxprs.py", "EXPS = ()"), _RECOUNT),
     ),
     _guard("one program on all platforms", "platform_dependent", "measure/jaxprs.py", "_PLATFORM = ()"),
     # What the outputs show.

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from harness.hardware import Chip
-from harness.measure import arrays, contract, integrity, interpretation, jaxprs, traffic
+from harness.measure import arrays, contract, integrity, interpretation, jaxprs, semantics, traffic
 from harness.measure.fingerprint import fingerprint
 from harness.measure.messages import (
     Done,
@@ -75,7 +75,7 @@ def trace(request: TraceRequest) -> TraceReply:
         contract.CandidateCode("compile", "unsupported", f"lowering for the {request.chip.name}"),
         interpretation.aiming_at(request.chip),
     ):
-        exported = interpretation.export(_full.closed, _full.shapes, request.chip.platform)
+        exported = interpretation.export(_full.closed, _full.shapes, request.chip.platform, request.chip)
     integrity.require_untouched(before)
     integrity.require_self_contained()
     Path(request.artifact).write_bytes(exported.serialize())
@@ -97,6 +97,7 @@ def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Trace
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
     _refuse_outputs(out, statement)
     jaxprs.refuse_foreign_work(closed.jaxpr)
+    semantics.refuse_unclassified(closed.jaxpr)
     jaxprs.refuse_changed_tables(closed.jaxpr)
     equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
     if any(equation.params["interpret"] for equation in equations):
@@ -279,7 +280,7 @@ def export_cpu(request: ExportRequest) -> Done:
     traced = {"full": _full, "reduced": _reduced, "beside": _beside}[request.shape]
     assert traced is not None
     try:
-        exported = interpretation.export(traced.closed, traced.shapes, "cpu")
+        exported = interpretation.export(traced.closed, traced.shapes, "cpu", traced.chip)
     except NotImplementedError as error:
         raise _not_interpretable(error) from error
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +295,7 @@ def interpret(request: InterpretRequest) -> Done:
     if _run_reduced is None:
         steps = max(call.steps for call in _reduced.calls)
         parameters = interpretation.checking_parameters(_reduced.chip, steps)
-        _run_reduced = jax.jit(interpretation.runnable(_reduced.closed, parameters))
+        _run_reduced = jax.jit(interpretation.runnable(_reduced.closed, parameters, _reduced.chip))
     inputs = _reduced.problem.make_inputs(request.family, request.seed)
     failure: BaseException | None = None
     outputs: list[Any] = []

@@ -16,16 +16,19 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.measure import jaxprs, kernels
+from harness.measure import interpreted, kernels
 
 _RACE = "RACE DETECTED"
 # A run takes longer in proportion: 0.6 s with 2 cores, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
 _MOST_CORES = 16
 
 
-def runnable(closed: Any, interpret: object) -> Callable[..., list[Any]]:
-    """The traced program as a function of its inputs, with every Pallas call interpreted that way (False: compiled)."""
-    program = closed.replace(jaxpr=jaxprs.with_interpret(closed.jaxpr, interpret))
+def runnable(closed: Any, interpret: object, chip: Chip) -> Callable[..., list[Any]]:
+    """The traced program as a function of its inputs, its Pallas calls interpreted that way, as `chip` computes them.
+
+    `interpret` is False for the compiler.
+    """
+    program = closed.replace(jaxpr=interpreted.with_interpret(closed.jaxpr, interpret, chip))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
 
 
@@ -119,12 +122,15 @@ def _takes(function: Any, count: int) -> bool:
     return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
 
 
-def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str) -> Any:
-    """The program as a `jax.export.Exported` for `tpu` or `cuda` (kernels compiled), or `cpu` (kernels interpreted)."""
+def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str, chip: Chip) -> Any:
+    """The program for `chip` as a `jax.export.Exported`.
+
+    For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes.
+    """
     if platform != "cpu":
         # JAX promises nothing about running it with another version, and it runs with this one.
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
-        compiled = jax.jit(runnable(closed, False))
+        compiled = jax.jit(runnable(closed, False, chip))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
     with quick_grid_loop():
-        return jax.export.export(jax.jit(runnable(closed, True)), platforms=[platform])(*shapes)
+        return jax.export.export(jax.jit(runnable(closed, True, chip)), platforms=[platform])(*shapes)

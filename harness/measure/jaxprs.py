@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax._src.pallas import core as pallas_core
 from jax._src.state.types import AccumEffect, WriteEffect
-from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
-from jax.extend.core import primitives
 
 from harness.measure import grids
 from harness.measure.messages import Rejected
@@ -22,30 +19,23 @@ from harness.measure.messages import Rejected
 Jaxpr = Any
 Equation = Any
 
-_DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
-_EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
+DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
+EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
 # A power costs one, whatever its base.
 _EXPONENTIALS = ("exp", "exp2", "pow")
 # One FLOP for each element of the result.
-_ELEMENTWISE = frozenset((
-    *_EXPS, "add", "sub", "mul", "div", "max", "min", "neg", "abs", "rem", "sqrt", "rsqrt", "cbrt", "integer_pow",
+ELEMENTWISE = frozenset((
+    *EXPS, "add", "sub", "mul", "div", "max", "min", "neg", "abs", "rem", "sqrt", "rsqrt", "cbrt", "integer_pow",
     "square", "sin", "cos", "tan", "atan2", "floor", "ceil", "round", "sign", "clamp", "nextafter", "add_any",
 ))  # fmt: skip
 # One FLOP for each element of the operand.
-_REDUCTIONS = frozenset((
+REDUCTIONS = frozenset((
     "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum", "cummax", "cummin",
     "cumprod", "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
 ))  # fmt: skip
-# What computes new values, and not a selection of given ones.
-_ROUNDED = {*_DOTS, *_ELEMENTWISE, *_REDUCTIONS, "convert_element_type"} - {
-    "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
-    "reduce_window_max", "reduce_window_min", "sort",
-}  # fmt: skip
 _HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
 _ADDRESS = re.compile(r"\b0x[0-9a-f]+")
 _PLATFORM = ("platform_index", "platform_dependent")
-# Functions with rules of their own for derivatives, which JAX allows no effects that it does not know.
-_WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,81 +98,7 @@ def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
     return [equation for equation in equations(jaxpr, into_pallas=False) if is_pallas_call(equation)]
 
 
-def with_interpret(jaxpr: Jaxpr, interpret: object) -> Jaxpr:
-    """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
-
-    An interpreted kernel rounds to bfloat16 wherever it says so. XLA on a CPU computes in float32, and leaves
-    out what rounds between two operations where it can.
-    In TPU interpret mode a call has effects, and so has all that encloses it: loops, branches, functions. A
-    function with derivatives of its own must not have any: there it is called without them.
-    """
-    effects = pallas_core.get_interpret_effects(interpret)
-    changed = []
-    for equation in jaxpr.eqns:
-        if is_pallas_call(equation):
-            params = {**equation.params, "interpret": interpret}
-            if interpret:
-                params["jaxpr"] = _with_roundings(params["jaxpr"])
-            if isinstance(interpret, pltpu.InterpretParams):
-                params |= grids.as_interpreted(equation, interpret)
-            equation = equation.replace(params=params, effects={*equation.effects, *effects})
-        elif any(map(pallas_calls, inner(equation))):
-            equation = _with_inner(equation, lambda each: with_interpret(each, interpret))
-            if effects and equation.primitive.name in _WITH_DERIVATIVES:
-                equation = _called(equation)
-            equation = equation.replace(effects={*equation.effects, *effects})
-        changed.append(equation)
-    if not pallas_calls(jaxpr):
-        return jaxpr
-    return jaxpr.replace(eqns=changed, effects={*jaxpr.effects, *effects})
-
-
-def _called(equation: Equation) -> Equation:
-    """The same function called, without the derivatives that it has of its own."""
-    function = next(equation.params[name] for name in ("call_jaxpr", "jaxpr") if name in equation.params)
-    if not isinstance(function, core.ClosedJaxpr):
-        function = core.ClosedJaxpr(function, ())
-    params = {"call_jaxpr": function}
-    return core.new_jaxpr_eqn(
-        equation.invars, equation.outvars, primitives.closed_call_p, params, equation.effects, equation.source_info
-    )
-
-
-def _with_roundings(jaxpr: Jaxpr) -> Jaxpr:
-    """The same kernel with every bfloat16 that it computes rounded by an operation that XLA does not leave out."""
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation):
-            equation = _with_inner(equation, _with_roundings)
-        # Before their rounding, for XLA they are float32.
-        before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
-        changed.append(equation.replace(outvars=[before.get(out, out) for out in equation.outvars]))
-        for out, value in before.items():
-            wide, rounded = (core.Var(out.aval.update(dtype=jnp.dtype(jnp.float32))) for _ in range(2))
-            changed += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
-    return jaxpr.replace(eqns=changed)
-
-
-def _is_rounded(equation: Equation, out: Any) -> bool:
-    return (
-        equation.primitive.name in _ROUNDED
-        and not isinstance(out, core.DropVar)
-        and getattr(out.aval, "dtype", None) == jnp.bfloat16
-    )
-
-
-def _conversion(value: Any, out: Any) -> Equation:
-    params = {"new_dtype": out.aval.dtype, "weak_type": False, "sharding": None}
-    return core.new_jaxpr_eqn([value], [out], lax.convert_element_type_p, params, core.no_effects)
-
-
-def _rounding(value: Any, out: Any) -> Equation:
-    bfloat16 = jnp.finfo(jnp.bfloat16)
-    params = {"exponent_bits": bfloat16.nexp, "mantissa_bits": bfloat16.nmant}
-    return core.new_jaxpr_eqn([value], [out], lax.reduce_precision_p, params, core.no_effects)
-
-
-def _with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
+def with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
     """The equation with the programs that it holds changed."""
 
     def changed(value: Any) -> Any:
@@ -195,6 +111,29 @@ def _with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equatio
         return value
 
     return equation.replace(params={name: changed(value) for name, value in equation.params.items()})
+
+
+def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], source_info: Any) -> list[Equation]:
+    """The equations of `model`, a function of arrays, from these variables to those."""
+    shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in operands]
+    closed = jax.make_jaxpr(model)(*shapes)
+    assert not closed.consts, "a model has constants of its own: write them as Python numbers"
+    body = closed.jaxpr
+    new: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
+    assert not any(isinstance(var, core.Literal) or var in new for var in body.outvars), "a model computes its results"
+    new.update(zip(body.outvars, results, strict=True))
+
+    def renamed(var: Any) -> Any:
+        return var if isinstance(var, (core.Literal, core.DropVar)) else new.setdefault(var, core.Var(var.aval))
+
+    return [
+        one.replace(
+            invars=[renamed(var) for var in one.invars],
+            outvars=[renamed(var) for var in one.outvars],
+            source_info=source_info,
+        )
+        for one in body.eqns
+    ]
 
 
 def text(closed: Any) -> str:
@@ -234,12 +173,12 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
             )  # fmt: skip
     for equation in equations(jaxpr, into_pallas=False):
         name = equation.primitive.name
-        if name in _DOTS:
+        if name in DOTS:
             raise Rejected(
                 "static", "dot-outside-pallas",
                 f"{line_of(equation)}{name} outside any Pallas call: the matrix work belongs into the kernel",
             )  # fmt: skip
-        if name in _EXPS:
+        if name in EXPS:
             raise Rejected(
                 "static", "exp-outside-pallas",
                 f"{line_of(equation)}{name} outside any Pallas call: only cheap elementwise work may stay outside",
@@ -297,12 +236,12 @@ def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flop
 
 def _own_flops(equation: Equation) -> int:
     name = equation.primitive.name
-    if name in _DOTS:
+    if name in DOTS:
         return _dot_flops(equation)
     if not equation.outvars or not hasattr(equation.outvars[0].aval, "dtype"):
         return 0
-    operand = equation.invars[0].aval if name in _REDUCTIONS else equation.outvars[0].aval
-    if name not in _REDUCTIONS and name not in _ELEMENTWISE:
+    operand = equation.invars[0].aval if name in REDUCTIONS else equation.outvars[0].aval
+    if name not in REDUCTIONS and name not in ELEMENTWISE:
         return 0
     elements: int = math.prod(operand.shape)
     return elements if jnp.issubdtype(operand.dtype, jnp.floating) else 0

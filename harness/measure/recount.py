@@ -24,7 +24,9 @@ from harness.measure.kernels import Kernel, of_program
 from harness.measure.messages import Done, RecountRequest, Rejected
 
 # The lines of MLIR's generic form that are counted: name of the operation, types of its operands.
-_OPERATION = re.compile(r'"(?P<name>[\w.]+)"\(.*: \((?P<operands>[^()]*)\) -> (?P<result>.*)$')
+_OPERATION = re.compile(r'(?:(?P<value>%\w+) = )?"(?P<name>[\w.]+)"\(.*: \((?P<operands>[^()]*)\) -> (?P<result>.*)$')
+# What the judge computes in float32 and rounds at once stands for an operation on bfloat16 (`chip_model`).
+_ROUNDED = re.compile(r'"stablehlo\.reduce_precision"\((?P<value>%\w+)\) .*mantissa_bits = 7\b')
 _TYPE = re.compile(r"(?:vector|tensor)<(?P<shape>(?:\d+x)*)(?P<dtype>\w+)[,>]")
 _PRODUCTS = (
     "tpu.matmul", "vector.contract", "tt.dot", "stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution",
@@ -73,13 +75,20 @@ def counted(texts: Iterable[str], names: tuple[str, ...]) -> Counted:
     """How often each kind of these operations stands in programs in MLIR's generic form."""
     found: Counted = Counter()
     for text in texts:
+        value, before = "", None
         for line in text.splitlines():
+            rounded = _ROUNDED.search(line)
+            if rounded and before and rounded["value"] == value:
+                found[before] -= 1
+                found[(before[0], ("bf16",) * len(before[1]))] += 1
             match = _OPERATION.search(line)
+            value, before = "", None
             if match and match["name"] in names:
                 operands = _types(match["operands"])[:2]
                 sizes = tuple(size for size, _ in (*operands, *_types(match["result"])[:1]))
-                found[(sizes, tuple(dtype for _, dtype in operands))] += 1
-    return found
+                value, before = match["value"], (sizes, tuple(dtype for _, dtype in operands))
+                found[before] += 1
+    return +found
 
 
 def agree(checked: Counted, compiled: Counted) -> bool:

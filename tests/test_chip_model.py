@@ -1,0 +1,146 @@
+"""The program that is checked on a CPU computes what the chip computes, where XLA on a CPU would not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from numpy.typing import NDArray
+
+from harness.hardware import chip
+from harness.measure import interpretation
+
+BFLOAT16 = ml_dtypes.bfloat16
+X = np.random.default_rng(0).standard_normal((16, 128), dtype=np.float32)
+NARROW = (X * 20).astype(BFLOAT16)
+
+
+def on(name: str, function: Callable[..., Any], *arrays: Any, checked: bool = False) -> NDArray[Any]:
+    """What `function`, as the body of a kernel, makes of `arrays` on that chip, as float64 or as integers."""
+    shape = jax.eval_shape(function, *arrays)
+
+    def body(*refs: Any) -> None:
+        refs[-1][...] = function(*(ref[...] for ref in refs[:-1]))
+
+    call = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(shape.shape, shape.dtype))
+    interpret = interpretation.checking_parameters(chip(name), 1) if checked else True
+    program = interpretation.runnable(jax.make_jaxpr(lambda *a: call(*a))(*arrays), interpret, chip(name))
+    out = np.asarray(jax.jit(program)(*arrays)[0])
+    return out if np.issubdtype(out.dtype, np.integer) else out.astype(np.float64)
+
+
+def rounded(values: Any) -> NDArray[np.float64]:
+    return np.asarray(values).astype(np.float32).astype(BFLOAT16).astype(np.float64)
+
+
+def product(precision: Any, preferred: Any = jnp.float32) -> Callable[..., Any]:
+    return lambda a, b: jnp.dot(a, b, precision=precision, preferred_element_type=preferred)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_product_of_float32_is_one_of_bfloat16_by_default(checked: bool) -> None:
+    y = X[:, ::-1].T.copy()
+    exact, coarse = X.astype(np.float64) @ y, rounded(X) @ rounded(y)
+    default = on("v5e", product(None), X, y, checked=checked)
+    np.testing.assert_allclose(default, coarse, atol=1e-5)
+    assert np.abs(default - exact).max() > 1e-3
+    np.testing.assert_allclose(on("v5e", product(lax.Precision.HIGHEST), X, y, checked=checked), exact, atol=1e-5)
+    high = np.abs(on("v5e", product(lax.Precision.HIGH), X, y) - exact).max()
+    assert 1e-6 < high < 1e-3
+
+
+def test_the_default_precision_of_a_context_counts() -> None:
+    y = X.T.copy()
+    with jax.default_matmul_precision("highest"):
+        found = on("v6e", product(None), X, y)
+    np.testing.assert_allclose(found, X.astype(np.float64) @ y, atol=1e-5)
+
+
+def test_the_float32_of_a_mixed_product_is_rounded() -> None:
+    found = on("v6e", product(None), NARROW, X.T.copy())
+    np.testing.assert_allclose(found, NARROW.astype(np.float64) @ rounded(X.T), rtol=1e-5, atol=1e-4)
+
+
+def test_an_exponential_of_bfloat16_multiplies_in_bfloat16_on_v6e() -> None:
+    x = NARROW.astype(np.float64)
+    exact = np.exp(x)
+    np.testing.assert_allclose(on("v5e", jnp.exp, NARROW), rounded(exact), rtol=2.0**-8)
+    by_two = 2.0 ** rounded(x * float(BFLOAT16(np.log2(np.e))))
+    np.testing.assert_allclose(on("v6e", jnp.exp, NARROW), rounded(by_two), rtol=2.0**-8)
+    assert np.abs(on("v6e", jnp.exp, NARROW) / exact - 1).max() > 0.02
+
+
+@pytest.mark.parametrize("name", ["v5e", "v6e"])
+@pytest.mark.parametrize("function", [jnp.exp2, lambda x: jnp.power(jnp.bfloat16(2), x)])
+def test_a_power_of_two_is_rounded_once(name: str, function: Callable[..., Any]) -> None:
+    expected = 2.0 ** NARROW.astype(np.float64)
+    np.testing.assert_allclose(on(name, function, NARROW), rounded(expected), rtol=2.0**-8)
+
+
+def test_quotients_of_bfloat16_multiply_by_a_rounded_inverse_on_v6e() -> None:
+    y = (np.abs(X) + 0.5).astype(BFLOAT16)
+    x, inverse = NARROW.astype(np.float64), rounded(1 / y.astype(np.float64))
+    np.testing.assert_array_equal(on("v6e", lax.div, NARROW, y), rounded(x * inverse))
+    np.testing.assert_array_equal(on("v5e", lax.div, NARROW, y), rounded(x / y.astype(np.float64)))
+    np.testing.assert_allclose(on("v6e", jnp.sqrt, y), np.sqrt(y.astype(np.float64)), rtol=2.0**-7)
+    assert (on("v6e", jnp.sqrt, np.zeros((16, 128), BFLOAT16)) == 0).all()
+
+
+def test_steps_of_one_operation_are_rounded() -> None:
+    x = NARROW.astype(np.float64)
+    np.testing.assert_array_equal(on("v5e", lambda x: x**3, NARROW), rounded(rounded(x * x) * x))
+    steps = rounded(1 / rounded(1 + rounded(np.exp(-x))))
+    np.testing.assert_allclose(on("v5e", lax.logistic, NARROW), steps, rtol=2.0**-8)
+
+
+def test_an_approximate_reciprocal_is_the_exact_one_on_v6e() -> None:
+    approximate = lambda x: pl.reciprocal(x, approx=True)  # noqa: E731
+    np.testing.assert_array_equal(on("v6e", approximate, X), on("v6e", lambda x: 1 / x, X))
+    assert np.abs(on("v5e", approximate, X) * X - 1).max() > 1e-3
+
+
+def test_a_false_hint_changes_what_it_is_about() -> None:
+    positions = np.arange(16 * 128, dtype=np.int32).reshape(16, 128)
+    found = on("v5e", lambda x: pl.multiple_of(8 * x + 4, 8), positions)
+    np.testing.assert_array_equal(found, 8 * positions)
+    found = on("v5e", lambda x: pl.multiple_of(8 * x, 8), positions)
+    np.testing.assert_array_equal(found, 8 * positions)
+
+
+def test_results_that_nothing_defines_show() -> None:
+    integers = np.arange(-1024, 1024, dtype=np.int32).reshape(16, 128)
+    for function, is_defined in (
+        (lambda x: lax.div(x, x), integers != 0),
+        (lambda x: lax.rem(x, x), integers != 0),
+        (lambda x: lax.shift_left(x, x), (integers >= 0) & (integers < 32)),
+        (lambda x: lax.shift_right_logical(x, x), (integers >= 0) & (integers < 32)),
+        (lambda x: lax.shift_right_arithmetic(x, x), (integers >= 0) & (integers < 32)),
+        (lambda x: x.astype(jnp.int8).astype(jnp.int32), (integers >= -128) & (integers < 128)),
+        (lambda x: (x.astype(jnp.float32) * 1e7).astype(jnp.int32), np.abs(integers) < 214),
+    ):
+        found, as_is = on("v5e", function, integers), np.asarray(function(integers))
+        np.testing.assert_array_equal(found[is_defined], as_is[is_defined])
+        assert len(np.unique(found[~is_defined])) == 1
+        assert (found[~is_defined] != as_is[~is_defined]).mean() > 0.9
+
+
+@pytest.mark.parametrize(("start", "is_within"), [(0, True), (8, True), (9, False), (-1, False)])
+def test_a_slice_beyond_its_array_shows(start: int, is_within: bool) -> None:
+    def copy(start_ref: Any, x_ref: Any, read_ref: Any, written_ref: Any) -> None:
+        rows = pl.ds(start_ref[0, 0], 8)
+        read_ref[...] = x_ref[rows, :]
+        written_ref[...] = jnp.zeros_like(written_ref)
+        written_ref[rows, :] = jnp.ones_like(read_ref)
+
+    half, whole = (jax.ShapeDtypeStruct((rows, 128), jnp.float32) for rows in (8, 16))
+    call = pl.pallas_call(copy, out_shape=(half, whole))
+    arrays = np.full((1, 1), start, np.int32), X
+    program = interpretation.runnable(jax.make_jaxpr(lambda *a: call(*a))(*arrays), True, chip("v5e"))
+    read, written = jax.jit(program)(*arrays)
+    assert bool(np.isnan(read).all()) is not is_within
+    assert bool(np.isnan(written).any()) is not is_within

@@ -72,7 +72,7 @@ def _is_rounded(equation: Equation, out: Any) -> bool:
 
 
 def _is_bfloat16(var: Any) -> bool:
-    return getattr(var.aval, "dtype", None) == jnp.bfloat16
+    return bool(getattr(var.aval, "dtype", None) == jnp.bfloat16)
 
 
 def _conversion(value: Any, out: Any) -> Equation:

@@ -12,10 +12,15 @@ from harness.records.selftest import Planted
 # all planted bugs to show. A block of 128 x 128 keeps an interpreted step at milliseconds.
 _SETTINGS = {
     "plain": (("SEQUENCE", "512"),),
+    "v6e": (("SEQUENCE", "512"), ("CHIP", '"v6e"')),
     "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
     # A chip whose two cores split parallel axes.
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
+    # A product of float32: precision of its passes shows.
+    "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
 }
+# Contests of another operator than attention.
+_TEMPLATES = {"float32": "matmul"}
 
 
 def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:
@@ -24,7 +29,7 @@ def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:
     The judge in it is a copy of the package `judge`: what a candidate does to it is done to the copy.
     """
     shutil.copytree(judge, folder / "harness")
-    contest.scaffold(folder, "attention", _SETTINGS[planted.contest])
+    contest.scaffold(folder, _TEMPLATES.get(planted.contest, "attention"), _SETTINGS[planted.contest])
     (folder / "kernel.py").write_bytes(kernel)
     with Repo.init(folder, initial_branch="main") as repository:
         with repository.config_writer() as settings:

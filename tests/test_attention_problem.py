@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.problems import Attention, Problem, check
+from harness.problems.space import DRAWN
 
 CONTEST = Attention(sequence=16384, head_dim=128)
 SMALL = Attention(sequence=512, head_dim=128)
@@ -259,5 +260,21 @@ def test_the_full_check_stays_under_a_gigabyte() -> None:
 
 def test_attention_is_a_problem() -> None:
     problem: Problem = SMALL
-    assert problem.families(full=True) == ("composite",)
-    assert len(problem.families(full=False)) == 6
+    assert problem.families(full=True) == ("drawn-all", "composite")
+    assert len([family for family in problem.families(full=False) if not family.startswith(DRAWN)]) == 6
+    assert len([family for family in problem.families(full=False) if family.startswith(DRAWN)]) == 6
+
+
+@pytest.mark.parametrize("family", [family for family in SMALL.families(full=False) if family.startswith(DRAWN)])
+def test_a_recipe_makes_the_same_inputs_wherever_it_is_written_down(family: str) -> None:
+    recipe = GROUPED.recipe(family, 5)
+    assert recipe == GROUPED.recipe(family, 5) != GROUPED.recipe(family, 6)
+    first, again = (GROUPED.make_inputs(recipe, 9) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert GROUPED.recipe(recipe, 9) == recipe
+
+
+@pytest.mark.parametrize("family", ["drawn-nothing", "recipe {", 'recipe {"picks": "many"}'])
+def test_what_is_no_recipe_is_refused(family: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        SMALL.make_inputs(family, 0)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from online_softmax import BUGS, CAUSAL_BUGS, HONEST, attention
 
-from harness.problems import Attention, check
+from harness.problems import Attention, attention_space, check
 from harness.problems.numerics import Errors, errors
 
 CONTEST = Attention(sequence=16384, head_dim=128)
@@ -65,6 +65,21 @@ def test_honest_variations_pass_with_margin(problem: Attention, family: str) -> 
             found = compared(problem, family, block=block, variation=variation)
             assert found.worst_ratio < 0.75, (variation, block)
             assert found.rms_ratio < 0.75, (variation, block)
+
+
+@pytest.mark.parametrize("problem", [SMALL, CAUSAL, FLOAT32], ids=case)
+@pytest.mark.parametrize("kind", attention_space.KINDS)
+def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind: str) -> None:
+    rows = np.arange(0, problem.sequence, 8)
+    for seed in range(5):
+        inputs = problem.make_inputs(f"drawn-{kind}", seed)
+        zeros = np.zeros((problem.sequence, problem.head_dim))
+        found = errors(problem, inputs, zeros, rows)[0]
+        assert np.sqrt(np.mean(found.honest_scaled**2)) < 1.1
+        assert found.honest_scaled.max() < 7
+        for variation in ("", HONEST[-1]):
+            got = attention(*inputs, scale=problem.scale, causal=problem.causal, variation=variation)
+            assert replace(found, got=got[rows].astype(np.float64)).passed, problem.recipe(f"drawn-{kind}", seed)
 
 
 def caught(problem: Attention, bug: str, block: int) -> dict[str, float]:

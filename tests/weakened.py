@@ -119,6 +119,12 @@ GUARDS = (
         "error against float64", "no_rescale", "problems/numerics.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
     ),
     _guard("root mean square error", "bf16_accumulator", "problems/numerics.py", f"RMS_FACTOR = {_ANY}"),
+    _guard(
+        "drawn inputs",
+        "guessed_exponents",
+        "problems/attention_space.py",
+        "KINDS, ALL = (), 'mixture'\n_mixture = lambda random: Recipe()",
+    ),
     _guard("dependence", "causal_leak_ahead", "problems/probes.py", _PASSED.format("check_probe", "is not None")),
     Guard(name="the contest's own shape", candidate="cheap_at_full_length", without=_passing("== 'full'")),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),

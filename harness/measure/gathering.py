@@ -32,6 +32,7 @@ from harness.measure.messages import (
 )
 from harness.measure.plan import Plan, Progress
 from harness.measure.reach import left_behind, not_looked_into, reach, work_not_done
+from harness.problems.space import DRAWN
 from harness.records import Evidence, Failure, Latency, Policy, Simulation, Stage, StageTime, Trace
 
 _ORDER: tuple[Stage, ...] = get_args(Stage)
@@ -174,6 +175,9 @@ class Gathering:
     def _check_correctness(self, candidate: Child, compiler: Child) -> None:
         """The CPU twin at the full shape; at reduced shapes each family in TPU interpret mode, and again as CPU twin.
 
+        Seeds are drawn here, after the trace. The problem, and of a Check its shape, family and seed, make the same
+        inputs again: a drawn family's recipe follows from its seed.
+
         What the outputs depend on is probed in the CPU twins, which cost a tenth of the interpreter.
         """
         plan = self._plan
@@ -207,9 +211,13 @@ class Gathering:
                 self._probe(checker, "twin", ProbeRequest(
                     problem=pickled, reduced=self._reduced, seed=seed(), artifact=artifact, full=False,
                 ))  # fmt: skip
-            if reduced and self._beside:
-                return
-            for family in plan.problem.families(full=False):
+            families = plan.problem.families(full=False)
+            if self._reduced is None or not self._beside:
+                wanted = families
+            else:
+                # Drawn inputs at the smaller of the two, which costs less; the others were there in the interpreter.
+                wanted = tuple(family for family in families if family.startswith(DRAWN) == reduced)
+            for family in wanted:
                 self._check(checker, "twin", CheckRequest(
                     problem=pickled, reduced=self._reduced, beside=not reduced, family=family, seed=seed(),
                     artifact=artifact,
@@ -235,6 +243,9 @@ class Gathering:
                 then = self._taking(shape, kept, "correctness", functools.partial(exported_at, kept, shape))
                 self._ask(candidate, "twin", "correctness", "export_cpu", export, Done, limit, then)
         for family in plan.problem.families(full=False):
+            if family.startswith(DRAWN):
+                # The CPU twin computes the same numbers in a tenth of the time.
+                continue
             drawn = seed()
             request = InterpretRequest(family=family, seed=drawn, outputs=str(plan.outputs_of(family)))
             self._ask(

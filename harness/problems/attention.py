@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.problems import attention_inputs, attention_probes
+from harness.problems import attention_inputs, attention_probes, attention_space
 from harness.problems.blocks import SHORTEST, sampled_rows
 from harness.problems.fields import require_dtype, require_positive, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
+from harness.problems.space import DRAWN, RECIPE, generator, parsed, recipe_generator, text
 from harness.records import Array, ExpectedCount, Statement, Work
 
 # Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
@@ -154,14 +155,26 @@ class Attention:
         return (length, self.head_dim)
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """One composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        return ("composite",) if full else attention_inputs.FAMILIES
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + attention_space.ALL, "composite")
+        return (*attention_inputs.FAMILIES, *(DRAWN + kind for kind in attention_space.KINDS))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """q, k, v of the named family. Raises ValueError for a family that does not exist."""
-        arrays = attention_inputs.make(self._sizes(), family, seed)
+        """q, k, v of the named family or recipe. Raises ValueError for one that does not exist."""
+        if family.startswith((DRAWN, RECIPE)):
+            recipe = parsed(self.recipe(family, seed), attention_space.Recipe)
+            arrays = attention_space.build(self._sizes(), recipe, generator(family, seed))
+        else:
+            arrays = attention_inputs.make(self._sizes(), family, seed)
         shapes = (array.shape for array in self.statement().inputs)
         return tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=True))
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
+        if family.startswith(RECIPE):
+            return family
+        return text(attention_space.draw(family.removeprefix(DRAWN), recipe_generator(family, seed)))
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Which rows depend on which keys, values and queries, and on nothing beyond the mask."""
@@ -246,15 +259,20 @@ class Attention:
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
 
-        First-order propagation, roundings independent. With w the exact weights, o the exact
+        First-order propagation, roundings independent but of equal keys: their scores are the same numbers, and
+        so are all roundings of them, so that they count as one key. With g such groups of equal keys (one
+        key mostly), w_k the exact weights, W_g and V_g = sum w_k v_k of a group, o the exact
         output, r the relative deviation of one rounding to dtype, r32 that of one to float32,
         and e32 float32's epsilon, the variances are:
         probabilities rounded before P V, from exponentials that libraries have right to one
-        ulp:  (r^2 + e32^2 / 3) sum_k w_k^2 v_k^2;
-        scores:  sum_k w_k^2 (v_k - o)^2 t_k^2, where t_k^2 is r^2 c_k^2 for scaled queries
-        rounded once, c_k the 2-norm of the elementwise product scale q * k_k, and
-        r32^2 head_dim (c_k^2 + s^2 / 3) for a running float32 sum that grows evenly to the
-        row's largest score s;
+        ulp:  (r^2 + e32^2 / 3) sum_g V_g^2;
+        scores:  sum_g (V_g - W_g o)^2 t_g^2, where t_g^2 is r^2 a_g^2 / (1 - W_g) for scaled queries
+        rounded once, a_g the 2-norm of the elementwise product scale q * (k_g - m) with m = sum_k w_k k_k, and
+        r32^2 head_dim (c_g^2 + s^2 / 3), c_g the 2-norm of scale q * k_g, for a running float32 sum that
+        grows evenly to the row's largest score s. One rounding of a query's channel turns all scores of the row
+        together: what the keys have in common moves no weight, because sum_g (V_g - W_g o) = 0, and so is taken
+        off. o and m hold the group itself, which makes V_g - W_g o and k_g - m too small where few keys have all
+        the weight; dividing by 1 - W_g puts that right, exactly where there are two of them;
         float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and
         (n e32 o / 4)^2 where n small terms in a row are added to a large sum and lose up to
         half an ulp each, all in one direction;
@@ -268,20 +286,34 @@ class Attention:
             weights, largest = _exponentials(piece, self.scale)
             weights /= weights.sum(axis=1, keepdims=True)
             output = weights @ piece.v
-            np.square(weights, out=weights)
-            probability = weights @ np.square(piece.v)
+            groups = _groups(piece.k)
             moves = np.square(piece.q * np.float32(self.scale)) @ np.square(piece.k).T
-            moves *= np.float32(relative**2 + running)
+            moves *= np.float32(running)
             moves += np.square(largest) * np.float32(running / 3)
-            weights *= moves
+            moves += np.float32(relative**2) * _turned(piece, weights, groups, self.scale)
             # Centred, so that a common offset of the values does not cancel in float32.
             centre = piece.v.mean(axis=0)
             v, o = piece.v - centre, output - centre
+            probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
+            for group in groups:
+                own = weights[:, group]
+                share, part = own.sum(axis=1, keepdims=True), own @ v[group]
+                probability += np.square(part + share * centre)
+                squares += np.square(own) @ np.square(piece.v[group])
+                moved_alike += moves[:, group[:1]] * np.square(part - share * o)
+            # What stands in a group is counted there.
+            for group in groups:
+                weights[:, group] = 0
+            np.square(weights, out=weights)
+            alone = weights @ np.square(piece.v)
+            probability += alone
+            squares += alone
+            weights *= moves
             moved = weights @ np.square(v) + weights.sum(axis=1, keepdims=True) * np.square(o)
             # One key with nearly all the weight: v - o cancels, and float32 leaves this much unknown.
-            variance = np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
+            variance = moved_alike + np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
             variance += (relative**2 + eps32**2 / 3) * probability
-            variance += relative32**2 * self.kv_sequence * (probability + np.square(output))
+            variance += relative32**2 * self.kv_sequence * (squares + np.square(output))
             variance += np.square(min(self.kv_sequence, SUM_TERMS) * eps32 / 4 * output)
             variance += np.square(ulp(output, self.dtype)) / 12
             result[piece.places] = np.sqrt(variance)
@@ -301,6 +333,34 @@ class Attention:
                 part = places[start : start + chunk]
                 visible = positions[part] + (self.kv_sequence - self.sequence + 1) if self.causal else None
                 yield _Piece(part, q[rows[part]].astype(dtype), keys, values, visible)
+
+
+def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """The keys `[kv, d]` that are equal to others, by their places, group by group."""
+    rows = np.ascontiguousarray(k).view(np.dtype((np.void, k.itemsize * k.shape[1])))[:, 0]
+    _, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.cumsum(counts)
+    several = np.flatnonzero(counts > 1)
+    return [order[ends[group] - counts[group] : ends[group]] for group in several]
+
+
+def _turned(piece: _Piece, weights: NDArray[Any], groups: list[NDArray[np.int64]], scale: float) -> NDArray[Any]:
+    """`[rows, kv]`: a_k^2 / (1 - W_k) of `Attention.rounding`, for weights that sum to 1."""
+    # Counted from their mean first, so that what all keys have in common does not cancel in float32.
+    k = piece.k - piece.k.mean(axis=0)
+    squares = np.square(piece.q * np.float32(scale))
+    mean = weights @ k
+    whole = squares @ np.square(k).T
+    found = whole - 2 * ((squares * mean) @ k.T) + (squares * np.square(mean)).sum(axis=1, keepdims=True)
+    # What float32 leaves unknown of the difference.
+    eps32 = np.finfo(np.float32).eps
+    np.maximum(found, eps32 * whole, out=found)
+    others = 1 - weights
+    for group in groups:
+        others[:, group] = 1 - weights[:, group].sum(axis=1, keepdims=True)
+    found /= np.maximum(others, eps32)
+    return found
 
 
 def _exponentials(piece: _Piece, scale: float) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -352,7 +352,7 @@ def _turned(piece: _Piece, weights: NDArray[Any], groups: list[NDArray[np.int64]
     squares = np.square(piece.q * np.float32(scale))
     mean = weights @ k
     whole = squares @ np.square(k).T
-    found = whole - 2 * ((squares * mean) @ k.T) + (squares * np.square(mean)).sum(axis=1, keepdims=True)
+    found: NDArray[Any] = whole - 2 * ((squares * mean) @ k.T) + (squares * np.square(mean)).sum(axis=1, keepdims=True)
     # What float32 leaves unknown of the difference.
     eps32 = np.finfo(np.float32).eps
     np.maximum(found, eps32 * whole, out=found)

@@ -242,7 +242,8 @@ def build(shape: Shape, recipe: Recipe, random: np.random.Generator) -> tuple[ND
 
 
 def _falling(random: np.random.Generator, spread: float, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return np.exp(-np.float32(spread) * random.random(shape, dtype=np.float32))
+    found: NDArray[np.float32] = np.exp(-np.float32(spread) * random.random(shape, dtype=np.float32))
+    return found
 
 
 def _directions(fields: tuple[Field, ...], d: int, random: np.random.Generator) -> NDArray[np.float32]:

@@ -1,14 +1,23 @@
 """One attempt: evaluate, judge, record; nothing else."""
 
-import hashlib
-from collections.abc import Callable
+import shutil
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness import diff, git, preconditions, simulate, tamper, watching
-from harness.contest import PACKAGE, Contest
+from harness import diff, git, preconditions, tamper, watching
+from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.evaluation import (
+    MAY_PASS_NEXT_TIME,
+    ON_SOURCE,
+    Alternative,
+    Options,
+    Progress,
+    Say,
+    evaluate,
+    sha256,
+)
 from harness.judge import measured
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
@@ -16,7 +25,7 @@ from harness.ledger import Ledger
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
 from harness.measure import latency
-from harness.portable import portable
+from harness.opponent import Opponent, Run, champion_fails, opponent
 from harness.profiles import pruning
 from harness.records import (
     Attempt,
@@ -26,41 +35,29 @@ from harness.records import (
     Failure,
     Key,
     Policy,
+    Refused,
     Report,
-    Row,
-    Source,
-    Sweep,
     Trace,
     Verdict,
 )
 from harness.settings import rewrite
 from harness.units import percent, seconds
 
-# Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
-MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
-
-# How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
-ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
-
-# What is to be done about a champion that fails.
-REVOKE = "./ratchet.sh revoke judges it again, takes its title and gives it to the latest accepted attempt that passes"
-
-Progress = Callable[[str, str, float], None]
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How one attempt is to be run, from the command line."""
-
-    settings: tuple[tuple[str, str], ...] = ()
-    expected_time_ratio: float | None = None
-    on: str | None = None
-    deep: bool = False
-    again: bool = False
-    record: bool = False
-    rebaseline: bool = False
-    sweep: Sweep | None = None
+__all__ = [
+    "MAY_PASS_NEXT_TIME",
+    "ON_SOURCE",
+    "Alternative",
+    "Judged",
+    "Options",
+    "Progress",
+    "Say",
+    "attempt",
+    "attempt_locked",
+    "champion_fails",
+    "evaluate",
+    "rewritten",
+    "sha256",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,36 +69,6 @@ class Judged:
     champion_report: Report | None
     recorded: bool
     messages: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """What stays the same during one attempt."""
-
-    ledger: Ledger
-    contest: Contest
-    options: Options
-    policy: Policy
-    progress: Progress
-    say: Say
-    number: int
-    key: Key
-    rows: tuple[Row, ...]
-
-    @property
-    def digest(self) -> str:
-        return judging.key_digest(self.key)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opponent:
-    """The champion as the candidate meets it. `fresh`: it was evaluated inside this attempt."""
-
-    attempt: Attempt
-    commit: str
-    kernel: bytes
-    evidence: Evidence
-    fresh: bool
 
 
 def attempt(
@@ -126,13 +93,11 @@ def attempt_locked(
         say(sentence)
     preconditions.refuse_unfit(ledger.repository, contest)
     original = contest.kernel_path.read_bytes()
-    kernel = original
-    for name, value in options.settings:
-        kernel = rewrite(kernel, name, value, "kernel.py")
+    kernel = rewritten(original, options.settings)
     rows, skipped = ledger.rows()
     for sentence in skipped:
         say(sentence)
-    run = _Run(
+    run = Run(
         ledger=ledger,
         contest=contest,
         options=options,
@@ -149,7 +114,7 @@ def attempt_locked(
         if kernel != original:
             ledger.restore_kernel(kernel)
         watch = watching.begin(ledger, contest)
-        judged = _attempt(run, watch, hypothesis, kernel)
+        judged = _attempt(run, watch, hypothesis, original, kernel)
     except BaseException:
         for sentence in _put_right(run, watch).sentences if watch else ():
             say(sentence)
@@ -165,45 +130,29 @@ def attempt_locked(
     return judged
 
 
-def evaluate(
-    contest: Contest,
-    kernel: bytes,
-    options: Options,
-    policy: Policy,
-    progress: Progress,
-    *,
-    work: str,
-    timed: bool = True,
-    checked: bool = True,
-    after_trace: Callable[[Trace], None] = lambda trace: None,
-) -> Evidence:
-    """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
-
-    Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked.
-    """
-    evidence = measuring.gather(
-        contest.directory,
-        kernel,
-        contest.problem,
-        contest.chip,
-        policy,
-        work_directory=contest.directory / "profile_data" / work,
-        simulate=simulate.run,
-        on=options.on,
-        deep=options.deep,
-        timed=timed,
-        checked=checked,
-        after_trace=after_trace,
-        progress=progress,
-    )
-    return replace(evidence, failure=portable(evidence.failure, PACKAGE.parent, contest.directory))
+def rewritten(kernel: bytes, settings: tuple[tuple[str, str], ...]) -> bytes:
+    """`kernel` with these constants rewritten. Raises RatchetError `unknown-constant`."""
+    for name, value in settings:
+        kernel = rewrite(kernel, name, value, "kernel.py")
+    return kernel
 
 
-def _put_right(run: _Run, watch: tamper.Watch) -> tamper.Tampering:
+def _put_right(run: Run, watch: tamper.Watch) -> tamper.Tampering:
     return watching.end(run.ledger, watch, f"{run.number:04d}", is_confined=run.policy.is_confined)
 
 
-def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> Judged:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """One candidate, evaluated and judged."""
+
+    kernel: bytes
+    evidence: Evidence
+    duel: Duel | None
+    opponent: Opponent | None
+    verdict: Verdict
+
+
+def _attempt(run: Run, watch: tamper.Watch, hypothesis: str, original: bytes, kernel: bytes) -> Judged:
     """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
     ledger, contest, options = run.ledger, run.contest, run.options
     started = _now()
@@ -217,33 +166,19 @@ def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> 
             f"kernel.py at HEAD is not the champion's (attempt {champion.number}): an ordinary commit changed it. "
             "Attempts are judged against the champion; --rebaseline makes kernel.py the champion as it stands"
         )
-    opponent = None
+    facing = None
     if champion and not on_its_own:
-        opponent = _opponent(run, champion, champion_kernel)
-
-    def refuse_identical(trace: Trace) -> None:
-        if not (options.again or options.rebaseline or unchanged):
-            _refuse_identical(run, trace)
-
-    evidence = evaluate(
-        contest,
-        kernel,
-        options,
-        run.policy,
-        run.progress,
-        work=f"{run.number:04d}",
-        timed=opponent is None,
-        after_trace=refuse_identical,
-    )
-    duel = None
-    attempts = measured.attempts_since_accept(run.rows, run.key.source)
-    if opponent and evidence.failure is None and run.key.source != "simulated":
-        duel, evidence, opponent = _duel(run, run.key.source, evidence, opponent, attempts)
-    evidence = replace(evidence, failure=_put_right(run, watch).failure() or evidence.failure)
-    theirs = opponent.evidence if opponent else None
-    verdict = judging.decide(evidence, theirs, duel, run.policy, contest.chip, attempts)
+        facing = opponent(run, champion, champion_kernel)
+    found = _decided(run, watch, kernel, facing, may_be_known=unchanged)
+    settings, sweep = options.settings, options.sweep
+    if found.verdict.outcome == "failed" and options.alternatives and not unchanged:
+        chosen, found, refused = _in_its_place(run, original, found, facing, champion_kernel)
+        sweep = replace(sweep, refused=refused) if sweep else None
+        if chosen is not None:
+            settings, hypothesis = chosen.settings, chosen.hypothesis
+    evidence, verdict, facing = found.evidence, found.verdict, found.opponent
     report = reporting.report(evidence, contest.chip, run.rows)
-    champion_report = reporting.report(opponent.evidence, contest.chip) if opponent else None
+    champion_report = reporting.report(facing.evidence, contest.chip) if facing else None
     if unchanged and champion:
         verdict = _with_drift(verdict, champion, report, run.key)
     result = Attempt(
@@ -253,18 +188,18 @@ def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> 
         started=started,
         finished=_now(),
         judged_against=head,
-        kernel_sha256=sha256(kernel),
+        kernel_sha256=sha256(found.kernel),
         key=run.key,
         policy=run.policy,
         evidence=evidence,
         verdict=verdict,
         champion=_champion_record(ledger, champion, champion_report),
-        champion_evidence=opponent.evidence if opponent and opponent.fresh else None,
-        duel=duel,
+        champion_evidence=facing.evidence if facing and facing.fresh else None,
+        duel=found.duel,
         expected_time_ratio=options.expected_time_ratio,
-        settings=options.settings,
-        sweep=options.sweep,
-        diff=diff.unified(champion_kernel, kernel),
+        settings=settings,
+        sweep=sweep,
+        diff=diff.unified(champion_kernel, found.kernel),
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
     lost = champion_fails(champion, evidence) if champion and unchanged else ()
@@ -272,77 +207,127 @@ def _attempt(run: _Run, watch: tamper.Watch, hypothesis: str, kernel: bytes) -> 
         return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=lost)
     row = reporting.row(result, report, run.digest)
     recorded = ledger.record(
-        result, row, kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
+        result, row, found.kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
     )
     return Judged(
-        attempt=result, report=report, champion_report=champion_report, recorded=True,
+        attempt=result,
+        report=report,
+        champion_report=champion_report,
+        recorded=True,
         messages=(*lost, *recorded.messages),
-    )  # fmt: skip
+    )
 
 
-def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
-    """What is to be said of the `evidence` about the champion's own kernel.py, if it fails now; () if it does not."""
-    if evidence.failure is None:
-        return ()
-    said = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
-    return (f"{said}. {REVOKE}",)
+def _decided(
+    run: Run, watch: tamper.Watch, kernel: bytes, facing: Opponent | None, *, may_be_known: bool = False
+) -> _Decided:
+    """One candidate under the judge; what was changed while its processes ran is put right, and is its failure.
+
+    Raises RatchetError `identical-candidate` where its program was judged before, unless it `may_be_known`.
+    """
+
+    def refuse_identical(trace: Trace) -> None:
+        if not (run.options.again or run.options.rebaseline or may_be_known):
+            _refuse_identical(run, trace)
+
+    evidence = evaluate(
+        run.contest,
+        kernel,
+        run.options,
+        run.policy,
+        run.progress,
+        work=f"{run.number:04d}",
+        timed=facing is None,
+        after_trace=refuse_identical,
+    )
+    duel = None
+    attempts = measured.attempts_since_accept(run.rows, run.key.source)
+    if facing and evidence.failure is None and run.key.source != "simulated":
+        duel, evidence, facing = _duel(run, run.key.source, evidence, facing, attempts)
+    evidence = replace(evidence, failure=_put_right(run, watch).failure() or evidence.failure)
+    theirs = facing.evidence if facing else None
+    verdict = judging.decide(evidence, theirs, duel, run.policy, run.contest.chip, attempts)
+    return _Decided(kernel=kernel, evidence=evidence, duel=duel, opponent=facing, verdict=verdict)
 
 
-def _judge_paths(run: _Run) -> tuple[str, ...]:
+def _in_its_place(
+    run: Run, original: bytes, first: _Decided, facing: Opponent | None, champion_kernel: bytes
+) -> tuple[Alternative | None, _Decided, tuple[Refused, ...]]:
+    """The first alternative that does not fail, judged in place of `first`, and every setting that failed before it.
+
+    Where all fail it is `first` again, whose files are put back. Tried is what promises a win: its screened time is
+    below the champion's. The same program as one that failed is not evaluated.
+    """
+    refused = [_refused(run.options.settings, first)]
+    programs = {first.evidence.trace.fingerprint} if first.evidence.trace else set()
+    files = run.contest.directory / "profile_data" / f"{run.number:04d}"
+    aside = files.with_name(f"{files.name}-failed")
+    tampered = first.verdict.failure is not None and first.verdict.failure.kind == "tampered"
+    worth = [] if tampered else [one for one in run.options.alternatives if _promises_a_win(one, facing)]
+    # Of a sweep that was killed.
+    shutil.rmtree(aside, ignore_errors=True)
+    for one in worth:
+        kernel = rewritten(original, one.settings)
+        if one.fingerprint in programs or kernel == champion_kernel:
+            continue
+        run.say(
+            f"{_setting(refused[-1].settings)} fails: {_words(refused[-1].failure)}. Next: {_setting(one.settings)}"
+        )
+        if not aside.exists():
+            files.rename(aside)
+        run.ledger.restore_kernel(kernel)
+        watch = watching.begin(run.ledger, run.contest)
+        try:
+            found = _decided(run, watch, kernel, facing)
+        except BaseException:
+            _put_right(run, watch)
+            raise
+        if found.verdict.outcome != "failed":
+            shutil.rmtree(aside, ignore_errors=True)
+            return one, found, tuple(refused)
+        refused.append(_refused(one.settings, found))
+        programs.add(one.fingerprint)
+    if aside.exists():
+        shutil.rmtree(files, ignore_errors=True)
+        aside.rename(files)
+        run.ledger.restore_kernel(first.kernel)
+    return None, first, tuple(refused)
+
+
+def _promises_a_win(one: Alternative, facing: Opponent | None) -> bool:
+    """True if the screened time is below the champion's of the same source, or nobody knows that one."""
+    if facing is None:
+        return True
+    if one.source == "simulated":
+        run = facing.evidence.simulation
+        theirs = run.seconds if run else None
+    else:
+        taken = facing.evidence.latency or facing.attempt.evidence.latency
+        theirs = taken.seconds if taken and taken.source == one.source else None
+    return theirs is None or one.seconds < theirs
+
+
+def _refused(settings: tuple[tuple[str, str], ...], found: _Decided) -> Refused:
+    assert found.verdict.failure is not None
+    # What a record keeps of it is one sentence: the whole of the first failure is the attempt's own.
+    return Refused(settings=settings, failure=replace(found.verdict.failure, detail=""))
+
+
+def _setting(settings: tuple[tuple[str, str], ...]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings)
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.kind}: {failure.message}"
+
+
+def _judge_paths(run: Run) -> tuple[str, ...]:
     """The judge's files as the contest's repository names them; none where the harness lies elsewhere."""
     root = run.ledger.root
     return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
 
 
-def _opponent(run: _Run, champion: Attempt, kernel: bytes) -> _Opponent:
-    """The champion under this attempt's key: its own evidence, what an attempt since found out, or evaluated now."""
-    commit = run.ledger.champion_commit() or ""
-    if champion.key == run.key and run.key.source == "simulated":
-        return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=champion.evidence, fresh=False)
-    if run.key.source == "simulated":
-        known = _known_evidence(run, champion, commit)
-        if known:
-            return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
-        differs = preconditions.key_difference(champion.key, run.key)
-        run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
-    work = f"{run.number:04d}-champion"
-
-    def progress(stage: str, state: str, taken: float) -> None:
-        run.progress(f"champion {stage}", state, taken)
-
-    evidence = evaluate(run.contest, kernel, run.options, run.policy, progress, work=work, timed=False)
-    if evidence.failure:
-        raise RatchetError(
-            "champion-fails",
-            f"the champion (attempt {champion.number}) itself fails under "
-            f"{preconditions.key_difference(champion.key, run.key)}: "
-            f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
-            f"recorded. {REVOKE}; --rebaseline makes kernel.py the champion if it passes",
-        )
-    return _Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
-
-
-def _known_evidence(run: _Run, champion: Attempt, commit: str) -> Evidence | None:
-    """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to.
-
-    A revoke that gave it the title holds it as its own.
-    """
-    for row in run.rows:
-        if row.number > champion.number and row.key_digest == run.digest:
-            try:
-                since = run.ledger.attempt(row.number)
-            except RatchetError:
-                # Named already when the rows were read.
-                continue
-            if since.revocation:
-                if since.revocation.holder == champion.number and row.is_on_branch is not False:
-                    return since.evidence
-            elif since.champion and since.champion.commit == commit and since.champion_evidence:
-                return since.champion_evidence
-    return None
-
-
-def _refuse_identical(run: _Run, trace: Trace) -> None:
+def _refuse_identical(run: Run, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` where this very program was judged before under the same key."""
     for row in reversed(run.rows):
         same = row.fingerprint == trace.fingerprint and row.key_digest == run.digest
@@ -356,8 +341,8 @@ def _refuse_identical(run: _Run, trace: Trace) -> None:
 
 
 def _duel(
-    run: _Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: _Opponent, attempts: int
-) -> tuple[Duel | None, Evidence, _Opponent]:
+    run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
+) -> tuple[Duel | None, Evidence, Opponent]:
     """Champion and candidate timed in turn; their evidence then holds the samples and latencies of the duel."""
     folder = run.contest.directory / "profile_data"
     outcome = duelling.run(
@@ -402,11 +387,6 @@ def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | 
         score=report.score if report else None,
         seconds=report.seconds if report else None,
     )
-
-
-def sha256(kernel: bytes) -> str:
-    """The hash by which records know a kernel.py."""
-    return hashlib.sha256(kernel).hexdigest()
 
 
 def _now() -> str:

@@ -23,7 +23,7 @@ from harness.judge import verdict as judging
 from harness.ledger import Ledger
 from harness.measure import evidence as measuring
 from harness.records import Evidence, Policy, Row, Screened, Source, Sweep, Swept
-from harness.settings import parse, rewrite
+from harness.settings import parse
 from harness.units import seconds
 
 Setting = tuple[str, str]
@@ -71,6 +71,9 @@ def sweep(
 ) -> Outcome:
     """Screens the grid from kernel.py in the working tree, then judges and records the best setting as an attempt.
 
+    Where the best fails its checks, the next best is judged in its place, as long as its screened time is below the
+    champion's; the record of the one attempt names each that failed. Where all fail, it is that of the best.
+
     kernel.py is not written while the grid is screened, and what may not change is watched over. Raises what an
     attempt raises, and RatchetError `unknown-constant` before anything is screened, `tampered` where a candidate
     changed what is not its own.
@@ -83,7 +86,7 @@ def sweep(
         preconditions.refuse_unfit(ledger.repository, contest)
         original = contest.kernel_path.read_bytes()
         settings = [tuple(zip(dict(parameters), values, strict=True)) for values in _products(parameters)]
-        kernels = [_rewritten(original, setting) for setting in settings]
+        kernels = [ratchet.rewritten(original, setting) for setting in settings]
         watch = watching.begin(ledger, contest)
         try:
             found = _screened(contest, ledger, settings, kernels, options, policy, progress, jobs)
@@ -98,8 +101,8 @@ def sweep(
                 "read kernel.py before you run it again",
             )
         record = Sweep(parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened)
-        best = _best(found.screened, again=options.again)
-        if best is None:
+        ranked = _ranked(found.screened, again=options.again)
+        if not ranked:
             return Outcome(
                 swept=Swept(
                     hypothesis=hypothesis, sweep=record, best=None, attempt=None, outcome=None,
@@ -107,20 +110,31 @@ def sweep(
                 ),
                 judged=None,
             )  # fmt: skip
+        best, *others = ranked
         told = f"{hypothesis} [best of {len(settings)}: {words(best.settings)}]"
+        alternatives = tuple(
+            ratchet.Alternative(
+                settings=one.settings,
+                hypothesis=f"{hypothesis} [best of {len(settings)} that does not fail: {words(one.settings)}]",
+                seconds=one.seconds or 0.0,
+                source=found.source,
+                fingerprint=one.fingerprint,
+            )
+            for one in others
+        )
         judged = ratchet.attempt_locked(
             ledger,
             contest,
             told,
-            replace(options, settings=best.settings, sweep=record),
+            replace(options, settings=best.settings, sweep=record, alternatives=alternatives),
             policy,
             progress,
             say,
         )
     swept = Swept(
-        hypothesis=told,
-        sweep=record,
-        best=best.settings,
+        hypothesis=judged.attempt.hypothesis,
+        sweep=judged.attempt.sweep or record,
+        best=judged.attempt.settings,
         attempt=judged.attempt.number if judged.recorded else None,
         outcome=judged.attempt.verdict.outcome,
         why_none="" if judged.recorded else "the best setting is the champion's own, so nothing was recorded",
@@ -201,10 +215,10 @@ def _is_judged(row: Row, fingerprint: str, digest: str) -> bool:
     return is_same and row.failure_kind not in ratchet.MAY_PASS_NEXT_TIME
 
 
-def _best(screened: Sequence[Screened], *, again: bool) -> Screened | None:
-    """The fastest setting that was not judged before (or of all, if it may be judged again)."""
+def _ranked(screened: Sequence[Screened], *, again: bool) -> list[Screened]:
+    """The settings with a latency that were not judged before (or all, if they may be judged again), fastest first."""
     left = [one for one in screened if one.seconds is not None and (again or one.same_as is None)]
-    return min(left, key=lambda one: one.seconds or 0.0, default=None)
+    return sorted(left, key=lambda one: one.seconds or 0.0)
 
 
 def _why_none(screened: Sequence[Screened]) -> str:
@@ -216,12 +230,6 @@ def _why_none(screened: Sequence[Screened]) -> str:
         )
     kinds = sorted({one.failure_kind for one in screened})
     return f"no setting has a latency ({', '.join(kinds)}); nothing was recorded"
-
-
-def _rewritten(kernel: bytes, settings: Sequence[Setting]) -> bytes:
-    for name, value in settings:
-        kernel = rewrite(kernel, name, value, "kernel.py")
-    return kernel
 
 
 def _products(parameters: Grid) -> list[tuple[str, ...]]:

@@ -15,6 +15,8 @@ COLUMNS = {"problems", "measure", "simulate", "judge", "ledger", "render", "prof
 ALLOWED = {
     ("measure", "problems"): "a child checks outputs with the problem's own reference",
 }
+# What uses the columns, and is used by none of them.
+UPPER = {"cli", "actions", "ratchet", "evaluation", "opponent", "revoke", "replay", "sweep", "preconditions", "contest"}
 JAX_HOMES = {"measure", "templates"}
 
 
@@ -49,7 +51,7 @@ def violations(part: str, used: set[str]) -> set[str]:
         return used - VOCABULARY - TOOLS
     if part in COLUMNS:
         others = {other for other in COLUMNS - {part} if (part, other) not in ALLOWED}
-        return used & (others | {"cli", "actions", "ratchet", "preconditions", "contest"})
+        return used & (others | UPPER)
     return set()
 
 

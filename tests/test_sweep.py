@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from loop_fixtures import PROJECT, committed_contest, git, ratchet
 from rich.cells import cell_len
 
 from harness.errors import UsageError
-from harness.records import Screened, Sweep, Swept
+from harness.records import Failure, Refused, Screened, Sweep, Swept
 from harness.render.sweep import sweep_text
 from harness.sweep import grid
 
@@ -81,6 +82,18 @@ def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
     assert "\x1b[31m" in coloured
 
 
+def test_settings_that_were_judged_and_fail_are_said() -> None:
+    wrong = Failure(stage="correctness", kind="wrong-result", message="2.0 times the tolerance")
+    found = swept(4e-6, 2e-6, 1e-6, None, best=(("BQ", "128"), ("BKV", "512")))
+    refused = (Refused(settings=(("BQ", "1024"), ("BKV", "256")), failure=wrong),)
+    text = sweep_text(replace(found, sweep=replace(found.sweep, refused=refused)), 120, False)
+    (line,) = [line for line in text.splitlines() if line.split()[:2] == ["1024", "256"]]
+    assert "judged now, fails: wrong-result: 2.0 times the tolerance" in line
+    assert text.splitlines()[-1] == "judged as attempt 3: BQ=128 BKV=512, after 1 faster that fail"
+    all_fail = replace(found, sweep=replace(found.sweep, refused=refused * 2), outcome="failed")
+    assert "it fails, as do the 1 next best" in sweep_text(all_fail, 120, False)
+
+
 def test_a_grid_where_nothing_compiles_says_so() -> None:
     text = sweep_text(
         swept(None, None, None, None, best=None, attempt=None, why_none="no setting has a latency"), 80, False
@@ -143,3 +156,56 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
     assert (contest / "kernel.py").read_text() != naive
     again = ratchet(contest, "sweep", "experiment: the same", "--set", "BQ=128,512", "--set", "BKV=512", expect=1)
     assert "judged" in again.stdout
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest whose kernel reads a KEEP-th of the keys: any KEEP but 1 is faster, and wrong."""
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    folder = committed_contest(tmp_path_factory.mktemp("forgetful") / "contest", 1024)
+    kernel = folder / "kernel.py"
+    text = kernel.read_text().replace("BQ = 128", "BQ = 128\nKEEP = 1").replace("BKV = 256", "BKV = 128")
+    kernel.write_text(text.replace("kv_sequence // BKV)", "kv_sequence // BKV // KEEP)"))
+    git(folder, "commit", "-qam", "a constant more")
+    ratchet(folder, "experiment: baseline", expect=0)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_best_setting_that_fails_gives_way_to_the_next(forgetful: Path) -> None:
+    words = ("--set", "KEEP=1,2", "--set", "BQ=256,512")
+    done = json.loads(ratchet(forgetful, "sweep", "experiment: fewer steps", *words, "--json", expect=0).stdout)
+    assert (done["attempt"], done["outcome"]) == (2, "accept")
+    assert dict(done["best"])["KEEP"] == "1"
+    assert {dict(one["settings"])["KEEP"] for one in done["sweep"]["refused"]} == {"2"}
+    assert all(one["failure"]["kind"] and one["failure"]["message"] for one in done["sweep"]["refused"])
+    times = {json.dumps(one["settings"]): one["seconds"] for one in done["sweep"]["screened"]}
+    passed = times[json.dumps(done["best"])]
+    assert len(done["sweep"]["refused"]) == sum(time < passed for time in times.values())
+    record = json.loads(ratchet(forgetful, "show", "2", "--json", expect=0).stdout)["attempt"]
+    assert record["sweep"] == done["sweep"]
+    assert record["settings"] == done["best"]
+    assert "that does not fail: KEEP=1" in record["hypothesis"]
+    assert "KEEP = 1" in (forgetful / "kernel.py").read_text()
+    assert (forgetful / "profile_data" / "0002" / "dumps").is_dir()
+    assert not (forgetful / "profile_data" / "0002-failed").exists()
+    assert "clean" in ratchet(forgetful, "fsck", expect=0).stdout
+
+
+@pytest.mark.slow
+def test_where_every_setting_faster_than_the_champion_fails_the_best_of_them_is_the_attempt(forgetful: Path) -> None:
+    champion = (forgetful / "kernel.py").read_text()
+    before = int(json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][-1]["number"])
+    done = ratchet(forgetful, "sweep", "experiment: forget more", "--set", "KEEP=2,4", "--set", "BQ=64,512", expect=1)
+    record = json.loads(ratchet(forgetful, "show", str(before + 1), "--json", expect=0).stdout)["attempt"]
+    assert record["verdict"]["outcome"] == "failed"
+    refused = record["sweep"]["refused"]
+    assert refused[0]["settings"] == record["settings"]
+    theirs = json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][before - 1]["seconds"]
+    faster = [one for one in record["sweep"]["screened"] if one["seconds"] is not None and one["seconds"] < theirs]
+    assert 2 <= len(refused) == len(faster)
+    assert f"as do the {len(refused) - 1} next best" in done.stdout
+    assert f"{refused[0]['failure']['kind']}: " in done.stderr
+    assert (forgetful / "kernel.py").read_text() == champion
+    assert (forgetful / "profile_data" / f"{before + 1:04d}" / "dumps").is_dir()
+    assert "clean" in ratchet(forgetful, "fsck", expect=0).stdout

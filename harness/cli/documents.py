@@ -201,7 +201,7 @@ DOCUMENTS = {
     "revoke": Document(1, RevokeDocument),
     "status": Document(2, Status),
     "next": Document(1, Outlook),
-    "sweep": Document(1, Swept),
+    "sweep": Document(2, Swept),
     # Tables carry the number that harness/render/tables.py gives them.
     "audit": Document(tables.SCHEMA, TablesDocument),
     "diagnose": Document(tables.SCHEMA, TablesDocument),

@@ -35,7 +35,7 @@ from harness.records.report import (
 )
 from harness.records.review import Audit, Calibration, Finding, Judgement, Replay
 from harness.records.revocation import Rejudged, Revocation
-from harness.records.sweep import Screened, Sweep, Swept
+from harness.records.sweep import Refused, Screened, Sweep, Swept
 from harness.records.table import Cell, Column, Table
 from harness.records.verdict import (
     NOMINAL,
@@ -99,6 +99,7 @@ __all__ = [
     "PartKind",
     "Period",
     "Policy",
+    "Refused",
     "Rejudged",
     "Replay",
     "Report",

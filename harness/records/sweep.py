@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from harness.records.candidate import Failure
 from harness.records.evidence import Source
 
 
@@ -22,18 +23,30 @@ class Screened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A setting of the grid that was judged and fails."""
+
+    settings: tuple[tuple[str, str], ...]
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """A grid: the values of each constant, and what every setting came to, in the grid's order.
 
     `source` is that of the screened latencies. They only choose: the setting that is judged is compiled,
     checked and timed again like any attempt. On a device that is a fresh draw, so that screening many adds
     no chance for luck to be accepted; a simulated time is the same again, with its error.
+
+    `refused` are the settings that were judged and fail, the fastest first, before one that does not; where all
+    of them fail the attempt is that of the first.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]
     source: Source
     chip: str
     screened: tuple[Screened, ...]
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,22 +41,29 @@ def _lines(swept: Swept, width: int, colour: bool) -> Iterator[str]:
         yield from wrap(clean(swept.why_none), width, "nothing judged: " if swept.best is None else "")
     else:
         best = " ".join(f"{name}={value}" for name, value in swept.best)
-        yield from wrap(f"judged as attempt {swept.attempt}: {best}", width)
+        failed = len(sweep.refused)
+        after = f", after {failed} faster that fail" if failed and swept.outcome != "failed" else ""
+        if failed > 1 and swept.outcome == "failed":
+            after = f"; it fails, as do the {failed - 1} next best that would be faster than the champion"
+        yield from wrap(f"judged as attempt {swept.attempt}: {best}{after}", width)
 
 
 def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> Iterator[str]:
     least = min((one.seconds for one in sweep.screened if one.seconds is not None), default=None)
     ordered = sorted(sweep.screened, key=lambda one: one.seconds if one.seconds is not None else math.inf)
+    refused = {one.settings: f"{one.failure.kind}: {clean(one.failure.message)}" for one in sweep.refused}
     body = []
     for one in ordered:
         against = "-" if one.seconds is None or least is None else change(one.seconds / least)
         time = "-" if one.seconds is None else seconds(one.seconds)
         remark = one.failure_kind
-        if one.message:
+        if one.settings in refused:
+            remark = f"judged now, fails: {refused[one.settings]}"
+        elif one.message:
             remark = f"{one.failure_kind}: {clean(one.message)}"
         if one.same_as is not None:
             remark = f"judged before: attempt {one.same_as}"
-        if one.settings == best:
+        if one.settings == best and one.settings not in refused:
             remark = "judged now"
         body.append([*(value for _, value in one.settings), time, against, remark])
     headers = [*(name for name, _ in sweep.parameters), "time", "above least", "remark"]

@@ -1,0 +1,100 @@
+"""The champion as a candidate meets it: its evidence under the attempt's own key, and what to do where it fails."""
+
+from dataclasses import dataclass
+
+from harness import preconditions
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.evaluation import Options, Progress, Say, evaluate
+from harness.judge import verdict as judging
+from harness.ledger import Ledger
+from harness.records import Attempt, Evidence, Key, Policy, Row
+
+# What is to be done about a champion that fails.
+REVOKE = "./ratchet.sh revoke judges it again, takes its title and gives it to the latest accepted attempt that passes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What stays the same during one attempt."""
+
+    ledger: Ledger
+    contest: Contest
+    options: Options
+    policy: Policy
+    progress: Progress
+    say: Say
+    number: int
+    key: Key
+    rows: tuple[Row, ...]
+
+    @property
+    def digest(self) -> str:
+        return judging.key_digest(self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opponent:
+    """The champion as the candidate meets it. `fresh`: it was evaluated inside this attempt."""
+
+    attempt: Attempt
+    commit: str
+    kernel: bytes
+    evidence: Evidence
+    fresh: bool
+
+
+def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
+    """The champion under this attempt's key: its own evidence, what an attempt since found out, or evaluated now."""
+    commit = run.ledger.champion_commit() or ""
+    if champion.key == run.key and run.key.source == "simulated":
+        return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=champion.evidence, fresh=False)
+    if run.key.source == "simulated":
+        known = _known_evidence(run, champion, commit)
+        if known:
+            return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
+        differs = preconditions.key_difference(champion.key, run.key)
+        run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
+    work = f"{run.number:04d}-champion"
+
+    def progress(stage: str, state: str, taken: float) -> None:
+        run.progress(f"champion {stage}", state, taken)
+
+    evidence = evaluate(run.contest, kernel, run.options, run.policy, progress, work=work, timed=False)
+    if evidence.failure:
+        raise RatchetError(
+            "champion-fails",
+            f"the champion (attempt {champion.number}) itself fails under "
+            f"{preconditions.key_difference(champion.key, run.key)}: "
+            f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
+            f"recorded. {REVOKE}; --rebaseline makes kernel.py the champion if it passes",
+        )
+    return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
+
+
+def _known_evidence(run: Run, champion: Attempt, commit: str) -> Evidence | None:
+    """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to.
+
+    A revoke that gave it the title holds it as its own.
+    """
+    for row in run.rows:
+        if row.number > champion.number and row.key_digest == run.digest:
+            try:
+                since = run.ledger.attempt(row.number)
+            except RatchetError:
+                # Named already when the rows were read.
+                continue
+            if since.revocation:
+                if since.revocation.holder == champion.number and row.is_on_branch is not False:
+                    return since.evidence
+            elif since.champion and since.champion.commit == commit and since.champion_evidence:
+                return since.champion_evidence
+    return None
+
+
+def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
+    """What is to be said of the `evidence` about the champion's own kernel.py, if it fails now; () if it does not."""
+    if evidence.failure is None:
+        return ()
+    said = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
+    return (f"{said}. {REVOKE}",)

@@ -160,12 +160,12 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A contest whose kernel reads a KEEP-th of the keys: any KEEP but 1 is faster, and wrong."""
+    """A contest whose kernel can leave the rescaling out: it is faster then, and wrong."""
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     folder = committed_contest(tmp_path_factory.mktemp("forgetful") / "contest", 1024)
     kernel = folder / "kernel.py"
-    text = kernel.read_text().replace("BQ = 128", "BQ = 128\nKEEP = 1").replace("BKV = 256", "BKV = 128")
-    kernel.write_text(text.replace("kv_sequence // BKV)", "kv_sequence // BKV // KEEP)"))
+    text = kernel.read_text().replace("BQ = 128", "BQ = 128\nRESCALE = 1").replace("BKV = 256", "BKV = 128")
+    kernel.write_text(text.replace("acc_ref[...] * rescale", "acc_ref[...] * (rescale if RESCALE else 1)"))
     git(folder, "commit", "-qam", "a constant more")
     ratchet(folder, "experiment: baseline", expect=0)
     return folder
@@ -173,11 +173,11 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_best_setting_that_fails_gives_way_to_the_next(forgetful: Path) -> None:
-    words = ("--set", "KEEP=1,2", "--set", "BQ=256,512")
+    words = ("--set", "RESCALE=1,0", "--set", "BQ=256,512")
     done = json.loads(ratchet(forgetful, "sweep", "experiment: fewer steps", *words, "--json", expect=0).stdout)
     assert (done["attempt"], done["outcome"]) == (2, "accept")
-    assert dict(done["best"])["KEEP"] == "1"
-    assert {dict(one["settings"])["KEEP"] for one in done["sweep"]["refused"]} == {"2"}
+    assert dict(done["best"])["RESCALE"] == "1"
+    assert {dict(one["settings"])["RESCALE"] for one in done["sweep"]["refused"]} == {"0"}
     assert all(one["failure"]["kind"] and one["failure"]["message"] for one in done["sweep"]["refused"])
     times = {json.dumps(one["settings"]): one["seconds"] for one in done["sweep"]["screened"]}
     passed = times[json.dumps(done["best"])]
@@ -185,8 +185,8 @@ def test_a_best_setting_that_fails_gives_way_to_the_next(forgetful: Path) -> Non
     record = json.loads(ratchet(forgetful, "show", "2", "--json", expect=0).stdout)["attempt"]
     assert record["sweep"] == done["sweep"]
     assert record["settings"] == done["best"]
-    assert "that does not fail: KEEP=1" in record["hypothesis"]
-    assert "KEEP = 1" in (forgetful / "kernel.py").read_text()
+    assert "that does not fail: RESCALE=1" in record["hypothesis"]
+    assert "RESCALE = 1" in (forgetful / "kernel.py").read_text()
     assert (forgetful / "profile_data" / "0002" / "dumps").is_dir()
     assert not (forgetful / "profile_data" / "0002-failed").exists()
     assert "clean" in ratchet(forgetful, "fsck", expect=0).stdout
@@ -196,7 +196,8 @@ def test_a_best_setting_that_fails_gives_way_to_the_next(forgetful: Path) -> Non
 def test_where_every_setting_faster_than_the_champion_fails_the_best_of_them_is_the_attempt(forgetful: Path) -> None:
     champion = (forgetful / "kernel.py").read_text()
     before = int(json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][-1]["number"])
-    done = ratchet(forgetful, "sweep", "experiment: forget more", "--set", "KEEP=2,4", "--set", "BQ=64,512", expect=1)
+    words = ("--set", "RESCALE=0", "--set", "BKV=128,256", "--set", "BQ=64,512")
+    done = ratchet(forgetful, "sweep", "experiment: forget more", *words, expect=1)
     record = json.loads(ratchet(forgetful, "show", str(before + 1), "--json", expect=0).stdout)["attempt"]
     assert record["verdict"]["outcome"] == "failed"
     refused = record["sweep"]["refused"]

@@ -129,6 +129,12 @@ GUARDS = (
     Guard(name="the contest's own shape", candidate="cheap_at_full_length", without=_passing("== 'full'")),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
     _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
+    _guard(
+        "interpreted at the contest's own shape",
+        "late_race",
+        "measure/candidate.py",
+        "def _at_full(full, reduced): return '', False, ()",
+    ),
     _guard("order of parallel steps", "relies_on_order", "measure/grids.py", "_SEEDS = range(0, 1)"),
     _guard(
         "both cores",

@@ -58,6 +58,7 @@ class Gathering:
         self._failures: list[Failure] = []
         self._reduced: int | None = None
         self._beside = False
+        self._interpret_full, self._difference = False, ""
         self._found = Evidence(
             problem=plan.problem.statement(),
             chip=plan.chip.name,
@@ -82,6 +83,7 @@ class Gathering:
         def traced(reply: TraceReply) -> None:
             self._add(trace=reply.trace, claims=reply.claims, warnings=(*self._found.warnings, *reply.warnings))
             self._reduced, self._beside = reply.reduced, reply.beside
+            self._interpret_full, self._difference = reply.interpret_full, reply.difference
             after_trace(reply.trace)
             if plan.chip.topology is not None:
                 self._compile(compiler, plan.chip.topology)
@@ -226,9 +228,10 @@ class Gathering:
         def exported_at(kept: Path, shape: TracedShape, _: Done) -> None:
             twin(str(kept), reduced=shape == "reduced")
 
-        def interpreted(family: str, drawn: int) -> Callable[[Done], None]:
-            request = CheckRequest(problem=pickled, reduced=self._reduced, family=family, seed=drawn)
-            given = replace(request, outputs=str(plan.outputs_of(family)))
+        def interpreted(asked: InterpretRequest, reduced: int | None) -> Callable[[Done], None]:
+            given = CheckRequest(
+                problem=pickled, reduced=reduced, family=asked.family, seed=asked.seed, outputs=asked.outputs
+            )
             return lambda _: self._check(checker, "interpret", given)
 
         self._ask(
@@ -246,10 +249,19 @@ class Gathering:
             if family.startswith(DRAWN):
                 # The CPU twin computes the same numbers in a tenth of the time.
                 continue
-            drawn = seed()
-            request = InterpretRequest(family=family, seed=drawn, outputs=str(plan.outputs_of(family)))
+            asked = InterpretRequest(family=family, seed=seed(), outputs=str(plan.outputs_of(family)))
             self._ask(
-                candidate, "interpret", "correctness", "interpret", request, Done, limit, interpreted(family, drawn)
+                candidate, "interpret", "correctness", "interpret", asked, Done, limit,
+                interpreted(asked, self._reduced),
+            )  # fmt: skip
+        if self._interpret_full:
+            # Last, because it takes longest. One family: what is looked for here does not depend on values.
+            family = plan.problem.families(full=True)[0]
+            asked = InterpretRequest(
+                family=family, seed=seed(), outputs=str(plan.outputs_of(f"{family}-full")), shape="full"
+            )
+            self._ask(
+                candidate, "interpret", "correctness", "interpret_full", asked, Done, limit, interpreted(asked, None)
             )
 
     def _check(self, checker: Child, label: str, request: CheckRequest) -> None:
@@ -320,8 +332,22 @@ class Gathering:
                     # The simulator's trouble is not the candidate's: its latency is unknown, and says why.
                     self._unknown_latency(reply)
                 else:
-                    self._failures.append(reply)
+                    self._failures.append(self._told(reply, job))
                 self._close(job.label)
+
+    def _told(self, failure: Failure, job: Job) -> Failure:
+        """The failure, and what it means where the full shape could not be interpreted in time."""
+        if job.task != "interpret_full" or failure.kind != "timeout":
+            return failure
+        if not self._difference:
+            said = f"interpreting the full shape took more than {job.limit_seconds:g} s; use larger blocks"
+            return replace(failure, message=said)
+        return replace(
+            failure, kind="differs-at-full-shape",
+            message=f"expected the kernel at the full shape to be the one at the reduced shape but for sizes, "
+            f"got another ({self._difference}), which could not be interpreted within {job.limit_seconds:g} s: whether "
+            "it races or reads memory that nobody wrote is not known; write one body for all lengths, or larger blocks",
+        )  # fmt: skip
 
     def _unknown_latency(self, failure: Failure) -> None:
         reason = f"the simulator gave no result: {failure.kind}: {failure.message}"

@@ -52,7 +52,8 @@ class TraceRequest:
 class TraceReply:
     """`reduced` is the position in `problem.reduced()` of the shape to interpret; None is the full shape.
 
-    `beside` says whether the kernel was traced for the second shape beside that one too.
+    `beside` says whether the kernel was traced for the second shape beside that one too. `interpret_full` asks for
+    the full shape to be interpreted as well; `difference` says where its program differs from the reduced one's.
     """
 
     trace: Trace
@@ -60,6 +61,8 @@ class TraceReply:
     warnings: tuple[str, ...]
     reduced: int | None
     beside: bool = False
+    interpret_full: bool = False
+    difference: str = ""
 
 
 # The shapes that a kernel is traced for: the contest's, a reduced one, and one beside that.
@@ -76,11 +79,12 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterpretRequest:
-    """Run the reduced trace in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`."""
+    """Run the trace for that shape in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`."""
 
     family: str
     seed: int
     outputs: str
+    shape: Literal["reduced", "full"] = "reduced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

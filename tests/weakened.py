@@ -52,6 +52,7 @@ def _passing(which: str) -> tuple[tuple[str, str], ...]:
 
 _RECOUNT = ("measure/recount.py", "def recount(request): return Done(path=request.chip)")
 
+_OWN_SHAPE = "interpreted at the contest's own shape"
 _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
 
 _UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
@@ -130,7 +131,7 @@ GUARDS = (
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
     _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
     _guard(
-        "interpreted at the contest's own shape",
+        _OWN_SHAPE,
         "late_race",
         "measure/candidate.py",
         "def _at_full(full, reduced): return '', False, ()",
@@ -177,9 +178,9 @@ GUARDS = (
         "    return np.array([float(word) for word in re.findall(r'[-+.e0-9]+', text)], dtype)",
         _EXECUTED,
     ),
-    _guard("transfers waited for", "never_waited", "judge/executed.py", _UNEXECUTED),
+    _guard("transfers waited for", "never_waited", "judge/executed.py", _UNEXECUTED, _OWN_SHAPE),
     _guard("semaphores at zero", "semaphore_left", "judge/executed.py", _UNEXECUTED),
-    _guard("the compiler's checks", "halts_at_full_length", "judge/executed.py", _UNEXECUTED),
+    _guard("the compiler's checks", "halts_at_full_length", "judge/executed.py", _UNEXECUTED, _OWN_SHAPE),
     # What times are worth.
     _guard("control", "slowed_baseline", "judge/measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard("looks are counted", "peeking", "judge/measured.py", "def _unusable(duel, policy): return ''"),

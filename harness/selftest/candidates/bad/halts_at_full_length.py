@@ -1,7 +1,7 @@
 """Fetches one block of values from past their end, at the contest's length only, and never looks at it.
 
 Row: 31
-Caught by: latency chip-halts
+Caught by: correctness out-of-bounds; latency chip-halts
 """
 
 import jax

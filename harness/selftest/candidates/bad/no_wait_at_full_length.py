@@ -1,7 +1,7 @@
 """Does not wait for its values in the body that it has at the contest's length only.
 
 Row: 21
-Caught by: correctness non-finite; correctness race; correctness wrong-result; latency transfers
+Caught by: correctness non-finite; correctness race; correctness wrong-result; latency transfer-pending
 """
 
 import jax

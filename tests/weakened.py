@@ -127,7 +127,12 @@ GUARDS = (
         "KINDS, ALL = (), 'mixture'\n_mixture = lambda random: Recipe()",
     ),
     _guard("dependence", "causal_leak_ahead", "problems/probes.py", _PASSED.format("check_probe", "is not None")),
-    Guard(name="the contest's own shape", candidate="cheap_at_full_length", without=_passing("== 'full'")),
+    Guard(
+        name="the contest's own shape",
+        candidate="cheap_at_full_length",
+        without=_passing("== 'full'"),
+        behind=(_OWN_SHAPE,),
+    ),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
     _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
     _guard(

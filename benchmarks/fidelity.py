@@ -15,7 +15,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +28,8 @@ from harness.dumps.boundary import boundary
 from harness.dumps.llo import read_module
 from harness.hardware import chip as chip_named
 from harness.records import Simulation
-from harness.simulate.machine import Machine, machine_of
+from harness.simulate.doubts import VARIANTS
+from harness.simulate.machine import machine_of
 from harness.simulate.module import run_module
 
 HERE = Path(__file__).parent
@@ -39,44 +40,6 @@ _DEADLINE_SECONDS = 600.0
 SAMPLE = slice(2, 22, 6)
 # And the spread between compilers also with so many rows, those that are furthest off: would another explain them?
 FURTHEST = 8
-
-# Every number of the machine that is neither read off the schedules' text nor a count of something,
-# and the fields that are one constant.
-CONSTANTS = {
-    "clock_hz": ("clock_hz",),
-    "hbm_bytes_per_cycle": ("hbm_bytes_per_cycle",),
-    "dma_latency_cycles": ("dma_latency_cycles",),
-    "transfer_cycles": ("transfer_cycles",),
-    "matmul_rows_per_cycle": ("matmul_rows_per_cycle",),
-    "matmul_latency_cycles": ("matmul_latency_cycles",),
-    "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles"),
-    "xlu_cycles": ("xlu_cycles",),
-    "xlu_latency_cycles": ("xlu_latency_cycles",),
-    "eup_latency_cycles": ("eup_latency_cycles",),
-}
-FACTORS = (0.8, 1.2)
-
-
-def _scaled(names: tuple[str, ...], factor: float) -> Callable[[Machine], Machine]:
-    def change(machine: Machine) -> Machine:
-        values = {name: getattr(machine, name) for name in names}
-        # Cycles are whole, and a constant of 4 has to move too.
-        moved = {
-            name: value + (round(value * factor) - value or (1 if factor > 1 else -1))
-            if name.endswith("_cycles")
-            else value * factor
-            for name, value in values.items()
-        }
-        return dataclasses.replace(machine, **moved)
-
-    return change
-
-
-VARIANTS = {
-    f"{constant} x{factor}": _scaled(names, factor) for constant, names in CONSTANTS.items() for factor in FACTORS
-}
-# What the compiler's own spacing of a row pair's halves says.
-VARIANTS["prep_early_cycles 8"] = lambda machine: dataclasses.replace(machine, prep_early_cycles=8)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

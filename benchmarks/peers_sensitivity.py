@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import peers_plan
-from fidelity import VARIANTS
 from peers_plan import Look, Plan
 from peers_problems import AIMS, OURS, PEERS
 from peers_tasks import Task, fingerprinted
 
 from harness.hardware import chip as chip_named
+from harness.simulate.doubts import VARIANTS
 from harness.simulate.dumped import read
 from harness.simulate.machine import machine_of
 from harness.simulate.module import run_module

@@ -50,6 +50,11 @@ class Options:
     alternatives: tuple[Alternative, ...] = ()
 
 
+def of_champion(progress: Progress) -> Progress:
+    """What tells of the champion's stages while a candidate is on trial."""
+    return lambda stage, state, taken: progress(f"champion {stage}", state, taken)
+
+
 def evaluate(
     contest: Contest,
     kernel: bytes,

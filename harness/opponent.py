@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from harness import preconditions
+from harness import preconditions, robustness
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.evaluation import Options, Progress, Say, evaluate
+from harness.evaluation import Options, Progress, Say, evaluate, of_champion
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
 from harness.records import Attempt, Evidence, Key, Policy, Row
@@ -55,12 +55,9 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
             return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
         differs = preconditions.key_difference(champion.key, run.key)
         run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
-    work = f"{run.number:04d}-champion"
-
-    def progress(stage: str, state: str, taken: float) -> None:
-        run.progress(f"champion {stage}", state, taken)
-
-    evidence = evaluate(run.contest, kernel, run.options, run.policy, progress, work=work, timed=False)
+    evidence = evaluate(
+        run.contest, kernel, run.options, run.policy, of_champion(run.progress), work=_work(run), timed=False
+    )
     if evidence.failure:
         raise RatchetError(
             "champion-fails",
@@ -70,6 +67,24 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
             f"recorded. {REVOKE}; --rebaseline makes kernel.py the champion if it passes",
         )
     return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
+
+
+def defender(run: Run, facing: Opponent) -> robustness.Defender:
+    """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
+
+    def again() -> None:
+        evaluate(
+            run.contest, facing.kernel, run.options, run.policy, of_champion(run.progress), work=_work(run),
+            timed=False, checked=False,
+        )  # fmt: skip
+
+    works = (_work(run), f"{facing.attempt.number:04d}")
+    return robustness.Defender(evidence=facing.evidence, kernel=facing.kernel, works=works, again=again, say=run.say)
+
+
+def _work(run: Run) -> str:
+    """The folder of `profile_data` for a champion that is evaluated within the attempt."""
+    return f"{run.number:04d}-champion"
 
 
 def _known_evidence(run: Run, champion: Attempt, commit: str) -> Evidence | None:

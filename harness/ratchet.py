@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from harness import diff, git, preconditions, tamper, watching
+from harness import diff, git, preconditions, robustness, tamper, watching
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.evaluation import (
@@ -25,7 +25,7 @@ from harness.ledger import Ledger
 from harness.measure import duel as duelling
 from harness.measure import evidence as measuring
 from harness.measure import latency
-from harness.opponent import Opponent, Run, champion_fails, opponent
+from harness.opponent import Opponent, Run, champion_fails, defender, opponent
 from harness.profiles import pruning
 from harness.records import (
     Attempt,
@@ -244,9 +244,11 @@ def _decided(
     attempts = measured.attempts_since_accept(run.rows, run.key.source)
     if facing and evidence.failure is None and run.key.source != "simulated":
         duel, evidence, facing = _duel(run, run.key.source, evidence, facing, attempts)
+    defending = defender(run, facing) if facing else None
+    resimulated = robustness.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
     evidence = replace(evidence, failure=_put_right(run, watch).failure() or evidence.failure)
     theirs = facing.evidence if facing else None
-    verdict = judging.decide(evidence, theirs, duel, run.policy, run.contest.chip, attempts)
+    verdict = judging.decide(evidence, theirs, duel, run.policy, run.contest.chip, attempts, resimulated)
     return _Decided(kernel=kernel, evidence=evidence, duel=duel, opponent=facing, verdict=verdict)
 
 

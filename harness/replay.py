@@ -2,8 +2,8 @@
 
 from dataclasses import fields
 
+from harness import evaluation, preconditions, ratchet, robustness
 from harness import lock as locking
-from harness import preconditions, ratchet
 from harness.contest import Contest, load
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
@@ -35,8 +35,10 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
         evidence = ratchet.evaluate(contest, kernel, options, policy, progress, work=work)
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
+        defender = _defender(ledger, attempt, opponent, contest, policy, progress)
+        resimulated = robustness.resimulated(contest, evidence, work, defender, policy)
     if key.source == "simulated" or evidence.failure is not None:
-        verdict = judging.decide(evidence, opponent, None, policy, contest.chip)
+        verdict = judging.decide(evidence, opponent, None, policy, contest.chip, resimulated=resimulated)
     else:
         verdict = judging.decide(evidence, None, None, policy, contest.chip)
     then = _judgement(attempt.evidence, attempt.verdict, contest)
@@ -66,12 +68,38 @@ def _opponent(
     if attempt.key == key:
         return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
 
-    def of_champion(stage: str, state: str, taken: float) -> None:
-        progress(f"champion {stage}", state, taken)
+    kernel, options = ledger.kernel(champion.attempt), ratchet.Options(on="simulated")
+    of_champion = evaluation.of_champion(progress)
+    return ratchet.evaluate(contest, kernel, options, policy, of_champion, work=_champions_work(attempt))
 
-    work = f"replay/{attempt.number:04d}-champion"
-    kernel = ledger.kernel(champion.attempt)
-    return ratchet.evaluate(contest, kernel, ratchet.Options(on="simulated"), policy, of_champion, work=work)
+
+def _defender(
+    ledger: Ledger,
+    attempt: Attempt,
+    opponent: Evidence | None,
+    contest: Contest,
+    policy: Policy,
+    progress: ratchet.Progress,
+) -> robustness.Defender | None:
+    """The champion of then, for a simulated gain to be held against."""
+    if opponent is None or attempt.champion is None:
+        return None
+    kernel, work = ledger.kernel(attempt.champion.attempt), _champions_work(attempt)
+
+    def again() -> None:
+        ratchet.evaluate(
+            contest, kernel, ratchet.Options(on="simulated"), policy, evaluation.of_champion(progress),
+            work=work, checked=False,
+        )  # fmt: skip
+
+    return robustness.Defender(
+        evidence=opponent, kernel=kernel, works=(work, f"{attempt.champion.attempt:04d}"), again=again,
+        say=lambda sentence: progress(sentence, "done", 0.0),
+    )  # fmt: skip
+
+
+def _champions_work(attempt: Attempt) -> str:
+    return f"replay/{attempt.number:04d}-champion"
 
 
 def _was_compared(attempt: Attempt) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 from harness.hardware import chip
 from harness.problems import Attention
 from harness.records import (
+    NOMINAL,
     Array,
     Attempt,
     Champion,
@@ -21,6 +22,7 @@ from harness.records import (
     OpTime,
     PallasCall,
     Policy,
+    Resimulation,
     Samples,
     Scratch,
     Simulation,
@@ -198,6 +200,23 @@ def measured(seconds: float = 2.16e-3, **changes: Any) -> Evidence:
     latency = Latency(source="measured", seconds=seconds, plus_minus_seconds=None)
     samples = Samples(device_kind="TPU v5 lite", host_seconds=(seconds,) * 3, device_seconds=(seconds,) * 3)
     return evidence(seconds, latency=latency, samples=samples, **changes)
+
+
+def resimulated(candidate: Evidence, champion: Evidence, **ratios: float | None) -> tuple[Resimulation, ...]:
+    """The pair on three other machines, on each with the ratio that it has on its own, but for the named ones."""
+    times = [found.latency.seconds if found.latency else None for found in (champion, candidate)]
+    theirs, ours = times
+
+    def run(name: str, scale: float) -> Resimulation:
+        own = None if ours is None else scale * ours
+        if name in ratios:
+            ratio = ratios[name]
+            own = None if ratio is None or theirs is None else scale * theirs * ratio
+        return Resimulation(
+            name=name, champion_seconds=None if theirs is None else scale * theirs, candidate_seconds=own
+        )
+
+    return (run(NOMINAL, 1.0), run("slow_transfers", 1.2), run("fast_transfers", 0.8), run("eager_pushes", 0.9))
 
 
 def failed(stage: Any = "compile", kind: str = "vmem-exceeded", detail: str = "") -> Evidence:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.hardware import chip
+from harness.simulate import doubts
 from harness.simulate.machine import machine_of
 from harness.simulate.profiled import Measurement
 
@@ -120,17 +121,17 @@ def test_weighted_quantiles() -> None:
 
 
 @pytest.mark.parametrize("name", ["v5p", "v6e", "v7x"])
-@pytest.mark.parametrize("constant", fidelity.CONSTANTS)
+@pytest.mark.parametrize("constant", doubts.CONSTANTS)
 def test_every_constant_really_moves(name: str, constant: str) -> None:
     """The table of sensitivities must not show a constant as harmless that rounding left where it was."""
     machine = machine_of(chip(name))
-    for factor in fidelity.FACTORS:
-        moved = fidelity.VARIANTS[f"{constant} x{factor}"](machine)
-        for field in fidelity.CONSTANTS[constant]:
+    for factor in doubts.FACTORS:
+        moved = doubts.VARIANTS[f"{constant} x{factor}"](machine)
+        for field in doubts.CONSTANTS[constant]:
             change = getattr(moved, field) / getattr(machine, field)
             assert (change - 1) * (factor - 1) > 0
             assert abs(change - factor) < 0.1
-        rest = {field: getattr(machine, field) for field in fidelity.CONSTANTS[constant]}
+        rest = {field: getattr(machine, field) for field in doubts.CONSTANTS[constant]}
         assert replace(moved, **rest) == machine
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from evidence_examples import ENVIRONMENT, KEY, V5E, attempt, evidence, failed, measured, statement
+from evidence_examples import ENVIRONMENT, KEY, V5E, attempt, evidence, failed, measured, resimulated, statement
 
 from harness.codec import decode_attempt, encode_attempt
 from harness.hardware import chip
@@ -20,7 +20,8 @@ POLICY = Policy()
 def judged(
     candidate: Evidence, champion: Evidence | None = None, duel: Duel | None = None, attempts: int = 1
 ) -> Verdict:
-    return decide(candidate, champion, duel, POLICY, V5E, attempts)
+    again = resimulated(candidate, champion) if champion is not None else ()
+    return decide(candidate, champion, duel, POLICY, V5E, attempts, again)
 
 
 def paired(

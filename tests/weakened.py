@@ -187,6 +187,10 @@ GUARDS = (
     _guard("semaphores at zero", "semaphore_left", "judge/executed.py", _UNEXECUTED),
     _guard("the compiler's checks", "halts_at_full_length", "judge/executed.py", _UNEXECUTED, _OWN_SHAPE),
     # What times are worth.
+    _guard(
+        "simulated again", "not_simulated_again", "judge/robust.py", "def judged(verdict, *evidence): return verdict"
+    ),
+    _guard("every machine", "gain_of_one_constant", "judge/robust.py", "def _lost(resimulated): return ''"),
     _guard("control", "slowed_baseline", "judge/measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard("looks are counted", "peeking", "judge/measured.py", "def _unusable(duel, policy): return ''"),
     _guard(

@@ -7,9 +7,9 @@ import statistics
 from dataclasses import astuple
 
 from harness.hardware import Chip
-from harness.judge import crosscheck, executed, measured, roofline, simulated, stats
+from harness.judge import crosscheck, executed, measured, robust, roofline, simulated, stats
 from harness.judge.report import changes
-from harness.records import Change, Duel, Evidence, Failure, Key, Latency, Policy, Source, Verdict
+from harness.records import Change, Duel, Evidence, Failure, Key, Latency, Policy, Resimulation, Source, Verdict
 from harness.units import percent, seconds
 
 
@@ -20,12 +20,14 @@ def decide(
     policy: Policy,
     chip: Chip,
     attempts_since_accept: int = 1,
+    resimulated: tuple[Resimulation, ...] = (),
 ) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
 
     Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency,
     a check or the pairs of `duel` are missing, or the interval does not settle it. A simulated
-    gain must be at least `policy.minimum_effect` and beyond what the simulator is uncertain of; of
+    gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
+    each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive); of
     a measured one the whole confidence interval must lie beyond it, an interval that is the wider
     the more attempts there were since the last accept (`attempts_since_accept` counts this one).
     Raises ValueError where the two were not taken under the same key.
@@ -53,8 +55,22 @@ def decide(
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
     if own.source == "simulated":
-        return _simulated(candidate, champion, policy, chip, moved)
+        verdict = _simulated(candidate, champion, policy, chip, moved)
+        return robust.judged(verdict, candidate, champion, resimulated) if verdict.outcome == "accept" else verdict
     return _measured(candidate, champion, duel, policy, chip, attempts_since_accept, moved)
+
+
+def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
+    """Whether the candidate would be accepted for its simulated time, so that it is worth simulating the pair again.
+
+    Raises ValueError where the two were not taken under the same key.
+    """
+    if candidate.latency is None or candidate.latency.source != "simulated":
+        return False
+    if decide(candidate, None, None, policy, chip).outcome != "accept" or _doubts(champion, "the champion"):
+        return False
+    _require_comparable(candidate, champion, chip)
+    return _simulated(candidate, champion, policy, chip, ()).outcome == "accept"
 
 
 def key_digest(key: Key) -> str:

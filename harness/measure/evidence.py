@@ -1,6 +1,7 @@
 """Gathers everything there is to find out about one candidate, in children, and leaves nothing of them behind."""
 
 import errno
+import hashlib
 import pickle
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,10 @@ from harness.measure.plan import Plan, Progress, Simulate
 from harness.problems import Defined, Problem, require_conforming
 from harness.records import Evidence, Policy, Trace
 
-__all__ = ["environment", "gather", "source"]
+__all__ = ["environment", "gather", "is_of", "source"]
+
+# Beside the dumps stands the hash of the kernel.py that they were made from.
+_STAMP = "kernel.sha256"
 
 
 def gather(
@@ -77,6 +81,18 @@ def gather(
     return found
 
 
+def is_of(work: Path, kernel: bytes) -> bool:
+    """Whether what `gather` left in `work` was made from these bytes of a kernel.py."""
+    try:
+        return (work / _STAMP).read_text(encoding="utf-8") == _digest(kernel)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _digest(kernel: bytes) -> str:
+    return hashlib.sha256(kernel).hexdigest()
+
+
 def _prepare(plan: Plan, kernel: bytes) -> None:
     """Empty folders for the children, kernel.py only in the candidate's, and the problem for all of them."""
     for name in ("dumps", "mosaic", "scratch"):
@@ -84,4 +100,5 @@ def _prepare(plan: Plan, kernel: bytes) -> None:
     for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):
         path.mkdir(parents=True)
     (plan.directory_of("candidate") / "kernel.py").write_bytes(kernel)
+    (plan.work / _STAMP).write_text(_digest(kernel), encoding="utf-8")
     plan.pickled_problem.write_bytes(pickle.dumps(plan.problem))

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from harness.hardware import Chip
-from harness.records import Check, Claims, Failure, HloCounts, MosaicCounts, Samples, Stage, Trace
+from harness.records import Check, Claims, Failure, HloCounts, MosaicCounts, Resimulation, Samples, Stage, Trace
 
 
 class Rejected(Exception):
@@ -171,6 +171,25 @@ class SimulateRequest:
     dump_directory: str
     chip: Chip
     deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResimulateRequest:
+    """Call `module`.`function` on two directories of dumps; the deadline is for all that it does."""
+
+    module: str
+    function: str
+    champion: str
+    candidate: str
+    chip: Chip
+    deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResimulateReply:
+    """The pair's times, one for each machine."""
+
+    runs: tuple[Resimulation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

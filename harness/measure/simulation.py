@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from harness.measure.messages import SimulateRequest
+from harness.measure.messages import ResimulateReply, ResimulateRequest, SimulateRequest
 from harness.records import Simulation
 
 
@@ -14,4 +14,11 @@ def simulate(request: SimulateRequest) -> Simulation:
     return found
 
 
-TASKS = {"simulate": (SimulateRequest, simulate)}
+def resimulate(request: ResimulateRequest) -> ResimulateReply:
+    """What the named function makes of the dumps of both."""
+    function = getattr(importlib.import_module(request.module), request.function)
+    folders = Path(request.champion), Path(request.candidate)
+    return ResimulateReply(runs=function(*folders, request.chip, deadline_seconds=request.deadline_seconds))
+
+
+TASKS = {"simulate": (SimulateRequest, simulate), "resimulate": (ResimulateRequest, resimulate)}

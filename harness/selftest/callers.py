@@ -14,7 +14,18 @@ from harness.hardware import chip
 from harness.judge.verdict import decide
 from harness.measure.environment import environment
 from harness.problems import Attention
-from harness.records import Check, Duel, Evidence, Latency, Policy, Source, Verdict
+from harness.records import (
+    NOMINAL,
+    Check,
+    Duel,
+    Evidence,
+    Latency,
+    Policy,
+    Resimulation,
+    Simulation,
+    Source,
+    Verdict,
+)
 from harness.records.selftest import Judgement, Planted, Refusal
 
 _CHIP, _POLICY = chip("v5e"), Policy()
@@ -140,6 +151,40 @@ def _lost_failure() -> Verdict:
     return _on_its_own(replace(right, checks=tuple(replace(check, error=1.0) for check in right.checks)))
 
 
+def _simulated_gain(*again: Resimulation) -> Verdict:
+    """A gain of a tenth, on the machine that is believed."""
+    champion, candidate = (
+        _evidence(time, "simulated", simulation=_simulation(time)) for time in (_SECONDS, 0.9 * _SECONDS)
+    )
+    return decide(candidate, champion, None, _POLICY, _CHIP, resimulated=again)
+
+
+def _simulation(time: float) -> Simulation:
+    """A run of that time that did all the work of the problem."""
+    work = _PROBLEM.work()
+    cycles = time * _CHIP.clock_hz
+    return Simulation(
+        chip=_CHIP.name, seconds=time, plus_minus_seconds=None, cycles=cycles, bundle_cycles=int(cycles),
+        dma_wait_cycles=0.0, unit_stall_cycles=0.0, launch_cycles=0.0, clock_hz=_CHIP.clock_hz, ops=(), units=(),
+        static_bundles=1, empty_bundles=0, static_spills=0, static_fills=0, executed_spills=0, executed_fills=0,
+        hbm_read_bytes=work.minimum_hbm_bytes, hbm_written_bytes=work.minimum_hbm_bytes, dma_transfers=1, unknown=(),
+        mxu_flops=work.matmul_flops,
+    )  # fmt: skip
+
+
+def _run(name: str, ratio: float) -> Resimulation:
+    return Resimulation(name=name, champion_seconds=_SECONDS, candidate_seconds=ratio * _SECONDS)
+
+
+def _not_simulated_again() -> Verdict:
+    return _simulated_gain()
+
+
+def _gain_of_one_constant() -> Verdict:
+    """The gain is there on most machines, and gone where transfers start at once."""
+    return _simulated_gain(_run(NOMINAL, 0.9), _run("push_cycles x1.2", 0.88), _run("transfer_cycles x0.1", 1.01))
+
+
 def _on_its_own(candidate: Evidence) -> Verdict:
     return decide(candidate, None, None, _POLICY, _CHIP)
 
@@ -151,6 +196,10 @@ def _row(row: str, what: str, caught_by: str, ask: Callable[[], Verdict]) -> Cal
 
 
 CALLERS = (
+    _row("33", "A simulated gain that nobody held against the simulator's doubts.", "verdict inconclusive",
+         _not_simulated_again),
+    _row("33", "A simulated gain that one doubtful constant takes away.", "verdict inconclusive",
+         _gain_of_one_constant),
     _row("16", "The champion's slot is slowed, its control's is not.", "verdict inconclusive", _slowed_baseline),
     _row("16", "The champion is slowed, and nobody timed it against itself.", "verdict inconclusive", _no_control),
     _row("16", "Champion and candidate were timed apart.", "verdict inconclusive", _timed_apart),

@@ -27,7 +27,8 @@ class Machine:
         wait at all (8), and which is right decides much for kernels that push much (docs/SIMULATOR.md).
     matmul_latency_cycles: from a matmul's issue to its first result.
     xlu_cycles, xlu_latency_cycles: the cross-lane units, per operation.
-    eup_latency_cycles: the transcendental unit (one operation per cycle; a packed one keeps it for two).
+    eup_latency_cycles: the transcendental unit (one operation per cycle).
+    eup_packed_cycles: for how long an operation on a register of packed halves keeps it, which takes two turns.
     branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
         leave empty ones out, and the core waits in their place when it jumps. Seen in the schedules.
 
@@ -54,6 +55,7 @@ class Machine:
     xlu_cycles: int
     xlu_latency_cycles: int
     eup_latency_cycles: int
+    eup_packed_cycles: int
     branch_slots: int
     branch_slots_vary: bool
 
@@ -159,6 +161,7 @@ def machine_of(chip: Chip) -> Machine:
         xlu_cycles=units.xlu,
         xlu_latency_cycles=units.xlu_latency,
         eup_latency_cycles=units.eup_latency,
+        eup_packed_cycles=2,
         branch_slots=6 if chip.name == "v7x" else 4,
         branch_slots_vary=chip.name == "v7x",
     )

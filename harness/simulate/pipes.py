@@ -98,8 +98,8 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
     if name == "vpop.eup":
         return (Use("", 0, "eup", pops=True),)
     if name.startswith(EUP):
-        # A register of packed halves takes two turns.
-        return (Use("eup", 2 if ".bf16" in name else 1, "eup", machine.eup_latency_cycles, results=1),)
+        cycles = machine.eup_packed_cycles if ".bf16" in name else 1
+        return (Use("eup", cycles, "eup", machine.eup_latency_cycles, results=1),)
     return ()
 
 

@@ -1,0 +1,81 @@
+"""Whether a simulated gain is there on every machine that the chip might be, not only on the one that is believed."""
+
+import math
+from dataclasses import replace
+
+from harness.records import NOMINAL, Evidence, Resimulation, Verdict
+from harness.units import percent, seconds
+
+# The simulator has no luck in it: the same dump on the same machine takes the same cycles. What is left is that of
+# writing seconds down as text.
+_SAME = 1e-9
+
+
+def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> Verdict:
+    """The accept `verdict` on a simulated gain, as it is where the gain holds on every machine, else inconclusive.
+
+    On each of them the candidate has to take less time than the champion, by whatever amount: that the gain is worth
+    having, and beyond the simulator's error for programs of this kind, the nominal times show already. To ask for the
+    minimum effect again under each change would ask for more than that of every gain, for a change that makes
+    all kernels faster (transfers at no cost) makes what they differ in smaller as well. A ratio of 1 or more says
+    that the sign of the change hangs on that constant alone. Without runs, with runs that have no time, or with
+    nominal ones of other times than were judged, nobody knows: inconclusive.
+    """
+    doubt = _unusable(candidate, champion, resimulated) or _lost(resimulated)
+    if doubt:
+        return replace(verdict, outcome="inconclusive", reasons=(doubt, *verdict.reasons), resimulated=resimulated)
+    return replace(verdict, reasons=(*verdict.reasons, summary(resimulated)), resimulated=resimulated)
+
+
+def summary(resimulated: tuple[Resimulation, ...]) -> str:
+    """One line on the machine that leaves least of the gain; "" where there are no other machines."""
+    ratios = {run: run.time_ratio for run in resimulated if run.name != NOMINAL}
+    known = {run: ratio for run, ratio in ratios.items() if ratio is not None}
+    if not known:
+        return ""
+    worst = max(known, key=lambda run: known[run])
+    return (
+        f"simulated again on {len(ratios)} machines that the chip might be, it saves least under {worst.name}: "
+        f"{_times(worst)}, {percent(1 - known[worst])} less time"
+    )
+
+
+def _unusable(candidate: Evidence, champion: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
+    """Why the runs do not tell anything about the two times that were judged, else ""."""
+    nominal = next((run for run in resimulated if run.name == NOMINAL), None)
+    if nominal is None or len(resimulated) < 2:
+        return (
+            "the pair was not simulated again under the constants that are in doubt, and a gain that may live on one "
+            "of them is not accepted"
+        )
+    recorded = {"champion": (champion, nominal.champion_seconds), "candidate": (candidate, nominal.candidate_seconds)}
+    for who, (evidence, again) in recorded.items():
+        time = evidence.latency.seconds if evidence.latency else None
+        if time is None or again is None or not math.isclose(time, again, rel_tol=_SAME):
+            got = seconds(again) if again is not None else "no time"
+            return (
+                f"simulated again, the {who} takes {got}, where {seconds(time) if time else 'no time'} was judged: "
+                "its dumps are not those of the program"
+            )
+    return ""
+
+
+def _lost(resimulated: tuple[Resimulation, ...]) -> str:
+    """What is to be said of the machine on which the gain is lost, or not known; "" where there is none."""
+    for run in resimulated:
+        if run.time_ratio is None:
+            return f"nobody knows whether the gain holds under {run.name}: simulated again, one of the two has no time"
+    # Written so that a NaN is lost too.
+    lost = [run for run in resimulated if not (run.time_ratio is not None and run.time_ratio < 1)]
+    if not lost:
+        return ""
+    worst = max(lost, key=lambda run: run.time_ratio or 0.0)
+    return (
+        f"the gain hangs on a constant of the simulator that is in doubt: under {worst.name} the candidate takes "
+        f"{_times(worst)}; make a change that gains under both, or let a device tell"
+    )
+
+
+def _times(run: Resimulation) -> str:
+    known = (run.candidate_seconds, run.champion_seconds)
+    return " against ".join(seconds(time) if time is not None else "no time" for time in known)

@@ -1,0 +1,124 @@
+"""A simulated gain has to be there on every machine that the chip might be: the verdict, the runs, the dumps."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evidence_examples import V5E, evidence, resimulated
+from schedule_examples import NEWEST, unpack
+
+from harness.dumps.llo import read_module
+from harness.hardware import chip
+from harness.judge.verdict import decide, is_simulated_gain
+from harness.measure import resimulating
+from harness.records import NOMINAL, Evidence, Failure, Offence, OffenceKind, Policy, Resimulation
+from harness.simulate import doubts
+from harness.simulate.machine import machine_of
+from harness.simulate.module import run_module
+
+CHAMPION, CANDIDATE = evidence(2.16e-3), evidence(1.9e-3)
+
+
+def judged(again: tuple[Resimulation, ...], candidate: Evidence = CANDIDATE) -> tuple[str, str]:
+    verdict = decide(candidate, CHAMPION, None, Policy(), V5E, resimulated=again)
+    if verdict.failure is None:
+        assert verdict.resimulated == again
+    return verdict.outcome, " ".join(verdict.reasons)
+
+
+def test_a_gain_on_every_machine_is_accepted_and_the_worst_is_named() -> None:
+    outcome, said = judged(resimulated(CANDIDATE, CHAMPION, eager_pushes=0.97))
+    assert outcome == "accept"
+    assert "saves least under eager_pushes: 1.886 ms against 1.944 ms, 3.0% less time" in said
+
+
+@pytest.mark.parametrize(("ratio", "outcome"), [(0.999, "accept"), (1.0, "inconclusive"), (1.05, "inconclusive")])
+def test_a_gain_that_one_constant_takes_away_is_inconclusive(ratio: float, outcome: str) -> None:
+    got, said = judged(resimulated(CANDIDATE, CHAMPION, fast_transfers=ratio))
+    assert got == outcome
+    assert ("hangs on a constant" in said) == (outcome == "inconclusive")
+    assert "fast_transfers" in said
+
+
+@pytest.mark.parametrize(
+    ("again", "words"),
+    [
+        ((), "was not simulated again"),
+        (resimulated(CANDIDATE, CHAMPION)[:1], "was not simulated again"),
+        (resimulated(CANDIDATE, CHAMPION)[1:], "was not simulated again"),
+        (resimulated(CANDIDATE, CHAMPION, slow_transfers=None), "nobody knows whether the gain holds"),
+        (resimulated(CANDIDATE, CHAMPION, slow_transfers=float("nan")), "hangs on a constant"),
+        (resimulated(CANDIDATE, CHAMPION, nominal=0.8), "not those of the program"),
+        (resimulated(CANDIDATE, evidence(2.5e-3)), "the champion takes 2.500 ms, where 2.160 ms was judged"),
+    ],
+)
+def test_without_sound_runs_no_gain_is_accepted(again: tuple[Resimulation, ...], words: str) -> None:
+    outcome, said = judged(again)
+    assert outcome == "inconclusive"
+    assert words in said
+
+
+def test_only_a_gain_is_worth_the_runs() -> None:
+    def is_gain(candidate: Evidence, champion: Evidence = CHAMPION) -> bool:
+        return is_simulated_gain(candidate, champion, Policy(), V5E)
+
+    assert is_gain(CANDIDATE)
+    assert not is_gain(CHAMPION)
+    assert not is_gain(evidence(None))
+    assert not is_gain(CANDIDATE, evidence(None))
+    assert not is_gain(replace(CANDIDATE, checks=()))
+    assert not is_gain(replace(CANDIDATE, failure=Failure(stage="static", kind="no-pallas", message="none")))
+    assert not is_gain(replace(CANDIDATE, latency=replace(CANDIDATE.latency, source="measured")))
+
+
+@pytest.mark.parametrize("kind", ["transfer-pending", "semaphore-not-zero", "chip-halts", "memory-nobody-wrote"])
+def test_what_goes_wrong_where_the_schedule_is_executed_fails(kind: OffenceKind) -> None:
+    offence = Offence(kind=kind, op="naive.1", what="what is wrong", line="kernel.py:3", count=2)
+    wrong = replace(CANDIDATE, simulation=replace(CANDIDATE.simulation, offences=(offence,)))
+    verdict = decide(wrong, None, None, Policy(), V5E)
+    assert verdict.failure is not None
+    assert (verdict.failure.stage, verdict.failure.kind) == ("latency", kind)
+    assert "what is wrong in naive.1 at kernel.py:3 (2 times)" in verdict.failure.message
+
+
+def test_a_check_that_nobody_can_evaluate_leaves_doubt() -> None:
+    offence = Offence(kind="check-unknown", op="naive.1", what="a check")
+    unsure = replace(CANDIDATE, simulation=replace(CANDIDATE.simulation, offences=(offence,)))
+    assert decide(unsure, None, None, Policy(), V5E).outcome == "inconclusive"
+
+
+def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
+    """In a process of its own; what a program cannot feel is not run again, and comes to what a run would."""
+    two, one = (unpack(NEWEST, f"v5e-1024x512-2048{kind}", tmp_path / f"dumps{kind}") for kind in ("", "-single"))
+    runs = resimulating.run(one, two, chip("v5e"), Policy(), doubts.resimulate)
+    assert not isinstance(runs, Failure), runs
+    assert [run.name for run in runs] == [NOMINAL, *doubts.DOUBTS]
+    dumps = read_module(one), read_module(two)
+    machine = machine_of(chip("v5e"))
+    for run in runs:
+        change = doubts.DOUBTS.get(run.name)
+        again = [run_module(dump, V5E, machine=change(machine) if change else machine).seconds for dump in dumps]
+        assert again == [run.champion_seconds, run.candidate_seconds], run.name
+    # One buffer loses by what it waits for transfers: a tenth of their latency and cost is a tenth of that loss.
+    ratios = {run.name: run.time_ratio for run in runs}
+    assert ratios[NOMINAL] < ratios["dma_latency_cycles, transfer_cycles x0.1"]
+    assert len({run.champion_seconds for run in runs}) > 5
+
+
+def test_runs_that_are_not_done_in_time_have_no_seconds(tmp_path: Path) -> None:
+    dumps = unpack(NEWEST, "v5e-128x256-2048", tmp_path / "dumps")
+    runs = doubts.resimulate(dumps, dumps, V5E, deadline_seconds=0.0)
+    assert {run.candidate_seconds for run in runs} == {None}
+
+
+def test_dumps_that_are_not_there_are_a_failure(tmp_path: Path) -> None:
+    reply = resimulating.run(tmp_path / "none", tmp_path / "none", V5E, Policy(), doubts.resimulate)
+    assert isinstance(reply, Failure)
+    assert reply.kind == "no-dump"
+
+
+@pytest.mark.parametrize("name", ["v4", "v5e", "v5p", "v6e", "v7x"])
+def test_every_doubt_moves_the_machine(name: str) -> None:
+    machine = machine_of(chip(name))
+    for doubt, change in doubts.DOUBTS.items():
+        assert change(machine) != machine, doubt

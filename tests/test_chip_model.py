@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from numpy.typing import NDArray
 
 from harness.hardware import chip
 from harness.measure import interpretation
 
 BFLOAT16 = ml_dtypes.bfloat16
+# It moves in jax 0.12.
+RECIPROCAL = getattr(pltpu, "reciprocal", None) or pl.reciprocal
 X = np.random.default_rng(0).standard_normal((16, 128), dtype=np.float32)
 NARROW = (X * 20).astype(BFLOAT16)
 
@@ -58,7 +61,7 @@ def test_the_default_precision_of_a_context_counts() -> None:
     y = X.T.copy()
     with jax.default_matmul_precision("highest"):
         found = on("v6e", product(None), X, y)
-    np.testing.assert_allclose(found, X.astype(np.float64) @ y, atol=1e-5)
+    np.testing.assert_allclose(found, X.astype(np.float64) @ y, rtol=1e-5, atol=1e-4)
 
 
 def test_the_float32_of_a_mixed_product_is_rounded() -> None:
@@ -99,7 +102,7 @@ def test_steps_of_one_operation_are_rounded() -> None:
 
 
 def test_an_approximate_reciprocal_is_the_exact_one_on_v6e() -> None:
-    approximate = lambda x: pl.reciprocal(x, approx=True)  # noqa: E731
+    approximate = lambda x: RECIPROCAL(x, approx=True)  # noqa: E731
     np.testing.assert_array_equal(on("v6e", approximate, X), on("v6e", lambda x: 1 / x, X))
     assert np.abs(on("v5e", approximate, X) * X - 1).max() > 1e-3
 

@@ -259,10 +259,14 @@ def _divided(equation: Equation) -> Model | None:
 
 
 def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
-    """On chips whose exact reciprocal is the same instruction; on others JAX's interpreters round to bfloat16."""
-    if not equation.params["approx"] or chip.name not in _PRECISE_RECIPROCAL:
+    """The exact one where both are the same instruction; elsewhere rounded to bfloat16, the pessimistic choice."""
+    if not equation.params["approx"]:
         return None
-    return lambda x: lax.div(lax.full_like(x, 1), x)
+    if chip.name in _PRECISE_RECIPROCAL:
+        return lambda x: lax.div(lax.full_like(x, 1), x)
+    return lambda x: lax.convert_element_type(
+        _rounded(lax.div(lax.full_like(x, 1, jnp.float32), _rounded(_wide(x)))), x.dtype
+    )
 
 
 def _shift(equation: Equation, _: Chip) -> Model | None:

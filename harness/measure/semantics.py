@@ -9,24 +9,12 @@ from jax.extend import core
 
 from harness.measure.jaxprs import Equation, Jaxpr, equations, is_triton, line_of, pallas_calls
 from harness.measure.messages import Rejected
-from harness.measure.semantics_table import SECTIONS, Entry
+from harness.measure.semantics_table import FLAGS, OPTIONS, SECTIONS, Entry
 
 PAGE = "docs/SEMANTICS.md"
 ENTRIES: dict[str, Entry] = {name: entry for _, entries in SECTIONS for entry in entries for name in entry.primitives}
-# Options of pltpu.CompilerParams that change nothing that is computed, and their meaning.
-OPTIONS = {
-    "dimension_semantics": "which axes cores share: races and parallel axes are checked",
-    "vmem_limit_bytes": "how much memory the compiler may use",
-    "internal_scratch_in_bytes": "how much memory the compiler takes for itself",
-    "has_side_effects": "keeps a call whose results are not used",
-    "serialization_format": "how the program is written down",
-    "skip_device_barrier": "for several devices; one is judged",
-    "shape_invariant_numerics": "how sums are ordered",
-    "use_tc_tiling_on_sc": "of the SparseCore",
-    "needs_layout_passes": "of the SparseCore",
-    "fuse_transposed_lhs_in_matmul": "where an operand is transposed",
-    "allow_collective_id_without_custom_barrier": "for several devices; one is judged",
-}
+# Kernels over a mesh of cores or devices.
+_OVER_A_MESH = ("core_map", "mpmd_map")
 
 
 def refuse_unclassified(jaxpr: Jaxpr) -> None:
@@ -35,6 +23,9 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
     Kinds: `unknown-primitive` (not in the table), `refused-primitive` (in it, or one use of it, as refused),
     `refused-option` (of the compiler).
     """
+    for equation in equations(jaxpr, into_pallas=False):
+        if equation.primitive.name in _OVER_A_MESH:
+            raise _refused(equation, f"{equation.primitive.name}: one core or device is judged, use pl.pallas_call")
     for call in pallas_calls(jaxpr):
         if is_triton(call):
             continue
@@ -120,15 +111,20 @@ _OPTIONS = {
 
 def _refuse_options(call: Equation) -> None:
     """Raises Rejected `refused-option` for options of the compiler that are not known to leave results alone."""
-    given = call.params["compiler_params"]
-    if not isinstance(given, pltpu.CompilerParams):
+    given, usual = call.params["compiler_params"], pltpu.CompilerParams()
+    if call.params.get("mesh") is not None:
+        raise _refused(call, "pallas_call with a mesh: one core or device is judged")
+    if given is None:
         return
-    usual = pltpu.CompilerParams()
-    for name in vars(usual):
-        value = getattr(given, name)
-        if name not in OPTIONS and value != getattr(usual, name):
-            raise Rejected(
-                "static", "refused-option",
-                f"{line_of(call)}expected options of the compiler that leave results and checks alone "
-                f"({', '.join(sorted(OPTIONS))}), got {name}={value!r}; leave it out",
-            )  # fmt: skip
+    if not isinstance(given, pltpu.CompilerParams):
+        found = [type(given).__name__]
+    else:
+        flags = {name: value for name, value in (given.flags or {}).items() if name not in FLAGS}
+        values = {name: getattr(given, name) for name in vars(usual) if name not in OPTIONS} | {"flags": flags or None}
+        found = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
+    if found:
+        raise Rejected(
+            "static", "refused-option",
+            f"{line_of(call)}expected options of the compiler that leave results and checks alone "
+            f"({PAGE}), got {', '.join(found)}; leave it out",
+        )  # fmt: skip

@@ -261,3 +261,19 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
     ("Memory, copies, semaphores", MEMORY),
     ("Control", CONTROL),
 )
+# Options of pltpu.CompilerParams that leave what is computed and checked alone, and what they change.
+OPTIONS = {
+    "dimension_semantics": "which axes cores share: races and parallel axes are checked",
+    "vmem_limit_bytes": "how much memory the compiler may use",
+    "internal_scratch_in_bytes": "how much memory the compiler takes for itself",
+    "has_side_effects": "keeps a call whose results are not used",
+    "serialization_format": "how the program is written down",
+    "skip_device_barrier": "for several devices; one is judged",
+    "shape_invariant_numerics": "how sums are ordered",
+    "use_tc_tiling_on_sc": "of the SparseCore",
+    "needs_layout_passes": "of the SparseCore",
+    "fuse_transposed_lhs_in_matmul": "where an operand is transposed",
+    "allow_collective_id_without_custom_barrier": "for several devices; one is judged",
+}
+# Flags of the compiler for one kernel (`pltpu.CompilerParams(flags=...)`) that leave them alone, too.
+FLAGS = {"XLA_TPU_FORCE_LP_LLO_SCHEDULER": "in which order instructions are issued"}

@@ -1,25 +1,82 @@
-"""What failed, without the folders of the machine where it failed: records are committed and read elsewhere."""
+"""Texts of failures as records keep them: cut, one alphabet of harmless characters, no folders of the machine."""
 
 import re
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 from harness.records import Failure
 
-# Up to the folder that packages are installed in: what follows says which file of which package.
-_LIBRARIES = re.compile(r"(?:/[^\s\"'/]+)+/site-packages/")
+# A message is the sentence that the report prints: the longest of the judge's own has 400 characters.
+MESSAGE_CHARACTERS = 1000
+# A traceback through JAX into a kernel: two dozen frames of three lines with the exception's own text.
+DETAIL_CHARACTERS, DETAIL_LINES, LINE_CHARACTERS = 6000, 120, 400
+# Of a text that is cut the end is worth more: there the exception and the last output stand.
+_HEAD_SHARE = 0.25
+
+# ECMA-48 control sequences (CSI ... final byte), operating system commands up to BEL or ST, and other escapes.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|\x9b[0-?]*[ -/]*[@-~]"
+)
+# Unicode's control and format characters (bidirectional overrides, zero widths), surrogates, private and
+# unassigned ones, line and paragraph separators: what steers a terminal or a browser, or shows as something else.
+_HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+# Up to the folder that packages, or the standard library, are installed in: what follows says which file of which.
+_LIBRARIES = re.compile(r"(?:/[^\s\"'/]+)+/(?:site|dist)-packages/|(?:/[^\s\"'/]+)+/(?=python3\.\d+/)")
 
 
 def portable(failure: Failure | None, *folders: Path) -> Failure | None:
     """`failure` with the paths of its texts relative to `folders` and to where packages are installed."""
     if failure is None:
         return None
-    return replace(failure, message=_relative(failure.message, folders), detail=_relative(failure.detail, folders))
+    return replace(failure, message=relative(failure.message, folders), detail=relative(failure.detail, folders))
 
 
-def _relative(text: str, folders: tuple[Path, ...]) -> str:
+def relative(text: str, folders: tuple[Path, ...]) -> str:
+    """`text` with paths relative to `folders` and to where packages are installed, and `~` for the home folder."""
     text = _LIBRARIES.sub("", text)
-    # The longest first: one folder may lie in another.
+    try:
+        home = str(Path.home())
+    except RuntimeError:
+        # A user without a name or a home, as in a container.
+        home = "/"
+    # The longest first: one folder may lie in another. Some text had its home folder shortened before.
     for folder in sorted({str(folder) for folder in folders if folder.is_absolute()}, key=len, reverse=True):
-        text = text.replace(f"{folder}/", "")
-    return text
+        for written in {folder, folder.replace(home, "~", 1) if f"{folder}/".startswith(f"{home}/") else folder}:
+            text = text.replace(f"{written}/", "")
+    if home == "/":
+        return text
+    return re.sub(rf"(?<![\w.~/-]){re.escape(home)}(?![\w.-])", "~", text)
+
+
+def one_line(text: str, characters: int = MESSAGE_CHARACTERS) -> str:
+    """`text` in one line of harmless characters, at most so many, with a mark where something is left out."""
+    return _cut(" ".join(harmless(text).split()), characters)
+
+
+def several_lines(text: str, characters: int = DETAIL_CHARACTERS) -> str:
+    """`text` in at most `DETAIL_LINES` lines of `LINE_CHARACTERS`, of harmless characters, at most `characters`."""
+    lines = [_cut(line.rstrip(), LINE_CHARACTERS) for line in harmless(text).split("\n")]
+    if len(lines) > DETAIL_LINES:
+        first = int(DETAIL_LINES * _HEAD_SHARE)
+        left_out = len(lines) - DETAIL_LINES
+        lines = [*lines[:first], f"[... {left_out} lines left out ...]", *lines[len(lines) - DETAIL_LINES + first :]]
+    return _cut("\n".join(lines).strip("\n"), characters)
+
+
+def harmless(text: str) -> str:
+    """`text` without escape sequences; every other character that could steer a reader's program is a �."""
+    text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    if text.isascii() and text.isprintable():
+        return text
+    kept = (c if c in "\n\t" or unicodedata.category(c) not in _HARMFUL else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(kept)
+
+
+def _cut(text: str, characters: int) -> str:
+    """At most `characters` of `text`: its beginning and its end, and how much is missing between."""
+    if len(text) <= characters:
+        return text
+    mark = f" [... {len(text) - characters} characters left out ...] "
+    first = int(characters * _HEAD_SHARE)
+    return f"{text[:first]}{mark}{text[len(text) - (characters - first - len(mark)) :]}"

@@ -18,7 +18,9 @@ from typing import Any, Self
 
 import msgspec
 
-from harness.measure import processes
+import harness
+from harness import portable
+from harness.measure import processes, replies
 from harness.measure.confinement import Confinement
 from harness.measure.messages import FAILURE, VALUE, Request
 from harness.measure.worker import HEADER
@@ -30,10 +32,12 @@ _KEPT_OUTPUT = 16 << 10
 _OUTPUT_LIMIT = 16 << 20
 # What a request and its answer begin with; drawn by the parent for each.
 _NONCE_DIGITS = 32
+# Texts name files below this folder without it.
+_TOP = Path(harness.__file__).parent.parent
 # A child may read what is installed, and write to its own folder.
 _NOTHING_ELSE = Confinement()
-# Replies are records of a few KB.
-_REPLY_LIMIT = 64 << 20
+# Replies are records of a few KB; that of a trace has about 1.5 KB for each Pallas call.
+_REPLY_LIMIT = 1 << 20
 # JAX and XLA start a few threads for each core; the largest machines have a few hundred cores.
 _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
@@ -64,6 +68,7 @@ class Child:
     """One process in a session of its own, the channel to it, and the end of what it printed."""
 
     name: str
+    directory: Path
     process: subprocess.Popen[bytes]
     channel: socket.socket
     output: int
@@ -75,8 +80,7 @@ class Child:
 
     def last_output(self) -> str:
         """The end of what it printed, whatever bytes those were."""
-        text = bytes(self.printed).decode("utf-8", errors="replace")
-        return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text).strip()
+        return portable.harmless(bytes(self.printed).decode("utf-8", errors="replace")).strip()
 
 
 class Children:
@@ -150,7 +154,7 @@ class Children:
             os.close(writing)
         ours.setblocking(False)
         os.set_blocking(reading, False)
-        child = Child(name, process, ours, reading)
+        child = Child(name, directory, process, ours, reading)
         self._children.append(child)
         self._selector.register(ours, selectors.EVENT_READ, (child, self._hear))
         self._selector.register(reading, selectors.EVENT_READ, (child, self._read_output))
@@ -275,7 +279,9 @@ class Children:
                 if kind not in (VALUE, FAILURE):
                     raise msgspec.DecodeError("neither a value nor a failure")
                 value: Any = msgspec.json.decode(text, type=Failure if kind == FAILURE else job.reply_type)
-            except msgspec.DecodeError as error:
+                # Whoever reads it later reads what comes out of here.
+                value = replies.cleaned(value, (child.directory, _TOP))
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 named = "crash" if nonce == job.nonce.encode() else "forged-result"
                 self._fail(child, named, f"the {child.name} process answered with junk ({error}) and was ended")
                 return
@@ -328,7 +334,8 @@ class Children:
             if strays:
                 detail = f"processes that it left behind were ended: {', '.join(strays)}\n{detail}"
             child.queue = deque((job,))
-            self._finish(job, Failure(stage=job.stage, kind=kind, message=message, detail=detail))
+            failure = Failure(stage=job.stage, kind=kind, message=message, detail=detail)
+            self._finish(job, replies.cleaned(failure, (child.directory, _TOP)))
 
     def _end_processes(self, leader: int | None) -> None:
         """Ends what belongs to this child, and what belongs to no child any more."""

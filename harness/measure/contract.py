@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from harness.measure import imports
-from harness.measure.messages import Rejected
+from harness.measure.messages import Rejected, described, traced
 from harness.records import Claims, Stage, Statement, TilingClaim
 
 FILE = "kernel.py"
@@ -40,9 +40,8 @@ class CandidateCode:
             return
         lines = [frame.lineno for frame in traceback.extract_tb(trace) if frame.filename == FILE]
         where = f"{FILE} line {lines[-1]}: " if lines else ""
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        detail = "".join(traceback.format_exception(error))[-8000:]
-        message = f"{self._doing} failed: {where}{said.strip().splitlines()[0]}"
+        detail = traced(error)
+        message = f"{self._doing} failed: {where}{described(error).splitlines()[0]}"
         raise Rejected(self._stage, self._kind, message, detail) from error
 
 

@@ -1,5 +1,6 @@
 """What the judging process and its children say to each other, and how a child reports a candidate's failure."""
 
+import traceback
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,24 @@ class Rejected(Exception):
     def __init__(self, stage: Stage, kind: str, message: str, detail: str = "") -> None:
         super().__init__(message)
         self.failure = Failure(stage=stage, kind=kind, message=message, detail=detail)
+
+
+def described(error: BaseException) -> str:
+    """The type of an exception and its text, even where a type of kernel.py's own has none or raises for want of it."""
+    name = type(error).__name__ or "an exception without a name"
+    try:
+        text = str(error).strip()
+    except Exception as another:  # noqa: BLE001  # its __str__ is the candidate's code
+        text = f"its text could not be made ({type(another).__name__})"
+    return f"{name}: {text}" if text else name
+
+
+def traced(error: BaseException) -> str:
+    """The traceback of an exception, even where a type of kernel.py's own cannot be printed."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception as another:  # noqa: BLE001  # it asks the candidate's type for its text
+        return f"its traceback could not be made ({type(another).__name__})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

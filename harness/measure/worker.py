@@ -9,15 +9,16 @@ import signal
 import socket
 import struct
 import sys
-import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from harness import portable
 from harness.errors import RatchetError
 from harness.measure.confinement import FILE_BYTES, Confinement, confine
-from harness.measure.messages import FAILURE, VALUE, Rejected, Request
+from harness.measure.messages import FAILURE, VALUE, Rejected, Request, described, traced
 from harness.records import Failure, Stage
 
 HEADER = struct.Struct("!Q")
@@ -79,16 +80,22 @@ def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
         value = function(msgspec.json.decode(request.arguments, type=request_type))
         return VALUE + msgspec.json.encode(value)
     except Rejected as rejected:
-        return FAILURE + msgspec.json.encode(rejected.failure)
+        return FAILURE + _encoded(rejected.failure)
     except BaseException as error:  # noqa: BLE001  # the child-process border
-        return FAILURE + msgspec.json.encode(_failure(error, request.stage))
+        return FAILURE + _encoded(_failure(error, request.stage))
+
+
+def _encoded(failure: Failure) -> bytes:
+    """Its JSON, of a length and of characters that JSON can hold, whatever text an exception had."""
+    message, detail = portable.one_line(failure.message), portable.several_lines(failure.detail)
+    return msgspec.json.encode(replace(failure, message=message, detail=detail))
 
 
 def _failure(error: BaseException, stage: Stage) -> Failure:
     """What an exception that nobody expected says about the candidate."""
-    text = f"{type(error).__name__}: {error}"
-    detail = "".join(traceback.format_exception(error))[-8000:]
-    kind, message = "crash", text.splitlines()[0] if text else type(error).__name__
+    text = described(error)
+    detail = traced(error)
+    kind, message = "crash", text.splitlines()[0]
     # XLA reports memory it cannot have as an error of its own with this word in front.
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
         kind, message = "out-of-memory", f"out of memory: {message}"

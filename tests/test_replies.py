@@ -1,0 +1,145 @@
+"""What a child says is cut and cleaned where it is heard, and nothing that it says ends the judging process."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hostile import attack
+
+from harness import portable
+from harness.measure import replies
+from harness.measure.messages import TraceReply
+from harness.records import Claims, Failure, Trace
+
+# A child that takes the channel and the number of the request from the frames above it, and answers for itself.
+ANSWER = """
+import sys, struct, os
+frame = sys._getframe()
+while "request" not in frame.f_locals or "channel" not in frame.f_locals:
+    frame = frame.f_back
+nonce, channel = frame.f_locals["request"].nonce.encode(), frame.f_locals["channel"]
+def answer(body):
+    channel.sendall(struct.pack("!Q", len(nonce) + len(body)) + nonce + body)
+    os._exit(0)
+"""
+
+
+def is_harmless(text: str) -> bool:
+    return all(c in "\n\t" or unicodedata.category(c)[0] != "C" for c in text)
+
+
+def failure(directory: Path, code: str) -> Failure:
+    reply, _ = attack(directory, code, are_confined=True)
+    assert isinstance(reply, Failure), reply
+    json.dumps([reply.kind, reply.message, reply.detail]).encode("ascii")
+    assert is_harmless(reply.kind + reply.message + reply.detail)
+    assert "\n" not in reply.message
+    assert len(reply.kind) <= 60
+    assert len(reply.message) <= portable.MESSAGE_CHARACTERS
+    assert len(reply.detail) <= portable.DETAIL_CHARACTERS
+    assert max(map(len, reply.detail.split("\n"))) <= portable.LINE_CHARACTERS
+    return reply
+
+
+@pytest.mark.parametrize(("code", "kind", "message"), [
+    ("raise ValueError('\\x1b[31mred\\x1b[0m \\x1b]0;title\\x07\\u202e\\u2066turned\\0 \\x9b2J')",
+     "crash", "ValueError: red ��turned�"),
+    ("raise ValueError('\\ud800 lone')", "crash", "ValueError: � lone"),
+    ("raise ValueError('first\\nsecond')", "crash", "ValueError: first"),
+    ("raise type('', (Exception,), {})()", "crash", "an exception without a name"),
+    ("class E(Exception):\n    def __str__(self): raise KeyError(1)\nraise E()", "crash",
+     "E: its text could not be made (KeyError)"),
+    ("class E(Exception):\n    def __str__(self): return 5\nraise E()", "crash",
+     "E: its text could not be made (TypeError)"),
+    ("raise ExceptionGroup('many', [ValueError('x' * 9999)] * 999)", "crash",
+     "ExceptionGroup: many (999 sub-exceptions)"),
+])  # fmt: skip
+def test_texts_of_exceptions_are_cleaned(tmp_path: Path, code: str, kind: str, message: str) -> None:
+    found = failure(tmp_path, code)
+    assert (found.kind, found.message) == (kind, message)
+
+
+def test_a_long_text_is_cut_and_says_so(tmp_path: Path) -> None:
+    found = failure(tmp_path, "raise ValueError('secret ' * 1000000)")
+    assert "characters left out" in found.message
+    found = failure(tmp_path, "raise ValueError('\\n'.join(f'line {n}' for n in range(100000)))")
+    assert "lines left out" in found.detail
+    assert found.detail.endswith("line 99999")
+    found = failure(tmp_path, "print('flood' * 10000, flush=True)\nimport os; os._exit(1)")
+    assert "characters left out" in found.detail
+
+
+def test_a_notice_of_its_own_cannot_be_larger_than_a_reply(tmp_path: Path) -> None:
+    found = failure(tmp_path, f"{ANSWER}answer(b'!' + b'x' * (2 << 20))")
+    assert found.kind == "crash"
+    assert "answered with junk" in found.message
+
+
+@pytest.mark.parametrize("body", [
+    b'={"path": "\xed\xa0\x80"}', b'={"path": 5}', b'={"path": "x"', b"=" + b"[" * 100000, b"=", b"", b"?{}",
+    b'!{"stage": "nowhere", "kind": "x", "message": "x"}', b'!{"stage": "static", "kind": "x"}',
+    b'={"path": ' + b"9" * 10000 + b"}",
+])  # fmt: skip
+def test_an_answer_that_is_none_is_a_crash_of_the_child(tmp_path: Path, body: bytes) -> None:
+    found = failure(tmp_path, f"{ANSWER}answer({body!r})")
+    assert found.kind == "crash"
+    assert "answered with junk" in found.message
+
+
+def test_an_answer_of_its_own_is_cleaned_too(tmp_path: Path) -> None:
+    own = {"stage": "static", "kind": "k" * 999, "message": "\x1b[2J" + "m" * 9999, "detail": "d\n" * 9999}
+    found = failure(tmp_path, f"{ANSWER}answer(b'!' + {json.dumps(own).encode()!r})")
+    assert found.stage == "static"
+    assert found.message.startswith("mmm")
+
+
+def trace_reply(**claims: object) -> TraceReply:
+    said = {"kernel_name": "name", "problem_description": "what", "flops": 1, "tiling": None}
+    trace = Trace(fingerprint="f" * 64, pallas_calls=(), pallas_flops=1, outside_flops=0, seconds=0.5)
+    return TraceReply(
+        trace=trace,
+        claims=Claims(**{**said, **claims}),
+        warnings=(),
+        reduced=None,  # type: ignore[arg-type]
+    )
+
+
+def test_claims_are_cut_and_cleaned() -> None:
+    reply = trace_reply(kernel_name="\x1b[1mfast\n" * 100, problem_description="\u202e" + "d" * 9999)
+    found = replies.cleaned(reply, ()).claims
+    assert found.kernel_name.startswith("fast fast")
+    assert len(found.kernel_name) <= 120
+    assert len(found.problem_description) <= 400
+    assert is_harmless(found.kernel_name + found.problem_description)
+
+
+def test_honest_replies_pass_unchanged() -> None:
+    reply = trace_reply(kernel_name="flash attention, 2 × 128 rows", problem_description="softmax(QKᵀ)V")
+    assert replies.cleaned(reply, (Path("/srv"),)) == reply
+
+
+def test_numbers_that_no_report_could_print_are_refused() -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        replies.cleaned(trace_reply(flops=10**5000), ())
+
+
+def test_warnings_are_counted_and_their_paths_shortened() -> None:
+    said = tuple(f"/srv/me/kernel.py line {n}" for n in range(1000))
+    warned = TraceReply(trace=trace_reply().trace, claims=trace_reply().claims, warnings=said, reduced=None)
+    found = replies.cleaned(warned, (Path("/srv/me"),)).warnings
+    assert found[0] == "kernel.py line 0"
+    assert found[-1] == "960 more are left out"
+    assert len(found) == 41
+
+
+def test_a_path_without_end_takes_no_time() -> None:
+    reply = Failure(stage="static", kind="x", message="/a" * 400000, detail="/b" * 400000)
+    found = replies.cleaned(reply, (Path("/srv"),))
+    assert len(found.message) <= portable.MESSAGE_CHARACTERS
+    assert len(found.detail) <= portable.DETAIL_CHARACTERS
+
+
+def test_a_rejection_is_bounded_as_well(tmp_path: Path) -> None:
+    code = "raise Rejected('static', 'race', 'm\\ud800' * 9999, 'd' * 99999)"
+    assert failure(tmp_path, f"from harness.measure.messages import Rejected\n{code}").kind == "race"

@@ -72,6 +72,24 @@ GUARDS = (
     _guard("integrity", "patches_block_until_ready", "measure/integrity.py", "def require_untouched(before): pass"),
     _guard("recorded files only", "foreign_import", "measure/integrity.py", "def require_self_contained(): pass"),
     _guard("names in the source", "imports_ctypes", "measure/imports.py", "def flags(tree): return ()"),
+    _guard(
+        "names of attributes",
+        "ctypes_by_numpy",
+        "measure/imports.py",
+        "_REFUSED_ATTRIBUTES = frozenset()\ndef _reached(node, held): return None",
+    ),
+    _guard(
+        "files named one by one",
+        "reads_passwd",
+        "measure/readable.py",
+        '_strict_installed = installed\ndef installed(): return (*_strict_installed(), "/etc")',
+    ),
+    _guard(
+        "system calls named one by one",
+        "takes_shared_memory",
+        "measure/system_calls.py",
+        'ALLOWED["more"] = "shmget 29 194  shmctl 31 195"',
+    ),
     _guard("confinement", "moves_branch", "measure/confinement.py", "def confine(confinement): pass"),
     _guard(
         "nothing tampered with",

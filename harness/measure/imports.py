@@ -143,9 +143,10 @@ def _unusual(node: ast.AST) -> str | None:
         return f"names {node.attr}"
     if isinstance(node, ast.Name) and node.id in _UNUSUAL_NAMES:
         return f"names {node.id}"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr"):
-        if len(node.args) < 2 or not isinstance(node.args[1], ast.Constant):
-            return f"calls {node.func.id} with a name that is computed"
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return None
+    if node.func.id in ("getattr", "setattr") and not any(isinstance(name, ast.Constant) for name in node.args[1:2]):
+        return f"calls {node.func.id} with a name that is computed"
     return None
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-sys.modules["subprocess"].Popen(["sleep", "60"], start_new_session=True)
+sys.modules["sub" + "process"].Popen(["sleep", "60"], start_new_session=True)
 
 KERNEL_NAME = "planted"
 PROBLEM_DESCRIPTION = "attention forward, one head"

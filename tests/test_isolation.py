@@ -225,13 +225,39 @@ def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [
     "import ctypes", "from subprocess import run", "import importlib.util as u", "import jax\nimport gc", "eval('1')",
     "import sys\nsys._getframe(1)", "getattr(f, '__globals__')", "x = ().__class__.__base__.__subclasses__()",
-    "import harness.measure.child", "def f():\n    import socket",
+    "import harness.measure.child", "def f():\n    import socket", "import numpy as np\nnp.ctypeslib",
+    "from numpy import ctypeslib", "from numpy.core._internal import ctypes", "x.ctypes._ctypes", "np.f2py.compile(x)",
+    "getattr(np, 'ctypeslib')", "getattr(np, 'core._internal.ctypes')", "import sys\nsys.modules['ctypes']",
+    "import functools\nfunctools.sys", "from functools import sys", "import random\nrandom._os.system('ls')",
+    "import enum\nenum.bltns", "import enum as e\nb = e.bltns", "import warnings\nwarnings.sys.modules",
+    "print.__self__", "import typing\ntyping.get_type_hints(x)", "x = typing.ForwardRef('f()')",
+    "match np:\n    case object(ctypeslib=c): pass", "import dataclasses\ndataclasses.inspect.sys",
+    "import contextlib\ncontextlib.os.environ", "import jax\njax.numpy.np.ctypeslib",
 ])  # fmt: skip
 def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> None:
     with pytest.raises(Rejected) as caught:
         flags(ast.parse(code))
     assert caught.value.failure.kind == "forbidden-import"
     assert f"line {len(code.splitlines())}" in caught.value.failure.message
+
+
+@pytest.mark.parametrize(("code", "told"), [
+    ("getattr(x, name)", "calls getattr with a name that is computed"),
+    ("x = vars(y)", "names vars"), ("x.__dict__", "names __dict__"), ("sys.modules", "names modules"),
+    ("import dataclasses\ndataclasses.inspect", "reaches inspect"), ("import jax\njax._src.core", "names _src"),
+])  # fmt: skip
+def test_what_does_not_say_where_it_leads_is_named(code: str, told: str) -> None:
+    assert told in "; ".join(flags(ast.parse(code)))
+
+
+@pytest.mark.parametrize("code", [
+    "import numpy as np\nnp.linalg.norm(x)", "import jax.numpy as jnp\njnp.select(x, y)", "getattr(x, 'shape')",
+    "import jax\njax.lax.rsqrt(x)", "KERNEL_NAME = 'os'", "import functools\nfunctools.partial(f, 1)",
+    "from jax.experimental.pallas import tpu as pltpu\npltpu.CompilerParams()", "'a text about ctypes and sockets'",
+    "import collections\ncollections.abc.Mapping",
+])  # fmt: skip
+def test_what_kernels_do_is_not_named(code: str) -> None:
+    assert flags(ast.parse(code)) == ()
 
 
 def test_what_is_unusual_is_named_and_what_a_kernel_needs_is_not() -> None:

@@ -13,8 +13,8 @@ from harness.records import Environment
 
 # What a child gets of the caller's environment: where programs and libraries are, and how dates and
 # letters are written. Nothing else: settings that would change what is traced, compiled or run, and
-# keys and passwords that a kernel.py has no business with.
-_KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME")
+# keys, passwords and names that a kernel.py has no business with.
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
 

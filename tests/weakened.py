@@ -152,6 +152,9 @@ GUARDS = (
         behind=(_OWN_SHAPE,),
     ),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
+    _guard(
+        "unwritten memory", "takes_nan_for_empty", "measure/gathering.py", "def unforeseen_fill(shape): return None"
+    ),
     _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
     _guard(
         _OWN_SHAPE,

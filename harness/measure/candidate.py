@@ -307,7 +307,7 @@ def export_cpu(request: ExportRequest) -> Done:
     traced = {"full": _full, "reduced": _reduced, "beside": _beside}[request.shape]
     assert traced is not None
     try:
-        exported = interpretation.export(traced.closed, traced.shapes, "cpu", traced.chip)
+        exported = interpretation.export(traced.closed, traced.shapes, "cpu", traced.chip, request.fill)
     except NotImplementedError as error:
         raise _not_interpretable(error) from error
     Path(request.artifact).parent.mkdir(parents=True, exist_ok=True)

@@ -38,11 +38,23 @@ from harness.records import Evidence, Failure, Latency, Policy, Simulation, Stag
 _ORDER: tuple[Stage, ...] = get_args(Stage)
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0
+# Times anything, and added to anything, it is wrong by far more than a tolerance; its square is still a float32.
+_LEAST_FILL = 1 << 12
 
 
 def seed() -> int:
     """A seed that nobody can foresee: drawn after the candidate is traced."""
     return secrets.randbits(31)
+
+
+def unforeseen_fill(shape: TracedShape) -> float | None:
+    """What memory that nothing wrote holds at this shape: NaN (None), or a finite number that nobody can foresee.
+
+    NaN shows in nearly every kernel that reads it, a number also in those that ask for NaN. A large one as a
+    running maximum hides all that follows, a small one hides itself: each sign has a shape of its own.
+    """
+    size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
+    return {"full": None, "reduced": size, "beside": -size}[shape]
 
 
 class Gathering:
@@ -204,8 +216,6 @@ class Gathering:
             self._probe(checker, "correctness", ProbeRequest(
                 problem=pickled, reduced=None, seed=drawn, artifact=whole, full=True,
             ))  # fmt: skip
-            if self._reduced is None:
-                twin(whole, reduced=True)
 
         def twin(artifact: str, *, reduced: bool) -> None:
             """Checks at a reduced shape: what outputs depend on there, and each family once more with another seed."""
@@ -238,10 +248,12 @@ class Gathering:
             candidate, "correctness", "correctness", "export_cpu", ExportRequest(artifact=str(plan.written("cpu"))),
             Done, limit, self._taking("cpu", plan.artifact("cpu"), "correctness", exported),
         )  # fmt: skip
-        shapes: dict[TracedShape, bool] = {"reduced": self._reduced is not None, "beside": self._beside}
+        # The reduced shape's is the contest's own where there is no smaller one.
+        shapes: dict[TracedShape, bool] = {"reduced": True, "beside": self._beside}
         for shape, is_traced in shapes.items():
             if is_traced:
-                export = ExportRequest(artifact=str(plan.written(shape)), shape=shape)
+                written = str(plan.written(shape))
+                export = ExportRequest(artifact=written, shape=shape, fill=unforeseen_fill(shape))
                 kept = plan.scratch / f"{shape}.cpu"
                 then = self._taking(shape, kept, "correctness", functools.partial(exported_at, kept, shape))
                 self._ask(candidate, "twin", "correctness", "export_cpu", export, Done, limit, then)

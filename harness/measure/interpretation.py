@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax._src.pallas import hlo_interpreter
+from jax._src.pallas import hlo_interpreter, primitives
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
@@ -118,19 +118,49 @@ def quick_grid_loop() -> Iterator[None]:
         hlo_interpreter._dynamic_update_slice = write_block
 
 
+@contextlib.contextmanager
+def memory_filled_with(value: float | None) -> Iterator[None]:
+    """Within this context `interpret=True` is lowered so that memory which nothing wrote holds `value`.
+
+    JAX fills it with NaN (None), which shows in nearly every kernel that reads it. Not in one that asks for NaN:
+    that takes it for a mark of its own, or replaces it, and on a chip finds what the kernel before it has left there.
+    """
+    made: Any = getattr(primitives, "uninitialized_value", None)
+    if value is None or not _takes(made, 2):
+        yield
+        return
+
+    def filled(shape: Any, dtype: Any) -> Any:
+        empty = made(shape, dtype)
+        if jnp.issubdtype(empty.dtype, jnp.floating):
+            most = float(jnp.finfo(empty.dtype).max)
+            return jnp.full_like(empty, max(-most, min(most, value)))
+        # JAX makes semaphores zero; other integers are as small as they can be.
+        return empty
+
+    primitives.uninitialized_value = filled
+    try:
+        yield
+    finally:
+        primitives.uninitialized_value = made
+
+
 def _takes(function: Any, count: int) -> bool:
     return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
 
 
-def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str, chip: Chip) -> Any:
+def export(
+    closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str, chip: Chip, fill: float | None = None
+) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
-    For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes.
+    For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes,
+    with `fill` in memory that nothing wrote (None: NaN).
     """
     if platform != "cpu":
         # JAX promises nothing about running it with another version, and it runs with this one.
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
         compiled = jax.jit(runnable(closed, False, chip))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
-    with quick_grid_loop():
+    with quick_grid_loop(), memory_filled_with(fill):
         return jax.export.export(jax.jit(runnable(closed, True, chip)), platforms=[platform])(*shapes)

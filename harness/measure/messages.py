@@ -90,10 +90,14 @@ TracedShape = Literal["full", "reduced", "beside"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Write the CPU twin of the program traced for that shape to `artifact`."""
+    """Write the CPU twin of the program traced for that shape to `artifact`.
+
+    Memory that nothing wrote holds `fill`, or NaN where it is None.
+    """
 
     artifact: str
     shape: TracedShape = "full"
+    fill: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""An interpreted kernel computes what it says: XLA on a CPU would leave roundings out."""
+"""An interpreted kernel computes what it says, whatever encloses it, on as many cores as the chip has."""
 
 from typing import Any
 
@@ -8,9 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
-from harness.measure import interpretation
+from harness.measure import grids, interpretation
+from harness.measure.messages import Rejected
 
 ROWS, COLUMNS = 16, 256
 
@@ -46,3 +48,74 @@ def test_xla_on_a_cpu_leaves_such_roundings_out() -> None:
     expected = (x.astype(ml_dtypes.bfloat16) - ml_dtypes.bfloat16(0.3)).astype(np.float32)
     rounded = jax.jit(lambda x: (x.astype(jnp.bfloat16) - jnp.bfloat16(0.3)).astype(jnp.float32))
     assert (np.asarray(rounded(x)) != expected).any()
+
+
+def parts(x: Any) -> Any:
+    return x.reshape(2, -1, x.shape[1])
+
+
+@jax.custom_vjp
+def differentiable(x: Any) -> Any:
+    return call(x)
+
+
+differentiable.defvjp(lambda x: (call(x), None), lambda _, change: (change,))
+
+WRAPPED = {
+    "vmap": lambda x: jax.vmap(call)(parts(x)).reshape(x.shape),
+    "lax.map": lambda x: jax.lax.map(call, parts(x)).reshape(x.shape),
+    "lax.scan": lambda x: jax.lax.scan(lambda n, part: (n + 1, call(part)), 0, parts(x))[1].reshape(x.shape),
+    "while": lambda x: jax.lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, call(x)), (0, x))[1],
+    "cond": lambda x: jax.lax.cond(x[0, 0] > -1e30, call, lambda x: x, x),
+    "jit": jax.jit(jax.jit(call)),
+    "checkpoint": jax.checkpoint(call),
+    "custom_vjp": differentiable,
+    "custom_vjp within scan": lambda x: jax.lax.map(jax.jit(differentiable), parts(x)).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED.values(), ids=WRAPPED)
+def test_a_call_is_interpreted_whatever_encloses_it(wrapped: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
+    traced, v5p = jax.make_jaxpr(wrapped)(x), chip("v5p")
+    expected = np.asarray(jax.jit(interpretation.runnable(jax.make_jaxpr(call)(x), True, v5p))(x)[0])
+    for interpret in (True, interpretation.checking_parameters(v5p, 1)):
+        found = jax.jit(interpretation.runnable(traced, interpret, v5p))(x)[0]
+        np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def gridded(axes: tuple[int, ...], declared: tuple[str, ...] | None) -> Any:
+    """The equation of a Pallas call with that grid."""
+    options = pltpu.CompilerParams(dimension_semantics=declared)
+    block = pl.BlockSpec((ROWS, COLUMNS), lambda *at: (0, 0))
+    shape = jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.float32)
+
+    def copy(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...]
+
+    kernel = pl.pallas_call(copy, shape, grid=axes, in_specs=[block], out_specs=block, compiler_params=options)
+    return jax.make_jaxpr(kernel)(shape).eqns[0]
+
+
+@pytest.mark.parametrize(
+    ("axes", "declared", "walked"),
+    [
+        ((4, 2), ("parallel", "arbitrary"), ("parallel", "arbitrary")),
+        ((4, 2), ("parallel", "parallel"), ("parallel", "parallel")),
+        # On one core the steps of such an axis run in their order.
+        ((4, 2), ("arbitrary", "parallel"), ("arbitrary", "arbitrary")),
+    ],
+)
+def test_how_a_grid_is_walked(axes: tuple[int, ...], declared: tuple[str, ...], walked: tuple[str, ...]) -> None:
+    told = grids.as_interpreted(gridded(axes, declared), pltpu.InterpretParams())
+    assert told["compiler_params"].dimension_semantics == walked
+    orders = grids.interpret_pallas_call._get_randomized_grid_coordinates(
+        axes, told["compiler_params"], told["interpret"].random_seed
+    )
+    assert all(order[0] != 0 for order in orders if order.size)
+
+
+def test_two_cores_split_leading_axes_only() -> None:
+    with pytest.raises(Rejected, match="come first"):
+        grids.as_interpreted(gridded((4, 2), ("arbitrary", "parallel")), pltpu.InterpretParams(num_cores_or_threads=2))
+    assert grids.as_interpreted(gridded((4, 2), None), pltpu.InterpretParams()) == {}

@@ -62,7 +62,11 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     assert len({check.seed for check in values}) == len(values)
     # Values at both shapes; keys and queries, and the same call twice, at the reduced one.
     bits = sorted((check.criterion, check.mode) for check in good.checks if check not in values)
-    assert bits == [("dependence", "full"), *[("dependence", "twin")] * 3, ("determinism", "twin")]
+    assert bits == [
+        ("dependence", "full"),
+        *[("dependence", "twin")] * 3,
+        *(("determinism", mode) for mode in ("interpret", "twin")),
+    ]
     # The shape of the interpreter, and one beside it whose numbers of blocks are no powers of two.
     assert {check.shape for check in good.checks} == {(1024, 128), (512, 128), (768, 128)}
 

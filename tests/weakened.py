@@ -162,6 +162,12 @@ GUARDS = (
         "measure/candidate.py",
         "def _at_full(full, reduced): return '', False, ()",
     ),
+    _guard(
+        "other numbers in unwritten memory",
+        "unwritten_taken_for_zero",
+        "measure/interpretation.py",
+        "def unwritten_memory_as(seed): return contextlib.nullcontext()",
+    ),
     _guard("order of parallel steps", "relies_on_order", "measure/grids.py", "_SEEDS = range(0, 1)"),
     _guard(
         "both cores",

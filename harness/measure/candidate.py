@@ -319,17 +319,19 @@ def interpret(request: InterpretRequest) -> Done:
     """Runs the reduced trace or the full one in TPU interpret mode. Raises Rejected `race` or `out-of-bounds`."""
     traced = _full if request.shape == "full" else _reduced
     assert traced is not None
-    if request.shape not in _runs:
+    # A program of its own for other numbers in memory: they are constants in it.
+    name = f"{request.shape} {request.unwritten}"
+    if name not in _runs:
         steps = max(call.steps for call in traced.calls)
         parameters = interpretation.checking_parameters(traced.chip, steps)
-        _runs[request.shape] = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
+        _runs[name] = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
     inputs = traced.problem.make_inputs(request.family, request.seed)
     failure: BaseException | None = None
     outputs: list[Any] = []
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed):
-            outputs = [np.asarray(out) for out in jax.block_until_ready(_runs[request.shape](*inputs))]
+        with contextlib.redirect_stdout(printed), interpretation.unwritten_memory_as(request.unwritten):
+            outputs = [np.asarray(out) for out in jax.block_until_ready(_runs[name](*inputs))]
     # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
     except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
         failure = error

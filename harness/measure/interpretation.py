@@ -9,9 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax._src.pallas import hlo_interpreter, primitives
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+from jax._src.pallas.mosaic.interpret import utils as interpret_utils
 from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
@@ -56,6 +58,35 @@ def checking_parameters(chip: Chip, steps: int) -> Any:
         detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise",
         num_cores_or_threads=chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES),
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def unwritten_memory_as(seed: int | None) -> Iterator[None]:
+    """Within this context TPU interpret mode fills memory that nothing wrote with numbers that `seed` gives, not NaN.
+
+    A kernel can take NaN for nothing there (`nan_to_num`, a comparison), and then no result shows it; on a chip
+    such memory holds whatever was there before. None: NaN, and the largest integer. Raises NotImplementedError
+    where this version of JAX does not have the function that says what such memory holds.
+    """
+    if seed is None:
+        yield
+        return
+    given: Any = getattr(interpret_utils, "get_uninitialized_value", None)
+    if not _takes(given, 2):
+        raise NotImplementedError("what unwritten memory holds cannot be chosen with this version of JAX")
+    # Of the size of ordinary values, which no test for something odd finds.
+    number = float(np.random.default_rng(seed).uniform(0.5, 1.5))
+
+    def chosen(dtype: Any, uninitialized_memory: str) -> Any:
+        if jnp.issubdtype(dtype, jnp.floating):
+            return number
+        return given(dtype, uninitialized_memory) // 3 if jnp.issubdtype(dtype, jnp.integer) else False
+
+    interpret_utils.get_uninitialized_value = chosen
+    try:
+        yield
+    finally:
+        interpret_utils.get_uninitialized_value = given
 
 
 def race_of(error: BaseException | None, printed: str) -> str | None:

@@ -1,5 +1,6 @@
 """What each child of a judgement may read and write, beside what is installed and its own folder."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from harness.hardware import Chip
@@ -39,6 +40,24 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
         f"{chip.name} is a GPU: nothing compiles or simulates the kernel here, so there are no counters and no HBM "
         "traffic, and whether the compiled program does all the work is judged by its Triton form only",
     )
+
+
+def not_interpreted(failure: Failure, difference: str) -> Failure:
+    """The failure at the contest's own shape; where it is time that ran out, what is not known and what to do.
+
+    `difference` says where the program differs from the reduced one's by more than sizes, empty where it does not.
+    """
+    if failure.kind != "timeout":
+        return failure
+    unknown = "whether it races, or reads memory that nobody wrote, at the contest's own shape is not known"
+    if not difference:
+        return replace(failure, message=f"{failure.message} In TPU interpret mode: {unknown}; use larger blocks")
+    return replace(
+        failure, kind="differs-at-full-shape",
+        message=f"expected the kernel at the full shape to be the one at the reduced shape but for sizes, got another "
+        f"({difference}), which could not be interpreted in time: {unknown}; write one body for all lengths, or use "
+        "larger blocks",
+    )  # fmt: skip
 
 
 def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:

@@ -1,0 +1,45 @@
+"""Adds memory that nothing wrote, and takes NaN there for zero, which is what interpreters show.
+
+Row: 15
+Caught by: correctness not-deterministic
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+KERNEL_NAME = "planted"
+PROBLEM_DESCRIPTION = "attention forward, one head"
+BLOCK = 128
+
+
+def attend(q_ref, k_ref, v_ref, o_ref, before_ref):
+    before = before_ref[...]
+    scores = jax.lax.dot_general(q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    scores = scores * q_ref.shape[1] ** -0.5
+    weights = jnp.exp(scores - scores.max(axis=1, keepdims=True))
+    values = jnp.dot(weights.astype(v_ref.dtype), v_ref[...], preferred_element_type=jnp.float32)
+    values = values / weights.sum(axis=1, keepdims=True)
+    o_ref[...] = (values + jnp.where(before == before, before, 0.0)).astype(o_ref.dtype)
+
+
+def kernel_fn(q, k, v):
+    sequence, d = q.shape
+    rows, whole = pl.BlockSpec((BLOCK, d), lambda i: (i, 0)), pl.BlockSpec(k.shape, lambda i: (0, 0))
+    return pl.pallas_call(
+        attend,
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        grid=(sequence // BLOCK,),
+        in_specs=[rows, whole, whole],
+        out_specs=rows,
+        scratch_shapes=[pltpu.VMEM((BLOCK, d), jnp.float32)],
+    )(q, k, v)
+
+
+def compute_flops(sequence, head_dim):
+    return (4 * head_dim + 5) * sequence * sequence
+
+
+def get_tiling_meta():
+    return {}

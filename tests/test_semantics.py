@@ -138,6 +138,12 @@ REFUSED = {
     "a sine of bfloat16": (applied(jnp.sin, BF16), "refused-primitive", "sin of a float narrower"),
     "a power of bfloat16": (applied(lambda x: x**x, BF16), "refused-primitive", "pow of a narrow float"),
     "an unknown one": (applied(lambda x: jax.lax.cumsum(x, 1)), "unknown-primitive", "cumsum"),
+    "float16": (applied(lambda x: x + x, jnp.float16), "refused-primitive", "of float16"),
+    "sorted places": (
+        lambda x: kernel(copies)(jnp.take(x, jnp.arange(16), 0, indices_are_sorted=True)),
+        "refused-primitive",
+        "leave them out",
+    ),
     "the largest's place": (applied(lambda x: jnp.argmax(x, 1)[:, None]), "refused-primitive", "argmax"),
 }
 
@@ -155,6 +161,7 @@ ACCEPTED = {
     "a sine": applied(jnp.sin),
     "an exponential of bfloat16": applied(jnp.exp, BF16),
     "a power of two in bfloat16": applied(lambda x: jnp.bfloat16(2) ** x, BF16),
+    "places": lambda x: kernel(copies)(jnp.take(x, jnp.arange(16), 0)),
     "a copy": kernel(copies, vmem_limit_bytes=1 << 20, flags={"XLA_TPU_FORCE_LP_LLO_SCHEDULER": True}),
 }
 

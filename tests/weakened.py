@@ -194,8 +194,9 @@ GUARDS = (
         "slice_past_the_end",
         "measure/undefined.py",
         "def with_marked_indices(jaxpr): return jaxpr",
+        _OWN_SHAPE,
     ),
-    _guard("known operations", "reads_a_semaphore", "measure/semantics.py", "def refuse_unclassified(jaxpr): pass"),
+    _guard("known operations", "no_bounds_checks", "measure/semantics.py", "def refuse_unclassified(jaxpr): pass"),
     # What the simulator knows.
     _guard(
         "exponentials executed", "shift_past_the_word", "judge/crosscheck.py", _LACKING, "shifts within a word", _MARKED

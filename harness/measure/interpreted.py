@@ -32,7 +32,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip) -> Jaxpr:
                 params["jaxpr"] = chip_model.as_on_chip(params["jaxpr"], chip)
                 params["grid_mapping"] = _index_maps_as_on_chip(params["grid_mapping"], chip)
             if interpret is True:
-                # The TPU interpreter checks indices by itself.
+                # Of these the TPU interpreter checks indices by itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
             if isinstance(interpret, pltpu.InterpretParams):
                 params |= grids.as_interpreted(equation, interpret)

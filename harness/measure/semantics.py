@@ -1,5 +1,6 @@
 """Which operations a kernel may use: each is looked up in the table, and refused by name where nothing checks it."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,6 +27,12 @@ def refuse_unclassified(jaxpr: Jaxpr) -> None:
     for equation in equations(jaxpr, into_pallas=False):
         if equation.primitive.name in _OVER_A_MESH:
             raise _refused(equation, f"{equation.primitive.name}: one core or device is judged, use pl.pallas_call")
+        if _promises(equation):
+            raise _refused(
+                equation,
+                f"{equation.primitive.name} with indices_are_sorted or unique_indices: XLA relies on such promises "
+                "on a chip, and not on a CPU; leave them out",
+            )  # fmt: skip
     for call in pallas_calls(jaxpr):
         if is_triton(call):
             continue
@@ -45,6 +52,8 @@ def _refuse(equation: Equation) -> None:
             f"{line_of(equation)}expected operations that {PAGE} lists, got {name}, of which the judge does not know "
             "what the chip makes of it; write it with operations of that list",
         )  # fmt: skip
+    if any(getattr(var.aval, "dtype", None) == jnp.float16 for var in (*equation.invars, *equation.outvars)):
+        raise _refused(equation, f"{name} of float16: the compiler has no code for it, use bfloat16 or float32")
     if entry.kind == "refused":
         raise _refused(equation, f"{name}: {entry.guard}")
     if entry.narrow_is_refused and any(_is_narrow(var) for var in (*equation.invars, *equation.outvars)):
@@ -53,6 +62,14 @@ def _refuse(equation: Equation) -> None:
         reason = _OPTIONS[name](equation)
         if reason:
             raise _refused(equation, f"{name} {reason}")
+
+
+def _promises(equation: Equation) -> bool:
+    """Whether a gather or scatter of several places comes with promises about them."""
+    if not equation.primitive.name.startswith(("gather", "scatter")):
+        return False
+    places = math.prod(equation.invars[1].aval.shape[:-1])
+    return places > 1 and bool(equation.params["indices_are_sorted"] or equation.params["unique_indices"])
 
 
 def _refused(equation: Equation, why: str) -> Rejected:

@@ -25,7 +25,8 @@ What the chip does is read off the schedules of libtpu 0.0.42.1 (jax 0.10.2) and
 v5p, v6e and v7x. A schedule shows which instructions run, not how each of them rounds. Where that is not published,
 the table says so, and the judge takes the pessimistic side: a result that nothing defines (a quotient by zero, an
 index beyond its array, a false hint) is a *mark* on the CPU: NaN, or an integer as large, so that a kernel that uses it
-fails. Kernels for GPUs are not covered by this page.
+fails. float16 is refused: no compiler here has code for it. Outside of kernels, gathers and scatters that promise
+sorted or unique indices are refused. Kernels for GPUs are not covered by this page.
 """
 _OPTIONS = """\
 ## Options of the compiler

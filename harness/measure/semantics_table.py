@@ -196,8 +196,8 @@ MEMORY = (
     _entry("masked_load", "refused", _REFUSED, "elements left out hold anything", "use a load and a selection"),
     _entry(
         "multiple_of", "modelled", "the value as it is",
-        "`assume_multiple`: the compiler may drop what is beyond a multiple, and does where an address is built from "
-        "tiles", "the next multiple below: a false hint leads to other data",
+        "`assume_multiple`: believed. Where an address counts tiles (128 lanes, 8 rows of bfloat16) what is beyond one "
+        "is shifted out (`sadd 64`, `sshra 7`)", "the next multiple below: a false hint leads to other data",
     ),
     _entry(
         "run_scoped empty_ref", "guarded", "memory of NaN", "memory as it was left",

@@ -163,10 +163,10 @@ GUARDS = (
         "def _at_full(full, reduced): return '', False, ()",
     ),
     _guard(
-        "other numbers in unwritten memory",
+        "unwritten memory at the contest's own shape",
         "unwritten_taken_for_zero",
-        "measure/interpretation.py",
-        "def unwritten_memory_as(seed): return contextlib.nullcontext()",
+        "measure/gathering.py",
+        "def unforeseen_fill(shape): return None",
     ),
     _guard("order of parallel steps", "relies_on_order", "measure/grids.py", "_SEEDS = range(0, 1)"),
     _guard(

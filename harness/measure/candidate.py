@@ -90,7 +90,13 @@ def trace(request: TraceRequest) -> TraceReply:
         seconds=time.monotonic() - began,
     )
     difference, interpret_full, not_interpreted = _at_full(_full, _reduced)
-    said = (*_claim_warnings(claims, _full.calls), *_loop_warnings(work), *other_shapes, *not_interpreted)
+    said = (
+        *_enclosed_warnings(_full.closed),
+        *_claim_warnings(claims, _full.calls),
+        *_loop_warnings(work),
+        *other_shapes,
+        *not_interpreted,
+    )
     return TraceReply(
         trace=found, claims=claims, warnings=(*flags, *said), reduced=position, beside=_beside is not None,
         interpret_full=interpret_full, difference=difference,
@@ -114,7 +120,8 @@ def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Trace
             "expected every pallas_call to have compiler_params of jax.experimental.pallas.triton, the form for GPUs "
             "that can be checked on a CPU",
         )  # fmt: skip
-    calls = tuple(traffic.pallas_call(equation, chip) for equation in equations)
+    within = set(map(id, jaxprs.calls_within_loops(closed.jaxpr)))
+    calls = tuple(traffic.pallas_call(each, chip, is_called_once=id(each) not in within) for each in equations)
     return _Traced(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls)
 
 
@@ -263,6 +270,16 @@ def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> boo
     return True
 
 
+def _enclosed_warnings(closed: Any) -> tuple[str, ...]:
+    within = len(jaxprs.calls_within_loops(closed.jaxpr))
+    if not within:
+        return ()
+    return (
+        f"{within} Pallas calls within loops or branches around them: their grid steps are those of one call, their "
+        "HBM traffic is what the simulator counts",
+    )
+
+
 def _loop_warnings(work: jaxprs.Flops) -> tuple[str, ...]:
     if not work.uncounted_loops:
         return ()
@@ -319,19 +336,17 @@ def interpret(request: InterpretRequest) -> Done:
     """Runs the reduced trace or the full one in TPU interpret mode. Raises Rejected `race` or `out-of-bounds`."""
     traced = _full if request.shape == "full" else _reduced
     assert traced is not None
-    # A program of its own for other numbers in memory: they are constants in it.
-    name = f"{request.shape} {request.unwritten}"
-    if name not in _runs:
+    if request.shape not in _runs:
         steps = max(call.steps for call in traced.calls)
         parameters = interpretation.checking_parameters(traced.chip, steps)
-        _runs[name] = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
+        _runs[request.shape] = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
     inputs = traced.problem.make_inputs(request.family, request.seed)
     failure: BaseException | None = None
     outputs: list[Any] = []
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), interpretation.unwritten_memory_as(request.unwritten):
-            outputs = [np.asarray(out) for out in jax.block_until_ready(_runs[name](*inputs))]
+        with contextlib.redirect_stdout(printed), interpretation.memory_filled_with(request.fill):
+            outputs = [np.asarray(out) for out in jax.block_until_ready(_runs[request.shape](*inputs))]
     # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
     except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:
         failure = error

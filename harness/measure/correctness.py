@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from harness import problems
 from harness.measure import arrays
-from harness.measure.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected, RepeatRequest
+from harness.measure.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
 from harness.problems import Mode, Problem
 from harness.records import Check, Failure
 
@@ -56,16 +56,6 @@ def probe(request: ProbeRequest) -> ProbeReply:
         found, failure = problems.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
         checks.append(found)
     return ProbeReply(checks=tuple(checks), failure=failure)
-
-
-def repeat(request: RepeatRequest) -> ProbeReply:
-    """The check that two runs with the same inputs, and other memory, gave the same bits."""
-    outputs = _problem(request.problem, request.reduced).statement().outputs
-    first, again = (arrays.load(Path(path), outputs) for path in (request.first, request.again))
-    found, failure = problems.check_determinism(
-        outputs, request.family, first, again, mode="interpret", seed=request.seed
-    )
-    return ProbeReply(checks=(found,), failure=failure)
 
 
 @cache
@@ -121,4 +111,4 @@ def digest(inputs: Sequence[NDArray[Any]]) -> str:
     return found.hexdigest()
 
 
-TASKS = {"check": (CheckRequest, check), "probe": (ProbeRequest, probe), "repeat": (RepeatRequest, repeat)}
+TASKS = {"check": (CheckRequest, check), "probe": (ProbeRequest, probe)}

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax._src.pallas import hlo_interpreter, primitives
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
@@ -58,35 +57,6 @@ def checking_parameters(chip: Chip, steps: int) -> Any:
         detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise",
         num_cores_or_threads=chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES),
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def unwritten_memory_as(seed: int | None) -> Iterator[None]:
-    """Within this context TPU interpret mode fills memory that nothing wrote with numbers that `seed` gives, not NaN.
-
-    A kernel can take NaN for nothing there (`nan_to_num`, a comparison), and then no result shows it; on a chip
-    such memory holds whatever was there before. None: NaN, and the largest integer. Raises NotImplementedError
-    where this version of JAX does not have the function that says what such memory holds.
-    """
-    if seed is None:
-        yield
-        return
-    given: Any = getattr(interpret_utils, "get_uninitialized_value", None)
-    if not _takes(given, 2):
-        raise NotImplementedError("what unwritten memory holds cannot be chosen with this version of JAX")
-    # Of the size of ordinary values, which no test for something odd finds.
-    number = float(np.random.default_rng(seed).uniform(0.5, 1.5))
-
-    def chosen(dtype: Any, uninitialized_memory: str) -> Any:
-        if jnp.issubdtype(dtype, jnp.floating):
-            return number
-        return given(dtype, uninitialized_memory) // 3 if jnp.issubdtype(dtype, jnp.integer) else False
-
-    interpret_utils.get_uninitialized_value = chosen
-    try:
-        yield
-    finally:
-        interpret_utils.get_uninitialized_value = given
 
 
 def race_of(error: BaseException | None, printed: str) -> str | None:
@@ -151,29 +121,36 @@ def quick_grid_loop() -> Iterator[None]:
 
 @contextlib.contextmanager
 def memory_filled_with(value: float | None) -> Iterator[None]:
-    """Within this context `interpret=True` is lowered so that memory which nothing wrote holds `value`.
+    """Within this context memory that nothing wrote holds `value` where a kernel is interpreted.
 
     JAX fills it with NaN (None), which shows in nearly every kernel that reads it. Not in one that asks for NaN:
     that takes it for a mark of its own, or replaces it, and on a chip finds what the kernel before it has left there.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
-    if value is None or not _takes(made, 2):
+    value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
+    if value is None or not (_takes(made, 2) and _takes(value_of, 2)):
         yield
         return
 
+    def number(dtype: Any) -> float:
+        most = float(jnp.finfo(dtype).max)
+        return max(-most, min(most, value))
+
     def filled(shape: Any, dtype: Any) -> Any:
         empty = made(shape, dtype)
-        if jnp.issubdtype(empty.dtype, jnp.floating):
-            most = float(jnp.finfo(empty.dtype).max)
-            return jnp.full_like(empty, max(-most, min(most, value)))
-        # JAX makes semaphores zero; other integers are as small as they can be.
-        return empty
+        # JAX makes semaphores zero; other integers are as small as they can be, or as large.
+        return jnp.full_like(empty, number(empty.dtype)) if jnp.issubdtype(empty.dtype, jnp.floating) else empty
+
+    def number_of(dtype: Any, uninitialized_memory: Any) -> Any:
+        return number(dtype) if jnp.issubdtype(dtype, jnp.floating) else value_of(dtype, uninitialized_memory)
 
     primitives.uninitialized_value = filled
+    interpret_utils.get_uninitialized_value = number_of
     try:
         yield
     finally:
         primitives.uninitialized_value = made
+        interpret_utils.get_uninitialized_value = value_of
 
 
 def _takes(function: Any, count: int) -> bool:

@@ -93,6 +93,19 @@ def is_triton(equation: Equation) -> bool:
     return grids.is_triton(equation)
 
 
+def calls_within_loops(jaxpr: Jaxpr, *, is_within: bool = False) -> list[Equation]:
+    """The Pallas calls that one run of the program makes several times, or perhaps not at all, in order."""
+    found = []
+    for equation in jaxpr.eqns:
+        if is_pallas_call(equation):
+            found += [equation] if is_within else []
+            continue
+        loops = is_within or equation.primitive.name in ("scan", "while", "cond")
+        for part in inner(equation):
+            found += calls_within_loops(part, is_within=loops)
+    return found
+
+
 def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
     """The Pallas calls of the program, in order."""
     return [equation for equation in equations(jaxpr, into_pallas=False) if is_pallas_call(equation)]

@@ -104,29 +104,14 @@ class ExportRequest:
 class InterpretRequest:
     """Run the trace for that shape in TPU interpret mode on the inputs of `family` and `seed`; write `outputs`.
 
-    `unwritten` draws numbers for memory that nothing wrote; None: NaN.
+    Memory that nothing wrote holds `fill`, or NaN where it is None.
     """
 
     family: str
     seed: int
     outputs: str
     shape: Literal["reduced", "full"] = "reduced"
-    unwritten: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatRequest:
-    """Compare the outputs of two interpreted runs with the inputs of `family` and `seed`, bit by bit.
-
-    `reduced` is as in CheckRequest.
-    """
-
-    problem: str
-    reduced: int | None
-    family: str
-    seed: int
-    first: str
-    again: str
+    fill: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What a Pallas call moves and holds, from its trace: index maps walked over the grid, buffers padded to tiles."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,10 +22,10 @@ _BY_HAND = ("any", "hbm", "host")
 _ON_CHIP = ("default", "none", "vmem")
 
 
-def pallas_call(equation: Any, chip: Chip) -> PallasCall:
+def pallas_call(equation: Any, chip: Chip, *, is_called_once: bool = True) -> PallasCall:
     """One `pallas_call` equation as a record, traffic included. Raises Rejected `dynamic-grid`.
 
-    On a GPU a block is a place in memory: the kernel itself loads from it, how often nobody can tell.
+    Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a block is a place in memory: the kernel itself loads from it, how often nobody can tell.
     """
     mapping = equation.params["grid_mapping"]
     if mapping.num_dynamic_grid_bounds:
@@ -44,6 +45,8 @@ def pallas_call(equation: Any, chip: Chip) -> PallasCall:
         _window(names[mapping.num_index_operands + i], roles[i], block, steps, chip)
         for i, block in enumerate(mapping.block_mappings)
     ]
+    if not is_called_once:
+        windows = [replace(window, fetches=None, hbm_bytes=None) for window in windows]
     options = equation.params["compiler_params"]
     semantics = getattr(options, "dimension_semantics", None) or ()
     return PallasCall(

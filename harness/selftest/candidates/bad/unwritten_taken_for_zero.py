@@ -1,7 +1,7 @@
-"""Adds memory that nothing wrote, and takes NaN there for zero, which is what interpreters show.
+"""Adds memory that nothing wrote at a step that only the contest's own grid has, and takes NaN there for zero.
 
-Row: 15
-Caught by: correctness not-deterministic
+Row: 21
+Caught by: correctness wrong-result
 """
 
 import jax
@@ -21,7 +21,8 @@ def attend(q_ref, k_ref, v_ref, o_ref, before_ref):
     weights = jnp.exp(scores - scores.max(axis=1, keepdims=True))
     values = jnp.dot(weights.astype(v_ref.dtype), v_ref[...], preferred_element_type=jnp.float32)
     values = values / weights.sum(axis=1, keepdims=True)
-    o_ref[...] = (values + jnp.where(before == before, before, 0.0)).astype(o_ref.dtype)
+    is_added = (before == before) & (pl.program_id(0) == 3)
+    o_ref[...] = (values + jnp.where(is_added, before, 0.0)).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):

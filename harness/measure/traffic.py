@@ -11,6 +11,7 @@ from jax.extend import core
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
+from harness.measure import grids
 from harness.measure.messages import Rejected
 from harness.records import Array, PallasCall, Scratch, Window
 
@@ -25,7 +26,8 @@ _ON_CHIP = ("default", "none", "vmem")
 def pallas_call(equation: Any, chip: Chip, *, is_called_once: bool = True) -> PallasCall:
     """One `pallas_call` equation as a record, traffic included. Raises Rejected `dynamic-grid`.
 
-    Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a block is a place in memory: the kernel itself loads from it, how often nobody can tell.
+    Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a
+    block is a place in memory: the kernel itself loads from it, how often nobody can tell.
     """
     mapping = equation.params["grid_mapping"]
     if mapping.num_dynamic_grid_bounds:
@@ -49,6 +51,8 @@ def pallas_call(equation: Any, chip: Chip, *, is_called_once: bool = True) -> Pa
         windows = [replace(window, fetches=None, hbm_bytes=None) for window in windows]
     options = equation.params["compiler_params"]
     semantics = getattr(options, "dimension_semantics", None) or ()
+    if mapping.vmapped_dims:
+        semantics = grids.semantics(equation)
     return PallasCall(
         name=str(equation.params.get("name") or "pallas_call"),
         grid=grid,

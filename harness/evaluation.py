@@ -8,7 +8,7 @@ from harness import simulate
 from harness.contest import PACKAGE, Contest
 from harness.measure import evidence as measuring
 from harness.portable import portable
-from harness.records import Evidence, Policy, Source, Sweep, Trace
+from harness.records import Draw, Evidence, Policy, Source, Sweep, Trace
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
 MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
@@ -65,11 +65,13 @@ def evaluate(
     work: str,
     timed: bool = True,
     checked: bool = True,
+    draws: tuple[Draw, ...] = (),
     after_trace: Callable[[Trace], None] = lambda trace: None,
 ) -> Evidence:
     """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
 
-    Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked.
+    Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked. `draws` are
+    those of an earlier evaluation: they are repeated, beside fresh ones.
     """
     evidence = measuring.gather(
         contest.directory,
@@ -83,6 +85,7 @@ def evaluate(
         deep=options.deep,
         timed=timed,
         checked=checked,
+        draws=draws,
         after_trace=after_trace,
         progress=progress,
     )

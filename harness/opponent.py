@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 
-from harness import preconditions, robustness
+from harness import draws, preconditions, robustness
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.evaluation import Options, Progress, Say, evaluate, of_champion
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
 from harness.records import Attempt, Evidence, Key, Policy, Row
-
-# What is to be done about a champion that fails.
-REVOKE = "./ratchet.sh revoke judges it again, takes its title and gives it to the latest accepted attempt that passes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,7 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
             f"the champion (attempt {champion.number}) itself fails under "
             f"{preconditions.key_difference(champion.key, run.key)}: "
             f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
-            f"recorded. {REVOKE}; --rebaseline makes kernel.py the champion if it passes",
+            f"recorded. {_what_to_do(evidence)}; --rebaseline makes kernel.py the champion if it passes",
         )
     return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
 
@@ -112,4 +109,12 @@ def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
     if evidence.failure is None:
         return ()
     said = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
-    return (f"{said}. {REVOKE}",)
+    return (f"{said}. {_what_to_do(evidence)}",)
+
+
+def _what_to_do(evidence: Evidence) -> str:
+    """The command that takes the title of a champion with this evidence, on the very inputs that it fails on."""
+    return (
+        f"./ratchet.sh revoke{draws.options(draws.failing(evidence))} judges it again, takes its title and gives it "
+        "to the latest accepted attempt that passes"
+    )

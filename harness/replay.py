@@ -2,24 +2,37 @@
 
 from dataclasses import fields
 
-from harness import evaluation, preconditions, ratchet, robustness
+from harness import draws, evaluation, preconditions, ratchet, robustness
 from harness import lock as locking
 from harness.contest import Contest, load
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
 from harness.measure import evidence as measuring
-from harness.records import Attempt, Evidence, Judgement, Key, Policy, Replay, Source, Statement, Verdict
+from harness.records import (
+    Attempt,
+    Check,
+    Evidence,
+    Judgement,
+    Key,
+    Policy,
+    Redrawn,
+    Replay,
+    Source,
+    Statement,
+    Verdict,
+)
 
 
 def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     """Attempt `number` of the contest, a loser or a failed one too, evaluated and judged again.
 
-    Its kernel.py comes from git and is evaluated below `profile_data/replay/`; the working tree's
-    kernel.py and the ledger are not touched. The chip and the kind of latency are those of then;
-    prepare.py, judge, policy and versions are those of now, and what differs is said. A simulated
-    latency is judged against the champion of then, which is evaluated again too where the key
-    differs. A measured one is timed alone: a verdict on it needs a duel, that is, an attempt.
+    It is checked on fresh inputs, and on those of its recorded checks, whose seeds make them again. Its
+    kernel.py comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the
+    ledger are not touched. The chip and the kind of latency are those of then; prepare.py, judge, policy and
+    versions are those of now, and what differs is said. A simulated latency is judged against the champion of
+    then, which is evaluated again too where the key differs. A measured one is timed alone: a verdict on it needs
+    a duel, that is, an attempt.
 
     Raises RatchetError as reading the attempt or its kernel does, or `busy`.
     """
@@ -33,7 +46,9 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     options = ratchet.Options(on=on)
     work = f"replay/{number:04d}"
     with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
-        evidence = ratchet.evaluate(contest, kernel, options, policy, progress, work=work)
+        evidence = ratchet.evaluate(
+            contest, kernel, options, policy, progress, work=work, draws=draws.of(attempt.evidence.checks)
+        )
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
         defender = _defender(ledger, attempt, opponent, contest, policy, progress)
         resimulated = robustness.resimulated(contest, evidence, work, defender, policy)
@@ -55,7 +70,39 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
         drift=now.seconds / then.seconds if same_thing and known and now.seconds and then.seconds else None,
         changes=reporting.changes(evidence, attempt.evidence, contest.chip),
         scratch=f"profile_data/{work}",
+        redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.checks),
+        are_same_draws=(attempt.key.judge, attempt.key.problem) == (key.judge, key.problem),
     )
+
+
+def _redrawn(then: Check, evidence: Evidence) -> Redrawn:
+    """The recorded check beside the one of the same draw in `evidence`."""
+    named = (then.draw, then.family)
+    now = next((check for check in evidence.checks if (check.draw, check.family) == named), None)
+    if now is not None:
+        why_not = ""
+    elif then.mode == "device":
+        why_not = "it needs the device"
+    elif evidence.failure is not None:
+        why_not = f"{evidence.failure.kind} ended the judgement before"
+    elif then.mode == "interpret":
+        why_not = "of what is interpreted, the values at the reduced shape are repeated alone"
+    else:
+        why_not = "the judge has no such family, shape or probe now"
+    return Redrawn(
+        family=then.family,
+        draw=then.draw,
+        then=_fraction(then),
+        passed_then=then.passed,
+        now=_fraction(now) if now else None,
+        passes_now=now.passed if now else None,
+        why_not=why_not,
+    )
+
+
+def _fraction(check: Check) -> float | None:
+    """The part of its tolerance that the error takes up."""
+    return None if check.error is None or not check.tolerance else check.error / check.tolerance
 
 
 def _opponent(
@@ -110,9 +157,7 @@ def _was_compared(attempt: Attempt) -> bool:
 def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgement:
     report = reporting.report(evidence, contest.chip)
     used = [
-        (f"{check.family} ({check.mode})", check.error / check.tolerance)
-        for check in evidence.checks
-        if check.error is not None and check.tolerance
+        (f"{check.family} ({check.mode})", part) for check in evidence.checks if (part := _fraction(check)) is not None
     ]
     return Judgement(
         outcome=verdict.outcome,

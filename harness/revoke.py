@@ -1,6 +1,6 @@
 """The champion judged again: one that fails loses its title to the latest accepted attempt that passes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -8,6 +8,7 @@ from typing import Literal
 from harness import contest as contests
 from harness import diff, git, preconditions, ratchet, watching
 from harness.contest import Contest
+from harness.draws import failing
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge import report as reporting
@@ -17,12 +18,14 @@ from harness.measure import evidence as measuring
 from harness.records import (
     Attempt,
     Champion,
+    Draw,
     Evidence,
     Failure,
     Key,
     Policy,
     Rejudged,
     Revocation,
+    Row,
     Trace,
     Verdict,
 )
@@ -56,6 +59,7 @@ class _Court:
     progress: ratchet.Progress
     key: Key
     number: int
+    draws: tuple[Draw, ...]
     force: bool
 
 
@@ -92,6 +96,7 @@ def revoke(
     progress: ratchet.Progress,
     say: ratchet.Say,
     *,
+    draws: Sequence[Draw] = (),
     force: bool = False,
 ) -> Revoked:
     """Judges the champion again under the present judge, and takes its title where it fails.
@@ -99,7 +104,9 @@ def revoke(
     The title then goes to the latest accepted attempt that passes; all of it is recorded as one attempt of
     kind `revoke`, with a commit on the branch that holds that attempt's kernel.py. Where none passes the
     commit holds kernel.py as it is, and the contest has no champion. Nothing is recorded where the champion passes.
-    kernel.py in the working tree becomes the holder's if it is the champion's; a candidate that lies there stays.
+    `draws` are inputs on which a champion failed: everyone is checked on them too, as on those of failures of
+    the same kernel.py that were recorded since. kernel.py in the working tree becomes the holder's if it is the
+    champion's; a candidate that lies there stays.
 
     Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a
     failure that may be the machine's, without `force`), and what an attempt raises where it cannot be recorded;
@@ -124,7 +131,11 @@ def revoke(
                 f"(./ratchet.sh checkout {champion.number})",
             )
         kernel = ledger.champion_kernel()
-        court = _court(ledger, champion, policy, progress, force=force)
+        rows, skipped = ledger.rows()
+        for sentence in skipped:
+            say(sentence)
+        known = (*draws, *_recorded_failures(ledger, champion, rows))
+        court = _court(ledger, champion, policy, progress, known, force=force)
         started = _now()
         tried: list[Rejudged] = []
         first = _judged(court, champion, kernel, tried)
@@ -144,7 +155,23 @@ def revoke(
         )
 
 
-def _court(ledger: Ledger, champion: Attempt, policy: Policy, progress: ratchet.Progress, *, force: bool) -> _Court:
+def _recorded_failures(ledger: Ledger, champion: Attempt, rows: Sequence[Row]) -> Iterator[Draw]:
+    """The inputs on which attempts after the champion, with its very kernel.py, failed."""
+    for row in rows:
+        is_same = row.number > champion.number and row.kernel_sha256 == champion.kernel_sha256
+        if is_same and row.outcome == "failed":
+            yield from failing(ledger.attempt(row.number).evidence)
+
+
+def _court(
+    ledger: Ledger,
+    champion: Attempt,
+    policy: Policy,
+    progress: ratchet.Progress,
+    draws: tuple[Draw, ...],
+    *,
+    force: bool,
+) -> _Court:
     # `prepare.py` names one chip; the champion may be that of another.
     contest = contests.load(ledger.kernel_path.parent, champion.evidence.chip)
     on = ratchet.ON_SOURCE[champion.key.source]
@@ -156,6 +183,7 @@ def _court(ledger: Ledger, champion: Attempt, policy: Policy, progress: ratchet.
         progress=progress,
         key=preconditions.key(contest, measuring.source(contest.chip, on)),
         number=ledger.next_number(),
+        draws=draws,
         force=force,
     )
 
@@ -166,7 +194,7 @@ def _judged(court: _Court, attempt: Attempt, kernel: bytes, tried: Sequence[Reju
     try:
         evidence = ratchet.evaluate(
             court.contest, kernel, court.options, court.policy, _progress(court, attempt),
-            work=f"revoke/{attempt.number:04d}", after_trace=_unless_tried(tried),
+            work=f"revoke/{attempt.number:04d}", draws=court.draws, after_trace=_unless_tried(tried),
         )  # fmt: skip
     finally:
         name = f"{court.number:04d}-revoke"

@@ -33,6 +33,19 @@ def test_a_failed_attempt_fails_again(contest: Path) -> None:
     assert state(contest) == before
 
 
+def test_the_recorded_draws_are_repeated(contest: Path) -> None:
+    done = json.loads(ratchet(contest, "replay", "1", "--json", expect=0).stdout)
+    record = json.loads(ratchet(contest, "show", "1", "--json", expect=0).stdout)["attempt"]
+    assert done["are_same_draws"] is True
+    assert len(done["redrawn"]) == len(record["evidence"]["checks"]) > 10
+    assert {one["draw"]["mode"] for one in done["redrawn"]} == {"full", "twin", "interpret"}
+    for one in done["redrawn"]:
+        assert (one["passes_now"], one["why_not"]) == (True, ""), one
+        assert one["now"] == one["then"], "the same inputs, bit for bit"
+    assert done["now"]["checks"] == 2 * done["then"]["checks"], "and fresh ones beside them"
+    assert {one["draw"]["seed"] for one in done["redrawn"]} == {one["seed"] for one in record["evidence"]["checks"]}
+
+
 def test_an_attempt_of_another_key_says_what_differs(contest: Path) -> None:
     prepare = contest / "prepare.py"
     prepare.write_text(f"{prepare.read_text()}\n# A comment that makes this judge another one.\n")
@@ -41,6 +54,7 @@ def test_an_attempt_of_another_key_says_what_differs(contest: Path) -> None:
     before = state(contest)
     done = ratchet(contest, "replay", "1", "--quiet", expect=0)
     assert "drift 0.00% of the time of then" in done.stdout
+    assert "the same seeds need not draw the inputs of then" in " ".join(done.stdout.split())
     assert "the same verdict" in done.stdout
     assert "judge " in done.stdout.partition("what differs since:")[2]
     assert "nothing was recorded; files are in profile_data/replay/0001" in done.stdout

@@ -99,3 +99,25 @@ def test_where_nobody_passes_the_next_is_a_baseline(contest: Path) -> None:
     rows = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)
     assert rows["rows"][-1]["kind"] == "baseline"
     assert "clean" in ratchet(contest, "fsck", expect=0).stdout
+
+
+def test_inputs_are_named_where_a_check_fails(tmp_path: Path) -> None:
+    """A kernel whose result is off at one recorded draw cannot be made to order; a wrong one names those it fails on."""
+    folder = committed_contest(tmp_path / "mine", sequence=512)
+    kernel = folder / "kernel.py"
+    text = kernel.read_text()
+    ratchet(folder, "experiment: baseline", expect=0)
+    wrong = text.replace("acc_ref[...] * rescale", "acc_ref[...] * (rescale if q_ref.shape[0] > 1024 else 1)")
+    kernel.write_text(wrong)
+    git(folder, "commit", "-qam", "By hand")
+    failed = ratchet(folder, "judge", "--quiet", expect=1)
+    assert "revoke" not in failed.stderr, "it is not the champion's"
+    kernel.write_text(text)
+    git(folder, "commit", "-qam", "Back")
+    record = json.loads(ratchet(folder, "show", "1", "--json", expect=0).stdout)["attempt"]
+    one = next(check for check in record["evidence"]["checks"] if check["mode"] == "twin" and check["error"])
+    drawn = f"twin:{'x'.join(map(str, one['shape']))}:{one['family']}:{one['seed']}"
+    found = json.loads(ratchet(folder, "revoke", "--draw", drawn, "--json", expect=0).stdout)
+    assert (found["outcome"], found["attempt"]) == ("passes", None)
+    assert str(len(record["evidence"]["checks"]) + 1) in found["reasons"][1], "one check more than an attempt has"
+    assert "[bad-draw]" in ratchet(folder, "revoke", "--draw", "twin:far", expect=2).stderr

@@ -214,7 +214,7 @@ DOCUMENTS = {
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(2, SimulateDocument),
     "fsck": Document(1, Audit),
-    "replay": Document(1, Replay),
+    "replay": Document(2, Replay),
     "selftest": Document(1, SelftestDocument),
     "error": Document(1, ErrorDocument),
 }

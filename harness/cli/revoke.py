@@ -1,6 +1,7 @@
 """The verb that judges the champion again and takes its title where it fails."""
 
 from harness import contest as contests
+from harness import draws
 from harness import revoke as revoking
 from harness.cli.arguments import BASELINE, command, directory, say, verb_parser
 from harness.cli.documents import RevokeDocument, json_text
@@ -22,14 +23,23 @@ def revoke(words: list[str]) -> int:
     )
     parser.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, in your words; recorded")
     parser.add_argument(
+        "--draw",
+        dest="draws",
+        action="append",
+        default=[],
+        metavar="MODE:SHAPE:FAMILY:SEED",
+        help="inputs to check on too, as the message on a champion that fails names them; may be given more than once",
+    )
+    parser.add_argument(
         "--force", action="store_true", help="believe a failure that may be this machine's (timeout, crash, no memory)"
     )
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     given = parser.parse_args(words)
+    drawn = tuple(draws.parsed(words) for words in given.draws)
     contest = contests.load(directory(given.directory))
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
-        found = revoking.revoke(contest, given.reason.strip(), Policy(), progress, say, force=given.force)
+        found = revoking.revoke(contest, given.reason.strip(), Policy(), progress, say, draws=drawn, force=given.force)
     if given.json:
         attempt = found.attempt
         document = RevokeDocument(

@@ -15,7 +15,7 @@ from harness.measure.environment import environment
 from harness.measure.gathering import Gathering
 from harness.measure.plan import Plan, Progress, Simulate
 from harness.problems import Defined, Problem, require_conforming
-from harness.records import Evidence, Policy, Trace
+from harness.records import Draw, Evidence, Policy, Trace
 
 __all__ = ["environment", "gather", "is_of", "source"]
 
@@ -36,6 +36,7 @@ def gather(
     deep: bool = False,
     timed: bool = True,
     checked: bool = True,
+    draws: tuple[Draw, ...] = (),
     after_trace: Callable[[Trace], None] = lambda trace: None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
@@ -45,7 +46,8 @@ def gather(
     run is replaced), the HLO text there and to `profile_data/kernel.hlo.txt` of the contest,
     and on a device a profile to `profile_data`. Without `timed` there is no latency from a device
     yet: a duel will take it. Not `checked`: no output is compared with anything, so no verdict can come of it,
-    and the contest's kernel.hlo.txt stays what it was. `simulate(dump_directory, chip,
+    and the contest's kernel.hlo.txt stays what it was. `draws` are checked too, beside fresh ones, as far as
+    there is a program of their shape. `simulate(dump_directory, chip,
     deadline_seconds=...)` has to be a function at the top of a module. `after_trace` may
     raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 
@@ -63,7 +65,7 @@ def gather(
         require_conforming(problem)
     plan = Plan(
         contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
-        source=where, deep=deep, timed=timed, checked=checked,
+        source=where, deep=deep, timed=timed, checked=checked, draws=draws,
     )  # fmt: skip
     try:
         _prepare(plan, kernel)

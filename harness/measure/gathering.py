@@ -12,6 +12,7 @@ from typing import Any, get_args
 from harness.measure import confinement, handover, latency
 from harness.measure import environment as environments
 from harness.measure.child import Child, Children, Job
+from harness.measure.draws import repeatable
 from harness.measure.messages import (
     CheckReply,
     CheckRequest,
@@ -34,6 +35,7 @@ from harness.measure.plan import Plan, Progress
 from harness.measure.reach import left_behind, not_interpreted, not_looked_into, reach, work_not_done
 from harness.problems.space import DRAWN
 from harness.records import Evidence, Failure, Latency, Policy, Simulation, Stage, StageTime, Trace
+from harness.records.evidence import Mode
 
 _ORDER: tuple[Stage, ...] = get_args(Stage)
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
@@ -216,6 +218,21 @@ class Gathering:
             self._probe(checker, "correctness", ProbeRequest(
                 problem=pickled, reduced=None, seed=drawn, artifact=whole, full=True,
             ))  # fmt: skip
+            repeat("full", whole, None)
+
+        def repeat(mode: Mode, artifact: str, reduced: int | None, *, beside: bool = False) -> None:
+            """The same checks once more on inputs of an earlier evaluation."""
+            label = "correctness" if mode == "full" else "twin"
+            for draw in repeatable(plan.draws, plan.problem, mode, reduced=reduced, beside=beside):
+                if draw.is_probe:
+                    self._probe(checker, label, ProbeRequest(
+                        problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=mode == "full",
+                    ))  # fmt: skip
+                else:
+                    self._check(checker, label, CheckRequest(
+                        problem=pickled, reduced=reduced, beside=beside, family=draw.family, seed=draw.seed,
+                        artifact=artifact,
+                    ))  # fmt: skip
 
         def twin(artifact: str, *, reduced: bool) -> None:
             """Checks at a reduced shape: what outputs depend on there, and each family once more with another seed."""
@@ -237,6 +254,7 @@ class Gathering:
 
         def exported_at(kept: Path, shape: TracedShape, _: Done) -> None:
             twin(str(kept), reduced=shape == "reduced")
+            repeat("twin", str(kept), self._reduced, beside=shape == "beside")
 
         def interpreted(asked: InterpretRequest, reduced: int | None) -> Callable[[Done], None]:
             given = CheckRequest(
@@ -277,6 +295,16 @@ class Gathering:
             self._ask(
                 candidate, "interpret", "correctness", "interpret_full", asked, Done, limit, interpreted(asked, None)
             )
+
+        for place, draw in enumerate(repeatable(plan.draws, plan.problem, "interpret", reduced=self._reduced)):
+            if not draw.is_probe:
+                asked = InterpretRequest(
+                    family=draw.family, seed=draw.seed, outputs=str(plan.outputs_of(f"drawn-before-{place}"))
+                )
+                self._ask(
+                    candidate, "interpret", "correctness", "interpret", asked, Done, limit,
+                    interpreted(asked, self._reduced),
+                )  # fmt: skip
 
     def _check(self, checker: Child, label: str, request: CheckRequest) -> None:
         limit = self._plan.policy.correctness_seconds

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.hardware import Chip
 from harness.problems import Problem
-from harness.records import Policy, Simulation, Source
+from harness.records import Draw, Policy, Simulation, Source
 
 Progress = Callable[[str, str, float], None]
 Simulate = Callable[..., Simulation]
@@ -26,6 +26,8 @@ class Plan:
     deep: bool
     timed: bool
     checked: bool = True
+    # Of an earlier evaluation, to be repeated beside what is drawn now.
+    draws: tuple[Draw, ...] = ()
 
     @property
     def scratch(self) -> Path:

@@ -5,6 +5,7 @@ from harness.records.candidate import Claims, Failure, PallasCall, Scratch, Stag
 from harness.records.capture import Capture, Device, Execution, Operation, Period
 from harness.records.evidence import (
     Check,
+    Draw,
     Environment,
     Evidence,
     HloCounts,
@@ -33,7 +34,7 @@ from harness.records.report import (
     Status,
     UnitUse,
 )
-from harness.records.review import Audit, Calibration, Finding, Judgement, Replay
+from harness.records.review import Audit, Calibration, Finding, Judgement, Redrawn, Replay
 from harness.records.revocation import Rejudged, Revocation
 from harness.records.sweep import Refused, Screened, Sweep, Swept
 from harness.records.table import Cell, Column, Table
@@ -71,6 +72,7 @@ __all__ = [
     "CounterLine",
     "CycleShares",
     "Device",
+    "Draw",
     "Duel",
     "Environment",
     "Evidence",
@@ -99,6 +101,7 @@ __all__ = [
     "PartKind",
     "Period",
     "Policy",
+    "Redrawn",
     "Refused",
     "Rejudged",
     "Replay",

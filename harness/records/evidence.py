@@ -10,6 +10,27 @@ from harness.records.problem import Statement
 Source = Literal["measured", "measured cpu", "simulated"]
 
 
+Mode = Literal["full", "interpret", "twin", "device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """Which inputs a check had: with the same problem these make them again. `shape` is that of the first output.
+
+    Of probes the seed alone counts: it draws what is changed too, so `family` is empty.
+    """
+
+    mode: Mode
+    shape: tuple[int, ...]
+    family: str
+    seed: int
+
+    @property
+    def is_probe(self) -> bool:
+        """True if inputs are changed, or a call is repeated, and bits are compared."""
+        return not self.family
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One correctness check: errors relative to what an honest computation in the problem's dtype costs.
@@ -28,7 +49,7 @@ class Check:
     """
 
     family: str
-    mode: Literal["full", "interpret", "twin", "device"]
+    mode: Mode
     shape: tuple[int, ...]
     seed: int
     elements: int
@@ -37,6 +58,12 @@ class Check:
     tolerance: float | None
     passed: bool
     criterion: Literal["worst element", "root mean square", "dependence", "determinism"] = "worst element"
+
+    @property
+    def draw(self) -> Draw:
+        """What makes its inputs again."""
+        family = "" if self.criterion in ("dependence", "determinism") else self.family
+        return Draw(mode=self.mode, shape=self.shape, family=family, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.records.evidence import Source
+from harness.records.evidence import Draw, Source
 from harness.records.verdict import Change, Outcome
 
 
@@ -55,12 +55,29 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Redrawn:
+    """A recorded check, repeated with its own seed: errors as fractions of the tolerance, None where bits are compared.
+
+    Where nothing of it was repeated `passes_now` is None and `why_not` says why.
+    """
+
+    family: str
+    draw: Draw
+    then: float | None
+    passed_then: bool
+    now: float | None = None
+    passes_now: bool | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Attempt `number` judged again under the present judge; nothing of it is recorded.
+    """Attempt `number` judged again under the present judge, on fresh inputs and on those of then; nothing is recorded.
 
     `differences` says in words what is not as it was: key, policy, problem. `drift` is seconds
     now / then, None where one of them is not known or they are of different sources, chips or
-    problems. `changes` are the counters that moved.
+    problems. `changes` are the counters that moved. `redrawn` are the recorded checks, each repeated with its
+    own seed; `are_same_draws` is False where judge or problem changed since, so that a seed may draw other inputs.
     """
 
     number: int
@@ -72,6 +89,8 @@ class Replay:
     drift: float | None
     changes: tuple[Change, ...]
     scratch: str
+    redrawn: tuple[Redrawn, ...] = ()
+    are_same_draws: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ def replay_text(replay: Replay, width: int, colour: bool) -> str:
     lines += _pair("verdict", _outcome(then), _outcome(now), width)
     lines.append(" " * 13 + paint("the same verdict" if same else "another verdict", "good" if same else "bad", colour))
     lines += _pair("correctness", _checks(then), _checks(now), width)
+    lines += _draws(replay, width)
     lines += _pair("program", then.fingerprint[:12] or "none traced", now.fingerprint[:12] or "none traced", width)
     lines.append("")
     lines += wrap("what differs since:" if replay.differences else "key, policy and problem are those of then", width)
@@ -63,6 +64,29 @@ def calibration_line(found: Calibration) -> str:
         f"{start}: {found.same_sign} had the right direction, {found.within_factor} got between half and twice the "
         f"expected gain; median got/expected {found.median_ratio:.2f}"
     )
+
+
+def _draws(replay: Replay, width: int) -> list[str]:
+    """How the recorded checks came out when their own inputs were made again, and which could not be."""
+    if not replay.redrawn:
+        return []
+    repeated = [one for one in replay.redrawn if one.passes_now is not None]
+    said = f"{len(repeated)} of {len(replay.redrawn)} recorded checks repeated with their own seeds"
+    if repeated:
+        said += f", {sum(one.passes_now is True for one in repeated)} pass"
+    shifts = [(abs(one.now - one.then), one) for one in repeated if one.now is not None and one.then is not None]
+    if shifts:
+        shift, one = max(shifts, key=lambda pair: pair[0])
+        moved = f"{one.family} ({one.draw.mode}), {percent(one.then or 0)} of its tolerance then"
+        said += f"; moved most: {moved}, {percent(one.now or 0)} now" if shift else "; errors are those of then"
+    lines = wrap(clean(said), width, f"{'draws':<12} ", " " * 13)
+    if not replay.are_same_draws:
+        told = "judge or problem changed since: the same seeds need not draw the inputs of then"
+        lines += wrap(told, width, " " * 13)
+    for why in dict.fromkeys(one.why_not for one in replay.redrawn if one.why_not):
+        count = sum(one.why_not == why for one in replay.redrawn)
+        lines += wrap(f"{count} not repeated: {clean(why)}", width, " " * 13)
+    return lines
 
 
 def _pair(name: str, then: str, now: str, width: int) -> list[str]:

@@ -1,0 +1,48 @@
+"""Draws as text, for a command line: `twin:512x128:far-values:1234`."""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from harness.errors import UsageError
+from harness.records import Check, Draw, Evidence
+from harness.records.evidence import Mode
+
+_PROBE = "probe"
+_FORM = re.compile(rf"({'|'.join(get_args(Mode))}):(\d+(?:x\d+)*):(.+):(\d+)", re.DOTALL)
+
+
+def text(draw: Draw) -> str:
+    """`mode:shape:family:seed`; what `parsed` reads."""
+    return f"{draw.mode}:{'x'.join(map(str, draw.shape))}:{draw.family or _PROBE}:{draw.seed}"
+
+
+def parsed(words: str) -> Draw:
+    """The draw in such a text. Raises UsageError `bad-draw`."""
+    match = _FORM.fullmatch(words)
+    if match is None:
+        raise UsageError(
+            "bad-draw",
+            f"expected a draw as MODE:SHAPE:FAMILY:SEED, such as twin:512x128:far-values:1234, got {words!r}; "
+            f"MODE is one of {', '.join(get_args(Mode))}, FAMILY `{_PROBE}` stands for the probes",
+        )
+    mode, shape, family, seed = match.groups()
+    meant: Mode = next(one for one in get_args(Mode) if one == mode)
+    family = "" if family == _PROBE else family
+    return Draw(mode=meant, shape=tuple(map(int, shape.split("x"))), family=family, seed=int(seed))
+
+
+def failing(evidence: Evidence) -> tuple[Draw, ...]:
+    """The draws of the checks that did not pass."""
+    return tuple(dict.fromkeys(check.draw for check in evidence.checks if not check.passed))
+
+
+def options(draws: Sequence[Draw]) -> str:
+    """` --draw ...` for each, to be put behind a command."""
+    return "".join(f" --draw {shlex.quote(text(draw))}" for draw in draws)
+
+
+def of(checks: Iterable[Check]) -> tuple[Draw, ...]:
+    """The draws of these checks, each once."""
+    return tuple(dict.fromkeys(check.draw for check in checks))

@@ -12,7 +12,7 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Attempt 1 is the baseline, attempt 2 fails; then prepare.py changes, so that the key is another."""
-    folder = committed_contest(tmp_path_factory.mktemp("replay") / "mine", sequence=512)
+    folder = committed_contest(tmp_path_factory.mktemp("replay") / "mine", sequence=1024)
     ratchet(folder, "experiment: baseline", expect=0)
     kernel = (folder / "kernel.py").read_text()
     (folder / "kernel.py").write_text(f"{kernel}\nraise RuntimeError('not today')\n")

@@ -102,7 +102,7 @@ def test_where_nobody_passes_the_next_is_a_baseline(contest: Path) -> None:
 
 
 def test_inputs_are_named_where_a_check_fails(tmp_path: Path) -> None:
-    """A kernel whose result is off at one recorded draw cannot be made to order; a wrong one names those it fails on."""
+    """A revoke checks on the inputs that it is given, beside fresh ones."""
     folder = committed_contest(tmp_path / "mine", sequence=512)
     kernel = folder / "kernel.py"
     text = kernel.read_text()
@@ -115,8 +115,8 @@ def test_inputs_are_named_where_a_check_fails(tmp_path: Path) -> None:
     kernel.write_text(text)
     git(folder, "commit", "-qam", "Back")
     record = json.loads(ratchet(folder, "show", "1", "--json", expect=0).stdout)["attempt"]
-    one = next(check for check in record["evidence"]["checks"] if check["mode"] == "twin" and check["error"])
-    drawn = f"twin:{'x'.join(map(str, one['shape']))}:{one['family']}:{one['seed']}"
+    one = next(check for check in record["evidence"]["checks"] if check["mode"] == "full" and check["error"])
+    drawn = f"full:{'x'.join(map(str, one['shape']))}:{one['family']}:{one['seed']}"
     found = json.loads(ratchet(folder, "revoke", "--draw", drawn, "--json", expect=0).stdout)
     assert (found["outcome"], found["attempt"]) == ("passes", None)
     assert str(len(record["evidence"]["checks"]) + 1) in found["reasons"][1], "one check more than an attempt has"

@@ -6,7 +6,11 @@ in an environment with Python 3.12 or newer. Every contender is compiled in many
 own by the TPU compiler, without a TPU, and its best one counts, whole module, as simulated. Hours on two
 cores; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it can be stopped and goes
 on. `--library libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine
-constants. `--page` compiles nothing and makes the page of what is there.
+constants, `--errors N` the worst error of each best configuration on N drawn inputs (some seconds of CPU each).
+`--page` compiles nothing and makes the page of what is there. `--reread` needs no cache either: it takes times and
+configurations from docs/PEERS.md as it stands, and brings errors and titles up to date:
+
+    python benchmarks/peers.py --reread --errors 12 --jobs 2 --write
 """
 
 import argparse
@@ -16,12 +20,17 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+import peers_errors
 import peers_page
+import peers_problems
+import peers_reread
 import peers_sensitivity
-from peers_plan import Plan
+from peers_plan import Look, Plan, ranking
 from peers_problems import CHIPS, OURS, PEERS, PROBLEMS, ROOT
 from peers_tasks import Compiler, Outcome, Task, known, outcome
+from peers_titles import title
 
+PAGE = ROOT / "docs" / "PEERS.md"
 CACHE = Path(__file__).parent / ".cache" / "peers"
 
 
@@ -46,6 +55,45 @@ def run(plan: Plan, cache: Path, jobs: int, limit_seconds: float) -> None:
             raise
 
 
+def _ratios(plan: Plan, look: Look, options: argparse.Namespace) -> peers_page.Ratios:
+    pairs = peers_sensitivity.pairs(plan, look)
+    if options.sensitivity:
+        with ProcessPoolExecutor(options.jobs) as pool:
+            work = [
+                pool.submit(peers_sensitivity.simulate, task, options.cache) for pair in pairs.values() for task in pair
+            ]
+            for future in as_completed(work):
+                future.result()
+    return {place: peers_sensitivity.ratios(*pair, options.cache) for place, pair in pairs.items()}
+
+
+def _best(plan: Plan, look: Look) -> list[Task]:
+    """The fastest configuration of each contender at each problem."""
+    return [
+        ranked[0]
+        for chip in plan.chips
+        for problem in plan.problems
+        for contender in plan.contenders
+        if (ranked := ranking(plan.tasks(chip, problem, contender, look), look))
+    ]
+
+
+def run_errors(best: list[Task], cache: Path, jobs: int, inputs: int) -> None:
+    """The errors of these, `jobs` at a time, each program once; a line on stderr for each. What is done is kept."""
+    left = list(
+        {peers_errors.place(task): task for task in best if not peers_errors.known(task, inputs, cache)}.values()
+    )
+    with ProcessPoolExecutor(jobs) as pool:
+        try:
+            futures = {pool.submit(peers_errors.error, task, inputs, cache): task for task in left}
+            for count, future in enumerate(as_completed(futures), 1):
+                told = peers_errors.text(future.result(), "")
+                print(f"{count}/{len(left)} {futures[future].place}: error {told}", file=sys.stderr, flush=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 def main() -> int:
     """Runs what is missing and prints the page; with --write also puts it into docs/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -63,7 +111,11 @@ def main() -> int:
     parser.add_argument(
         "--sensitivity", action="store_true", help="the best of each side of an aim under other machine constants too"
     )
+    parser.add_argument(
+        "--errors", type=int, default=0, metavar="N", help="the worst error of each best configuration on N inputs"
+    )
     parser.add_argument("--page", action="store_true", help="compile nothing: the page of what is in the cache")
+    parser.add_argument("--reread", action="store_true", help="keep the page's times: only errors and titles are new")
     parser.add_argument("--write", action="store_true", help="write docs/PEERS.md")
     options = parser.parse_args()
     contenders = tuple(options.contenders.split(","))
@@ -83,21 +135,26 @@ def main() -> int:
     def look(task: Task) -> Outcome | None:
         return known(task, options.cache)
 
-    if not options.page:
+    if not options.page and not options.reread:
         run(plan, options.cache, options.jobs, options.limit)
-    pairs = peers_sensitivity.pairs(plan, look)
-    if options.sensitivity:
-        with ProcessPoolExecutor(options.jobs) as pool:
-            work = [
-                pool.submit(peers_sensitivity.simulate, task, options.cache) for pair in pairs.values() for task in pair
-            ]
-            for future in as_completed(work):
-                future.result()
-    ratios = {place: peers_sensitivity.ratios(*pair, options.cache) for place, pair in pairs.items()}
-    text = peers_page.page(plan, look, ratios)
+    kernels = {peers_problems.our_kernel(PROBLEMS[problem], chip) for chip in plan.chips for problem in plan.problems}
+    titles = {path: title(ROOT / path) for path in sorted(kernels) if (ROOT / path).exists()}
+
+    def look_at_error(task: Task) -> peers_errors.Error | None:
+        return peers_errors.newest(task, options.errors, options.cache)
+
+    if options.reread:
+        text = PAGE.read_text(encoding="utf-8")
+        if options.errors:
+            run_errors(list(peers_reread.tasks(text, plan, titles)), options.cache, options.jobs, options.errors)
+        text = peers_reread.rewritten(text, plan, look_at_error, titles)
+    else:
+        if options.errors:
+            run_errors(_best(plan, look), options.cache, options.jobs, options.errors)
+        text = peers_page.page(plan, look, _ratios(plan, look, options), look_at_error, titles)
     print(text)
     if options.write:
-        (ROOT / "docs" / "PEERS.md").write_text(text, encoding="utf-8")
+        PAGE.write_text(text, encoding="utf-8")
     return 0
 
 

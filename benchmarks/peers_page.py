@@ -1,15 +1,17 @@
 """docs/PEERS.md, from what peers.py found."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import peers_problems
-from peers_plan import Look, Plan, elsewhere, ranking
+from peers_entries import NAMES, NOT_RUN, Entries, Entry, entry, held, with_error
+from peers_errors import Errors
+from peers_errors import text as error_text
+from peers_plan import Look, Plan
 from peers_problems import AIMS, OURS, PEERS, PROBLEMS, Configuration
 from peers_sensitivity import RULE
-from peers_tasks import Outcome, Task
+from peers_titles import Title
 from tabulate import tabulate
 
 from harness import units
@@ -19,83 +21,36 @@ from harness.simulate.profiled import PUBLISHED
 from harness.simulate.uncertainty import relative_uncertainty
 
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
-NOT_RUN = "not run"
-_NAMES = {
-    "ours": "ours",
-    "flash": "JAX flash attention",
-    "splash": "JAX splash attention",
-    "tokamax": "tokamax splash attention",
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One contender at one problem on one chip: its best configuration with each compiler, None where there is none.
-
-    Of `planned` configurations `tried` have been, and `refusals` say why some have no time. `is_complete` says that
-    nothing is left to try, also where these were chosen; `is_complete_there` that with the other compiler nothing is.
-    """
-
-    contender: str
-    planned: int
-    tried: int
-    refusals: tuple[str, ...]
-    is_complete: bool
-    configuration: Configuration | None
-    outcome: Outcome | None
-    other_configuration: Configuration | None
-    other: Outcome | None
-    is_complete_there: bool
-
-    @property
-    def seconds(self) -> float | None:
-        """The best time, simulated."""
-        return self.outcome.seconds if self.outcome else None
-
-    @property
-    def other_seconds(self) -> float | None:
-        """The same with the other compiler."""
-        return self.other.seconds if self.other else None
-
-
-def entry(plan: Plan, chip: str, problem: str, contender: str, look: Look) -> Entry:
-    """What is known of it."""
-    tasks = plan.tasks(chip, problem, contender, look)
-    outcomes = [found for task in tasks if (found := look(task)) is not None]
-    first = _first(tasks, look)
-    ranked_by = PROBLEMS[problem].ranked_by
-    chosen_well = not ranked_by or entry(plan, chip, ranked_by, contender, look).is_complete
-    there = elsewhere(plan.other, tasks, look) if plan.other else []
-    second = _first(there, look)
-    return Entry(
-        contender=contender,
-        planned=len(tasks),
-        tried=len(outcomes),
-        refusals=tuple(found.refusal for found in outcomes if found.refusal),
-        is_complete=chosen_well and 0 < len(tasks) == len(outcomes),
-        configuration=first.configuration if first else None,
-        outcome=look(first) if first else None,
-        other_configuration=second.configuration if second else None,
-        other=look(second) if second else None,
-        is_complete_there=all(look(task) is not None for task in there),
-    )
-
-
-def _first(tasks: list[Task], look: Look) -> Task | None:
-    return next(iter(ranking(tasks, look)), None)
-
-
-Entries = dict[tuple[str, str], list[Entry]]
+# The column of errors, and what it is.
+ERROR = "error"
+FOUND = """Error is the worst of a contender's outputs over inputs drawn from the judge's space (attention sinks, scores
+that rise along the keys, common directions, mixtures of scales), in units of the judge's tolerance: above 1 the judge
+refuses the kernel. It is that of the CPU reference program, which rounds as the chip does, of the best configuration
+at a length of 4096 or 8192 with one head or one group. `--errors N` finds it on N inputs. Kernels of ours that fail
+have no figures."""
 
 
 # Our time by the best peer's, by chip and problem, and by what was changed in the machine.
 Ratios = Mapping[tuple[str, str], Mapping[str, float]]
 
 
-def page(plan: Plan, look: Look, ratios: Ratios) -> str:
-    """The page as Markdown; what is not in the cache stands there as not run."""
+def page(
+    plan: Plan,
+    look: Look,
+    ratios: Ratios,
+    errors: Errors = lambda task: None,
+    titles: Mapping[str, Title] | None = None,
+) -> str:
+    """The page as Markdown; what is not in the cache stands there as not run.
+
+    `titles` says of the paths of our kernels who is the champion. Of a kernel of ours that is no champion, or whose
+    error is above its tolerance, no figure is shown: the row says why.
+    """
     entries = {
-        (chip, problem): [entry(plan, chip, problem, contender, look) for contender in plan.contenders]
+        (chip, problem): [
+            held(with_error(plan, chip, problem, entry(plan, chip, problem, contender, look), errors), chip, titles)
+            for contender in plan.contenders
+        ]
         for chip in plan.chips
         for problem in plan.problems
     }
@@ -136,7 +91,9 @@ How the best was found: every configuration of a contender with one head, full, 
 the published winners among them. The best {plan.keep} of these, and some more that suit the problem, with the causal
 mask and with grouped heads; the best one with 16 heads, which is the same program for each head, and the one of which a
 device time is published. Where another file of ours is meant for a problem, it gets all of its configurations there.
-With the second compiler: the two best of each problem."""
+With the second compiler: the two best of each problem.
+
+{FOUND}"""
 
 
 def _best_peer(entries: list[Entry], *, other: bool = False) -> Entry | None:
@@ -186,9 +143,10 @@ def _aims(plan: Plan, entries: Entries) -> str:
                 f"{aim:.2f}",
                 _seconds(mine),
                 _seconds(theirs),
-                _NAMES[peer.contender] if peer else "",
+                NAMES[peer.contender] if peer else "",
                 _ratio(mine, theirs, chip),
-                verdict(mine, theirs, aim, chip) + ("" if complete or mine is None or theirs is None else ", so far"),
+                (ours.fails if ours and ours.fails else verdict(mine, theirs, aim, chip))
+                + ("" if complete or mine is None or theirs is None else ", so far"),
                 _ratio(ours.other_seconds if ours else None, elsewhere_.other_seconds if elsewhere_ else None, chip),
             ]
         )
@@ -201,7 +159,7 @@ An aim is the most that our time may be, as a ratio to the best peer's; aims wer
 and ratios are simulated. The uncertainty of a ratio is one standard deviation; that of a time is larger, because most
 of it is common to all kernels (FIDELITY.md).
 
-{_markdown(lines, head)}"""
+{table(lines, head)}"""
 
 
 def _sensitivity(entries: Entries, ratios: Ratios) -> str:
@@ -232,7 +190,7 @@ The same two programs, with one constant of the simulated machine moved by 20 % 
 published times decide against: that half a row pair need not wait for the weight port (SIMULATOR.md). Simulated; the
 clock and the bandwidth are left out.
 
-{_markdown(lines, head)}"""
+{table(lines, head)}"""
 
 
 def _seconds(value: float | None) -> str:
@@ -254,18 +212,19 @@ def _table(plan: Plan, chip: str, problem: str, entries: list[Entry]) -> str:
         _line(chip, problem, each, peer.seconds if peer else None, other.other_seconds if other else None)
         for each in entries
     ]
-    head = ["contender", "best configuration", "time", "+/-", "useful", "spills", "around", "VMEM", "to best peer"]
+    head = ["contender", "best configuration", "time", "+/-", ERROR, "useful", "spills", "around", "VMEM"]
+    head += ["to best peer"]
     if plan.other:
         head += [f"time, {plan.other.name}", "to best peer there"]
-    text = _markdown(lines, head)
+    text = table(lines, head)
     return f"### {chip}, {PROBLEMS[problem].title}\n\n{text}"
 
 
 def _line(chip: str, problem: str, each: Entry, peer: float | None, other: float | None) -> list[str]:
     found = each.outcome
-    name = _NAMES[each.contender] + ("" if each.is_complete or not each.tried else ", so far")
+    name = NAMES[each.contender] + ("" if each.is_complete or not each.tried else ", so far")
     if found is None or found.seconds is None:
-        return [name, _why_none(each), NOT_RUN, *([""] * 8)]
+        return [name, _why_none(each), NOT_RUN, "", error_text(each.error, ""), *([""] * 7)]
     assert found.plus_minus_seconds is not None
     useful = utilisation(PROBLEMS[problem].matmul_flops, found.seconds, chip_named(chip))
     moved = ""
@@ -276,6 +235,7 @@ def _line(chip: str, problem: str, each: Entry, peer: float | None, other: float
         words(each.configuration) + (f" ({found.unknown} not understood)" if found.unknown else ""),
         units.seconds(found.seconds),
         units.seconds(found.plus_minus_seconds),
+        error_text(each.error, NOT_RUN),
         units.percent(useful),
         "unknown" if found.spills is None else units.count(found.spills),
         "unknown" if found.around_seconds is None else units.seconds(found.around_seconds, 1),
@@ -287,6 +247,8 @@ def _line(chip: str, problem: str, each: Entry, peer: float | None, other: float
 
 
 def _why_none(each: Entry) -> str:
+    if each.fails:
+        return each.fails
     if each.refusals:
         return f"none of {each.tried}: {each.refusals[0]}"
     return "there is no such kernel yet" if each.contender == OURS and not each.planned else ""
@@ -331,7 +293,7 @@ contains {PUBLISHED.boundary_passes} passes over arguments and results and {fixe
 The best here is the fastest of all that were simulated; where it is another one than the published, only a device can
 tell which of them is faster.
 
-{_markdown(lines, head)}"""
+{table(lines, head)}"""
 
 
 def _counts(plan: Plan, entries: Entries) -> str:
@@ -339,7 +301,7 @@ def _counts(plan: Plan, entries: Entries) -> str:
     for chip in plan.chips:
         for place, contender in enumerate(plan.contenders):
             cells = [_count(entries[chip, problem][place]) for problem in plan.problems]
-            lines.append([chip, _NAMES[contender], *cells])
+            lines.append([chip, NAMES[contender], *cells])
     reasons = Counter(_kind(text) for each in entries.values() for one in each for text in one.refusals)
     listed = "\n".join(f"- {count} times: {text}" for text, count in reasons.most_common(12))
     return f"""## How many configurations
@@ -347,7 +309,7 @@ def _counts(plan: Plan, entries: Entries) -> str:
 Tried, and refused among these: by the contender, by the compiler, because it took too long, or because the simulator
 has no time for it.
 
-{_markdown(lines, ["chip", "contender", *plan.problems])}
+{table(lines, ["chip", "contender", *plan.problems])}
 
 {"Why:" if reasons else "None was refused."}
 
@@ -389,7 +351,7 @@ def _doubts(plan: Plan) -> str:
   in benchmarks/peers_problems.py, which contains the winners that tokamax publishes for head_dim 128."""
 
 
-def _markdown(lines: list[list[str]], head: list[str]) -> str:
-    """The columns that have a head: those of a second compiler are last, and only there if there is one."""
+def table(lines: list[list[str]], head: list[str]) -> str:
+    """A table in Markdown, of the columns that have a head: those of a second compiler are last."""
     cells = [[cell.replace("|", "/") for cell in line[: len(head)]] for line in lines]
     return str(tabulate(cells, head, tablefmt="github", disable_numparse=True))

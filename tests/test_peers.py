@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
+from ledger_fixtures import four_attempts, new_repository, run_revoke
 
+from harness.ledger import Ledger
 from harness.simulate.uncertainty import relative_uncertainty
 
 ROOT = Path(__file__).parent.parent
@@ -22,6 +24,9 @@ tasks = pytest.importorskip("peers_tasks")
 pages = pytest.importorskip("peers_page")
 compiling = pytest.importorskip("peers_compile")
 sensitivity = pytest.importorskip("peers_sensitivity")
+errors = pytest.importorskip("peers_errors")
+titles = pytest.importorskip("peers_titles")
+rereading = pytest.importorskip("peers_reread")
 
 OWN = tasks.Compiler(name="libtpu own")
 OTHER = tasks.Compiler(name="libtpu other", library=Path("libtpu.so"))
@@ -182,9 +187,10 @@ def test_the_page_tells_times_ratios_and_verdicts() -> None:
         "reached",
     ]
     row = next(line for line in text.splitlines() if line.startswith("| JAX flash attention"))
-    assert [cell.strip() for cell in row.split("|")][3:9] == [
+    assert [cell.strip() for cell in row.split("|")][3:10] == [
         "800.000 us",
         "80.000 us",
+        "not run",
         "87.2%",
         "1,234",
         "1.0 us",
@@ -252,7 +258,7 @@ def test_refusals_are_counted_with_their_words(told: str, counted: str) -> None:
 def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with(given: int) -> None:
     look = planted(flash=0.8e-3, splash=0.9e-3, ours=0.6e-3)
     assert ours_there(pages.page(plan(), look, {})) != "not run"
-    tasks_there = pages.elsewhere(OTHER, plan().tasks("v5e", "full", "flash", look), look)
+    tasks_there = plans.elsewhere(OTHER, plan().tasks("v5e", "full", "flash", look), look)
     assert len(tasks_there) == 2
 
     def without(task: object) -> object:
@@ -402,3 +408,131 @@ def test_the_page_tells_how_far_a_ratio_depends_on_the_machine() -> None:
         "0.900 (xlu_cycles x1.2)",
     ]
     assert "not run (`--sensitivity`)" in pages.page(plan(), look, {})
+
+
+# --- errors and titles ---------------------------------------------------------------------------
+
+
+def error_of(**worst: float) -> Callable[[object], object]:
+    """What is known of each contender's error; nothing of the others."""
+
+    def look(task: object) -> object:
+        if task.contender not in worst:
+            return None
+        return errors.Error(worst=worst[task.contender], family="drawn-all", seed=3, inputs=4)
+
+    return look
+
+
+def row_of(page: str, name: str, section: str = "### v5e, full, 1 head") -> dict[str, str]:
+    """The cells of a contender's first row in a section, by column."""
+    lines = page[page.index(section) :].splitlines()
+    head, row = (
+        next(line for line in lines if line.startswith("|")),
+        next(line for line in lines if line.startswith(f"| {name} ")),
+    )
+    cut = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, row)]
+    return dict(zip(*cut, strict=True))
+
+
+ALL = planted(flash=0.8e-3, splash=0.9e-3, tokamax=0.75e-3, ours=0.6e-3)
+
+
+def test_errors_stand_beside_the_times() -> None:
+    unknown = errors.Error(unknown="NotImplementedError: no such thing")
+    found = error_of(flash=0.5, ours=0.25)
+    text = pages.page(plan(), ALL, {}, lambda task: unknown if task.contender == "splash" else found(task))
+    names = ("ours", "JAX flash attention", "JAX splash attention", "tokamax splash attention")
+    said = [row_of(text, name)["error"] for name in names]
+    assert said == ["0.25", "0.50", "unknown: NotImplementedError: no such thing", "not run"]
+
+
+@pytest.mark.parametrize("worst", [1.01, float("inf")])
+def test_a_kernel_of_ours_above_its_tolerance_has_no_figures(worst: float) -> None:
+    text = pages.page(plan(), ALL, {("v5e", "full"): {"a": 1.0}}, error_of(ours=worst, flash=7.0))
+    row = row_of(text, "ours")
+    assert row["best configuration"].startswith("fails: error ")
+    assert (row["time"], row["useful"]) == ("not run", "")
+    assert row_of(text, "JAX flash attention")["time"] == "800.000 us", "a peer's error is its own affair"
+    aim = next(line for line in text.splitlines() if line.startswith("| v5e") and "full, 1 head" in line)
+    assert "fails: error" in aim
+    assert "600.000 us" not in text
+
+
+def test_a_kernel_of_ours_without_its_title_has_no_figures() -> None:
+    path = problems.our_kernel(problems.PROBLEMS["full"], "v5e")
+    lost = titles.Title(holds=False, words="revoked: attempt 4 fails (wrong-result)")
+    text = pages.page(plan(), ALL, {}, titles={path: lost})
+    assert row_of(text, "ours")["best configuration"] == lost.words
+    assert row_of(text, "ours")["time"] == "not run"
+    held = pages.page(plan(), ALL, {}, titles={path: titles.Title(holds=True, words=lost.words)})
+    assert row_of(held, "ours")["time"] == "600.000 us", "its successor was run"
+
+
+def test_a_page_read_again_keeps_its_times_and_gets_new_errors() -> None:
+    before = pages.page(plan(), ALL, {("v5e", "full"): {"a": 1.0}})
+    found = error_of(ours=0.5, splash=0.25)
+    again = rereading.rewritten(before, plan(), found, {})
+    assert again == pages.page(plan(), ALL, {("v5e", "full"): {"a": 1.0}}, found)
+    assert rereading.rewritten(again, plan(), found, {}) == again
+    path = problems.our_kernel(problems.PROBLEMS["full"], "v5e")
+    lost = titles.Title(holds=True, words="revoked: attempt 4 fails (wrong-result)")
+    without = rereading.rewritten(again, plan(), found, {path: lost})
+    assert row_of(without, "ours")["best configuration"] == lost.words
+    assert [task.contender for task in rereading.tasks(again, plan(), {path: lost}) if task.problem.name == "full"] == [
+        "flash", "splash", "tokamax",
+    ]  # fmt: skip
+    fails = rereading.rewritten(again, plan(), error_of(ours=2.5), {})
+    assert "fails: error 2.50 (drawn-all, seed 3)" in row_of(fails, "ours")["best configuration"]
+    aim = next(line for line in fails.splitlines() if line.startswith("| v5e") and "full, 1 head" in line)
+    assert "600.000 us" not in aim
+
+
+def test_the_page_in_docs_can_be_read_again() -> None:
+    text = (ROOT / "docs" / "PEERS.md").read_text(encoding="utf-8")
+    everything = plan(chips=problems.CHIPS)
+    listed = list(rereading.tasks(text, everything, {}))
+    assert len(listed) > 40
+    for task in listed:
+        if task.contender != "ours":
+            assert set(dict(task.configuration)) >= {"block_q"}
+            assert pages.words(task.configuration) in text
+
+
+@pytest.mark.parametrize("contender", PEERS)
+def test_words_of_a_configuration_are_read_again(contender: str) -> None:
+    for configuration in problems.configurations(contender, problems.PROBLEMS["full"], "v5e"):
+        assert rereading.configuration(contender, pages.words(configuration)) == configuration
+
+
+def test_programs_of_one_head_and_of_sixteen_are_run_once() -> None:
+    one = plan().tasks("v5e", "full", "flash", lambda task: None)[0]
+    sixteen = dataclasses.replace(one, problem=problems.PROBLEMS["full16"])
+    assert errors.place(one) == errors.place(sixteen)
+    assert errors.place(one) != errors.place(dataclasses.replace(one, chip="v6e"))
+    small = errors.reduced(problems.PROBLEMS["grouped"], one.configuration)
+    assert (small.heads, small.kv_heads, small.sequence) == (4, 1, 4096)
+
+
+def test_titles_come_from_the_ledger(tmp_path: Path) -> None:
+    ledger = Ledger.open(new_repository(tmp_path / "user"))
+    four_attempts(ledger)
+    assert titles.title(ledger.kernel_path) == titles.Title(holds=True)
+    run_revoke(ledger, 2)
+    found = titles.title(ledger.kernel_path)
+    assert found.holds
+    assert found.words.startswith("revoked: attempt 4 fails (wrong-result: ")
+    run_revoke(ledger, None, 1)
+    assert not titles.title(ledger.kernel_path).holds
+
+
+@pytest.mark.slow
+def test_a_right_contender_is_within_the_tolerance_and_one_that_cannot_run_says_why(tmp_path: Path) -> None:
+    blocks = {"block_q": "2048", "block_k_major": "2048", "block_k": "1024"}
+    found = errors.error(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path)
+    assert 0 < found.worst < 1, found
+    assert errors.known(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path) == found
+    assert errors.newest(flash(problems.PROBLEMS["full"], blocks), 0, tmp_path) == found
+    wrong = errors.error(flash(problems.PROBLEMS["full"], blocks | {"block_k": "1000"}), 2, tmp_path)
+    assert wrong.worst is None
+    assert wrong.unknown

@@ -1,0 +1,184 @@
+"""The worst error of each contender over drawn inputs, in units of the judge's tolerance: a part of peers.py.
+
+A child per contender and configuration runs its CPU reference program, which is what the judge checks: the traced
+program, its Pallas calls interpreted as the chip computes them, with its roundings.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import peers_problems
+from peers_problems import OURS, ROOT, Configuration, Problem
+from peers_tasks import Task
+
+# The longest online softmax that still runs in seconds; a configuration with larger blocks gets one block of them.
+_SEQUENCES = (4096, 8192)
+_GROUP = 4
+_LIMIT_SECONDS = 900.0
+_JUDGE = ("problems", "records", "measure")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """The largest error of `inputs` draws in units of the tolerance, and of which draw; None where `unknown` says why.
+
+    Not finite: an output was not.
+    """
+
+    worst: float | None = None
+    family: str = ""
+    seed: int = 0
+    inputs: int = 0
+    unknown: str = ""
+
+
+# Of a contender's configuration; None where it was not run.
+Errors = Callable[[Task], Error | None]
+
+
+def reduced(problem: Problem, configuration: Configuration) -> Problem:
+    """The problem at a length that takes seconds: two blocks of the configuration where that is no more than 8192.
+
+    One head, or one group of queries; the rest is as in the problem.
+    """
+    blocks = [int(value) for _, value in configuration if value.isdigit()]
+    wanted = 2 * max((block for block in blocks if block <= problem.sequence), default=0)
+    sequence = min(problem.sequence, next((each for each in _SEQUENCES if each >= wanted), _SEQUENCES[-1]))
+    is_grouped = problem.heads != problem.kv_heads
+    return dataclasses.replace(
+        problem, sequence=sequence, kv_heads=1, heads=problem.heads // problem.kv_heads if is_grouped else 1
+    )
+
+
+def known(task: Task, inputs: int, cache: Path) -> Error | None:
+    """What was found, from the cache; None where it was not run with this judge on so many inputs."""
+    path = _path(task, inputs, cache)
+    return Error(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def error(task: Task, inputs: int, cache: Path) -> Error:
+    """Runs it in a child, unless that is done."""
+    found = known(task, inputs, cache)
+    if found is None:
+        found = _run(task, inputs)
+        path = _path(task, inputs, cache)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(dataclasses.asdict(found), indent=1), encoding="utf-8")
+    return found
+
+
+def _run(task: Task, inputs: int) -> Error:
+    small = dataclasses.replace(task, problem=reduced(task.problem, task.configuration))
+    _, chip, contender, *words = small.words
+    kernel = []
+    if contender == OURS:
+        # The reduced problem has no kernel of its own.
+        kernel = [f"kernel={ROOT / peers_problems.our_kernel(task.problem, task.chip)}"]
+        words = [word for word in words if not word.startswith("kernel=")]
+    command = [sys.executable, __file__, str(inputs), chip, contender, *words, *kernel]
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
+    try:
+        child = subprocess.run(command, env=paths, timeout=_LIMIT_SECONDS, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        return Error(unknown=f"not run within {_LIMIT_SECONDS:.0f} s")
+    if child.returncode:
+        lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
+        return Error(unknown=(lines[-1] if lines else f"exit code {child.returncode}")[:200])
+    return Error(**json.loads(child.stdout.splitlines()[-1]))
+
+
+@functools.cache
+def _judge() -> str:
+    """A hash of what decides on inputs, errors and tolerances."""
+    digest = hashlib.sha256()
+    for folder in _JUDGE:
+        for path in sorted((ROOT / "harness" / folder).glob("*.py")):
+            digest.update(path.read_bytes())
+    for name in ("peers_errors.py", "peers_compile.py"):
+        digest.update((Path(__file__).parent / name).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def place(task: Task) -> Path:
+    """Where it lies in the cache; tasks of one program share it: with 16 heads it is that of one head."""
+    problem = peers_problems.PROBLEMS[task.problem.name.removesuffix("16")]
+    found = dataclasses.replace(task, problem=problem).place
+    return found.with_name(found.name + ".json")
+
+
+def newest(task: Task, inputs: int, cache: Path) -> Error | None:
+    """What is known of most inputs, or of `inputs` where that is not 0; None where it was not run with this judge."""
+    counts = [int(path.name) for path in (cache / "errors" / _judge()).glob("*") if path.name.isdigit()]
+    tried = [inputs] if inputs else sorted(counts, reverse=True)
+    return next((found for count in tried if (found := known(task, count, cache)) is not None), None)
+
+
+def _path(task: Task, inputs: int, cache: Path) -> Path:
+    return cache / "errors" / _judge() / f"{inputs}" / place(task)
+
+
+def text(found: Error | None, not_run: str) -> str:
+    """The error for the page's table."""
+    if found is None:
+        return not_run
+    if found.worst is None:
+        return f"unknown: {found.unknown}"
+    return f"{found.worst:.2f}" if math.isfinite(found.worst) else "not finite"
+
+
+# --- in the child ------------------------------------------------------------------------------
+
+
+def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inputs: int) -> Error:
+    """Traces the contender, runs it on `inputs` draws of the problem's space and returns the worst of its errors."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from peers_compile import CONTENDERS, HEAD_DIM
+
+    from harness import problems
+    from harness.hardware import chip as chip_named
+    from harness.measure import interpretation
+
+    chip = chip_named(chip_name)
+    heads, kv_heads, sequence = (int(options[name]) for name in ("heads", "kv_heads", "sequence"))
+    problem = problems.Attention(
+        heads=heads, kv_heads=kv_heads, sequence=sequence, head_dim=HEAD_DIM, causal=options["causal"] == "1"
+    )
+    shapes = [jax.ShapeDtypeStruct((count, sequence, HEAD_DIM), jnp.bfloat16) for count in (heads, kv_heads, kv_heads)]
+    with interpretation.aiming_at(chip):
+        closed = jax.make_jaxpr(CONTENDERS[contender](dict(options)))(*shapes)
+        exported = interpretation.export(closed, shapes, "cpu", chip)
+    program = jax.jit(exported.call)
+    family = problem.families(full=True)[0]
+    found = Error(worst=0.0, inputs=inputs)
+    for seed in range(inputs):
+        arrays = problem.make_inputs(family, seed)
+        given = [array.reshape(shape.shape) for array, shape in zip(arrays, shapes, strict=True)]
+        (out,) = jax.tree.leaves(jax.block_until_ready(program(*given)))
+        out = np.asarray(out).reshape(problem.statement().outputs[0].shape)
+        check, _ = problems.check(problem, arrays, out, family=family, mode="full", seed=seed)
+        part = math.inf if check.error is None or not check.tolerance else check.error / check.tolerance
+        assert found.worst is not None
+        if part > found.worst:
+            found = dataclasses.replace(found, worst=part, family=family, seed=seed)
+    return found
+
+
+def main(inputs: str, chip: str, contender: str, *words: str) -> int:
+    """Prints what was found as JSON; a contender that cannot be interpreted ends with the exception's own words."""
+    options = dict(word.split("=", 1) for word in words)
+    print(json.dumps(dataclasses.asdict(worst_error(chip, contender, options, int(inputs)))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

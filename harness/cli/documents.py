@@ -20,6 +20,7 @@ from harness.records import (
     Status,
     Verdict,
 )
+from harness.records.attack import Attack
 from harness.records.outlook import Outlook
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
@@ -213,6 +214,7 @@ DOCUMENTS = {
     "lines": Document(1, LinesDocument),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(2, SimulateDocument),
+    "attack": Document(1, Attack),
     "fsck": Document(1, Audit),
     "replay": Document(2, Replay),
     "selftest": Document(1, SelftestDocument),

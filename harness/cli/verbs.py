@@ -136,6 +136,9 @@ VERBS = {
         Verb("doctor", "doctor.doctor", "machine", "is this machine fit; a program's checklist", "doctor run.py:step"),
         Verb("audit", "flags.audit", "machine", "flags of a launch script: unknown, harmful", "audit run.sh"),
         Verb("fsck", "audit.fsck", "machine", "check log, branch and experiments/ against each other", "fsck"),
+        Verb(
+            "attack", "attack.attack", "machine", "search the space of inputs for the worst error", "attack --minutes 5"
+        ),
         Verb("replay", "audit.replay", "machine", "judge an attempt again under the present judge", "replay 3"),
         Verb("test", "tools.test", "machine", "run the project's tests", "test"),
         Verb("selftest", "selftest.selftest", "machine", "plant bad kernels, see each of them refused", "selftest"),

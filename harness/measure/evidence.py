@@ -68,7 +68,7 @@ def gather(
         source=where, deep=deep, timed=timed, checked=checked, draws=draws,
     )  # fmt: skip
     try:
-        _prepare(plan, kernel)
+        prepare(plan, kernel)
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
             found = Gathering(plan, children, progress).run(after_trace)
     except OSError as error:
@@ -95,7 +95,7 @@ def _digest(kernel: bytes) -> str:
     return hashlib.sha256(kernel).hexdigest()
 
 
-def _prepare(plan: Plan, kernel: bytes) -> None:
+def prepare(plan: Plan, kernel: bytes) -> None:
     """Empty folders for the children, kernel.py only in the candidate's, and the problem for all of them."""
     for name in ("dumps", "mosaic", "scratch"):
         shutil.rmtree(plan.work / name, ignore_errors=True)

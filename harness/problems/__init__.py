@@ -8,6 +8,7 @@ from harness.problems.numerics import check
 from harness.problems.probes import Mode, Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
 from harness.problems.rmsnorm import RMSNorm
+from harness.problems.space import Space
 from harness.problems.swiglu import SwiGLU
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Probe",
     "Problem",
     "RMSNorm",
+    "Space",
     "SwiGLU",
     "changed",
     "check",

@@ -10,6 +10,12 @@ from harness.problems.attention_inputs import Shape
 
 # The largest logit that one field adds: attention sinks of trained models reach some hundred.
 MOST = 500.0
+# Beyond these an honest kernel's roundings are no longer small, or all that is left of the values is their mean.
+LIMITS = {
+    "logit": (-MOST, MOST), "logits": (0.05, 60.0), "logits_spread": (0.0, 8.0), "place": (0.0, 0.999),
+    "width": (0.001, 512.0), "spread": (0.0, 8.0), "picks": (1, 3), "distinct": (0, 4096), "channels": (0, 4),
+    "channel_factor": (1.0, 64.0), "offset": (0.0, 100.0), "key_spread": (0.0, 4.0),
+}  # fmt: skip
 # Which keys a field raises: all from a place on; more and more of it from a place on; `width` keys at a place; each
 # key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
@@ -85,7 +91,7 @@ def _field_in_words(field: Field) -> str:
         "ramp": f"keys rising from {field.place:.1%} to the end",
         "sink": f"{max(1, int(field.width))} keys at {field.place:.1%}",
         "some": f"each key with chance {field.width:.2g}",
-        "stripe": f"every {max(2, int(field.width))}th key",
+        "stripe": f"one key in {max(2, int(field.width))}",
         "needle": "a key of its own for each query",
     }[field.course]
     weaker = f" down to e^-{field.spread:.2g} of it" if field.spread else ""

@@ -50,6 +50,13 @@ def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
     return tuple(spans([*range(0, length, size), length]))
 
 
+def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
+    """`blocks`, moved by a drawn number of positions, so that the first is shorter and one more is needed."""
+    size *= -(-length // (size * max(1, most - 1)))
+    first = int(random.integers(1, size + 1))
+    return tuple(part for part in spans([0, *range(first, length, size), length]) if part)
+
+
 def drawn_block(length: int, random: np.random.Generator) -> range:
     """128 positions that start anywhere, or a third of a short length."""
     size = min(BLOCK, max(1, length // 3))

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.problems import product_probes
+from harness.problems import product_probes, textures
 from harness.problems.blocks import borders, sampled_rows, shorter
 from harness.problems.fields import require_dtype, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, sum_variance, ulp
+from harness.problems.space import DRAWN, RECIPE
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _FAMILIES = ("normal", "far-values", "needles", "cancelling")
@@ -33,7 +34,7 @@ _COLUMNS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matmul:
+class Matmul(textures.Textured):
     """C [m, n] = A [m, k] B [k, n], all in `dtype`, products added up in float32.
 
     Raises UsageError `bad-problem` for sizes that do not exist.
@@ -82,18 +83,24 @@ class Matmul:
         )  # fmt: skip
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """One composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        return ("composite",) if full else _FAMILIES
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + textures.ALL, "composite")
+        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """A and B of the named family. Raises ValueError for a family that does not exist.
+        """A and B of the named family or recipe. Raises ValueError for a family that does not exist.
 
         normal: all N(0, 1). far-values: N(c, 1) with c near 100 in A's rows and in B's columns, so that sums
         grow evenly and an accumulator that is too narrow stops growing. needles: one term of every row,
-        next to a border of a block along k, outweighs all others. cancelling: large terms of the first half of
-        k meet their opposites in the second half, so that what was rounded in between is all there is.
+        anywhere or next to a border of a block along k, outweighs all others. cancelling: large terms of the first
+        half of k meet their opposites in the second half, so that what was rounded in between is all there is.
         composite: needles and cancelling by row, far values by column.
         """
+        if family.startswith((DRAWN, RECIPE)):
+            (a, b), cancelled, random = self._textured(family, seed)
+            textures.cancel(a, b, cancelled, random)
+            return a.astype(DTYPES[self.dtype]), b.astype(DTYPES[self.dtype])
         if family not in (*_FAMILIES, "composite"):
             raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
         random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
@@ -108,8 +115,10 @@ class Matmul:
             a += random.uniform(*_OFFSETS, (self.m, 1)).astype(np.float32)
         self._cancel(a, b, np.flatnonzero(kinds == "cancelling"))
         rows = np.flatnonzero(kinds == "needles")
-        positions = borders(self.k)
-        a[rows, positions[random.integers(len(positions), size=len(rows))]] = _NEEDLE
+        # Half of them at borders of blocks, half anywhere: what a kernel leaves out need not be a block.
+        at_borders, positions = rows[::2], borders(self.k)
+        a[at_borders, positions[random.integers(len(positions), size=len(at_borders))]] = _NEEDLE
+        a[rows[1::2], random.integers(self.k, size=len(rows[1::2]))] = _NEEDLE
         dtype = DTYPES[self.dtype]
         return a.astype(dtype), b.astype(dtype)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,17 @@ WORST_FACTOR = 10.0
 # 1.05. 1.5 allows 1.25 times all honest variance on top; an accumulator rounded to bfloat16
 # between four blocks adds 2 times (measured 1.75, and 7 with 128 blocks).
 RMS_FACTOR = 1.5
+# The part of an error that lies along the error of one rounding: 1 for who makes it, for others 0 within some 1 /
+# sqrt(N) of the N elements compared, 0.02 where a few thousand are.
+FORBIDDEN_SHARE = 0.5
+
+
+@runtime_checkable
+class Forbidding(Protocol):
+    """A problem that rules roundings out which are too small to be seen by their size."""
+
+    def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
+        """The error that each of them alone would make, `[len(rows), columns]`, by what is rounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +123,13 @@ def check(
     if failure is not None:
         return _unmeasured(expected[0], family, mode, seed), failure
     rows = problem.sample_rows(seed)
-    judged = [
-        _judge(found, output, rows, family, mode, seed)
-        for output, found in zip(expected, errors(problem, inputs, arrays, rows), strict=True)
-    ]
+    every = errors(problem, inputs, arrays, rows)
+    judged = [_judge(found, output, rows, family, mode, seed) for output, found in zip(expected, every, strict=True)]
+    if isinstance(problem, Forbidding) and all(one.passed for one, _ in judged):
+        judged += _forbidden(problem, inputs, rows, every[0], expected[0], family, mode, seed)
     # Of several outputs the one nearest to its limit is recorded; what was compared is all of them.
     worst, failure = max(judged, key=lambda one: (not one[0].passed, (one[0].error or 0) / (one[0].tolerance or 1)))
-    return replace(worst, elements=sum(one.elements for one, _ in judged)), failure
+    return replace(worst, elements=sum(found.got.size for found in every)), failure
 
 
 def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:
@@ -154,6 +165,39 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str)
                 f"{float(array[first])}; look for uninitialised memory, an overflowing exp or a division by 0",
             )
     return None
+
+
+def _forbidden(
+    problem: Forbidding,
+    inputs: Sequence[Values],
+    rows: Rows,
+    found: Errors,
+    output: Array,
+    family: str,
+    mode: Mode,
+    seed: int,
+) -> list[tuple[Check, Failure | None]]:
+    """The check of the first rounding that is made though it is ruled out, with its failure; none where none is."""
+    for what, alone in problem.forbidden(inputs, rows).items():
+        along = alone / found.deviation
+        size = float(np.square(along).sum())
+        # Where a rounding of it hardly changes anything it cannot be told from others.
+        if size < along.size / 100:
+            continue
+        share = float(((found.got - found.expected) / found.deviation * along).sum()) / size
+        if share > FORBIDDEN_SHARE:
+            unit = _rms(alone)
+            check = Check(
+                family=family, mode=mode, shape=output.shape, seed=seed, elements=alone.size,
+                criterion="root mean square", error=share * unit, honest_error=0.0, tolerance=FORBIDDEN_SHARE * unit,
+                passed=False,
+            )  # fmt: skip
+            message = (
+                f"forbidden rounding: the statement keeps {what} in float32, and the error of {output.name} is that of "
+                f"rounding it to {output.dtype} (share {share:.2f}, expected about 0; inputs: {family}, seed {seed})"
+            )
+            return [(check, Failure(stage="correctness", kind="wrong-result", message=message))]
+    return []
 
 
 def _judge(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.problems.blocks import BLOCK, blocks, drawn_block, spans
+from harness.problems.blocks import BLOCK, blocks, drawn_block, shifted_blocks, spans
 from harness.problems.probes import Part, Probe, Region
 
 # A change of sign keeps every magnitude, so that nothing a kernel may branch on changes.
@@ -36,8 +36,9 @@ class Drawn:
         some columns, stands still there. `kinds` says which rows, by their position modulo its length (a power of
         two), and `columns` how many columns weigh all terms so evenly that they must move (None: all).
         """
-        # Half a kernel's smallest block, so that one which is left out hides a whole one of these.
-        parts = blocks(length, max(1, self.rows // 8), BLOCK // 2)
+        # Half a kernel's smallest block, so that one which is left out hides a whole one of these; their borders are
+        # drawn, so that they are none of the kernel's.
+        parts = shifted_blocks(length, max(2, self.rows // 8), BLOCK // 2, self._random(array, length, 1))
         # An odd period, so that every part is changed in rows of every kind; rows beyond the parts stay as they were.
         period = len(parts) | 1
         places = [int(place) for place in self._random(array, length).permutation(period)]
@@ -50,7 +51,7 @@ class Drawn:
         even = [row for row in range(min(step, self.rows)) if kinds[row % len(kinds)] and row % period in changed]
         still = [range(place, self.rows, period) for place in places[len(parts) :]]
         return Probe(
-            name=f"columns of {name}, each block of {len(parts[0])} in rows of its own,",
+            name=f"columns of {name}, each of {len(parts)} blocks in rows of its own,",
             family=family,
             regions=regions,
             moves=tuple(part for row in even for part in self._everywhere(range(row, self.rows, step), columns)),
@@ -89,11 +90,11 @@ class Drawn:
 
     def parts(self, name: str, array: int, length: int) -> Probe:
         """Every part of the length that a last product sums over, each in columns of its own."""
-        parts = blocks(length, max(1, self.columns // 8), BLOCK // 2)
+        parts = shifted_blocks(length, max(2, self.columns // 8), BLOCK // 2, self._random(array, length, 1))
         edges = [part * self.columns // len(parts) for part in range(len(parts) + 1)]
         columns = tuple(spans(edges))
         return Probe(
-            name=f"rows of {name}, each block of {len(parts[0])} in columns of its own,",
+            name=f"rows of {name}, each of {len(parts)} blocks in columns of its own,",
             family="normal",
             regions=tuple(
                 Region(array=array, ranges=(part, some), factor=_TURNED)

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.problems import rmsnorm_probes
-from harness.problems.blocks import borders, sampled_rows
+from harness.problems import rmsnorm_probes, textures
+from harness.problems.blocks import sampled_rows
 from harness.problems.fields import require_dtype, require_positive, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
+from harness.problems.space import DRAWN, RECIPE
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _FAMILIES = ("normal", "small", "spikes", "far-values", "large", "cancelling")
@@ -23,8 +24,10 @@ _COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "can
 _OFFSETS = (96.0, 104.0)
 # Squares of these are beyond float16 and exact sums of them beyond bfloat16, and far from float32's end.
 _LARGE = 2.0**14
-# One column outweighs all others of its row together up to 2^20 columns.
+# So many columns of a row have nearly all of its sum of squares, up to 2^20 columns. One of them left out, counted
+# twice or taken for another turns the row's scale by 6 %: 20 deviations of a bfloat16 output.
 _SPIKE = 2.0**10
+_SPIKES = 8
 # Elements that one check may cost, about half a second on one core.
 _CHECKED = 1 << 22
 # Rows of the smallest reduced shape: several blocks of the fewest rows that fill a tile.
@@ -32,7 +35,7 @@ _FEWEST_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RMSNorm:
+class RMSNorm(textures.Textured):
     """RMSNorm over the last axis, of x [rows, columns], or with `residual` of h = x + r, which is an output as well.
 
     y = h / sqrt(mean(h^2) + eps) * w with w [columns], all arrays in `dtype`. The mean is taken of h as it is
@@ -87,17 +90,21 @@ class RMSNorm:
         )
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """One composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        return ("composite",) if full else _FAMILIES
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + textures.ALL, "composite")
+        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """x, r and w (x and w without residual) of the named family. Raises ValueError for one that does not exist.
 
         normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is a hundredth to a
-        hundred times eps. spikes: one column of every row, next to a border of blocks, has nearly all of the sum.
+        hundred times eps. spikes: eight columns of every row, others in each, have nearly all of the sum.
         far-values: rows N(c, 1) with c near 100, which no mean may be taken from. large: squares near 2^28.
         cancelling: r is nearly -x, so that h is far smaller than either. composite: all of these, by row.
         """
+        if family.startswith((DRAWN, RECIPE)):
+            return self._drawn_inputs(family, seed)
         if family not in (*_FAMILIES, "composite"):
             raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
         random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
@@ -114,8 +121,9 @@ class RMSNorm:
         x[small] *= scale
         r[small] *= scale
         spikes = np.flatnonzero(kinds == "spikes")
-        positions = borders(self.columns)
-        x[spikes, positions[random.integers(len(positions), size=len(spikes))]] = _SPIKE
+        spiked = x[spikes]
+        textures.spike(spiked, _SPIKES, _SPIKE, random)
+        x[spikes] = spiked
         far = np.flatnonzero(kinds == "far-values")
         x[far] += random.uniform(*_OFFSETS, (len(far), 1)).astype(np.float32)
         large = np.flatnonzero(kinds == "large")
@@ -126,6 +134,16 @@ class RMSNorm:
         r[opposed] = -x[opposed].astype(dtype).astype(np.float32) * np.float32(1 + 2**-5)
         given = (x, r, w) if self.residual else (x, w)
         return tuple(array.astype(dtype) for array in given)
+
+    def _drawn_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        made, cancelled, random = self._textured(family, seed)
+        dtype = DTYPES[self.dtype]
+        made = [array.astype(dtype) for array in made]
+        if self.residual and cancelled:
+            columns = random.random(self.columns) < cancelled
+            opposed = -made[0][:, columns].astype(np.float32) * np.float32(1 + 2**-5)
+            made[1][:, columns] = opposed.astype(dtype)
+        return tuple(made)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """That every row depends on all of its own columns and residual and on the weights, and on nothing else."""

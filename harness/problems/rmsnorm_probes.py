@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.problems.blocks import BLOCK, blocks, drawn_block
+from harness.problems.blocks import blocks, drawn_block
 from harness.problems.probes import Part, Probe, Region
 
 _TURNED = -1.0
-# So much larger, half a block of 128 has more of a row's sum of squares than all the rest of 2^17 columns.
-_LOUD = 2.0**6
+# So much larger, any number of N(0, 1) has more of a row's sum of squares than all the rest of 2^17 columns but with
+# a chance of 2^-30; its square, 2^84 or so, is far from float32's end.
+_LOUD = 2.0**40
+# Rows that are changed at most: each costs about 50 us.
+_MOST_PROBED = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,36 +26,27 @@ class Drawn:
     seed: int
 
     def energy(self, family: str, kinds: Sequence[bool]) -> Probe:
-        """Every part of the columns made loud, each in rows of its own: one run shows every part.
+        """Single columns made loud, each in a row of its own: as many of them as there are rows, drawn anew each time.
 
-        A row's scale then changes, and with it y in every block of columns; h changes in the part alone. A part
-        that is left out of the sum leaves the rest of the row as it was. `kinds` says which rows, by their position
-        modulo its length (a power of two), are large enough for that.
+        A row's scale then changes, and with it y in every quarter of the columns; h changes in the column alone. A
+        column that is left out of the sum, wherever it lies, leaves the rest of its row as it was. `kinds` says which
+        rows, by their position modulo its length, are large enough for that.
         """
-        parts = blocks(self.columns, max(1, self.rows // 8), BLOCK // 2)
-        # An odd period, so that every part is changed in rows of every kind; rows beyond the parts stay as they were.
-        period = len(parts) | 1
-        places = [int(place) for place in self._random(0).permutation(period)]
-        by_place = dict(zip(places, parts, strict=False))
+        random = self._random(0)
+        fit = np.flatnonzero(np.array(kinds)[np.arange(self.rows) % len(kinds)])
+        rows = np.sort(random.permutation(fit)[: min(_MOST_PROBED, self.columns)])
+        columns = random.permutation(self.columns)[: len(rows)]
+        size = max(1, -(-self.columns // 4))
+        quarters = [range(start, min(start + size, self.columns)) for start in range(0, self.columns, size)]
         regions, moves, stays = [], [], []
-        for place in places:
-            rows = range(place, self.rows, period)
-            part = by_place.get(place)
-            if part is None:
-                stays.append(Part(rows=rows, columns=range(self._width)))
-                continue
-            regions.append(Region(array=0, ranges=(rows, part), factor=_LOUD))
-            stays += self._of_h(rows, range(part.start)) + self._of_h(rows, range(part.stop, self.columns))
-        step = period * len(kinds)
-        for row in range(min(step, self.rows)):
-            part = by_place.get(row % period)
-            if part is None or not kinds[row % len(kinds)]:
-                continue
-            rows = range(row, self.rows, step)
-            moves += [Part(rows=rows, columns=block) for block in blocks(self.columns, self.columns)]
-            moves += self._of_h(rows, part)
-        name = f"columns of x, each block of {len(parts[0])} in rows of its own,"
-        return self._probe(name, family, regions, moves, stays)
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+            here = range(row, row + 1)
+            regions.append(Region(array=0, ranges=(here, range(column, column + 1)), factor=_LOUD))
+            # A quarter that holds the column would move in any case.
+            moves += [Part(rows=here, columns=quarter) for quarter in quarters if column not in quarter]
+            moves += self._of_h(here, range(column, column + 1))
+            stays += self._of_h(here, range(column)) + self._of_h(here, range(column + 1, self.columns))
+        return self._probe(f"columns of x, {len(rows)} of them, each in a row of its own,", family, regions, moves, stays)
 
     def some_rows(self, name: str, array: int) -> Probe:
         """A block of rows of x or of the residual: exactly these rows of all outputs move."""

@@ -1,7 +1,9 @@
 """A space of inputs: a recipe is a point of it, drawn or given as text, and makes the arrays together with a seed."""
 
 import zlib
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -13,22 +15,27 @@ DRAWN = "drawn-"
 RECIPE = "recipe "
 
 Record = TypeVar("Record")
+# The least and the most that numbers of a recipe may be, by their names: what honest kernels pass.
+Limits = Mapping[str, tuple[float, float]]
 
 
 @runtime_checkable
 class Space(Protocol):
     """The recipes of one problem, as the text of a family that its `make_inputs` understands: `recipe {...}`."""
 
+    def families(self, full: bool) -> tuple[str, ...]:
+        """As of a Problem: those that begin with `drawn-` are one for each kind of recipe."""
+
     def recipe(self, family: str, seed: int) -> str:
         """The recipe of a drawn family. Raises ValueError: no such family."""
 
-    def draw(self, random: np.random.Generator) -> str:
+    def draw_recipe(self, random: np.random.Generator) -> str:
         """Any recipe."""
 
-    def mutate(self, recipe: str, random: np.random.Generator) -> str:
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
         """A recipe near this one."""
 
-    def in_words(self, recipe: str) -> str:
+    def recipe_in_words(self, recipe: str) -> str:
         """What stands out of it, for people."""
 
 
@@ -54,3 +61,41 @@ def parsed(family: str, record: type[Record]) -> Record:
         return msgspec.json.decode(family.removeprefix(RECIPE), type=record)
     except msgspec.DecodeError as error:
         raise ValueError(f"expected `{RECIPE}` and the JSON of a {record.__name__}, got {family!r}: {error}") from error
+
+
+def mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Generator) -> Record:
+    """A recipe near this one: some of its numbers changed, or taken from `other`; never beyond `limits`."""
+    names = [field.name for field in fields(recipe)]  # type: ignore[arg-type]
+    # One of them at least, two as a rule.
+    chosen = {names[int(random.integers(len(names)))]} | {name for name in names if random.random() < 1 / len(names)}
+    changes = {}
+    for name in chosen:
+        value = _changed(getattr(recipe, name), getattr(other, name), limits, random)
+        low, high = limits.get(name, (None, None))
+        changes[name] = value if low is None else type(value)(min(max(value, low), high))
+    return replace(recipe, **changes)  # type: ignore[type-var]
+
+
+def _changed(mine: Any, other: Any, limits: Limits, random: np.random.Generator) -> Any:
+    if isinstance(mine, tuple):
+        return _changed_tuple(mine, other, limits, random)
+    if is_dataclass(mine):
+        return mutated(mine, other, limits, random)
+    if isinstance(mine, float) and mine and random.random() < 0.7:
+        return float(mine * np.exp(random.normal(0, 0.5)))
+    return other
+
+
+def _changed_tuple(mine: tuple[Any, ...], other: tuple[Any, ...], limits: Limits, random: np.random.Generator) -> Any:
+    """One part less, one of the other's more, or one changed."""
+    turn = random.random()
+    if mine and turn < 0.3:
+        out = int(random.integers(len(mine)))
+        return mine[:out] + mine[out + 1 :]
+    if other and (not mine or turn < 0.5):
+        return (*mine, other[int(random.integers(len(other)))])
+    if not mine:
+        return mine
+    place = int(random.integers(len(mine)))
+    new = _changed(mine[place], other[int(random.integers(len(other)))] if other else mine[place], limits, random)
+    return (*mine[:place], new, *mine[place + 1 :])

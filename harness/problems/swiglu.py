@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.problems import product_probes
+from harness.problems import product_probes, textures
 from harness.problems.blocks import sampled_rows, shorter
 from harness.problems.fields import require_dtype, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, relative_rounding, sum_variance, ulp
+from harness.problems.space import DRAWN, RECIPE
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _FAMILIES = ("normal", "gates-x10", "gates-x50", "far-values")
@@ -29,12 +30,13 @@ _COLUMNS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwiGLU:
+class SwiGLU(textures.Textured):
     """Y [tokens, hidden] = silu(X Wg) * (X Wu), or with `down` Y [tokens, model] = (silu(X Wg) * (X Wu)) Wd.
 
     X [tokens, model], Wg, Wu [model, hidden], Wd [hidden, model]; silu(g) = g / (1 + exp(-g)).
     Products are added up in float32, and gate and up values stay in float32 until they are multiplied: that
-    they need not be rounded is what fusing them is for. Raises UsageError `bad-problem`.
+    they need not be rounded is what fusing them is for. `forbidden` holds kernels to it.
+    Raises UsageError `bad-problem`.
     """
 
     tokens: int
@@ -102,8 +104,10 @@ class SwiGLU:
         )  # fmt: skip
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """One composite of everything at the full shape; each kind of input by itself at a reduced one."""
-        return ("composite",) if full else _FAMILIES
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        if full:
+            return (DRAWN + textures.ALL, "composite")
+        return (*_FAMILIES, *(DRAWN + kind for kind in textures.KINDS))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """X and the weights of the named family. Raises ValueError for a family that does not exist.
@@ -113,6 +117,12 @@ class SwiGLU:
         that sums grow evenly and an accumulator that is too narrow stops growing. composite: all of it, by row and
         column.
         """
+        if family.startswith((DRAWN, RECIPE)):
+            made, cancelled, drawing = self._textured(family, seed)
+            textures.cancel(made[0], made[1], cancelled, drawing)
+            # Weights are as large as their number of terms allows, else no gate would be near zero.
+            made[1:] = [weight * np.float32(len(weight) ** -0.5) for weight in made[1:]]
+            return tuple(array.astype(DTYPES[self.dtype]) for array in made)
         if family not in (*_FAMILIES, "composite"):
             raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
         random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
@@ -231,6 +241,32 @@ class SwiGLU:
             variance += sum_variance(products, sums, self.hidden) + np.square(ulp(sums, self.dtype)) / 12
         # Zero only where everything is exactly zero.
         return np.maximum(np.sqrt(variance), tiny)
+
+    def forbidden(self, inputs: Sequence[Values], rows: Rows) -> dict[str, Exact]:
+        """The error `[len(rows), columns]` that each rounding to dtype alone would make which the statement rules out.
+
+        To first order: what a value differs by from itself rounded, times what it is multiplied by. Each costs about
+        as much as rounding the output once, so that no bound on the size of errors tells them from it.
+        """
+        dtype = DTYPES[self.dtype]
+
+        def lost(values: NDArray[Any]) -> NDArray[Any]:
+            found: NDArray[Any] = values.astype(dtype).astype(np.float64) - values
+            return found
+
+        effects = {
+            "the up value": lambda gate, up, share: gate * share * lost(up),
+            "the gate that is multiplied": lambda gate, up, share: lost(gate) * share * up,
+            "the sigmoid": lambda gate, up, share: gate * lost(share) * up,
+            "silu(gate)": lambda gate, up, share: lost(gate * share) * up,
+        }
+        if self.dtype == "float32":
+            return {}
+
+        def error(effect: Any) -> Exact:
+            return self._computed(inputs, rows, np.float64, lambda gate, up: effect(gate, up, _sigmoid(gate)))
+
+        return {name: error(effect) for name, effect in effects.items()}
 
     def _computed(self, inputs: Sequence[Values], rows: Rows, dtype: Any, hidden: Any) -> Exact:
         """The output in `dtype`, some hidden columns at a time; `hidden(gate, up)` are their values."""

@@ -1,0 +1,189 @@
+"""The space that matrices of products and norms are drawn from: scales, outliers, offsets and zeros."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.problems import space
+from harness.records import Statement
+
+# Beyond these sums leave float32, or squares of what is smallest do.
+LIMITS = {
+    "scale": (2.0**-20, 2.0**12), "row_spread": (0.0, 12.0), "column_spread": (0.0, 12.0), "row_offset": (0.0, 100.0),
+    "column_offset": (0.0, 100.0), "channels": (0, 8), "channel_factor": (1.0, 1024.0), "spikes": (0, 8),
+    "spike": (1.0, 1024.0), "zeros": (0.0, 0.99), "cancelled": (0.0, 0.9),
+}  # fmt: skip
+# What an attempt draws one recipe of each.
+KINDS = ("scales", "outliers", "offsets", "mixture")
+# One for a shape at which one draw has to do.
+ALL = "outliers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texture:
+    """How one matrix looks: N(0, 1) times `scale`, and what differs from that.
+
+    Rows and columns are e^(-spread u) times as large, u even in [0, 1); each has a mean of its own of up to `offset`;
+    `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere, are
+    `spike`, and no column has its second before each has its first; a share of `zeros` is zero.
+    """
+
+    scale: float = 1.0
+    row_spread: float = 0.0
+    column_spread: float = 0.0
+    row_offset: float = 0.0
+    column_offset: float = 0.0
+    channels: int = 0
+    channel_factor: float = 1.0
+    spikes: int = 0
+    spike: float = 1.0
+    zeros: float = 0.0
+
+    def in_words(self) -> str:
+        """What differs from N(0, 1)."""
+        said = [
+            (self.scale != 1, f"scale {self.scale:.3g}"),
+            (self.row_spread, f"rows down to e^-{self.row_spread:.2g}"),
+            (self.column_spread, f"columns down to e^-{self.column_spread:.2g}"),
+            (self.row_offset, f"rows around +/-{self.row_offset:.3g}"),
+            (self.column_offset, f"columns around +/-{self.column_offset:.3g}"),
+            (self.channels, f"{self.channels} columns x {self.channel_factor:.3g}"),
+            (self.spikes, f"{self.spikes} spikes of {self.spike:.3g} in each row"),
+            (self.zeros, f"{self.zeros:.0%} zeros"),
+        ]
+        return ", ".join(words for applies, words in said if applies) or "N(0, 1)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A texture for each input matrix, in their order, and the share of the inner axis whose terms cancel."""
+
+    textures: tuple[Texture, ...]
+    cancelled: float = 0.0
+
+    def in_words(self, names: Sequence[str]) -> str:
+        """What stands out of it, for people."""
+        said = [f"{name}: {texture.in_words()}" for name, texture in zip(names, self.textures, strict=False)]
+        return "; ".join([*said, *([f"{self.cancelled:.0%} of the terms cancel"] if self.cancelled else [])])
+
+
+def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
+    """A recipe of this kind for so many matrices. Raises ValueError for a kind that does not exist.
+
+    scales: rows and columns of scales of their own. outliers: spikes and large columns. offsets: means that are
+    not zero, and terms that cancel. mixture: anything together.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
+    textures = []
+    for matrix in range(matrices):
+        scales = {"row_spread": random.uniform(0, 8), "column_spread": random.uniform(0, 8)}
+        outliers = {"channels": int(random.integers(5)), "channel_factor": float(2 ** random.uniform(1, 8))}
+        if matrix == 0:
+            outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
+        offsets = {"row_offset": random.uniform(0, 100), "column_offset": random.uniform(0, 100)}
+        made = {"scales": scales, "outliers": outliers, "offsets": offsets}.get(kind)
+        if made is None:
+            made = {
+                name: value
+                for part in (scales, outliers, offsets)
+                if random.random() < 0.5
+                for name, value in part.items()
+            }
+            made |= {"scale": float(2 ** random.uniform(-20, 6)), "zeros": max(0.0, random.uniform(-1, 0.9))}
+        textures.append(Texture(**made))
+    cancels = kind == "offsets" or (kind == "mixture" and random.random() < 0.3)
+    return Recipe(textures=tuple(textures), cancelled=random.uniform(0.1, 0.9) if cancels else 0.0)
+
+
+def build(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> NDArray[np.float32]:
+    """`shape` float32, not rounded."""
+    rows, columns = shape
+    found = random.standard_normal(shape, dtype=np.float32)
+    if texture.row_offset:
+        found += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)
+    if texture.column_offset:
+        found += random.uniform(-texture.column_offset, texture.column_offset, columns).astype(np.float32)
+    if texture.channels:
+        found[:, random.choice(columns, min(texture.channels, columns), replace=False)] *= np.float32(
+            texture.channel_factor
+        )
+    if texture.zeros:
+        found *= random.random(shape, dtype=np.float32) >= texture.zeros
+    spike(found, texture.spikes, texture.spike, random)
+    found *= np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32))
+    found *= np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32))
+    found *= np.float32(texture.scale)
+    return found
+
+
+def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:
+    """Writes +/-`size` to `count` places of each row; each column has its turn before any has a second."""
+    total = len(rows) * count
+    if not total:
+        return
+    dealt = np.concatenate([random.permutation(rows.shape[1]) for _ in range(-(-total // rows.shape[1]))])[:total]
+    # Neighbouring rows may share a column at the seam of two deals, one row hardly ever; then it has one fewer.
+    rows[np.repeat(np.arange(len(rows)), count), dealt] = size * random.choice([-1.0, 1.0], total)
+
+
+def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Generator) -> None:
+    """Makes so many terms of a product opposite to others, at places of their own: what is left is the rest's."""
+    count = int(share * a.shape[1] / 2)
+    places = random.permutation(a.shape[1])
+    first, second = places[:count], places[count : 2 * count]
+    a[:, second] = -a[:, first]
+    b[second] = b[first]
+
+
+class Textured:
+    """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row."""
+
+    __slots__ = ()
+
+    def statement(self) -> Statement:
+        """As of a Problem."""
+        raise NotImplementedError
+
+    def recipe(self, family: str, seed: int) -> str:
+        """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
+        if family.startswith(space.RECIPE):
+            return family
+        return self._drawn(family.removeprefix(space.DRAWN), space.recipe_generator(family, seed))
+
+    def draw_recipe(self, random: np.random.Generator) -> str:
+        """A recipe of any kind."""
+        return self._drawn(str(random.choice(KINDS)), random)
+
+    def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
+        """A recipe near this one."""
+        mine, other = (space.parsed(one, Recipe) for one in (recipe, self.draw_recipe(random)))
+        changed = space.mutated(mine, other, LIMITS, random)
+        # One texture for each matrix, neither more nor fewer.
+        textures = (*changed.textures, *mine.textures[len(changed.textures) :])[: len(mine.textures)]
+        return space.text(replace(changed, textures=textures))
+
+    def recipe_in_words(self, recipe: str) -> str:
+        """What stands out of it, for people."""
+        return space.parsed(recipe, Recipe).in_words([array.name for array in self.statement().inputs])
+
+    def _textured(self, family: str, seed: int) -> tuple[list[NDArray[np.float32]], float, np.random.Generator]:
+        """The inputs of a recipe, float32, the share that is to cancel, and what draws its places.
+
+        Raises ValueError where the recipe has not one texture for each.
+        """
+        recipe, random = space.parsed(self.recipe(family, seed), Recipe), space.generator(family, seed)
+        shapes = [array.shape for array in self.statement().inputs]
+        if len(recipe.textures) != len(shapes):
+            raise ValueError(f"expected a texture for each of {len(shapes)} inputs, got {len(recipe.textures)}")
+        made = [
+            build(texture, (1, *shape)[-2:], random).reshape(shape)
+            for texture, shape in zip(recipe.textures, shapes, strict=True)
+        ]
+        return made, recipe.cancelled, random
+
+    def _drawn(self, kind: str, random: np.random.Generator) -> str:
+        return space.text(draw(kind, len(self.statement().inputs), random))

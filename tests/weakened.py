@@ -144,6 +144,7 @@ GUARDS = (
         "problems/attention_space.py",
         "KINDS, ALL = (), 'mixture'\n_mixture = lambda random: Recipe()",
     ),
+    _guard("roundings ruled out", "up_rounded", "problems/numerics.py", "def _forbidden(*arguments): return []"),
     _guard("dependence", "causal_leak_ahead", "problems/probes.py", _PASSED.format("check_probe", "is not None")),
     Guard(
         name="the contest's own shape",

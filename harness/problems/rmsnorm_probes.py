@@ -46,7 +46,9 @@ class Drawn:
             moves += [Part(rows=here, columns=quarter) for quarter in quarters if column not in quarter]
             moves += self._of_h(here, range(column, column + 1))
             stays += self._of_h(here, range(column)) + self._of_h(here, range(column + 1, self.columns))
-        return self._probe(f"columns of x, {len(rows)} of them, each in a row of its own,", family, regions, moves, stays)
+        return self._probe(
+            f"columns of x, {len(rows)} of them, each in a row of its own,", family, regions, moves, stays
+        )
 
     def some_rows(self, name: str, array: int) -> Probe:
         """A block of rows of x or of the residual: exactly these rows of all outputs move."""

@@ -18,9 +18,12 @@ _SETTINGS = {
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
     # A product of float32: precision of its passes shows.
     "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
+    "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
+    "rmsnorm": (("ROWS", "256"),),
+    "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
 }
 # Contests of another operator than attention.
-_TEMPLATES = {"float32": "matmul"}
+_TEMPLATES = {"float32": "matmul", "matmul": "matmul", "rmsnorm": "rmsnorm", "swiglu": "swiglu"}
 
 
 def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:

@@ -32,8 +32,10 @@ class _Kept:
     found: Found
 
 
-def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None, tell: Tell) -> Attack:
+def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None, first: bool, tell: Tell) -> Attack:
     """The worst input that was found for `kernel` in so many minutes; `tell` hears of each that is worse than before.
+
+    `first`: it ends with the first error above its tolerance.
 
     Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and what
     `attacking.search` raises.
@@ -43,7 +45,7 @@ def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None,
     sha256, title = hashlib.sha256(kernel).hexdigest(), contest.problem.statement().title
     began = time.monotonic()
     with locking.held(folder / "attack.lock", "attack"):
-        tried, worst = attacking.search(_plan(contest), kernel, seconds=60 * minutes, seed=seed, tell=tell)
+        tried, worst = attacking.search(_plan(contest), kernel, seconds=60 * minutes, seed=seed, first=first, tell=tell)
     path = folder / f"{sha256[:8]}-{seed}.json"
     if worst is not None:
         kept = _Kept(schema=_SCHEMA, problem=title, kernel_sha256=sha256, found=worst)

@@ -24,6 +24,7 @@ def attack(words: list[str]) -> int:
     parser.add_argument(
         "--repeat", type=Path, default=None, metavar="FILE", help="try the input in this file once more"
     )
+    parser.add_argument("--first", action="store_true", help="stop at the first error above its tolerance")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     given = parser.parse_args(words)
@@ -41,7 +42,7 @@ def attack(words: list[str]) -> int:
     if given.repeat is not None:
         done = attacking.repeat(contest, kernel, given.repeat)
     else:
-        done = attacking.attack(contest, kernel, minutes=given.minutes, seed=given.seed, tell=tell)
+        done = attacking.attack(contest, kernel, minutes=given.minutes, seed=given.seed, first=given.first, tell=tell)
     if given.json:
         print(json_text("attack", done))
     else:

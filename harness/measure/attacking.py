@@ -111,11 +111,13 @@ class Target:
         return reply
 
 
-def search(plan: Plan, kernel: bytes, *, seconds: float, seed: int, tell: Tell) -> tuple[int, Found | None]:
+def search(
+    plan: Plan, kernel: bytes, *, seconds: float, seed: int, first: bool, tell: Tell
+) -> tuple[int, Found | None]:
     """How many inputs were tried within `seconds`, and the worst of them; `tell` hears of each that is worse.
 
-    Equal seeds try equal inputs, as many as the time allows. Raises RatchetError `no-space`: the problem has no
-    space of inputs; and what ends the kernel's trace.
+    Equal seeds try equal inputs, as many as the time allows, or up to the `first` that fails. Raises RatchetError
+    `no-space`: the problem has no space of inputs; and what ends the kernel's trace.
     """
     space = plan.problem
     if not isinstance(space, Space):
@@ -133,6 +135,8 @@ def search(plan: Plan, kernel: bytes, *, seconds: float, seed: int, tell: Tell) 
             if all(_badness(found) > _badness(other) for other in tried):
                 tell(len(tried) + 1, found)
             tried.append(found)
+            if first and found.is_wrong:
+                break
     return len(tried), max(tried, key=_badness, default=None)
 
 

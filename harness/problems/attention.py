@@ -15,7 +15,7 @@ from harness.problems.fields import require_dtype, require_positive, require_siz
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
-from harness.problems.space import DRAWN, RECIPE, generator, mutated, parsed, recipe_generator, text
+from harness.problems.space import DRAWN, RECIPE, generator, near, parsed, recipe_generator, text
 from harness.records import Array, ExpectedCount, Statement, Work
 
 # Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
@@ -182,8 +182,12 @@ class Attention:
 
     def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
         """A recipe near this one."""
-        mine, other = (parsed(one, attention_space.Recipe) for one in (recipe, self.draw_recipe(random)))
-        return text(mutated(mine, other, attention_space.LIMITS, random))
+        mine = parsed(recipe, attention_space.Recipe)
+
+        def draw() -> attention_space.Recipe:
+            return parsed(self.draw_recipe(random), attention_space.Recipe)
+
+        return text(near(mine, draw, attention_space.LIMITS, random))
 
     def recipe_in_words(self, recipe: str) -> str:
         """What stands out of it, for people."""

@@ -1,7 +1,7 @@
 """A space of inputs: a recipe is a point of it, drawn or given as text, and makes the arrays together with a seed."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -13,6 +13,9 @@ import numpy as np
 DRAWN = "drawn-"
 # A family of this name is the recipe itself, as JSON.
 RECIPE = "recipe "
+
+# Half of the changes at least change something.
+_TRIES = 20
 
 Record = TypeVar("Record")
 # The least and the most that numbers of a recipe may be, by their names: what honest kernels pass.
@@ -63,8 +66,27 @@ def parsed(family: str, record: type[Record]) -> Record:
         raise ValueError(f"expected `{RECIPE}` and the JSON of a {record.__name__}, got {family!r}: {error}") from error
 
 
-def mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Generator) -> Record:
-    """A recipe near this one: some of its numbers changed, or taken from `other`; never beyond `limits`."""
+def near(
+    recipe: Record, draw: Callable[[], Record], limits: Limits, random: np.random.Generator, *, parts: int | None = None
+) -> Record:
+    """A recipe near this one and another than it: some of its numbers changed, or taken from one that `draw` gives.
+
+    With `parts` no tuple of so many is made longer or shorter.
+    """
+    for _ in range(_TRIES):
+        found = _mutated(recipe, draw(), limits, random)
+        sizes = [len(value) for one in (recipe, found) for value in _tuples(one)]
+        if found != recipe and (parts is None or set(sizes) == {parts}):
+            return found
+    return recipe
+
+
+def _tuples(recipe: Any) -> Iterator[tuple[Any, ...]]:
+    values = (getattr(recipe, field.name) for field in fields(recipe))
+    return (value for value in values if isinstance(value, tuple))
+
+
+def _mutated(recipe: Record, other: Record, limits: Limits, random: np.random.Generator) -> Record:
     names = [field.name for field in fields(recipe)]  # type: ignore[arg-type]
     # One of them at least, two as a rule.
     chosen = {names[int(random.integers(len(names)))]} | {name for name in names if random.random() < 1 / len(names)}
@@ -80,7 +102,7 @@ def _changed(mine: Any, other: Any, limits: Limits, random: np.random.Generator)
     if isinstance(mine, tuple):
         return _changed_tuple(mine, other, limits, random)
     if is_dataclass(mine):
-        return mutated(mine, other, limits, random)
+        return _mutated(mine, other, limits, random)
     if isinstance(mine, float) and mine and random.random() < 0.7:
         return float(mine * np.exp(random.normal(0, 0.5)))
     return other

@@ -1,7 +1,7 @@
 """The space that matrices of products and norms are drawn from: scales, outliers, offsets and zeros."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -80,11 +80,14 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
         raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
     textures = []
     for matrix in range(matrices):
-        scales = {"row_spread": random.uniform(0, 8), "column_spread": random.uniform(0, 8)}
-        outliers = {"channels": int(random.integers(5)), "channel_factor": float(2 ** random.uniform(1, 8))}
+        scales: dict[str, Any] = {"row_spread": random.uniform(0, 8), "column_spread": random.uniform(0, 8)}
+        outliers: dict[str, Any] = {
+            "channels": int(random.integers(5)),
+            "channel_factor": float(2 ** random.uniform(1, 8)),
+        }
         if matrix == 0:
             outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
-        offsets = {"row_offset": random.uniform(0, 100), "column_offset": random.uniform(0, 100)}
+        offsets: dict[str, Any] = {"row_offset": random.uniform(0, 100), "column_offset": random.uniform(0, 100)}
         made = {"scales": scales, "outliers": outliers, "offsets": offsets}.get(kind)
         if made is None:
             made = {
@@ -99,10 +102,10 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     return Recipe(textures=tuple(textures), cancelled=random.uniform(0.1, 0.9) if cancels else 0.0)
 
 
-def build(texture: Texture, shape: tuple[int, int], random: np.random.Generator) -> NDArray[np.float32]:
-    """`shape` float32, not rounded."""
-    rows, columns = shape
-    found = random.standard_normal(shape, dtype=np.float32)
+def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
+    """An array of this shape, a vector as one row, float32 and not rounded."""
+    rows, columns = (1, *shape)[-2:]
+    found = random.standard_normal((rows, columns), dtype=np.float32)
     if texture.row_offset:
         found += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)
     if texture.column_offset:
@@ -112,12 +115,12 @@ def build(texture: Texture, shape: tuple[int, int], random: np.random.Generator)
             texture.channel_factor
         )
     if texture.zeros:
-        found *= random.random(shape, dtype=np.float32) >= texture.zeros
+        found *= random.random((rows, columns), dtype=np.float32) >= texture.zeros
     spike(found, texture.spikes, texture.spike, random)
     found *= np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32))
     found *= np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32))
     found *= np.float32(texture.scale)
-    return found
+    return found.reshape(shape)
 
 
 def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:
@@ -160,11 +163,13 @@ class Textured:
 
     def mutate_recipe(self, recipe: str, random: np.random.Generator) -> str:
         """A recipe near this one."""
-        mine, other = (space.parsed(one, Recipe) for one in (recipe, self.draw_recipe(random)))
-        changed = space.mutated(mine, other, LIMITS, random)
+        mine = space.parsed(recipe, Recipe)
+
+        def draw_one() -> Recipe:
+            return space.parsed(self.draw_recipe(random), Recipe)
+
         # One texture for each matrix, neither more nor fewer.
-        textures = (*changed.textures, *mine.textures[len(changed.textures) :])[: len(mine.textures)]
-        return space.text(replace(changed, textures=textures))
+        return space.text(space.near(mine, draw_one, LIMITS, random, parts=len(mine.textures)))
 
     def recipe_in_words(self, recipe: str) -> str:
         """What stands out of it, for people."""
@@ -179,10 +184,7 @@ class Textured:
         shapes = [array.shape for array in self.statement().inputs]
         if len(recipe.textures) != len(shapes):
             raise ValueError(f"expected a texture for each of {len(shapes)} inputs, got {len(recipe.textures)}")
-        made = [
-            build(texture, (1, *shape)[-2:], random).reshape(shape)
-            for texture, shape in zip(recipe.textures, shapes, strict=True)
-        ]
+        made = [build(texture, shape, random) for texture, shape in zip(recipe.textures, shapes, strict=True)]
         return made, recipe.cancelled, random
 
     def _drawn(self, kind: str, random: np.random.Generator) -> str:

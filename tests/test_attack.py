@@ -1,0 +1,72 @@
+"""The attack: it finds what is planted, finds nothing in an honest kernel, and what it wrote down repeats."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli import main
+from harness.contest import scaffold
+from harness.problems import Attention, Matmul, RMSNorm, Space, SwiGLU
+from harness.selftest.planted import CANDIDATES
+
+PROBLEMS = (
+    Attention(sequence=256, head_dim=64),
+    Matmul(m=256, n=256, k=256),
+    RMSNorm(rows=64, columns=256),
+    SwiGLU(tokens=256, model=256, hidden=256, down=True),
+)
+
+
+@pytest.mark.parametrize("space", PROBLEMS, ids=lambda problem: type(problem).__name__)
+def test_recipes_are_drawn_and_changed_by_their_seed(space: Space) -> None:
+    recipe = space.draw_recipe(np.random.default_rng(3))
+    assert recipe == space.draw_recipe(np.random.default_rng(3))
+    random = np.random.default_rng(4)
+    lineage = [recipe]
+    for _ in range(30):
+        lineage.append(space.mutate_recipe(lineage[-1], random))
+        assert all(np.isfinite(array.astype(np.float32)).all() for array in space.make_inputs(lineage[-1], 1))  # type: ignore[attr-defined]
+        assert space.recipe_in_words(lineage[-1])
+    assert len(set(lineage)) > 20
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("attacked") / "contest"
+    scaffold(folder, "attention", (("SEQUENCE", "512"),))
+    return folder
+
+
+def attack(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, object]]:
+    code = main(["-C", str(folder), "attack", "--json", *words])
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return code, found
+
+
+def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(CANDIDATES / "bad" / "guessed_exponents.py", contest / "kernel.py")
+    code, found = attack(contest, capsys, "--first", "--minutes", "5", "--seed", "5")
+    assert code == 1
+    worst = found["worst"]
+    assert isinstance(worst, dict)
+    assert worst["said"]
+    code, again = attack(contest, capsys, "--repeat", str(found["file"]))
+    assert (code, again["worst"]) == (1, worst)
+    # What is wrong with that kernel is not wrong with another.
+    shutil.copy(CANDIDATES / "good" / "base_two.py", contest / "kernel.py")
+    code, other = attack(contest, capsys, "--repeat", str(found["file"]))
+    assert code == 0
+    assert isinstance(other["worst"], dict)
+    assert other["worst"]["ratio"] < 1
+
+
+def test_a_file_of_another_problem_is_refused(
+    contest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd.json").write_text("{}")
+    assert main(["-C", str(contest), "attack", "--repeat", str(tmp_path / "odd.json")]) == 2
+    assert "expected a file that an attack has written" in capsys.readouterr().err
+    assert main(["-C", str(contest), "attack", "--minutes", "0"]) == 2

@@ -79,10 +79,16 @@ def _best(plan: Plan, look: Look) -> list[Task]:
 
 
 def run_errors(best: list[Task], cache: Path, jobs: int, inputs: int) -> None:
-    """The errors of these, `jobs` at a time, each program once; a line on stderr for each. What is done is kept."""
-    left = list(
-        {peers_errors.place(task): task for task in best if not peers_errors.known(task, inputs, cache)}.values()
-    )
+    """The errors of these, `jobs` at a time, each program once; a line on stderr for each.
+
+    What is done is kept; what could not be run is tried again.
+    """
+
+    def is_done(task: Task) -> bool:
+        found = peers_errors.known(task, inputs, cache)
+        return found is not None and not found.unknown
+
+    left = list({peers_errors.place(task): task for task in best if not is_done(task)}.values())
     with ProcessPoolExecutor(jobs) as pool:
         try:
             futures = {pool.submit(peers_errors.error, task, inputs, cache): task for task in left}

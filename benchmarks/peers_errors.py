@@ -65,9 +65,9 @@ def known(task: Task, inputs: int, cache: Path) -> Error | None:
 
 
 def error(task: Task, inputs: int, cache: Path) -> Error:
-    """Runs it in a child, unless that is done."""
+    """Runs it in a child, unless that is done; what is unknown is tried again."""
     found = known(task, inputs, cache)
-    if found is None:
+    if found is None or found.unknown:
         found = _run(task, inputs)
         path = _path(task, inputs, cache)
         path.parent.mkdir(parents=True, exist_ok=True)

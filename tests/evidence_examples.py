@@ -132,7 +132,8 @@ def simulation(seconds: float | None = 2.16e-3, *, chip_name: str = "v5e", **cha
         static_fills=0,
         executed_spills=0,
         executed_fills=0,
-        hbm_read_bytes=1_077_936_128,
+        # As many as blocks of 128 x 256 read; in less than their time, as many as there is time for.
+        hbm_read_bytes=min(1_077_936_128, round(0.95 * V5E.hbm_bytes_per_second * (seconds or 1.0))),
         hbm_written_bytes=4_194_304,
         dma_transfers=16_640,
         unknown=(),

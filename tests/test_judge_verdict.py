@@ -189,10 +189,10 @@ def test_a_simulated_gain_of_unknown_uncertainty_is_inconclusive() -> None:
         (paired(1.05), "reject"),
         (paired(0.99), "inconclusive"),
         (paired(0.97, spread=0.1), "inconclusive"),
-        (paired(0.5, pairs=19), "inconclusive"),
-        (paired(0.5, pairs=20), "accept"),
-        (paired(0.5, looks=6), "inconclusive"),
-        (replace(paired(0.5), control_seconds=()), "inconclusive"),
+        (paired(0.75, pairs=19), "inconclusive"),
+        (paired(0.75, pairs=20), "accept"),
+        (paired(0.75, looks=6), "inconclusive"),
+        (replace(paired(0.75), control_seconds=()), "inconclusive"),
         (None, "inconclusive"),
     ],
 )
@@ -217,7 +217,7 @@ def test_measured_reasons_state_figures_source_clock_and_certainty() -> None:
 
 
 @pytest.mark.parametrize("control", [0.95, 1.05])
-@pytest.mark.parametrize("ratio", [0.5, 0.97, 1.0])
+@pytest.mark.parametrize("ratio", [0.75, 0.97, 1.0])
 def test_a_slower_slot_makes_the_control_fire_whatever_the_candidate_does(control: float, ratio: float) -> None:
     verdict = judged(measured(), measured(2e-3), paired(ratio, control=control, pairs=20, looks=1))
     assert verdict.outcome == "inconclusive"
@@ -248,7 +248,7 @@ def test_the_same_pairs_are_enough_for_a_first_attempt_and_not_for_the_thousandt
 
 def test_a_ruling_that_more_pairs_may_change_is_not_final() -> None:
     assert not rule(paired(0.97, spread=0.1), POLICY, 1).is_final
-    assert not rule(paired(0.5, pairs=19), POLICY, 1).is_final
+    assert not rule(paired(0.75, pairs=19), POLICY, 1).is_final
     for final in (paired(0.97), paired(1.0), paired(0.97, control=1.1), replace(paired(0.97), control_seconds=())):
         assert rule(final, POLICY, 1).is_final
 
@@ -276,7 +276,7 @@ def test_host_time_alone_accepts_nothing_on_a_device() -> None:
 
 def test_a_duel_with_unusable_samples_is_inconclusive() -> None:
     for side in ("candidate_seconds", "control_seconds"):
-        duel = replace(paired(0.5), **{side: (1e-3,) * 29})
+        duel = replace(paired(0.75), **{side: (1e-3,) * 29})
         verdict = judged(measured(1e-3), measured(2e-3), duel)
         assert verdict.outcome == "inconclusive"
         assert "unusable" in verdict.reasons[0]
@@ -305,7 +305,7 @@ def test_attempts_are_counted_from_the_last_accept_repeats_included() -> None:
 
 
 def test_a_duel_from_before_there_was_a_control_is_still_read_and_settles_nothing() -> None:
-    document = json.loads(encode_attempt(attempt(measured(), Verdict(outcome="accept", reasons=()), duel=paired(0.5))))
+    document = json.loads(encode_attempt(attempt(measured(), Verdict(outcome="accept", reasons=()), duel=paired(0.75))))
     for part, names in (
         ("duel", ("control_seconds", "looks")),
         ("policy", ("looks", "duel_seconds", "false_accept_rate")),
@@ -337,7 +337,7 @@ def test_another_machine_matters_to_measured_numbers_only() -> None:
     elsewhere = replace(ENVIRONMENT, machine="another")
     assert judged(evidence(1e-3), evidence(2e-3, environment=elsewhere)).outcome == "accept"
     with pytest.raises(ValueError, match="machine"):
-        judged(measured(1e-3), measured(2e-3, environment=elsewhere), paired(0.5))
+        judged(measured(1e-3), measured(2e-3, environment=elsewhere), paired(0.75))
 
 
 def test_verdict_for_another_chip_is_refused() -> None:

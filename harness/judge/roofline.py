@@ -15,6 +15,9 @@ TrafficSource = Literal["block index maps", "simulated DMA", "unknown"]
 # method says "both low, say both under 30 %").
 LOW_UTILISATION = 0.30
 
+# Published bandwidths are rounded to three digits or four.
+_ROUNDED_PEAK = 1.002
+
 # The published method calls a gap small under 10 % of the actual time and large over 30 %.
 SMALL_GAP, LARGE_GAP = 0.10, 0.30
 
@@ -74,17 +77,37 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     """HBM bytes of one call with re-reads, and where the number comes from.
 
     Derived from the block index maps of the Pallas calls; where a kernel moves an operand by
-    hand, the simulator's DMA bytes of the whole chip stand in.
+    hand, the simulator's DMA bytes of the whole chip stand in. So they do where they are fewer: the
+    maps do not show where an array lies, and what one kernel hands to the next XLA leaves in VMEM if
+    it fits. Only the schedule's own transfers are traffic then.
     """
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     derived = [call.hbm_bytes for call in calls]
     known = [count for count in derived if count is not None]
-    if calls and len(known) == len(derived):
-        return sum(known), "block index maps"
     run = finished_run(evidence)
-    if run is None:
-        return None, "unknown"
-    return run.hbm_read_bytes + run.hbm_written_bytes, "simulated DMA"
+    moved = None if run is None else run.hbm_read_bytes + run.hbm_written_bytes
+    if calls and len(known) == len(derived) and (moved is None or sum(known) <= moved):
+        return sum(known), "block index maps"
+    return moved, "unknown" if moved is None else "simulated DMA"
+
+
+def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> tuple[str, ...]:
+    """The sentence on a time in which HBM cannot move what the compiled program moves; empty if it can.
+
+    Of a chip with a cache before its memory nobody knows what of it was cached, and of a program whose schedule
+    was not executed nobody knows what it moves: nothing is said of either.
+    """
+    run = finished_run(evidence)
+    if run is None or chip.cache_bytes:
+        return ()
+    moved = run.hbm_read_bytes + run.hbm_written_bytes
+    share = memory_only_seconds(moved, chip) / latency_seconds
+    if share <= _ROUNDED_PEAK:
+        return ()
+    return (
+        f"the program moves {decimal(moved, 'B')} to and from HBM (simulated), in {seconds(latency_seconds)} "
+        f"{percent(share)} of the {decimal(chip.hbm_bytes_per_second, 'B/s')} that a {chip.name} has",
+    )
 
 
 def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str, ...]:

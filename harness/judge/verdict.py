@@ -182,6 +182,7 @@ def _impossible(evidence: Evidence, duel: Duel | None, chip: Chip) -> Failure | 
         times += [median] if math.isfinite(median) and median > 0 else []
     for time in times:
         found = roofline.impossibilities(evidence.problem.work, time, chip)
+        found += roofline.beyond_bandwidth(evidence, time, chip)
         if found:
             return Failure(stage="latency", kind="impossible", message="; ".join(found))
     return None

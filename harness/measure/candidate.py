@@ -13,7 +13,17 @@ import jax
 import numpy as np
 
 from harness.hardware import Chip
-from harness.measure import alike, arrays, contract, integrity, interpretation, jaxprs, semantics, traffic
+from harness.measure import (
+    alike,
+    arrays,
+    contract,
+    integrity,
+    interpretation,
+    jaxprs,
+    known_bugs,
+    semantics,
+    traffic,
+)
 from harness.measure.fingerprint import fingerprint
 from harness.measure.messages import (
     Done,
@@ -63,6 +73,7 @@ def trace(request: TraceRequest) -> TraceReply:
     interpretation.get_ready_for(request.chip)
     before = integrity.snapshot()
     module, flags = contract.load(Path(contract.FILE))
+    known_bugs.refuse(Path(contract.FILE).read_text(encoding="utf-8"), jax.__version__)
     function = contract.bound(module, statement)
     claims = contract.claims(module, statement)
     with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(request.chip):

@@ -25,8 +25,9 @@ class Policy:
     correctness_seconds: float = 240.0
     compile_seconds: float = 180.0
     simulate_seconds: float = 60.0
-    # All runs of a pair on other machines together, some forty: as many as the longest simulations seen can take.
-    resimulate_seconds: float = 600.0
+    # All runs of a pair on other machines together: some thirty, of up to 5 s on an idle core, and a core may have as
+    # many as ten other programs to serve.
+    resimulate_seconds: float = 1800.0
     measure_seconds: float = 120.0
     # A child may hold this much memory; a candidate that needs more is stopped, not the machine.
     child_memory_bytes: int = 16 << 30

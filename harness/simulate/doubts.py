@@ -93,10 +93,9 @@ DOUBTS: dict[str, Change] = {
     "eup_packed_cycles 4": _setting("eup_packed_cycles", 4),
     "hbm_bytes_per_cycle x0.9": scaled(("hbm_bytes_per_cycle",), 0.9),
     "dma_latency_cycles x0.1": scaled(("dma_latency_cycles",), 0.1),
-    "dma_latency_cycles x1.2": scaled(("dma_latency_cycles",), 1.2),
     "transfer_cycles x0.1": scaled(("transfer_cycles",), 0.1),
-    "transfer_cycles x1.2": scaled(("transfer_cycles",), 1.2),
-    "dma_latency_cycles, transfer_cycles x0.1": scaled(("dma_latency_cycles", "transfer_cycles"), 0.1),
+    # More of the one with less of the other is what the fit rules out, so they grow together.
+    "dma_latency_cycles, transfer_cycles x1.2": scaled(("dma_latency_cycles", "transfer_cycles"), 1.2),
 }
 
 

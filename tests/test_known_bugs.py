@@ -1,0 +1,29 @@
+"""Kernels that a known bug of a version of JAX touches are refused there, and nowhere else."""
+
+import pytest
+
+from harness.measure.known_bugs import refuse
+from harness.measure.messages import Rejected
+
+ASKS = "from jax.experimental import pallas as pl\n\ndef body(ref):\n    last = pl.num_programs(0) - 1\n"
+SPELLINGS = (ASKS, "from jax.experimental.pallas import num_programs as n\n", "size = getattr(pl, 'num_programs')\n")
+
+
+@pytest.mark.parametrize("source", SPELLINGS)
+@pytest.mark.parametrize("version", ["0.11.0", "0.11.1", "0.11.2"])
+def test_num_programs_is_refused_where_jax_keeps_the_first_grid(source: str, version: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        refuse(source, version)
+    failure = caught.value.failure
+    assert (failure.stage, failure.kind) == ("static", "known-jax-bug")
+    assert f"jax {version}" in failure.message
+    assert "40847" in failure.message
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.11.3", "0.12.0.1", "a build of one's own"])
+def test_other_versions_do_not_have_it(version: str) -> None:
+    refuse(ASKS, version)
+
+
+def test_a_kernel_that_does_not_ask_is_not_touched() -> None:
+    refuse("# pl.num_programs is not named here\nsteps = 4\n", "0.11.1")

@@ -1,7 +1,7 @@
 """Fills its scratch at the first step of a parallel axis, which only one of two cores runs.
 
 Row: 15
-Caught by: correctness non-finite
+Caught by: correctness non-finite; correctness wrong-result
 Contest: v5p
 """
 

@@ -1,7 +1,7 @@
 """Fills its scratch at the first step of an axis that it declares parallel, whose steps have no order.
 
 Row: 15
-Caught by: correctness non-finite
+Caught by: correctness non-finite; correctness wrong-result
 """
 
 import jax

@@ -1,7 +1,7 @@
 """Does not wait for the transfers of keys and values, at the contest's length only: what it reads may not be there yet.
 
 Row: 32
-Caught by: correctness non-finite; latency transfer-pending
+Caught by: correctness non-finite; correctness wrong-result; latency transfer-pending
 """
 
 import jax

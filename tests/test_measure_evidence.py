@@ -95,6 +95,7 @@ def test_the_files_that_are_kept(contest: Path, good: Evidence) -> None:
         "candidate.tpu",
         "dumps",
         "kernel.hlo.txt",
+        "kernel.sha256",
         "mosaic",
     }
     assert (contest / "profile_data" / "kernel.hlo.txt").read_bytes() == (work / "kernel.hlo.txt").read_bytes()
@@ -169,13 +170,17 @@ def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
 
 
 def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
-    sorting = naive(
-        ("    weights = jnp.exp(scores - new_max)\n", "    weights = jnp.sort(jnp.exp(scores - new_max), axis=0)\n")
+    narrow = "weights = weights.astype(jnp.int8)\n    weights = (weights + weights).astype(jnp.float32)\n"
+    adding = naive(
+        (
+            "    weights = jnp.exp(scores - new_max)\n",
+            f"    weights = jnp.exp(scores - new_max)\n    {narrow}",
+        )
     )
-    found = gather(contest, sorting, work="sorting")
+    found = gather(contest, adding, work="adding")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("compile", "unsupported")
-    assert "sort" in found.failure.message
+    assert "i8" in found.failure.message
 
 
 def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> None:

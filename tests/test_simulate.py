@@ -328,6 +328,14 @@ def test_of_two_transfers_on_one_flag_each_has_to_be_waited_for() -> None:
     assert execute(_BEGIN, _START, _START, *end, *end).offences == ()
 
 
+def test_a_part_of_a_transfer_is_nothing_to_wait_for() -> None:
+    halves = ("%2 = dma.done.wait [#allocation1], 32", "%3 = vsyncadd [#allocation1], 4294967264") * 2
+    parts = execute(_BEGIN, _START, *halves)
+    assert [offence.kind for offence in parts.offences] == ["transfer-part-waited"]
+    both = ("%2 = dma.done.wait [#allocation1], 128", "%3 = vsyncadd [#allocation1], 4294967168")
+    assert execute(_BEGIN, _START, _START, *both).offences == ()
+
+
 def test_a_flag_that_is_set_for_good_is_no_semaphore() -> None:
     """The compiler leaves the flags of a grid's windows at one."""
     assert execute("%1 = vsyncpa [#allocation1], 0", "%2 = vsyncpa [#allocation1], 1").offences == ()

@@ -213,6 +213,7 @@ GUARDS = (
         _EXECUTED,
     ),
     _guard("transfers waited for", "never_waited", "judge/executed.py", _UNEXECUTED, _OWN_SHAPE),
+    _guard("whole transfers waited for", "waits_by_halves", "judge/executed.py", _UNEXECUTED),
     _guard("semaphores at zero", "semaphore_left", "judge/executed.py", _UNEXECUTED),
     _guard("the compiler's checks", "halts_at_full_length", "judge/executed.py", _UNEXECUTED, _OWN_SHAPE),
     # What times are worth.

@@ -7,6 +7,8 @@ from harness.records import Evidence, Failure, Offence, OffenceKind
 _EXPECTED: dict[OffenceKind, str] = {
     "transfer-pending": "every transfer that a kernel starts to be waited for before it ends, or what it moves is "
     "read too early or written too late; wait for each copy that is started",
+    "transfer-part-waited": "every wait to be for whole transfers, because a semaphore counts what has arrived and "
+    "not which part of it; wait for the copy that was started, or start two with a semaphore each",
     "semaphore-not-zero": "every semaphore to be zero when its kernel ends, as it has to be where the next one starts; "
     "pair each signal and each copy with a wait",
     "chip-halts": "all checks of the compiler to hold, or the chip halts; keep every transfer within its arrays, "

@@ -124,7 +124,10 @@ class OpTime:
     calls: int = 1
 
 
-OffenceKind = Literal["chip-halts", "transfer-pending", "semaphore-not-zero", "memory-nobody-wrote", "check-unknown"]
+OffenceKind = Literal[
+    "chip-halts", "transfer-pending", "transfer-part-waited", "semaphore-not-zero", "memory-nobody-wrote",
+    "check-unknown",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,8 @@ class Offence:
     """What a program does, when its whole schedule is executed, that no right program does.
 
     chip-halts: a check of the compiler fails, at which the chip halts. transfer-pending: a kernel
-    ends and a transfer that it started was never waited for. semaphore-not-zero: a kernel ends and
+    ends and a transfer that it started was never waited for. transfer-part-waited: a wait ends with a
+    part of a transfer, and nobody knows which part has arrived. semaphore-not-zero: a kernel ends and
     leaves a semaphore with a count. memory-nobody-wrote: control flow depends on a word of scalar
     memory that nothing wrote. check-unknown: a check of the compiler depends on something that the
     simulator does not know. `op` is the HLO instruction, `what` says which check, transfer, semaphore

@@ -261,16 +261,20 @@ class Memory:
         heappush(self.arrivals.setdefault(target, []), (arrival, granules, name, destination == "hbm"))
 
     def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int) -> int:
-        """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there."""
+        """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there.
+
+        Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it.
+        """
         address = decided(flag, "a wait")
         needed = decided(goal, "a wait")
         value = self.flags.get(address, 0)
         pending = self.arrivals.get(address, [])
         ready = clock
         last = "", False
+        brought, name = 0, ""
         while pending and value < needed:
-            arrival, granules, name, outgoing = heappop(pending)
-            value += granules
+            arrival, brought, name, outgoing = heappop(pending)
+            value += brought
             if arrival > ready:
                 ready, last = arrival, (name, outgoing)
         self.flags[address] = value
@@ -279,6 +283,9 @@ class Memory:
                 f"a wait for {needed} on the sync flag {self.name_of(address)} can never be satisfied: "
                 f"it has {value} and no transfer is under way"
             )
+        if brought and value > needed:
+            what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
+            self.offend("transfer-part-waited", what + f"{brought} of {name} brings it")
         if ready > clock:
             self.account.wait(bundle, *last, ready - clock)
             if self.trace is not None:

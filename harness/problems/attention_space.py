@@ -12,7 +12,7 @@ from harness.problems.attention_inputs import Shape
 MOST = 500.0
 # Beyond these an honest kernel's roundings are no longer small, or all that is left of the values is their mean.
 LIMITS = {
-    "logit": (-MOST, MOST), "logits": (0.05, 60.0), "logits_spread": (0.0, 8.0), "place": (0.0, 0.999),
+    "logit": (-MOST, MOST), "logits": (0.001, 60.0), "logits_spread": (0.0, 8.0), "place": (0.0, 0.999),
     "width": (0.001, 512.0), "spread": (0.0, 8.0), "picks": (1, 3), "distinct": (0, 4096), "channels": (0, 4),
     "channel_factor": (1.0, 64.0), "offset": (0.0, 100.0), "key_spread": (0.0, 4.0),
 }  # fmt: skip
@@ -21,7 +21,7 @@ LIMITS = {
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
 # What an attempt draws one recipe of each.
-KINDS = ("rises", "sinks", "shares", "ties", "scales", "mixture")
+KINDS = ("rises", "creeps", "sinks", "shares", "ties", "scales", "mixture")
 # One of everything in one recipe, for a shape at which one draw has to do.
 ALL = "all"
 
@@ -101,7 +101,9 @@ def _field_in_words(field: Field) -> str:
 def draw(kind: str, random: np.random.Generator) -> Recipe:
     """A recipe of this kind, its numbers drawn. Raises ValueError for a kind that does not exist.
 
-    rises: steps and ramps that begin in each octave of the keys. sinks: single keys and few keys, at places of
+    rises: steps and ramps that begin in each octave of the keys. creeps: scores that rise evenly and hardly by
+    chance, by 8 in all for some queries down to a hundredth for others, so that a running maximum which follows
+    too late is late in every block. sinks: single keys and few keys, at places of
     their own for each query and at common ones. shares: parts of the keys, at random and in stripes, and all of them,
     have a mean in common with the queries. ties: few distinct keys. scales: rows, channels, columns and keys of
     scales of their own. mixture: anything together. all: fields of each of the first three. What a kind is there
@@ -113,6 +115,8 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
         # Octave by octave, so that a step stands behind whatever first keys a kernel guesses from.
         fields = [_rise(random, 2.0**-octave) for octave in range(8)]
         return Recipe(fields=tuple(fields), logits=_even(random, 0.3, 2), offset=_perhaps(random, 4.0))
+    if kind == "creeps":
+        return Recipe(fields=(_creep(),), logits=_even(random, 0.001, 0.02), offset=_perhaps(random, 1.0))
     if kind == "sinks":
         needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
         fields = [needles, needles, *(_sink(random) for _ in range(2))]
@@ -127,7 +131,11 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
         rises = [_rise(random, 2.0**-octave) for octave in random.choice(8, 3, replace=False)]
         needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
         parts = [_share(random, 0.5), _stripe(random, 2.0 ** random.uniform(1, 8)), _sink(random)]
-        return Recipe(fields=(*rises, needles, *parts), logits=_even(random, 0.3, 3), offset=_perhaps(random, 4.0))
+        # Rows of little chance beside others, in which it hides what creeps.
+        return Recipe(
+            fields=(*rises, needles, *parts, _creep()), logits=_even(random, 0.3, 3), logits_spread=6.0,
+            offset=_perhaps(random, 4.0),
+        )  # fmt: skip
     if kind == "ties":
         distinct = int(2 ** random.uniform(0, 6))
         fields = [_rise(random, 1.0), _sink(random)]
@@ -180,6 +188,10 @@ def _rise(random: np.random.Generator, most: float) -> Field:
         course=course, logit=_even(random, 8, MOST), place=most * random.uniform(0.5, 1), spread=random.uniform(0, 2),
         aligned=bool(random.integers(2)),
     )  # fmt: skip
+
+
+def _creep() -> Field:
+    return Field(course="ramp", logit=8.0, spread=7.0)
 
 
 def _sink(random: np.random.Generator) -> Field:

@@ -53,8 +53,9 @@ def test_the_problem_of_the_page_is_judged(tmp_path: Path) -> None:
     folder = committed(contest(tmp_path / "softmax"))
     printed = ratchet(folder, "judge", expect=0).stdout
     assert printed.startswith("PASSED  softmax of 512 rows of 256, bfloat16")
-    # Three families in the interpreter and at the second shape, the composite, probes and the same call twice.
-    assert "all 10 checks passed" in printed
+    # Three families in the interpreter and at the second shape, the composite, one family in the interpreter at the
+    # contest's own shape, probes and the same call twice.
+    assert "all 11 checks passed" in printed
 
 
 @pytest.mark.slow

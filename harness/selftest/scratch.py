@@ -13,6 +13,8 @@ from harness.records.selftest import Planted
 _SETTINGS = {
     "plain": (("SEQUENCE", "512"),),
     "v6e": (("SEQUENCE", "512"), ("CHIP", '"v6e"')),
+    # Two heads of queries read the same keys and values.
+    "gqa": (("SEQUENCE", "512"), ("HEADS", "2")),
     "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
     # A chip whose two cores split parallel axes.
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
@@ -20,10 +22,18 @@ _SETTINGS = {
     "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
     "rmsnorm": (("ROWS", "256"),),
+    # A chip that adds in bfloat16.
+    "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
 }
 # Contests of another operator than attention.
-_TEMPLATES = {"float32": "matmul", "matmul": "matmul", "rmsnorm": "rmsnorm", "swiglu": "swiglu"}
+_TEMPLATES = {
+    "float32": "matmul",
+    "matmul": "matmul",
+    "rmsnorm": "rmsnorm",
+    "rmsnorm_v6e": "rmsnorm",
+    "swiglu": "swiglu",
+}
 
 
 def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:

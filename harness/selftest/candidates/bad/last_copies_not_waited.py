@@ -1,0 +1,63 @@
+"""Ends while the copies of its last two steps are still on their way.
+
+Row: 32
+Caught by: correctness non-finite; correctness race; latency transfer-pending
+Contest: rmsnorm
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+KERNEL_NAME = "planted"
+PROBLEM_DESCRIPTION = "rmsnorm of a sum with a residual; the sum is an output too"
+BLOCK = 16
+EPS = 1e-6
+
+
+def add_and_normalise(x_ref, r_ref, w_ref, y_hbm, h_hbm, y_ref, h_ref, sent):
+    step = pl.program_id(0)
+
+    def copies(index):
+        slot, some = jax.lax.rem(index, 2), pl.ds(index * BLOCK, BLOCK)
+        return (
+            pltpu.make_async_copy(y_ref.at[slot], y_hbm.at[some], sent.at[0, slot]),
+            pltpu.make_async_copy(h_ref.at[slot], h_hbm.at[some], sent.at[1, slot]),
+        )
+
+    @pl.when(step >= 2)
+    def free():
+        for copy in copies(step - 2):
+            copy.wait()
+
+    slot = jax.lax.rem(step, 2)
+    h = x_ref[...].astype(jnp.float32) + r_ref[...].astype(jnp.float32)
+    scale = jax.lax.rsqrt(jnp.mean(h * h, axis=1, keepdims=True) + EPS)
+    h_ref[slot] = h.astype(h_ref.dtype)
+    y_ref[slot] = (h * scale * w_ref[...].astype(jnp.float32)).astype(y_ref.dtype)
+    for copy in copies(step):
+        copy.start()
+
+
+def kernel_fn(x, r, w):
+    rows, columns = x.shape
+    block = pl.BlockSpec((BLOCK, columns), lambda i: (i, 0))
+    return pl.pallas_call(
+        add_and_normalise,
+        out_shape=(jax.ShapeDtypeStruct(x.shape, x.dtype),) * 2,
+        grid=(rows // BLOCK,),
+        in_specs=[block, block, pl.BlockSpec((1, columns), lambda i: (0, 0))],
+        out_specs=(pl.BlockSpec(memory_space=pl.ANY),) * 2,
+        scratch_shapes=[*[pltpu.VMEM((2, BLOCK, columns), x.dtype)] * 2, pltpu.SemaphoreType.DMA((2, 2))],
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+        name=KERNEL_NAME,
+    )(x, r, w.reshape(1, columns))
+
+
+def compute_flops(rows, columns):
+    return 5 * rows * columns
+
+
+def get_tiling_meta():
+    return {}

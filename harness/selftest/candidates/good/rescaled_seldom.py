@@ -1,0 +1,68 @@
+"""Rescales only where the maximum rises by more than 8 bits, and lets the matrix unit sum the weights.
+
+Caught by: nothing
+Contest: v6e
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+KERNEL_NAME = "planted"
+PROBLEM_DESCRIPTION = "attention forward, one head"
+BLOCK = 128
+
+
+def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
+    step, steps = pl.program_id(1), pl.num_programs(1)
+    factor = scale * math.log2(math.e)
+
+    @pl.when(step == 0)
+    def start():
+        m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
+        l_ref[...] = jnp.zeros_like(l_ref)
+        acc_ref[...] = jnp.zeros_like(acc_ref)
+
+    scores = jax.lax.dot_general(q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    old_max, block_max = m_ref[:, :1], scores.max(axis=1, keepdims=True)
+    # Weights stay below 2^8: nothing overflows.
+    new_max = jnp.where((block_max - old_max) * factor > 8.0, block_max, old_max)
+    weights = jnp.exp2((scores - new_max) * factor).astype(v_ref.dtype)
+    rescale = jnp.exp2((old_max - new_max) * factor)
+    m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)
+    values_and_ones = jnp.concatenate([v_ref[...], jnp.ones((BLOCK, 128), v_ref.dtype)], axis=1)
+    values_and_sums = jnp.dot(weights, values_and_ones, preferred_element_type=jnp.float32)
+    acc_ref[...] = acc_ref[...] * rescale + values_and_sums[:, :128]
+    l_ref[...] = l_ref[...] * rescale + values_and_sums[:, 128:]
+
+    @pl.when(step == steps - 1)
+    def finish():
+        o_ref[...] = (acc_ref[...] / l_ref[:, :1]).astype(o_ref.dtype)
+
+
+def kernel_fn(q, k, v):
+    (sequence, d), kv_sequence = q.shape, k.shape[0]
+    rows = pl.BlockSpec((BLOCK, d), lambda i, j: (i, 0))
+    keys = pl.BlockSpec((BLOCK, d), lambda i, j: (j, 0))
+    return pl.pallas_call(
+        functools.partial(attend, scale=d**-0.5),
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
+        grid=(sequence // BLOCK, kv_sequence // BLOCK),
+        in_specs=[rows, keys, keys],
+        out_specs=rows,
+        scratch_shapes=[pltpu.VMEM((BLOCK, d), jnp.float32)] * 3,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+        name=KERNEL_NAME,
+    )(q, k, v)
+
+
+def compute_flops(sequence, head_dim):
+    return (4 * head_dim + 5) * sequence * sequence
+
+
+def get_tiling_meta():
+    return {}

@@ -1,10 +1,9 @@
-"""Causal attention forward on a TPU v6e, softmax(scale Q K^T) V of keys up to each query: what an experiment changes.
+"""Causal attention forward on a TPU v6e, softmax(scale Q K^T) V of the keys up to each query.
 
-Everything is transposed: scores are [keys, queries], so that the softmax of a query runs down a
-column, and P lies as the matrix unit wants its weights. There the product V^T P fills all of a
-256 x 256 unit, where P V would leave half of it empty (head_dim is 128). Keys that no query of a
-block sees are neither fetched nor computed. See the kernel.py at the top of the repository for what
-the judge takes from this file.
+Online softmax over the blocks of keys that some query of the block sees; the others are neither
+fetched nor computed, nor are they steps of the grid. A step is one long block of code, cut into tiles:
+the matrix units make the scores of the next tile while the vector units are in the softmax of this
+one. See the kernel.py at the top of the repository for what the judge takes from this file.
 """
 
 import functools
@@ -15,88 +14,114 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-KERNEL_NAME = "transposed_causal_attention"
+KERNEL_NAME = "causal_attention"
 PROBLEM_DESCRIPTION = "causal attention forward, one head, softmax scale 1/sqrt(head_dim)"
 
 # Queries and keys of one block: as many of both, so that only blocks on the diagonal are hidden in part.
-BLOCK = 4096
-# Keys of a block on the diagonal that are worked on at a time, with the queries from their first one on.
-STRIP = 512
+BLOCK = 2048
+# Queries and keys of one tile. More queries: fewer changes of the weights in the matrix units. More keys: fewer
+# reductions across lanes and rescalings. But a tile's float32 scores have to be kept, and there are 64 registers.
+TILE_Q = 512
+TILE_KV = 1024
+# Queries of one tile of a block on the diagonal: more leave less of its hidden part out.
+DIAGONAL_Q = 512
+# Rows of a tile whose weights are made at a time.
+ROWS = 64
+LANES = 128
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
-# Keys whose largest visible score is the first guess of a query's maximum.
-SAMPLE = 128
-# Rows of ones below V^T, one packed register of them: their product with the weights is the sum of the weights.
-ONES = 16
-# The largest exponent of a weight. Most of the weight lies some powers of two below the largest; there
-# exponents near zero lose least when they are rounded to bfloat16.
-TOP = 3.0
 # The score of a hidden key: far below any other.
 HIDDEN = -1e30
 
 
-def hide(scores, first_query):
-    """HIDDEN for the keys, from 0 on, that come after their query, from first_query on."""
-    key = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-    query = first_query + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+def tiles_before():
+    """Rows and keys of the tiles of a block that all queries see: all rows against some keys, then the next keys."""
+    # So no tile waits for the one before it.
+    return [
+        (slice(row, row + TILE_Q), slice(key, key + TILE_KV))
+        for key in range(0, BLOCK, TILE_KV)
+        for row in range(0, BLOCK, TILE_Q)
+    ]
+
+
+def tiles_on_diagonal():
+    """Those of a block on the diagonal that are not hidden as a whole, each cut off behind its last query's key."""
+    return [
+        (slice(row, row + DIAGONAL_Q), slice(key, min(key + TILE_KV, row + DIAGONAL_Q)))
+        for key in range(0, BLOCK, TILE_KV)
+        for row in range(key, BLOCK, DIAGONAL_Q)
+    ]
+
+
+def hide(rows, keys, scores):
+    """Scores of a tile on the diagonal, those of later keys hidden."""
+    # Both blocks begin at the same place, so places within them compare like places in the sequence.
+    query = rows.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    key = keys.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
     return jnp.where(key <= query, scores, HIDDEN)
 
 
-def attend(q_ref, k_ref, v_ref, o_ref, q_t_ref, v_t_ref, m_ref, acc_ref, *, scale):
+def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
     """One step: block of queries against block of keys and values, all [BLOCK, d].
 
-    q_t [d, BLOCK], m [1, BLOCK] and acc [d + ONES, BLOCK] float32 live in VMEM over all key blocks of one
-    query block: the queries, what is subtracted from their scores, and the output and (in the rows from
-    d on) the sum of its weights, not yet divided. v_t [d + ONES, BLOCK] is V^T, with
-    ones below.
+    m, l [BLOCK, LANES] and acc [BLOCK, d] float32 live in VMEM over all key blocks of one query block: the
+    running maximum of each row's scores (the same in every lane), the sum of its weights (lane i has
+    every LANES-th of them, from i on) and the output not yet divided.
     """
     pair, step, last = pl.program_id(0), pl.program_id(1), pl.num_programs(1) - 1
-    d = q_ref.shape[1]
-    # exp(scale x) = 2^(factor x). Applied to the scores: queries that are scaled first are rounded once more.
+    first = (step == 0) | (step == pair + 1)
+    on_diagonal = (step == pair) | (step == last)
+    # exp(scale x) = 2^(factor x). The hardware has powers of two, so exp would multiply once more for every score.
     factor = scale * math.log2(math.e)
 
-    @pl.when((step == 0) | (step == pair + 1))
-    def start():
-        q_t_ref[...] = q_ref[...].T
-        v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
-        sample = jnp.dot(k_ref[:SAMPLE], q_t_ref[...], preferred_element_type=jnp.float32)
-        # The keys are the first of all. Only in the first block there are queries that do not see them all.
-        sample = hide(sample, jnp.where(step == 0, pair, last - 1 - pair) * BLOCK)
-        m_ref[...] = sample.max(axis=0, keepdims=True) - TOP / factor
-        acc_ref[...] = jnp.zeros_like(acc_ref)
+    def score(rows, keys):
+        return jax.lax.dot_general(
+            q_ref[rows], k_ref[keys], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+        )
 
-    def absorb(keys, queries, crossed):
-        """Takes `keys` of the block of keys into m and acc of these queries; `crossed`: both begin on the diagonal."""
-        scores = jnp.dot(k_ref[keys], q_t_ref[:, queries], preferred_element_type=jnp.float32)
-        if crossed:
-            scores = hide(scores, 0)
-        # Relative to the maximum so far and rounded at once: half the registers until the new maximum is known.
-        exponents = ((scores - m_ref[:, queries]) * factor).astype(jnp.bfloat16)
-        rise = jnp.maximum(exponents.max(axis=0, keepdims=True) - jnp.bfloat16(TOP), 0)
-        # The power of two of the hardware. jnp.exp2 is the same there, but multiplies by a rounded ln 2 elsewhere.
-        weights = jnp.power(jnp.bfloat16(2), exponents - rise)
-        rise = rise.astype(jnp.float32)
-        m_ref[:, queries] += rise / factor
-        values = jnp.dot(v_t_ref[:, keys], weights, preferred_element_type=jnp.float32)
+    def absorb(rows, keys, scores):
+        """Takes the tile's scores and values into its rows of m, l and acc."""
+        old_max, sums, values = m_ref[rows], l_ref[rows], acc_ref[rows]
+        if keys.start == 0:
+            # What is there in the first step is another block's. A select costs less here than a branch that writes.
+            old_max = jnp.where(first, -jnp.inf, old_max)
+            sums = jnp.where(first, 0.0, sums)
+            values = jnp.where(first, 0.0, values)
+        new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
         # What was summed up so far was relative to the old maximum.
-        acc_ref[:, queries] = acc_ref[:, queries] * jnp.exp2(-rise) + values
+        rescale = jnp.exp2((old_max - new_max) * factor)
+        weights, sums_of_rows = [], []
+        for row in range(0, rows.stop - rows.start, ROWS):
+            some = slice(row, row + ROWS)
+            w = jnp.exp2((scores[some] - new_max[some, :1]) * factor)
+            # Lane by lane: the lanes are added up once, at the end.
+            added = sum(w[:, key : key + LANES] for key in range(0, keys.stop - keys.start, LANES))
+            sums_of_rows.append(sums[some] * rescale[some] + added)
+            weights.append(w.astype(v_ref.dtype))
+        m_ref[rows] = new_max
+        l_ref[rows] = jnp.concatenate(sums_of_rows)
+        product = jnp.dot(jnp.concatenate(weights), v_ref[keys], preferred_element_type=jnp.float32)
+        acc_ref[rows] = values * rescale + product
 
-    on_diagonal = (step == pair) | (step == last)
+    def absorb_all(tiles, causal):
+        """Each tile's scores are asked for before the softmax of the one before it."""
+        scores = score(*tiles[0])
+        for (rows, keys), following in zip(tiles, [*tiles[1:], None], strict=True):
+            ready = scores
+            if following:
+                scores = score(*following)
+            if causal and keys.stop > rows.start:
+                ready = hide(rows, keys, ready)
+            absorb(rows, keys, ready)
 
     @pl.when(jnp.logical_not(on_diagonal))
     def before():
-        # Here as in `diagonal`, not once for both: within one block of code it is hidden behind the first scores.
-        v_t_ref[:d] = v_ref[...].T
-        every = slice(0, BLOCK)
-        absorb(every, every, crossed=False)
+        absorb_all(tiles_before(), causal=False)
 
     @pl.when(on_diagonal)
     def diagonal():
-        v_t_ref[:d] = v_ref[...].T
-        # In strips of keys, each with the queries that see any of it: of eight strips, 28 of 64 tiles are left out.
-        for first in range(0, BLOCK, STRIP):
-            absorb(slice(first, first + STRIP), slice(first, BLOCK), crossed=True)
-        o_ref[...] = (acc_ref[:d] / acc_ref[d : d + 1]).T.astype(o_ref.dtype)
+        absorb_all(tiles_on_diagonal(), causal=True)
+        o_ref[...] = (acc_ref[...] / l_ref[...].sum(axis=1, keepdims=True)).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k, v):
@@ -125,16 +150,12 @@ def kernel_fn(q, k, v):
         ],
         out_specs=pl.BlockSpec((BLOCK, d), query_block),
         scratch_shapes=[
-            pltpu.VMEM((d, BLOCK), q.dtype),
-            pltpu.VMEM((d + ONES, BLOCK), v.dtype),
-            pltpu.VMEM((1, BLOCK), jnp.float32),
-            pltpu.VMEM((d + ONES, BLOCK), jnp.float32),
+            pltpu.VMEM((BLOCK, LANES), jnp.float32),
+            pltpu.VMEM((BLOCK, LANES), jnp.float32),
+            pltpu.VMEM((BLOCK, d), jnp.float32),
         ],
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "arbitrary"),
-            vmem_limit_bytes=VMEM_LIMIT,
-            # Long steps without branches: the scheduler that plans them as a whole fills the matrix units better.
-            flags={"XLA_TPU_FORCE_LP_LLO_SCHEDULER": True},
+            dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
         ),
         name=KERNEL_NAME,
     )(q, k, v)
@@ -159,10 +180,9 @@ def get_tiling_meta(sequence=16384, head_dim=128):
             "k": ((BLOCK, head_dim), "bfloat16"),
             "v": ((BLOCK, head_dim), "bfloat16"),
             "o": ((BLOCK, head_dim), "bfloat16"),
-            "q_t": ((head_dim, BLOCK), "bfloat16"),
-            "v_t": ((head_dim + ONES, BLOCK), "bfloat16"),
-            "m": ((1, BLOCK), "float32"),
-            "acc": ((head_dim + ONES, BLOCK), "float32"),
+            "m": ((BLOCK, LANES), "float32"),
+            "l": ((BLOCK, LANES), "float32"),
+            "acc": ((BLOCK, head_dim), "float32"),
         },
         "inputs": {"q": once, "k": keys, "v": keys},
         "outputs": {"o": once},

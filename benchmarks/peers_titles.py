@@ -15,15 +15,15 @@ class Title:
 
 
 def title(kernel: Path) -> Title:
-    """Who holds the title of the contest in whose folder this kernel.py lies."""
+    """Who holds the title of the contest in whose folder this kernel.py lies, and how the last one lost it."""
     ledger = Ledger.open(kernel.parent)
     champion = ledger.champion()
     words = ""
-    moved = [row for row in ledger.rows()[0] if row.is_on_branch is not False and (row.is_title or row.revokes)]
-    if moved and moved[-1].revokes:
-        revocation = ledger.attempt(moved[-1].number).revocation
+    lost = [row for row in ledger.rows()[0] if row.is_on_branch is not False and row.revokes]
+    if lost:
+        revocation = ledger.attempt(lost[-1].number).revocation
         failure = revocation.tried[0].failure if revocation else None
         why = f"{failure.kind}: {failure.message}" if failure else "it fails"
-        holder = f"attempt {revocation.holder} holds the title" if revocation and revocation.holder else "no champion"
-        words = f"revoked: attempt {moved[-1].revokes[0]} fails ({why[:160]}); {holder}"
+        holder = f"attempt {champion.number} holds the title" if champion else "no champion"
+        words = f"revoked: attempt {lost[-1].revokes[0]} fails ({why[:160]}); {holder}"
     return Title(holds=champion is not None and kernel.read_bytes() == ledger.champion_kernel(), words=words)

@@ -262,7 +262,7 @@ def test_attention_is_a_problem() -> None:
     problem: Problem = SMALL
     assert problem.families(full=True) == ("drawn-all", "composite")
     assert len([family for family in problem.families(full=False) if not family.startswith(DRAWN)]) == 6
-    assert len([family for family in problem.families(full=False) if family.startswith(DRAWN)]) == 6
+    assert len([family for family in problem.families(full=False) if family.startswith(DRAWN)]) == 7
 
 
 @pytest.mark.parametrize("family", [family for family in SMALL.families(full=False) if family.startswith(DRAWN)])

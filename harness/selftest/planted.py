@@ -1,25 +1,37 @@
-"""The planted kernels as they lie in candidates/: files that say what is wrong with them and what must see it."""
+"""The planted kernels as they lie in candidates/: what is wrong with each, what must catch it, and its source.
+
+A candidate is a kernel.py with a docstring, or a patch below the same text and `Base: NAME [CONSTANT=VALUE ...]`. The
+base is one of bases/, else the template of that name, with these constants:
+
+    git diff --no-index --unified=2 bases/attention.py mine.py
+"""
 
 import ast
 import difflib
+import os
 import re
+import tempfile
 from pathlib import Path
 
+from git import Git, GitCommandError
+
+from harness import contest, settings
 from harness.errors import RatchetError, UsageError
 from harness.records.selftest import Planted, Refusal
 
 CANDIDATES = Path(__file__).parent / "candidates"
-_FIELD = re.compile(r"^(Row|Caught by|Contest|Attempts): (.+)$", re.M)
+_FIELD = re.compile(r"^(Row|Caught by|Contest|Attempts|Base): (.+)$", re.M)
 
 
 def source(planted: Planted) -> bytes:
-    """The bytes of its kernel.py."""
-    return _path(planted.name).read_bytes()
+    """The bytes of its kernel.py. Raises RatchetError `bad-candidate` where a patch does not apply."""
+    path = _path(planted.name)
+    return path.read_bytes() if path.suffix == ".py" else _patched(path)
 
 
 def kernels() -> tuple[Planted, ...]:
-    """All kernel files, bad ones first. Raises RatchetError `bad-candidate` where a docstring lacks something."""
-    return tuple(_read(path) for group in ("bad", "good") for path in sorted((CANDIDATES / group).glob("*.py")))
+    """All planted kernels, bad ones first. Raises RatchetError `bad-candidate` where a text lacks something."""
+    return tuple(_read(path) for group in ("bad", "good") for path in sorted(_files(CANDIDATES / group)))
 
 
 def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, ...]:
@@ -36,12 +48,54 @@ def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, 
     return tuple(known[name] for name in names)
 
 
+def _files(folder: Path) -> list[Path]:
+    return [*folder.glob("*.py"), *folder.glob("*.patch")]
+
+
 def _path(name: str) -> Path:
-    return next(path for group in ("bad", "good") if (path := CANDIDATES / group / f"{name}.py").is_file())
+    groups = (CANDIDATES / "bad", CANDIDATES / "good")
+    return next(path for group in groups for path in _files(group) if path.stem == name)
+
+
+def _text(path: Path) -> str:
+    """What stands in the docstring, or above the patch."""
+    if path.suffix == ".py":
+        return ast.get_docstring(ast.parse(path.read_bytes())) or ""
+    return path.read_text(encoding="utf-8").partition("\n--- ")[0].strip()
+
+
+def _patched(path: Path) -> bytes:
+    """The base with the patch applied, under a docstring that says what is wrong with it."""
+    text = _text(path)
+    name, *constants = dict(_FIELD.findall(text)).get("Base", "").split() or [""]
+    places = (CANDIDATES / "bases" / f"{name}.py", contest.TEMPLATES / name / "kernel.py")
+    base = next((place for place in places if place.is_file()), None)
+    if base is None:
+        raise RatchetError(
+            "bad-candidate",
+            f"{path}: expected `Base:` with the name of a file of bases/ or a template, got {text!r}",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        kernel = Path(folder, "kernel.py")
+        kernel.write_bytes(base.read_bytes())
+        if "\n--- " in path.read_text(encoding="utf-8"):
+            git = Git(folder)
+            # In a folder within another repository, git would pass over files that are not that one's.
+            git.update_environment(
+                GIT_CEILING_DIRECTORIES=os.path.dirname(folder), GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1"
+            )
+            try:
+                git.apply(str(path.absolute()))
+            except GitCommandError as error:
+                raise RatchetError("bad-candidate", f"{path} does not fit {base}: {error.stderr}") from error
+        source = kernel.read_bytes()
+    for constant, value in map(settings.parse, constants):
+        source = settings.rewrite(source, constant, value, str(base))
+    return f'"""{text}\n"""\n'.encode() + source.partition(b'"""\n')[2]
 
 
 def _read(path: Path) -> Planted:
-    text = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+    text = _text(path)
     fields = dict(_FIELD.findall(text))
     what = " ".join(text.partition("\n\n")[0].split())
     caught = [place.split(maxsplit=1) for place in fields.get("Caught by", "").split("; ")]
@@ -49,7 +103,7 @@ def _read(path: Path) -> Planted:
     if not what or (is_bad and ("Row" not in fields or any(len(place) != 2 for place in caught))):
         raise RatchetError(
             "bad-candidate",
-            f"{path}: expected a docstring with one sentence, `Row: N` and `Caught by: STAGE KIND; ...`, got {text!r}",
+            f"{path}: expected one sentence, `Row: N` and `Caught by: STAGE KIND; ...`, got {text!r}",
         )
     return Planted(
         name=path.stem,

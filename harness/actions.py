@@ -18,7 +18,7 @@ from harness.hardware import chip
 from harness.judge import report as reporting
 from harness.judge import verdict as judging
 from harness.ledger import Ledger
-from harness.records import TITLE_MOVES, Champion, LogState, Policy, Row, Status, Verdict
+from harness.records import TITLE_MOVES, Champion, LogState, Policy, Row, Statement, Status, Verdict
 
 
 def status(contest: Contest) -> Status:
@@ -161,8 +161,16 @@ def new(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) -> tu
     shown = directory if not directory.is_absolute() else directory.resolve()
     return (
         f"made {', '.join(path.name for path in written)} in {shown} and committed them ({commit[:10]})",
+        _signature(contests.load(directory).problem.statement()),
         f'next: ./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
     )
+
+
+def _signature(statement: Statement) -> str:
+    """What kernel.py has to define, in one sentence."""
+    outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.outputs)
+    names = ", ".join(array.name for array in statement.inputs)
+    return f"kernel_fn({names}) -> {outputs}; compute_flops() must return {statement.work.flops:,}"
 
 
 def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:

@@ -40,6 +40,7 @@ def resimulated(
     if defender is None or not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
         return ()
     began = time.monotonic()
+    defender.say("a gain: simulating champion and candidate again under changes of each uncertain constant")
     data = contest.directory / "profile_data"
     there = [other for other in defender.works if measuring.is_of(data / other, defender.kernel)]
     found: tuple[Resimulation, ...] | Failure = ()
@@ -53,7 +54,7 @@ def resimulated(
         defender.say(f"the pair could not be simulated again: {found.kind}: {found.message}")
         return ()
     taken = time.monotonic() - began
-    defender.say(f"a gain: both were simulated again on {len(found) - 1} other machines, which took {taken:.1f} s")
+    defender.say(f"both were simulated again under {len(found) - 1} changes, which took {taken:.1f} s")
     return found
 
 

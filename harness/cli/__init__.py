@@ -6,11 +6,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.documents import ErrorDocument, Mistake, json_text
+from harness import __version__
 from harness.cli.verbs import EVERY, EXPERIMENT, VERBS, overview, valued_options
 from harness.errors import RatchetError, UsageError
 
 BUG, INTERRUPTED = 5, 130
+_HELP = {"-h", "--help"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,8 +42,11 @@ def judge_contest(prepare_path: str) -> int:
 def _run(words: list[str]) -> int:
     place = place_of_verb(words)
     if place is None:
-        if any(word in ("-h", "--help") for word in words):
+        if _HELP & {*words}:
             print(overview(), end="")
+            return 0
+        if "--version" in words:
+            print(f"kernel-ratchet {__version__}")
             return 0
         raise UsageError(
             "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{overview()}"
@@ -65,6 +69,8 @@ def place_of_verb(words: Sequence[str]) -> int | None:
             skip = False
         elif word == "-C":
             skip = True
+        elif word in _HELP or word == "--version":
+            continue
         elif word.startswith("-"):
             # Only the verbs' own parsers know, and loading all of them takes a second or two.
             skip = word in valued_options()
@@ -72,16 +78,22 @@ def place_of_verb(words: Sequence[str]) -> int | None:
             return place
         else:
             near = difflib.get_close_matches(word, VERBS, 1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
+            hint = f"did you mean `{near[0]}`?" if near else "`ratchet.sh --help` lists the verbs"
+            begins = word.partition(" ")[0].partition(":")[0]
+            if difflib.get_close_matches(begins.lower(), ["experiment"], 1, 0.8):
+                rest = word.removeprefix(begins).lstrip(": ") or "HYPOTHESIS"
+                hint = f'did you mean "experiment: {rest}"?'
             raise UsageError(
-                "unknown-verb",
-                f"expected a verb ({', '.join(VERBS)}) or a message that begins with `experiment:`, got {word!r}{hint}",
+                "unknown-verb", f"expected a verb or a message that begins with `experiment:`, got {word!r}; {hint}"
             )
     return None
 
 
 def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     if as_json:
+        # Half a second that only a document is worth.
+        from harness.cli.documents import ErrorDocument, Mistake, json_text
+
         print(json_text("error", ErrorDocument(error=Mistake(kind=kind, message=message))))
     print(f"ratchet: {message} [{kind}]" if kind != "bug" else f"ratchet: {message}", file=sys.stderr)
     return code

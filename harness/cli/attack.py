@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness import attack as attacking
 from harness import contest as contests
+from harness import draws
 from harness.cli.arguments import attempt_number, command, directory, verb_parser
 from harness.cli.documents import json_text
 from harness.ledger import Ledger
@@ -57,11 +58,15 @@ def _text(done: Attack, given: Path | None) -> str:
     worst = done.worst
     lines = [
         f"{done.problem}: {tried}",
-        f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)",
+        f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)"
+        + "; no input above the tolerance was found" * (not worst.is_wrong),
         f"input: {worst.words}; seed {worst.seed}",
         *([worst.said] if worst.said else []),
         f"repeat it: {command(f'attack --repeat {done.file}', given)}",
     ]
+    if worst.is_wrong and worst.output:
+        revoke = command(f"revoke{draws.options([worst.draw])}", given)
+        lines.append(f"if this kernel is the champion, revoke its title: {revoke}")
     return "\n".join(lines)
 
 

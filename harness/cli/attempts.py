@@ -70,9 +70,24 @@ def experiment(words: list[str]) -> int:
         print(encode_attempt(attempt, row).decode(), end="")
     else:
         print(attempt_text(contest, judged, given.directory, full=given.full))
+        put_back = _put_back(contest, judged, given.directory)
+        if put_back:
+            print(f"\n{put_back}")
     for sentence in judged.messages:
         say(sentence)
     return EXIT_OF_OUTCOME[judged.attempt.verdict.outcome]
+
+
+def _put_back(contest: Contest, judged: ratchet.Judged, given: Path | None) -> str:
+    """Where the text of an attempt went whose kernel.py is the champion's again; "" where it stayed."""
+    attempt = judged.attempt
+    if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
+        return ""
+    kernel = contest.kernel_path
+    if not kernel.is_file() or kernel.read_bytes() != Ledger.open(contest.directory).champion_kernel():
+        return ""
+    back = command(f"checkout {attempt.number}", given)
+    return f"kernel.py is the champion's again (attempt {attempt.champion.attempt}); your text: {back}"
 
 
 def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *, full: bool) -> str:

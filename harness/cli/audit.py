@@ -26,7 +26,10 @@ def fsck(words: list[str]) -> int:
 
 def replay(words: list[str]) -> int:
     parser = verb_parser(
-        "replay", "Judges an attempt again under the present judge; records nothing.", "ratchet.sh replay 3"
+        "replay",
+        "Judges an attempt again under the present judge; records nothing. The exit code is that of the verdict now: 1 "
+        "for an attempt that is rejected again.",
+        "ratchet.sh replay 3",
     )
     parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")

@@ -214,7 +214,7 @@ DOCUMENTS = {
     "lines": Document(1, LinesDocument),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(2, SimulateDocument),
-    "attack": Document(1, Attack),
+    "attack": Document(2, Attack),
     "fsck": Document(1, Audit),
     "replay": Document(2, Replay),
     "selftest": Document(1, SelftestDocument),

@@ -5,6 +5,7 @@ from harness import draws
 from harness import revoke as revoking
 from harness.cli.arguments import BASELINE, command, directory, say, verb_parser
 from harness.cli.documents import RevokeDocument, json_text
+from harness.errors import UsageError
 from harness.records import Policy
 from harness.render import terminal
 from harness.render.layout import terminal_width
@@ -36,6 +37,12 @@ def revoke(words: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     given = parser.parse_args(words)
+    if given.reason.strip().isdigit():
+        raise UsageError(
+            "usage",
+            f"revoke judges the champion alone; expected a reason in words, got the number {given.reason.strip()}. "
+            f"`ratchet.sh replay {given.reason.strip()}` judges an attempt again",
+        )
     drawn = tuple(draws.parsed(words) for words in given.draws)
     contest = contests.load(directory(given.directory))
     with terminal.Progress(quiet=given.quiet or given.json) as progress:

@@ -19,7 +19,8 @@ def hints(
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
-        return (Hint(observation=observation, suggestion=next_step(evidence.failure), rule="failure"),)
+        suggestion = next_step(evidence.failure, evidence.problem.operation)
+        return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
     if report.seconds is None or report.impossible:
         return ()
     seen = observed(evidence, report, report.seconds, previous, ceilings)

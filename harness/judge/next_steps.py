@@ -9,7 +9,21 @@ _BY_KIND = {
     "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
     "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",
-    "flop-claim": "make compute_flops() return the judge's figure: useful work, unmasked pairs only",
+    "trace-error": "kernel.py raises while it is traced: see the line above; `ratchet.sh judge` checks it without "
+    "recording",
+    "import-error": "kernel.py raises while it is imported: see the line above; `ratchet.sh judge` checks it without "
+    "recording",
+    "foreign-import": "import only what a kernel may use: the sentence above names what may not",
+    "missing-kernel-fn": "define kernel_fn with the problem's inputs as its parameters",
+    "wrong-signature": "give kernel_fn the parameters named above, in that order",
+    "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of them in order",
+    "wrong-dtype": "cast what the kernel stores, and out_shape, to the problem's dtype",
+    "wrong-shape": "make out_shape, and what kernel_fn returns, of the problem's shape",
+    "missing-name": "define that name at the top of kernel.py, as text",
+    "missing-claim": "define that function at the top of kernel.py: compute_flops() returns the useful FLOPs, "
+    "get_tiling_meta() a dict (it may be empty)",
+    "bad-claim": "correct what that function returns; it may take the problem's parameters by name",
+    "flop-claim": "make compute_flops() return the judge's figure, which counts useful work once",
     "dot-outside-pallas": "move that matmul into the Pallas call",
     "exp-outside-pallas": "move that exponential into the Pallas call",
     "work-outside-pallas": "move that arithmetic into the Pallas call; only cheap preparation may stand outside",
@@ -18,23 +32,36 @@ _BY_KIND = {
     "inputs-changed": "write to an output or a scratch buffer, and alias no input to an output",
     "out-of-bounds": "look at the index maps and pl.ds offsets at the last block of each axis",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations "
-    "count beside the buffers in the table: the scores of a step are a float32 for each pair of its query and key rows",
-    "non-finite": "subtract the row maximum before exp, and start the running maximum at a finite, very low number",
+    "count beside the buffers in the table",
+    "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",
+    "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
+    "first suspect",
+    "non-finite": "look for an overflow, a division by zero or values of a block that nobody wrote",
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
 
+# What attention adds to the sentence of a kind, or says in its place.
+_OF_ATTENTION = {
+    "flop-claim": "make compute_flops() return the judge's figure: useful work, unmasked pairs only",
+    "vmem-exceeded": f"{_BY_KIND['vmem-exceeded']}: the scores of a step are a float32 for each pair of its query and "
+    "key rows",
+    "non-finite": "subtract the row maximum before exp, and start the running maximum at a finite, very low number",
+}
+
 _BY_STAGE: dict[Stage, str] = {
-    "contract": "make kernel.py export what the problem expects; `ratchet.sh judge` checks it without recording",
+    "contract": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
     "static": "keep the floating-point work inside the Pallas call and the claims equal to what the judge counts",
-    "correctness": "compare the worst element's index with the block borders: a first, last or masked block is the "
-    "usual place; `ratchet.sh judge` checks again without recording",
-    "compile": "read the compiler's sentence: smaller blocks if memory is short, another operation if unsupported",
+    "correctness": "compare the worst element's index with the block borders: a first or last block, or one that is "
+    "partly masked or out of bounds, is the usual place; `ratchet.sh judge` checks again without recording",
+    "compile": "read the compiler's sentence: it names what failed",
     "counters": "run again; if it stays, this is a gap of the harness and not of the kernel: report it with the dump",
     "latency": "run again on a quiet machine; `ratchet.sh judge --full` shows what is known",
     "profile": "run again; the profile's folder must be writable",
 }
 
 
-def next_step(failure: Failure) -> str:
-    """One thing to do about `failure`."""
+def next_step(failure: Failure, operation: str = "") -> str:
+    """One thing to do about `failure` of a kernel for the problem's `operation`."""
+    if operation == "attention" and failure.kind in _OF_ATTENTION:
+        return _OF_ATTENTION[failure.kind]
     return _BY_KIND.get(failure.kind, _BY_STAGE[failure.stage])

@@ -35,8 +35,8 @@ def summary(resimulated: tuple[Resimulation, ...]) -> str:
         return ""
     worst = max(known, key=lambda run: known[run])
     return (
-        f"simulated again on {len(ratios)} machines that the chip might be, it saves least under {worst.name}: "
-        f"{_times(worst)}, {percent(1 - known[worst])} less time"
+        f"simulated under {len(ratios)} changes of uncertain constants; the smallest gain, {percent(1 - known[worst])} "
+        f"less time, is under {worst.name}: {_times(worst)}"
     )
 
 

@@ -40,19 +40,19 @@ def rule(champion_seconds: float, candidate_seconds: float, uncertainty: float |
     low, high = max(0.0, ratio * (1 - reach)), ratio * (1 + reach)
     doubt = "its uncertainty is not recorded"
     if uncertainty is not None:
-        doubt = f"{percent(uncertainty)} of the ratio, one standard deviation"
+        doubt = f"{percent(uncertainty)} of the ratio, one sigma"
     outcome: Outcome = "reject"
     if ratio <= 1 - effect + ROUNDING and high < 1:
         outcome = "accept"
         reason = (
-            f"{percent(1 - ratio)} less time than the champion, and {percent(max(effect, 1 - 1 / (1 + reach)))} would "
-            f"be enough: {percent(effect)} are asked for, and what the simulator is uncertain of ({doubt})"
+            f"{percent(1 - ratio)} less time than the champion; threshold {percent(max(effect, 1 - 1 / (1 + reach)))} "
+            f"(minimum effect {percent(effect)}, simulator uncertainty {doubt})"
         )
     elif ratio <= 1 - effect + ROUNDING:
         outcome = "inconclusive"
         reason = (
-            f"{percent(1 - ratio)} less time than the champion would be enough, but is within what the simulator is "
-            f"uncertain of ({doubt}); a larger change shows, or a device can tell"
+            f"{percent(1 - ratio)} less time than the champion is within the simulator's uncertainty ({doubt}); try a "
+            "larger change, or measure on a device"
         )
     elif ratio == 1:
         reason = "exactly the champion's time"

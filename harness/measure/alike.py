@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
@@ -132,6 +133,9 @@ class _Comparison:
             self._jaxpr(small, large)
         elif type(small) is not type(large):
             self._require(False, what, small, large)
+        elif isinstance(small, jax.core.Tracer):
+            # jax 0.12: a reference of the surrounding program, closed over by run_scoped.
+            self._operand(what, small.val, large.val)
         elif isinstance(small, (bool, str, type(None))):
             self._require(small == large, what, small, large)
         elif isinstance(small, (int, float, np.number, np.ndarray)) or hasattr(small, "__array__"):

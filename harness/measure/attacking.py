@@ -88,7 +88,7 @@ class Target:
         return Found(
             shape=shape, title=f"{self._plan.problem.statement().operation} {list(reply.check.shape)}", family=family,
             seed=seed, ratio=error / tolerance if error is not None and tolerance else None, words=words,
-            said=reply.failure.message if reply.failure else "",
+            said=reply.failure.message if reply.failure else "", output=reply.check.shape,
         )  # fmt: skip
 
     def _start(self, name: str) -> Child:

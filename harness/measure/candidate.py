@@ -251,8 +251,8 @@ def _second(function: Callable[..., Any], full: _Traced, reduced: _Traced) -> tu
     """The trace for the shape beside the reduced one; without one, a warning why no (other) shape is checked."""
     if reduced is full:
         return None, (
-            "only the contest's own shape is checked: at no smaller one it traces, blocks divide the arrays, "
-            "and every axis of the grid with several steps keeps two",
+            "only the contest's own shape is checked: no smaller shape keeps two steps along every axis of the grid "
+            "with these blocks, so bugs that show at other shapes may be missed",
         )
     problem = full.problem.beside(reduced.problem)
     if problem is None:

@@ -20,6 +20,7 @@ from harness.measure.messages import (
     CompileRequest,
     Done,
     ExportRequest,
+    Fill,
     InterpretRequest,
     MeasureReply,
     MeasureRequest,
@@ -49,14 +50,18 @@ def seed() -> int:
     return secrets.randbits(31)
 
 
-def unforeseen_fill(shape: TracedShape) -> float | None:
-    """What memory that nothing wrote holds at this shape: NaN (None), or a finite number that nobody can foresee.
+def unforeseen_fill(shape: TracedShape) -> Fill:
+    """What memory that nothing wrote holds at this shape: NaN, a marked NaN, or a number that nobody can foresee.
 
-    NaN shows in nearly every kernel that reads it, a number also in those that ask for NaN. A large one as a
-    running maximum hides all that follows, a small one hides itself: each sign has a shape of its own.
+    NaN shows in nearly every kernel that reads it, a marked one also in those that compare it with something, a
+    number in those that replace it.
     """
-    size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
-    return {"full": None, "reduced": size, "beside": -size}[shape]
+    return {"full": None, "reduced": "marked", "beside": -_unforeseen_number()}[shape]
+
+
+def _unforeseen_number() -> float:
+    """A large number; as a running maximum it hides all that follows, and its negative hides itself."""
+    return float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
 
 
 class Gathering:
@@ -290,7 +295,7 @@ class Gathering:
             family = plan.problem.families(full=True)[0]
             asked = InterpretRequest(
                 family=family, seed=seed(), outputs=str(plan.outputs_of(f"{family}-full")), shape="full",
-                fill=unforeseen_fill(secrets.choice(("reduced", "beside"))),
+                fill=_unforeseen_number(),
             )  # fmt: skip
             self._ask(
                 candidate, "interpret", "correctness", "interpret_full", asked, Done, limit, interpreted(asked, None)

@@ -17,19 +17,20 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.extend import core
 
 from harness.hardware import Chip
-from harness.measure import interpreted, kernels
+from harness.measure import interpreted, kernels, undefined
+from harness.measure.messages import Fill
 
 _RACE = "RACE DETECTED"
 # A run takes longer in proportion: 0.6 s with 2 cores, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
 _MOST_CORES = 16
 
 
-def runnable(closed: Any, interpret: object, chip: Chip) -> Callable[..., list[Any]]:
+def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Callable[..., list[Any]]:
     """The traced program as a function of its inputs, its Pallas calls interpreted that way, as `chip` computes them.
 
-    `interpret` is False for the compiler.
+    `interpret` is False for the compiler. `is_flipped`: comparisons of memory that nothing wrote are turned round.
     """
-    program = closed.replace(jaxpr=interpreted.with_interpret(closed.jaxpr, interpret, chip))
+    program = closed.replace(jaxpr=interpreted.with_interpret(closed.jaxpr, interpret, chip, is_flipped=is_flipped))
     return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
 
 
@@ -120,16 +121,25 @@ def quick_grid_loop() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def memory_filled_with(value: float | None) -> Iterator[None]:
+def memory_filled_with(value: Fill) -> Iterator[None]:
     """Within this context memory that nothing wrote holds `value` where a kernel is interpreted.
 
     JAX fills it with NaN (None), which shows in nearly every kernel that reads it. Not in one that asks for NaN:
     that takes it for a mark of its own, or replaces it, and on a chip finds what the kernel before it has left there.
+    "marked": what `undefined.with_flipped_comparisons` knows.
     """
     made: Any = getattr(primitives, "uninitialized_value", None)
     value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
     if value is None or not (_takes(made, 2) and _takes(value_of, 2)):
         yield
+        return
+
+    if value == "marked":
+        primitives.uninitialized_value = lambda shape, dtype: undefined.marked_memory(made(shape, dtype))
+        try:
+            yield
+        finally:
+            primitives.uninitialized_value = made
         return
 
     def number(dtype: Any) -> float:
@@ -157,13 +167,11 @@ def _takes(function: Any, count: int) -> bool:
     return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
 
 
-def export(
-    closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str, chip: Chip, fill: float | None = None
-) -> Any:
+def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str, chip: Chip, fill: Fill = None) -> Any:
     """The program for `chip` as a `jax.export.Exported`.
 
     For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes,
-    with `fill` in memory that nothing wrote (None: NaN).
+    with `fill` in memory that nothing wrote (None: NaN; "marked": comparisons with it are turned round too).
     """
     if platform != "cpu":
         # JAX promises nothing about running it with another version, and it runs with this one.
@@ -171,4 +179,5 @@ def export(
         compiled = jax.jit(runnable(closed, False, chip))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
     with quick_grid_loop(), memory_filled_with(fill):
-        return jax.export.export(jax.jit(runnable(closed, True, chip)), platforms=[platform])(*shapes)
+        program = runnable(closed, True, chip, is_flipped=fill == "marked")
+        return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)

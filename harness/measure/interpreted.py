@@ -16,10 +16,10 @@ from harness.measure.jaxprs import Equation, Jaxpr, inner, is_pallas_call, palla
 _WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
 
 
-def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip) -> Jaxpr:
+def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Jaxpr:
     """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
 
-    An interpreted kernel computes what `chip` computes.
+    An interpreted kernel computes what `chip` computes; `is_flipped` turns its comparisons of unwritten memory round.
     In TPU interpret mode a call has effects, and so has all that encloses it: loops, branches, functions. A
     function with derivatives of its own must not have any: there it is called without them.
     """
@@ -31,6 +31,8 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip) -> Jaxpr:
             if interpret:
                 params["jaxpr"] = chip_model.as_on_chip(params["jaxpr"], chip)
                 params["grid_mapping"] = _index_maps_as_on_chip(params["grid_mapping"], chip)
+            if is_flipped:
+                params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:
                 # Of these the TPU interpreter checks indices by itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
@@ -38,7 +40,7 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip) -> Jaxpr:
                 params |= grids.as_interpreted(equation, interpret)
             equation = equation.replace(params=params, effects={*equation.effects, *effects})
         elif any(map(pallas_calls, inner(equation))):
-            equation = with_inner(equation, lambda each: with_interpret(each, interpret, chip))
+            equation = with_inner(equation, lambda each: with_interpret(each, interpret, chip, is_flipped=is_flipped))
             if effects and equation.primitive.name in _WITH_DERIVATIVES:
                 equation = _called(equation)
             equation = equation.replace(effects={*equation.effects, *effects})

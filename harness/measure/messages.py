@@ -2,7 +2,7 @@
 
 import traceback
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -88,16 +88,20 @@ class TraceReply:
 TracedShape = Literal["full", "reduced", "beside"]
 
 
+# What memory that nothing wrote holds: this number, NaN (None), or a NaN with which comparisons are turned round.
+Fill: TypeAlias = float | Literal["marked"] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
     """Write the CPU twin of the program traced for that shape to `artifact`.
 
-    Memory that nothing wrote holds `fill`, or NaN where it is None.
+    Memory that nothing wrote holds `fill`.
     """
 
     artifact: str
     shape: TracedShape = "full"
-    fill: float | None = None
+    fill: Fill = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

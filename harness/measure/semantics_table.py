@@ -201,7 +201,8 @@ MEMORY = (
     ),
     _entry(
         "run_scoped empty_ref", "guarded", "memory of NaN", "memory as it was left",
-        "reads of memory that nothing wrote are NaN in the TPU interpreter",
+        "holds NaN, a marked NaN or an unpredictable number, one per shape; comparisons with the marked NaN give the "
+        "opposite of what NaN gives, as what an earlier call has left may",
     ),
     _entry(
         "dma_start", "guarded", "copies at once", "`dma`: some time later",

@@ -23,6 +23,8 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _CHECKED_PAIRS = 3 << 21
 # Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
+# Squares of anything smaller are no longer exact in float32, and soon zero.
+_SQUARE_UNDERFLOWS = 1e-15
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ class _Piece:
     k: NDArray[Any]
     v: NDArray[Any]
     visible_keys: NDArray[np.int64] | None
+
+    def in_float64(self) -> "_Piece":
+        """The same in float64."""
+        q, k, v = (array.astype(np.float64) for array in (self.q, self.k, self.v))
+        return replace(self, q=q, k=k, v=v)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +301,21 @@ class Attention:
         (n e32 o / 4)^2 where n small terms in a row are added to a large sum and lose up to
         half an ulp each, all in one direction;
         the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
+
+        If keys on one side of m have values with a common mean, these sums over keys underestimate what a rounded query
+        moves; `exact_rounding` does not approximate it.
         """
+        return self._rounding(inputs, rows, exact=False)
+
+    def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        """As `rounding`, the rounding of scaled queries without approximation; a row costs head_dim / 2 times as much.
+
+        A rounding e_d of channel d of a row's scaled query, with deviation r |scale q_d|, moves the output by
+        e_d sum_k w_k k_kd (v_k - o): the variance is the sum of its square over the channels.
+        """
+        return self._rounding(inputs, rows, exact=True)
+
+    def _rounding(self, inputs: Sequence[Values], rows: Rows, *, exact: bool) -> Exact:
         relative, relative32 = relative_rounding(self.dtype), relative_rounding("float32")
         eps32 = float(np.finfo(np.float32).eps)
         running = relative32**2 * self.head_dim
@@ -303,11 +324,19 @@ class Attention:
             weights, largest = _exponentials(piece, self.scale)
             weights /= weights.sum(axis=1, keepdims=True)
             output = weights @ piece.v
+            if np.any((np.abs(output) < _SQUARE_UNDERFLOWS) & (output != 0)):
+                piece = piece.in_float64()
+                weights, largest = (array.astype(np.float64) for array in (weights, largest))
+                output = weights @ piece.v
             groups = _groups(piece.k)
             moves = np.square(piece.q * np.float32(self.scale)) @ np.square(piece.k).T
             moves *= np.float32(running)
             moves += np.square(largest) * np.float32(running / 3)
-            moves += np.float32(relative**2) * _turned(piece, weights, groups, self.scale)
+            of_queries: Exact | float = 0.0
+            if exact:
+                of_queries = relative**2 * _moved_by_queries(piece, weights, output, self.scale)
+            else:
+                moves += np.float32(relative**2) * _turned(piece, weights, groups, self.scale)
             # Centred, so that a common offset of the values does not cancel in float32.
             centre = piece.v.mean(axis=0)
             v, o = piece.v - centre, output - centre
@@ -332,7 +361,7 @@ class Attention:
             variance += (relative**2 + eps32**2 / 3) * probability
             variance += relative32**2 * self.kv_sequence * (squares + np.square(output))
             variance += np.square(min(self.kv_sequence, SUM_TERMS) * eps32 / 4 * output)
-            variance += np.square(ulp(output, self.dtype)) / 12
+            variance += np.square(ulp(output, self.dtype)) / 12 + of_queries
             result[piece.places] = np.sqrt(variance)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
@@ -377,6 +406,17 @@ def _turned(piece: _Piece, weights: NDArray[Any], groups: list[NDArray[np.int64]
     for group in groups:
         others[:, group] = 1 - weights[:, group].sum(axis=1, keepdims=True)
     found /= np.maximum(others, eps32)
+    return found
+
+
+def _moved_by_queries(piece: _Piece, weights: NDArray[Any], output: NDArray[Any], scale: float) -> Exact:
+    """`[rows, d]`: the variance that roundings of the scaled queries, each of a relative deviation of 1, cause."""
+    q, k, v = piece.q.astype(np.float64), piece.k, piece.v
+    found = np.empty(q.shape)
+    for row, own in enumerate(weights):
+        # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0.
+        moved = ((k - own @ k) * own[:, None]).T @ (v - output[row])
+        found[row] = np.square(q[row] * scale) @ np.square(moved.astype(np.float64))
     return found
 
 

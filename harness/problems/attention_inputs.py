@@ -7,19 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.problems.blocks import borders
+from harness.problems.blocks import borders, turned
 
 FAMILIES = ("normal", "logits-x10", "logits-x50", "needles", "equal-keys", "far-values")
 
 # Far from zero, and another number in every column: a common one would put all outputs on
 # the same point of a coarse grid, where rounding hides everything.
 _OFFSETS = (96.0, 104.0)
-# What a row of the composite is, by its position modulo 8. Rows of factor 1 weigh every key
-# alike, so that they see any block that is dropped; they stand first and last in every block
-# of 8 and more. `None` is a row that looks for a needle.
+# What a row of the composite is, by its position modulo 8, counted from a place that is drawn. Rows of factor 1 weigh
+# every key alike, so that they see any block that is dropped. `None` is a row that looks for a needle.
 _COMPOSITE: tuple[float | None, ...] = (1.0, 10.0, 50.0, None, 1.0, None, 10.0, 1.0)
 COMPOSITE_PERIOD = len(_COMPOSITE)
-EVEN_ROWS = tuple(row for row, kind in enumerate(_COMPOSITE) if kind == 1.0)
+
+
+def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
+    """The rows of the composite, modulo its period, that weigh every key alike."""
+    return tuple(row for row, kind in enumerate(turned(_COMPOSITE, seed, sequence)) if kind == 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +67,24 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
     elif family == "far-values":
         v += _offsets(shape, random, shape.head_dim)
     elif family == "composite":
-        _compose(shape, random, q, k, v)
+        _compose(shape, random, turned(_COMPOSITE, seed, shape.sequence), q, k, v)
     return q, k, v
 
 
-def _compose(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]) -> None:
+def _compose(
+    shape: Shape,
+    random: np.random.Generator,
+    pattern: tuple[float | None, ...],
+    q: NDArray[Any],
+    k: NDArray[Any],
+    v: NDArray[Any],
+) -> None:
     middle = shape.kv_sequence // 2
     k[:, :, middle : middle + shape.kv_sequence // 16] = k[:, :, middle : middle + 1]
     far = slice(shape.head_dim - shape.head_dim // 8, None)
     v[..., far] += _offsets(shape, random, shape.head_dim // 8)
     v[:, :, borders(shape.kv_sequence)] *= 4
-    kinds = [_COMPOSITE[row % len(_COMPOSITE)] for row in range(shape.sequence)]
+    kinds = [pattern[row % len(pattern)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
     _aim(shape, q, k, np.flatnonzero([kind is None for kind in kinds]))
 

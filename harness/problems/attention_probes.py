@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from harness.problems.attention_inputs import COMPOSITE_PERIOD, EVEN_ROWS, Shape
+from harness.problems.attention_inputs import COMPOSITE_PERIOD, Shape, even_rows
 from harness.problems.blocks import BLOCK, drawn_block, spans
 from harness.problems.probes import Part, Probe, Region
 
@@ -31,7 +31,7 @@ def probes(shape: Shape, full: bool, seed: int) -> tuple[Probe, ...]:
     its signs, so that the running maximum hardly changes: kernels may branch on it for whole blocks of rows.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, shape.kv_sequence)))
-    drawn = _Drawn(shape, random)
+    drawn = _Drawn(shape, random, even_rows(shape.sequence, seed))
     if full:
         return (drawn.values("composite"),)
     found = [drawn.values("normal"), drawn.keys(), drawn.queries()]
@@ -45,9 +45,10 @@ def probes(shape: Shape, full: bool, seed: int) -> tuple[Probe, ...]:
 class _Drawn:
     """Probes of one shape, with blocks and heads drawn at random."""
 
-    def __init__(self, shape: Shape, random: np.random.Generator) -> None:
+    def __init__(self, shape: Shape, random: np.random.Generator, even_rows: tuple[int, ...]) -> None:
         self._shape = shape
         self._random = random
+        self._even_rows = even_rows
         self._group = shape.heads // shape.kv_heads
         # Query i sees the keys up to i + offset.
         self._offset = shape.kv_sequence - shape.sequence
@@ -55,10 +56,12 @@ class _Drawn:
     def values(self, family: str) -> Probe:
         """All values of one key/value head, each block of keys in columns of its own: one run shows every block."""
         shape, kv_head = self._shape, self._kv_head()
-        # Half a kernel's smallest block, so that one which is left out hides a whole one of these; under a
-        # mask their borders are none of the kernel's, so that keys hidden within its blocks show too.
-        size = max(BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - shape.causal)))
-        shift = int(self._random.integers(1, size)) if shape.causal else 0
+        # Half a kernel's smallest block, so that one which is left out hides a whole one of these. Long sequences need
+        # larger blocks: fixed borders show a dropped block of 128, drawn borders keys that are dropped within a block.
+        # Under a mask borders are always drawn.
+        is_shifted = shape.causal or bool(self._random.integers(2))
+        size = max(BLOCK // 2, -(-shape.kv_sequence // max(1, shape.head_dim - is_shifted)))
+        shift = int(self._random.integers(1, size)) if is_shifted else 0
         edges = [0, *range(size - shift, shape.kv_sequence, size), shape.kv_sequence]
         blocks = len(edges) - 1
         cuts = [block * shape.head_dim // blocks for block in range(blocks + 1)]
@@ -166,7 +169,7 @@ class _Drawn:
             yield rows
             return
         start = head * self._shape.sequence
-        for kind in EVEN_ROWS:
+        for kind in self._even_rows:
             first = rows.start + (kind - (rows.start - start)) % COMPOSITE_PERIOD
             yield range(first, rows.stop, COMPOSITE_PERIOD)
 

@@ -1,6 +1,6 @@
 """The space that attention's inputs are drawn from: a recipe says how scores, values and scales run, and is drawn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -8,20 +8,24 @@ from numpy.typing import NDArray
 
 from harness.problems.attention_inputs import Shape
 
-# The largest logit that one field adds: attention sinks of trained models reach some hundred.
+# Scores that all keys of a query have in common move no weight, so that they may be this large; masks and first maxima
+# must be beyond them.
+_FAR = 2.0**15
+# The largest logit that a field adds to some keys only: attention sinks of trained models reach some hundred.
 MOST = 500.0
 # Beyond these an honest kernel's roundings are no longer small, or all that is left of the values is their mean.
 LIMITS = {
     "logit": (-MOST, MOST), "logits": (0.001, 60.0), "logits_spread": (0.0, 8.0), "place": (0.0, 0.999),
     "width": (0.001, 512.0), "spread": (0.0, 8.0), "picks": (1, 3), "distinct": (0, 4096), "channels": (0, 4),
-    "channel_factor": (1.0, 64.0), "offset": (0.0, 100.0), "key_spread": (0.0, 4.0),
+    "channel_factor": (1.0, 64.0), "offset": (0.0, 100.0), "key_spread": (0.0, 4.0), "grows": (0.0, 8.0),
+    "empty_columns": (0.0, 0.5), "empty_keys": (0.0, 0.5),
 }  # fmt: skip
 # Which keys a field raises: all from a place on; more and more of it from a place on; `width` keys at a place; each
 # key with the chance `width`; every `width`-th key; for each query a key of its own.
 Course = Literal["step", "ramp", "sink", "some", "stripe", "needle"]
 COURSES: tuple[Course, ...] = ("step", "ramp", "sink", "some", "stripe", "needle")
 # What an attempt draws one recipe of each.
-KINDS = ("rises", "creeps", "sinks", "shares", "ties", "scales", "mixture")
+KINDS = ("rises", "creeps", "sinks", "absorbs", "shares", "far", "ties", "scales", "mixture")
 # One of everything in one recipe, for a shape at which one draw has to do.
 ALL = "all"
 
@@ -30,8 +34,9 @@ ALL = "all"
 class Field:
     """Scores that one common direction of queries and keys adds: `logit` where the course is at its height.
 
-    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u even in [0, 1).
-    `aligned`: the direction is one channel, an outlier of queries and keys alike, else it lies across several.
+    `place` is a share of the keys. A query takes part with a strength of e^(-spread u), u even in [0, 1),
+    times a factor that grows from e^-grows at the first query to 1 at the last. `aligned`: the direction is one
+    channel, an outlier of queries and keys alike, else it lies across several.
     """
 
     course: Course
@@ -39,6 +44,7 @@ class Field:
     place: float = 0.0
     width: float = 1.0
     spread: float = 0.0
+    grows: float = 0.0
     aligned: bool = False
 
 
@@ -50,7 +56,8 @@ class Recipe:
     N(0, (logits e^(-logits_spread u))^2), u even in [0, 1) for each row and head. `distinct` keys (0: all) are
     different, the others repeat them, and with `repeats_values` their values too. `channels` channels of
     the keys are `channel_factor` times as large. Values are N(c, s^2), another c of up to `offset` and another
-    s = e^(-spread u) in each column; the values of each key are e^(-key_spread u) times that.
+    s = e^(-spread u) in each column; the values of each key are e^(-key_spread u) times that. A share of
+    `empty_columns` of the values is 0, as padding makes them, and so are keys and values of a share of `empty_keys`.
     """
 
     fields: tuple[Field, ...] = ()
@@ -64,6 +71,8 @@ class Recipe:
     offset: float = 0.0
     spread: float = 0.0
     key_spread: float = 0.0
+    empty_columns: float = 0.0
+    empty_keys: float = 0.0
 
     def in_words(self) -> str:
         """What stands out of it, for people."""
@@ -82,6 +91,8 @@ class Recipe:
             said.append(f"values around +/-{self.offset:.3g}")
         if self.spread or self.key_spread:
             said.append(f"values of columns and keys down to e^-{self.spread:.2g} and e^-{self.key_spread:.2g}")
+        if self.empty_columns or self.empty_keys:
+            said.append(f"{self.empty_columns:.0%} of the values' columns and {self.empty_keys:.0%} of the keys are 0")
         return "; ".join(said)
 
 
@@ -95,46 +106,61 @@ def _field_in_words(field: Field) -> str:
         "needle": "a key of its own for each query",
     }[field.course]
     weaker = f" down to e^-{field.spread:.2g} of it" if field.spread else ""
+    weaker += f" growing from e^-{field.grows:.2g} of it at the first query" if field.grows else ""
     return f"{keys} {field.logit:+.3g}{weaker}{' in one channel' * field.aligned}"
 
 
 def draw(kind: str, random: np.random.Generator) -> Recipe:
     """A recipe of this kind, its numbers drawn. Raises ValueError for a kind that does not exist.
 
-    rises: steps and ramps that begin in each octave of the keys. creeps: scores that rise evenly and hardly by
-    chance, by 8 in all for some queries down to a hundredth for others, so that a running maximum which follows
-    too late is late in every block. sinks: single keys and few keys, at places of
-    their own for each query and at common ones. shares: parts of the keys, at random and in stripes, and all of them,
-    have a mean in common with the queries. ties: few distinct keys. scales: rows, channels, columns and keys of
-    scales of their own. mixture: anything together. all: fields of each of the first three. What a kind is there
-    for is in every draw of it: only the numbers are left to luck.
+    rises: steps and ramps that begin in each octave of the keys.
+    creeps: scores that rise evenly along the keys, by 8 for some queries down to 0.01 for others, with little
+    noise: a running maximum that is updated too late is late in every block.
+    sinks: single keys and few keys, some at a place of their own for each query, some common to all.
+    absorbs: the first key and one near the end outweigh all others, for neighbouring queries alike, but the others
+    still count: a kernel that skips blocks with small weights too early is caught.
+    shares: half of the keys, stripes of keys, and all keys have a mean in common with the queries.
+    far: all scores of a query have up to +/-2^15 in common, which moves no weight.
+    ties: few distinct keys.
+    scales: rows, channels, columns and keys of different scales.
+    mixture: any of these together.
+    all: fields of rises, creeps and sinks.
+    Every draw of a kind contains what the kind is for; only numbers are random.
     """
     if kind not in (*KINDS, ALL):
         raise ValueError(f"expected a kind of {(*KINDS, ALL)}, got {kind!r}")
     if kind == "rises":
         # Octave by octave, so that a step stands behind whatever first keys a kernel guesses from.
         fields = [_rise(random, 2.0**-octave) for octave in range(8)]
-        return Recipe(fields=tuple(fields), logits=_even(random, 0.3, 2), offset=_perhaps(random, 4.0))
+        return Recipe(
+            fields=tuple(fields), logits=_even(random, 0.3, 2), offset=_perhaps(random, 4.0),
+            empty_columns=random.uniform(0.05, 0.5),
+        )  # fmt: skip
     if kind == "creeps":
         return Recipe(fields=(_creep(),), logits=_even(random, 0.001, 0.02), offset=_perhaps(random, 1.0))
     if kind == "sinks":
         needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
         fields = [needles, needles, *(_sink(random) for _ in range(2))]
         return Recipe(fields=tuple(fields), logits=_even(random, 0.3, 4), key_spread=_perhaps(random, 3.0))
+    if kind == "absorbs":
+        first = Field(course="sink", logit=_even(random, 10, 16), place=0.0, grows=1.5)
+        return Recipe(fields=(first, replace(first, place=0.999)), picks=2, logits=_even(random, 0.01, 0.1))
     if kind == "shares":
         halves = [_share(random, 0.5), _share(random, 2.0 ** -random.uniform(1, 8))]
         stripes = [_stripe(random, 2.0 ** random.uniform(1, octave)) for octave in (1.01, 4, 8)]
         # All scores far above zero, or far below.
         whole = [Field(course="step", logit=sign * _even(random, 60, MOST), spread=1.0) for sign in (1, -1)]
         return Recipe(fields=(*halves, *stripes, *whole), logits=_even(random, 0.3, 4))
+    if kind == "far":
+        return Recipe(fields=_far(), logits=_even(random, 0.3, 4))
     if kind == ALL:
         rises = [_rise(random, 2.0**-octave) for octave in random.choice(8, 3, replace=False)]
         needles = Field(course="needle", logit=MOST, spread=_even(random, 2, 4))
         parts = [_share(random, 0.5), _stripe(random, 2.0 ** random.uniform(1, 8)), _sink(random)]
         # Rows of little chance beside others, in which it hides what creeps.
         return Recipe(
-            fields=(*rises, needles, *parts, _creep()), logits=_even(random, 0.3, 3), logits_spread=6.0,
-            offset=_perhaps(random, 4.0),
+            fields=(*rises, needles, *parts, _creep(), *_far()), logits=_even(random, 0.3, 3), logits_spread=6.0,
+            offset=_perhaps(random, 4.0), empty_columns=0.05,
         )  # fmt: skip
     if kind == "ties":
         distinct = int(2 ** random.uniform(0, 6))
@@ -148,6 +174,7 @@ def draw(kind: str, random: np.random.Generator) -> Recipe:
             logits=_even(random, 10, 60), logits_spread=_even(random, 3, 6),
             channels=int(random.integers(1, 5)), channel_factor=_even(random, 4, 64),
             offset=_perhaps(random, 100.0), spread=_even(random, 1, 8), key_spread=_even(random, 0.5, 4),
+            empty_keys=random.uniform(0, 0.3),
         )  # fmt: skip
     return _mixture(random)
 
@@ -188,6 +215,10 @@ def _rise(random: np.random.Generator, most: float) -> Field:
         course=course, logit=_even(random, 8, MOST), place=most * random.uniform(0.5, 1), spread=random.uniform(0, 2),
         aligned=bool(random.integers(2)),
     )  # fmt: skip
+
+
+def _far() -> tuple[Field, ...]:
+    return tuple(Field(course="step", logit=sign * _FAR, spread=4.0) for sign in (1, -1))
 
 
 def _creep() -> Field:
@@ -241,10 +272,13 @@ def build(shape: Shape, recipe: Recipe, random: np.random.Generator) -> tuple[ND
     v *= _falling(random, recipe.spread, (d,))
     v *= _falling(random, recipe.key_spread, (*keys[:3], 1))
     v += (recipe.offset * random.uniform(-1, 1, (*keys[:2], 1, d))).astype(np.float32)
+    if recipe.empty_columns:
+        v[..., random.random(d) < recipe.empty_columns] = 0
     picked = _picked(random, len(fields), recipe.picks, q.shape[:3])
     plain = k.copy()
     for number, field in enumerate(fields):
         strength = np.where(picked[..., number], _falling(random, field.spread, q.shape[:3]), np.float32(0))
+        strength *= np.exp(np.float32(-field.grows) * np.linspace(1, 0, shape.sequence, dtype=np.float32))
         if field.course == "needle":
             _aim(shape, q, plain, strength * np.float32(field.logit), random)
             continue
@@ -252,6 +286,10 @@ def build(shape: Shape, recipe: Recipe, random: np.random.Generator) -> tuple[ND
         size = np.float32(np.sqrt(abs(field.logit) / shape.scale))
         k += size * _course(field, keys[:3], random)[..., None] * directions[:, number]
         q += size * np.float32(np.sign(field.logit)) * strength[..., None] * directions[:, number]
+    if recipe.empty_keys:
+        empty = random.random(shape.kv_sequence) < recipe.empty_keys
+        k[:, :, empty] = 0
+        v[:, :, empty] = 0
     if recipe.distinct:
         same = random.integers(min(recipe.distinct, shape.kv_sequence), size=shape.kv_sequence)
         k = k[:, :, same]

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
 from harness.problems.problem import Rows
+
+Kind = TypeVar("Kind")
 
 # The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
 # of the larger powers of two that kernels choose.
@@ -37,6 +40,17 @@ def borders(length: int) -> Rows:
     """The first and the last position, and both sides of every multiple of 128 (so of 256, 512, 1024 ... too)."""
     inner = np.arange(BLOCK, length, BLOCK)
     return np.unique(np.concatenate(([0, length - 1], inner - 1, inner)))
+
+
+def turned(pattern: Sequence[Kind], seed: int, rows: int) -> tuple[Kind, ...]:
+    """A pattern that rows follow, begun at a place that follows from the seed, so that a row's kind differs.
+
+    As it is where there are fewer rows than kinds.
+    """
+    if rows < len(pattern):
+        return tuple(pattern)
+    start = int(np.random.default_rng(np.random.SeedSequence((seed, len(pattern)))).integers(len(pattern)))
+    return (*pattern[start:], *pattern[:start])
 
 
 def spans(edges: Sequence[int]) -> Iterator[range]:

@@ -55,10 +55,17 @@ def changed(probe: Probe, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any],
     """Copies of the inputs with the regions of the probe changed."""
     copies = tuple(array.copy() for array in inputs)
     for region in probe.regions:
-        part = np.ix_(*region.ranges)
+        part = tuple(map(_slice, region.ranges, copies[region.array].shape))
         array = copies[region.array]
         array[part] = (array[part].astype(np.float32) * np.float32(region.factor)).astype(array.dtype)
     return copies
+
+
+def _slice(places: range, length: int) -> slice:
+    """The same places; of a range itself numpy makes an array. Raises IndexError for places beyond the axis."""
+    if places.step < 1 or places.start < 0 or places.stop > length:
+        raise IndexError(f"expected rising places below {length}, got {places}")
+    return slice(places.start, places.stop, places.step)
 
 
 def check_probe(
@@ -81,7 +88,7 @@ def check_probe(
     for parts, must_move in ((probe.stays, False), (probe.moves, True)):
         wrong = np.zeros_like(moved)
         for part in parts:
-            where = np.ix_(part.rows, part.columns)
+            where = tuple(map(_slice, (part.rows, part.columns), moved.shape))
             wrong[where] |= ~moved[where].any(axis=1, keepdims=True) if must_move else moved[where]
             compared += len(part.rows) * len(part.columns)
         if wrong.any():

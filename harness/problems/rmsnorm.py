@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.problems import rmsnorm_probes, textures
-from harness.problems.blocks import sampled_rows
+from harness.problems.blocks import sampled_rows, turned
 from harness.problems.fields import require_dtype, require_positive, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
@@ -19,7 +19,7 @@ from harness.problems.space import DRAWN, RECIPE
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _FAMILIES = ("normal", "small", "spikes", "far-values", "large", "cancelling")
-# What a row of the composite is, by its position modulo 8.
+# What a row of the composite is, by its position modulo 8, counted from a drawn place.
 _COMPOSITE = ("normal", "small", "spikes", "far-values", "normal", "large", "cancelling", "normal")
 _OFFSETS = (96.0, 104.0)
 # Squares of these are beyond float16 and exact sums of them beyond bfloat16, and far from float32's end.
@@ -28,6 +28,8 @@ _LARGE = 2.0**14
 # twice or taken for another turns the row's scale by 6 %: 20 deviations of a bfloat16 output.
 _SPIKE = 2.0**10
 _SPIKES = 8
+# Residual streams carry values of this size that cancel to exactly 0.
+_CANCELLED = 2.0**14
 # Elements that one check may cost, about half a second on one core.
 _CHECKED = 1 << 22
 # Rows of the smallest reduced shape: several blocks of the fewest rows that fill a tile.
@@ -101,7 +103,8 @@ class RMSNorm(textures.Textured):
         normal: all N(0, 1), weights N(1, 1/4). small: rows of zeros, and rows whose mean square is a hundredth to a
         hundred times eps. spikes: eight columns of every row, others in each, have nearly all of the sum.
         far-values: rows N(c, 1) with c near 100, which no mean may be taken from. large: squares near 2^28.
-        cancelling: r is nearly -x, so that h is far smaller than either. composite: all of these, by row.
+        cancelling: r is nearly -x, so that h is far smaller than either, and in some columns exactly, where both are
+        large. composite: all of these, by row.
         """
         if family.startswith((DRAWN, RECIPE)):
             return self._drawn_inputs(family, seed)
@@ -113,7 +116,7 @@ class RMSNorm(textures.Textured):
         x = random.standard_normal(shape, dtype=np.float32)
         r = random.standard_normal(shape, dtype=np.float32)
         w = 1 + random.standard_normal(self.columns, dtype=np.float32) / 2
-        pattern = _COMPOSITE if family == "composite" else (family,)
+        pattern = turned(_COMPOSITE, seed, self.rows) if family == "composite" else (family,)
         kinds = np.array(pattern)[np.arange(self.rows) % len(pattern)]
         small = np.flatnonzero(kinds == "small")
         scale = np.float32(self.eps**0.5) * 10 ** random.uniform(-1, 1, (len(small), 1)).astype(np.float32)
@@ -132,6 +135,10 @@ class RMSNorm(textures.Textured):
         # Of numbers of dtype, so that what is left of them is what was meant to be left.
         opposed = np.flatnonzero(kinds == "cancelling")
         r[opposed] = -x[opposed].astype(dtype).astype(np.float32) * np.float32(1 + 2**-5)
+        columns = random.choice(self.columns, min(_SPIKES, self.columns // 2), replace=False)
+        if self.residual:
+            x[np.ix_(opposed, columns)] = _CANCELLED
+            r[np.ix_(opposed, columns)] = -_CANCELLED
         given = (x, r, w) if self.residual else (x, w)
         return tuple(array.astype(dtype) for array in given)
 
@@ -143,14 +150,17 @@ class RMSNorm(textures.Textured):
             columns = random.random(self.columns) < cancelled
             opposed = -made[0][:, columns].astype(np.float32) * np.float32(1 + 2**-5)
             made[1][:, columns] = opposed.astype(dtype)
+            exact = np.flatnonzero(columns)[:_SPIKES]
+            made[0][:, exact] = np.asarray(_CANCELLED, dtype)
+            made[1][:, exact] = np.asarray(-_CANCELLED, dtype)
         return tuple(made)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """That every row depends on all of its own columns and residual and on the weights, and on nothing else."""
         drawn = rmsnorm_probes.Drawn(rows=self.rows, columns=self.columns, residual=self.residual, seed=seed)
         if full:
-            return (drawn.energy("composite", tuple(kind == "normal" for kind in _COMPOSITE)),)
-        found = [drawn.energy("normal", (True,)), drawn.some_rows("x", 0), drawn.weights()]
+            return tuple(drawn.energy(full=True))
+        found = [*drawn.energy(full=False), drawn.some_rows("x", 0), drawn.weights()]
         return (*found, drawn.some_rows("r", 1)) if self.residual else tuple(found)
 
     def reduced(self) -> Iterator["RMSNorm"]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.problems import product_probes, textures
-from harness.problems.blocks import sampled_rows, shorter
+from harness.problems.blocks import sampled_rows, shorter, turned
 from harness.problems.fields import require_dtype, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
@@ -19,7 +19,7 @@ from harness.problems.space import DRAWN, RECIPE
 from harness.records import Array, ExpectedCount, Statement, Work
 
 _FAMILIES = ("normal", "gates-x10", "gates-x50", "far-values")
-# What a row of X is multiplied by in the composite, by its position modulo 4.
+# What a row of X is multiplied by in the composite, by its position modulo 4, counted from a drawn place.
 _COMPOSITE = (1.0, 10.0, 1.0, 50.0)
 # Far from zero, and another number in every column, as in attention.
 _OFFSETS = (96.0, 104.0)
@@ -133,7 +133,7 @@ class SwiGLU(textures.Textured):
         if family in ("gates-x10", "gates-x50"):
             x *= 10 if family == "gates-x10" else 50
         elif family == "composite":
-            x *= np.array(_COMPOSITE, dtype=np.float32)[np.arange(self.tokens) % len(_COMPOSITE)][:, None]
+            x *= np.resize(np.array(turned(_COMPOSITE, seed, self.tokens), dtype=np.float32), self.tokens)[:, None]
         if family in ("far-values", "composite"):
             self._move_away(weights[1], random, all_columns=family == "far-values")
         if family == "far-values":
@@ -150,7 +150,7 @@ class SwiGLU(textures.Textured):
         """Which rows depend on which rows of X, columns on which columns of weights, and all of them on every part."""
         drawn = product_probes.Drawn(rows=self.tokens, columns=self.columns, seed=seed)
         if full:
-            even = tuple(kind == 1.0 for kind in _COMPOSITE)
+            even = tuple(kind == 1.0 for kind in turned(_COMPOSITE, seed, self.tokens))
             return (drawn.inner("x", 0, self.model, "composite", kinds=even),)
         found = [drawn.inner("x", 0, self.model), drawn.some_rows("x", 0, self.model)]
         if self.down:

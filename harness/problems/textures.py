@@ -1,5 +1,6 @@
 """The space that matrices of products and norms are drawn from: scales, outliers, offsets and zeros."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,23 +15,24 @@ from harness.records import Statement
 LIMITS = {
     "scale": (2.0**-20, 2.0**12), "row_spread": (0.0, 12.0), "column_spread": (0.0, 12.0), "row_offset": (0.0, 100.0),
     "column_offset": (0.0, 100.0), "channels": (0, 8), "channel_factor": (1.0, 1024.0), "spikes": (0, 8),
-    "spike": (1.0, 1024.0), "zeros": (0.0, 0.99), "cancelled": (0.0, 0.9),
+    "spike": (1.0, 1024.0), "zeros": (0.0, 0.99), "cancelled": (0.0, 0.9), "noise": (0.0, 1.0),
 }  # fmt: skip
 # What an attempt draws one recipe of each.
-KINDS = ("scales", "outliers", "offsets", "mixture")
+KINDS = ("scales", "outliers", "offsets", "even", "mixture")
 # One for a shape at which one draw has to do.
 ALL = "outliers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texture:
-    """How one matrix looks: N(0, 1) times `scale`, and what differs from that.
+    """How one matrix looks: N(0, noise^2) times `scale`, and what differs from that.
 
     Rows and columns are e^(-spread u) times as large, u even in [0, 1); each has a mean of its own of up to `offset`;
     `channels` of the columns are `channel_factor` times as large; `spikes` elements of each row, anywhere, are
     `spike`, and no column has its second before each has its first; a share of `zeros` is zero.
     """
 
+    noise: float = 1.0
     scale: float = 1.0
     row_spread: float = 0.0
     column_spread: float = 0.0
@@ -45,6 +47,7 @@ class Texture:
     def in_words(self) -> str:
         """What differs from N(0, 1)."""
         said = [
+            (self.noise != 1, f"noise {self.noise:.3g}"),
             (self.scale != 1, f"scale {self.scale:.3g}"),
             (self.row_spread, f"rows down to e^-{self.row_spread:.2g}"),
             (self.column_spread, f"columns down to e^-{self.column_spread:.2g}"),
@@ -73,8 +76,11 @@ class Recipe:
 def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
     """A recipe of this kind for so many matrices. Raises ValueError for a kind that does not exist.
 
-    scales: rows and columns of scales of their own. outliers: spikes and large columns. offsets: means that are
-    not zero, and terms that cancel. mixture: anything together.
+    scales: rows and columns of different scales.
+    outliers: spikes and large columns.
+    offsets: means that are not zero, and terms that cancel.
+    even: one value in all of a row of the first matrix, so that roundings of equal terms do not average out.
+    mixture: any of these together.
     """
     if kind not in KINDS:
         raise ValueError(f"expected a kind of {KINDS}, got {kind!r}")
@@ -88,7 +94,10 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
         if matrix == 0:
             outliers |= {"spikes": int(random.integers(4, 9)), "spike": float(2 ** random.uniform(8, 10))}
         offsets: dict[str, Any] = {"row_offset": random.uniform(0, 100), "column_offset": random.uniform(0, 100)}
-        made = {"scales": scales, "outliers": outliers, "offsets": offsets}.get(kind)
+        even: dict[str, Any] = {}
+        if kind == "even" and matrix == 0:
+            even = {"noise": 0.0, "row_offset": random.uniform(1, 100)}
+        made = {"scales": scales, "outliers": outliers, "offsets": offsets, "even": even}.get(kind)
         if made is None:
             made = {
                 name: value
@@ -105,7 +114,7 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
     """An array of this shape, a vector as one row, float32 and not rounded."""
     rows, columns = (1, *shape)[-2:]
-    found = random.standard_normal((rows, columns), dtype=np.float32)
+    found = random.standard_normal((rows, columns), dtype=np.float32) * np.float32(texture.noise)
     if texture.row_offset:
         found += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)
     if texture.column_offset:
@@ -142,14 +151,14 @@ def cancel(a: NDArray[Any], b: NDArray[Any], share: float, random: np.random.Gen
     b[second] = b[first]
 
 
-class Textured:
+class Textured(ABC):
     """The space of a problem whose inputs are matrices, one texture each; a vector counts as one row."""
 
     __slots__ = ()
 
+    @abstractmethod
     def statement(self) -> Statement:
         """As of a Problem."""
-        raise NotImplementedError
 
     def recipe(self, family: str, seed: int) -> str:
         """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""

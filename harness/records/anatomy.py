@@ -33,7 +33,9 @@ class LineTime:
     A bundle's cycle is shared evenly by its operations, an empty one's by those that follow it; a
     stall or wait belongs to the operation that waits. The waits of a kernel's grid pipeline are no
     line's. Operations that the compiler added belong to the line that they work for (see
-    harness/simulate/sources.py). `operations` are executed operations per unit. `spilled_bytes` are
+    harness/simulate/sources.py). `operations` are executed operations per unit; those of the
+    transcendental unit that are no exponentials are there once more by what they are (`EUP rcp`,
+    `EUP rsqrt`; records made before this was told have none of these). `spilled_bytes` are
     vector registers that this line computes and that are saved to VMEM, `filled_bytes` those it
     uses that are restored.
     """
@@ -46,6 +48,17 @@ class LineTime:
     operations: tuple[tuple[str, int], ...] = ()
     spilled_bytes: int = 0
     filled_bytes: int = 0
+
+    @property
+    def units(self) -> dict[str, int]:
+        """The executed operations of each unit, each operation once."""
+        return {name: number for name, number in self.operations if " " not in name}
+
+    @property
+    def exponentials(self) -> int:
+        """Operations of the transcendental unit that are exponentials, as far as the record tells them from others."""
+        others = sum(number for name, number in self.operations if name.startswith("EUP "))
+        return self.units.get("EUP", 0) - others
 
     @property
     def cycles(self) -> float:

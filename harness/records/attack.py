@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.records.evidence import Draw
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -10,7 +12,8 @@ class Found:
 
     `family` (a recipe, `recipe {...}`) and `seed` make the input again at the problem's shape `shape`: the contest's
     own, a reduced one, or the second beside that. `ratio` is None where an output was not finite; `said`
-    is what the check said of an error above the tolerance.
+    is what the check said of an error above the tolerance. `output` is the shape of the first output there, empty in
+    files of earlier versions.
     """
 
     shape: Literal["full", "reduced", "beside"]
@@ -20,6 +23,14 @@ class Found:
     ratio: float | None
     words: str
     said: str = ""
+    output: tuple[int, ...] = ()
+
+    @property
+    def draw(self) -> Draw:
+        """The same input as evaluations name it."""
+        return Draw(
+            mode="full" if self.shape == "full" else "twin", shape=self.output, family=self.family, seed=self.seed
+        )
 
     @property
     def is_wrong(self) -> bool:

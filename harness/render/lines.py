@@ -84,7 +84,7 @@ def _figures(lines: Sequence[LineTime], anatomy: Anatomy) -> str:
 def _units(lines: Sequence[LineTime]) -> str:
     used: dict[str, int] = {}
     for line in lines:
-        for unit, operations in line.operations:
+        for unit, operations in line.units.items():
             used[unit] = used.get(unit, 0) + operations
     return " ".join(sorted(used, key=lambda unit: used[unit], reverse=True)[:_UNITS_SHOWN])
 

@@ -120,7 +120,7 @@ def show_text(
             width,
             "Run:                   ",
         ),
-        *wrap(f"commit {attempt.judged_against[:12]}", width, "Judged against:        "),
+        *wrap(_judged_against(attempt), width, "Judged against:        "),
         *flow(versions, width, "Versions:              "),
         *flow([where.machine, where.platform], width, "Machine:               "),
         *flow([f"judge {key.judge}", f"problem {key.problem}", f"chip {key.chip}"], width, "Key:                   "),
@@ -163,6 +163,11 @@ def status_text(status: Status, width: int | None = None) -> str:
         *wrap(logs[status.log], width, "Log:          "),
     ]
     return joined([*lines, *(line for text in status.messages for line in wrap(clean(text), width, "note: "))])
+
+
+def _judged_against(attempt: Attempt) -> str:
+    champion = f"attempt {attempt.champion.attempt}" if attempt.champion else "no champion"
+    return f"{champion}, at commit {attempt.judged_against[:12]}"
 
 
 def _findings(

@@ -14,6 +14,7 @@ from harness.simulate.structure import unit_of, vector_spill
 
 # A vector register: 8 x 128 values of 32 bits.
 _REGISTER_BYTES = 4096
+_EXPONENTIALS = ("vexp", "vpow")
 
 
 def anatomy(core: CoreRun, machine: Machine) -> Anatomy:
@@ -99,6 +100,8 @@ def _add_lines(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -
             line = lines[name]
             if unit := unit_of(op.opcode):
                 line.operations[unit] += executed
+                if unit == "EUP" and not op.opcode.startswith(_EXPONENTIALS):
+                    line.operations[f"EUP {op.opcode.partition('.')[0].removeprefix('v')}"] += executed
             if kind := vector_spill(op):
                 line.spilled += executed * (kind == "spill")
                 line.filled += executed * (kind == "fill")

@@ -1,10 +1,12 @@
 """Rules on counts that are not the expected ones: matmuls, exponentials, reductions, copies, layouts, steps."""
 
 import math
+from collections.abc import Sequence
 
 from harness.judge.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.judge.observed import Observed
 from harness.judge.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, Rule
+from harness.records import OpTime, Window
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 _NOTABLE_SHARE = 0.05
@@ -12,6 +14,11 @@ _NOTABLE_SHARE = 0.05
 _NOTABLE_EXPONENTIALS = 1.25
 # A buffer that its tiles make a quarter larger is worth a word.
 _NOTABLE_PADDING = 1.25
+_LANES = 128
+# Of the VMEM limit: with less in use, padding is in nobody's way.
+_MOSTLY_FREE = 0.50
+# What HLO operations are called that only lay an array out anew.
+_LAYOUTS = ("reshape", "transpose", "bitcast", "broadcast", "pad", "slice")
 
 
 def _expected(seen: Observed, name: str) -> int:
@@ -70,7 +77,9 @@ def recomputed_exponentials(seen: Observed) -> Finding | None:
         return None
     return Finding(
         observation=f"{there} exponentials in the kernel where {expected} are expected (Mosaic): some are recomputed",
-        suggestion="keep exp(scores - maximum) as one value, used for both the row sum and the second matmul",
+        suggestion="keep exp(scores - maximum) as one value, used for both the row sum and the second matmul"
+        if seen.evidence.problem.operation == "attention"
+        else "keep each exponential as one value, and use that wherever it is needed",
         gain=_unexpected_share(seen, "EUP", expected, there),
         gain_source=SCHEDULE if seen.run else ROOFLINE,
         knob="exp",
@@ -94,7 +103,9 @@ def staged_reductions(seen: Observed) -> Finding | None:
         return None
     return Finding(
         observation=f"{there} reductions in the kernel where at most {expected} are expected (Mosaic): they are staged",
-        suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum",
+        suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum"
+        if seen.evidence.problem.operation == "attention"
+        else "reduce the whole block once along one axis, instead of piece by piece",
         gain=_unexpected_share(seen, "XLU", expected, there),
         gain_source=SCHEDULE if seen.run else ROOFLINE,
         knob="reductions",
@@ -107,7 +118,7 @@ def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> f
 
 
 def around(seen: Observed) -> Finding | None:
-    """Copies and other ops that XLA put around the kernel."""
+    """Copies and other operations that XLA put around the kernel."""
     hlo = seen.evidence.hlo
     moves = hlo.copy + hlo.transpose if hlo else 0
     names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
@@ -120,44 +131,105 @@ def around(seen: Observed) -> Finding | None:
     share = time / seen.seconds
     if not moves and share < _NOTABLE_SHARE:
         return None
-    spent = ""
+    said = []
+    if moves:
+        said.append(f"{moves} {'copy or transpose' if moves == 1 else 'copies and transposes'} around the kernel")
     if others:
         # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
         moved = time * seen.chip.hbm_bytes_per_second
         each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
-        spent = (
-            f", {seconds(time)} of {seconds(seen.seconds)} ({percent(share)}) in {len(others)} ops: at most "
-            f"{decimal(moved, 'B')} a run{each}"
+        verb = "operation outside the kernel, {}, takes" if len(others) == 1 else "operations outside it, {}, take"
+        said.append(
+            f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
+            f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
         )
     return Finding(
-        observation=f"{moves} copies and transposes around the kernel{spent} {seen.label}",
-        suggestion="keep running values in a scratch buffer and never read an output ref before its last write; "
-        "take arrays as they come instead of transposing or reshaping them outside",
+        observation=f"{'; '.join(said)} {seen.label}",
+        suggestion=_without(seen, others),
         gain=min(share, 1.0) if others else None,
         gain_source=SCHEDULE,
         knob="copies",
     )
 
 
+def _named(ops: Sequence[OpTime]) -> str:
+    """The dearest of them by name, three at most."""
+    dearest = sorted(ops, key=lambda op: op.seconds, reverse=True)
+    names = ", ".join(f"`{op.name}`" for op in dearest[:3])
+    return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
+
+
+def _without(seen: Observed, others: Sequence[OpTime]) -> str:
+    """How to do without copies, and without the operations `others` outside the kernel."""
+    hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
+    advice = []
+    if "copy" in names or (hlo is not None and hlo.copy):
+        advice.append(
+            "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
+            "copy"
+        )
+    if any(word in names for word in _LAYOUTS) or (hlo is not None and hlo.transpose) or advice:
+        advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
+    return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
+
+
 def padded_blocks(seen: Observed) -> Finding | None:
-    """A block that its tiles make much larger."""
+    """A block that its tiles make much larger, where that costs more than VMEM that is free anyway."""
     worst, padding = None, _NOTABLE_PADDING
     for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
         held = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
         # A column of statistics is small whatever its padding.
-        if held and window.vmem_bytes / held >= padding and len(window.block_shape) >= 2 and window.block_shape[-1] > 1:
+        if not held or len(window.block_shape) < 2 or window.block_shape[-1] <= 1 or not _sizes_off(window):
+            continue
+        if window.vmem_bytes / held >= padding and not (_is_fetched_once(window) and _has_room(seen)):
             worst, padding = window, window.vmem_bytes / held
     if worst is None:
         return None
+    gain, source = seen.room * (1 - 1 / padding), ROOFLINE
+    if _is_fetched_once(worst) and seen.run and seen.run.anatomy:
+        # Its padding is moved once and takes VMEM: no more time than is waited for it.
+        gain, source = min(gain, _waited_for(seen, worst)), SCHEDULE
     shape = " x ".join(map(str, worst.block_shape))
+    rows, columns = worst.block_shape[-2:]
+    sublanes = _sublanes(worst)
+    suggestion = f"make {' and '.join(_sizes_off(worst))}"
+    if rows == 1 and math.prod(worst.block_shape) == columns:
+        suggestion = f"pass {worst.name} as an array of one dimension, with a block of ({columns},): one row fills one "
+        suggestion += f"of a tile's {sublanes}"
     return Finding(
         observation=f"{worst.name}'s block {worst.array.dtype}[{shape}] takes {kibibytes(worst.vmem_bytes)} of VMEM, "
-        f"{padding:.1f}x its values: its last two sizes are no multiples of a tile, and the rest is padding",
-        suggestion=f"make the last size of {worst.name}'s block a multiple of 128 and the one before a multiple of 8 "
-        "(16 for two-byte values)",
-        gain=seen.room * (1 - 1 / padding),
+        f"{padding:.1f}x its values: the rest is padding to whole tiles of {sublanes} x {_LANES}",
+        suggestion=suggestion,
+        gain=gain,
+        gain_source=source,
         knob=f"layout of {worst.name}",
     )
+
+
+def _sublanes(window: Window) -> int:
+    return max(8, 32 // _itemsize(window.array.dtype))
+
+
+def _sizes_off(window: Window) -> list[str]:
+    """The last two sizes of its block that are no multiples of a tile's, each with what it should be."""
+    rows, columns = window.block_shape[-2:]
+    sizes = (("last", columns, _LANES), ("second-to-last", rows, _sublanes(window)))
+    return [f"the {name} size, {size}, a multiple of {tile}" for name, size, tile in sizes if size % tile]
+
+
+def _is_fetched_once(window: Window) -> bool:
+    return window.role == "input" and window.fetches is not None and window.fetches <= 1
+
+
+def _has_room(seen: Observed) -> bool:
+    used = seen.report.vmem_bytes
+    return used is not None and used < _MOSTLY_FREE * seen.report.vmem_limit_bytes
+
+
+def _waited_for(seen: Observed, window: Window) -> float:
+    """The share of the time that is spent waiting for the transfers of `window`."""
+    parts = [*seen.parts("operand wait").items(), *seen.parts("fill and drain").items()]
+    return sum(share for name, share in parts if seen.operand(name) == window.name)
 
 
 def step_mismatch(seen: Observed) -> Finding | None:
@@ -185,31 +257,34 @@ def _itemsize(dtype: str) -> int:
 RULES = (
     Rule(
         name="copies",
-        says="no copies are expected: each is a full-buffer read and write",
+        says="nothing is expected around the kernel: each operation there is one more read and write of its arrays",
         source=COUNTS,
         kind="body",
         look=around,
     ),
     Rule(
         name="split matmuls",
-        says="2 matmuls are expected: more means blocks that do not align with the matrix unit",
+        says="more matmuls than expected mean blocks that do not align with the matrix unit",
         source=COUNTS,
         kind="body",
         look=split_matmuls,
+        keeps_traffic=True,
     ),
     Rule(
         name="recomputed exp",
-        says="2 exponentials are expected: more are recomputed",
+        says="more exponentials than expected are recomputed ones",
         source=COUNTS,
         kind="body",
         look=recomputed_exponentials,
+        keeps_traffic=True,
     ),
     Rule(
         name="staged reductions",
-        says="2 to 4 reductions are expected: more are staged",
+        says="more reductions than expected are staged ones",
         source=COUNTS,
         kind="body",
         look=staged_reductions,
+        keeps_traffic=True,
     ),
     Rule(
         name="misaligned blocks",

@@ -1,52 +1,124 @@
 """Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
 
 from harness.judge.observed import Observed, blocks, times_read
-from harness.judge.rules.rule import CORES, GRIDS, LEVERS, ROOFLINE, SCHEDULE, Finding, Rule
+from harness.judge.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, Finding, Rule
 from harness.units import count, decimal, percent
 
 # Padding and vector work may honestly be counted on top of the useful FLOPs, but not a quarter more.
 _WASTE = 1.25
 _UNEVEN = 0.05
+_NOTABLE_SHARE = 0.05
+# With so much less executed than the grid covers, steps are skipped.
+_SKIPPED = 0.9
+_ARITHMETIC = ("MXU", "VALU", "EUP", "XLU")
 # Another order is worth a word if it saves a tenth of the traffic.
 _LESS_TRAFFIC = 0.9
 
 
-def wasted_work(seen: Observed) -> Finding | None:
-    """More work than is useful is done, as by a causal kernel that visits masked blocks."""
-    trace, work = seen.evidence.trace, seen.evidence.problem.work
+def masked_blocks(seen: Observed) -> Finding | None:
+    """More work than is useful is done by a causal kernel: it visits masked blocks, or blocks across the diagonal."""
+    work = seen.evidence.problem.work
     executed = seen.run.mxu_flops if seen.run else None
-    if executed is not None and seen.is_causal and work.matmul_flops:
+    if not seen.is_causal:
+        return None
+    conditional = False
+    if executed is not None and work.matmul_flops:
         # Half-filled matrix units execute more too, however useful the work.
         executed = round(executed * _filled(seen))
         factor, source = executed / work.matmul_flops, SCHEDULE
         observation = (
             f"the matrix unit executed {decimal(executed, 'FLOP')} (simulated), {factor:.2f}x the useful "
-            f"{decimal(work.matmul_flops, 'FLOP')}: masked blocks are computed"
+            f"{decimal(work.matmul_flops, 'FLOP')}"
         )
-    elif trace is not None and work.flops and seen.report.util and seen.report.flops_per_second:
-        if trace.pallas_flops > seen.seconds * seen.report.flops_per_second / seen.report.util:
-            # More than the chip could have done in that time: masked blocks are skipped already.
-            return None
-        factor, source = trace.pallas_flops / work.flops, ROOFLINE
-        observation = (
-            f"the grid covers {decimal(trace.pallas_flops, 'FLOP')}, {factor:.2f}x the useful "
-            f"{decimal(work.flops, 'FLOP')}"
-        )
+        # The trace counts the body in every step of the grid: where less was executed, it is under a condition.
+        covered = _covered(seen)
+        conditional = covered is not None and factor < _SKIPPED * covered
+    elif (covered := _covered(seen)) is not None and _had_time(seen, covered):
+        factor, source = covered, ROOFLINE
+        observation = _covers(seen, factor)
     else:
         return None
     if factor < _WASTE:
         return None
-    suggestion = "skip blocks that are masked as a whole: put the body under pl.when(block is needed), if it is not yet"
-    if not seen.is_causal:
-        suggestion = "look for work that is done twice: a block that several steps compute, or padding that is computed"
+    if conditional:
+        return _across_the_diagonal(seen, observation, factor)
     return Finding(
-        observation=observation,
-        suggestion=suggestion,
+        observation=f"{observation}: masked blocks are computed" if source == SCHEDULE else observation,
+        suggestion="skip blocks that are masked as a whole: put the body under pl.when(block is needed), if it is not "
+        "yet",
         gain=1 - 1 / factor,
         gain_source=source,
         knob="mask",
-        kind="mask" if seen.is_causal else "body",
     )
+
+
+def _across_the_diagonal(seen: Observed, observation: str, factor: float) -> Finding:
+    """Blocks that are masked as a whole are skipped: what is left are those that the diagonal crosses."""
+    block, share = "the key block", 0.5
+    if seen.is_attention:
+        rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
+        block = f"the key/value block (rows of {seen.inputs[1].name}'s block, now {columns})"
+        # Along the diagonal about (rows + columns) / 2 pairs a row are computed in vain.
+        share = columns / 2 / (rows + columns)
+    return Finding(
+        observation=f"{observation}, though not every step of the grid computes: the rest comes from blocks that cross "
+        "the diagonal",
+        suggestion=f"use smaller key blocks there: walk {block} in pieces where the diagonal crosses it, and skip the "
+        "pieces that are masked as a whole",
+        gain=(1 - 1 / factor) * share,
+        gain_source=SCHEDULE,
+        # More and shorter steps cost too.
+        weight=0.5,
+        knob="mask",
+    )
+
+
+def repeated_work(seen: Observed) -> Finding | None:
+    """More work than is useful is done by another kernel, on what its time depends on."""
+    factor = _covered(seen)
+    if seen.is_causal or factor is None or factor < _WASTE or not _had_time(seen, factor):
+        return None
+    gain = _time_of_work(seen, factor)
+    if gain < _NOTABLE_SHARE:
+        return None
+    return Finding(
+        observation=_covers(seen, factor),
+        suggestion="look for work that is done twice: a block that several steps compute, or padding that is computed",
+        gain=gain,
+        gain_source=SCHEDULE if seen.report.units else ROOFLINE,
+        knob="work",
+    )
+
+
+def _covered(seen: Observed) -> float | None:
+    """How many times the useful work the grid covers, as traced; None where that is unknown."""
+    trace, work = seen.evidence.trace, seen.evidence.problem.work
+    return trace.pallas_flops / work.flops if trace is not None and work.flops else None
+
+
+def _had_time(seen: Observed, factor: float) -> bool:
+    """Whether the chip can have done so many times the useful work: if not, some steps are skipped already."""
+    return factor * seen.report.compute_only_seconds <= seen.seconds
+
+
+def _covers(seen: Observed, factor: float) -> str:
+    useful = seen.evidence.problem.work.flops
+    return f"the grid covers {decimal(factor * useful, 'FLOP')}, {factor:.2f}x the useful {decimal(useful, 'FLOP')}"
+
+
+def _time_of_work(seen: Observed, factor: float) -> float:
+    """The share of the time that doing the arithmetic once instead of `factor` times saves at most.
+
+    Arithmetic takes what the fullest unit is used (without a run, what is traced at the peak), and beside it
+    transfers go on: where they take longer, less arithmetic saves nothing.
+    """
+    used = max((unit.used_fraction for unit in seen.report.units if unit.name in _ARITHMETIC), default=None)
+    if used is None:
+        used = min(1.0, factor * seen.report.compute_only_seconds / seen.seconds)
+    least = used / factor
+    if seen.report.regime == "memory-bound":
+        least = max(least, seen.report.bandwidth_util or 0.0)
+    return max(0.0, used - least)
 
 
 def _filled(seen: Observed) -> float:
@@ -151,7 +223,15 @@ RULES = (
         says="skip masked blocks",
         source=LEVERS,
         kind="mask",
-        look=wasted_work,
+        look=masked_blocks,
+    ),
+    Rule(
+        name="repeated work",
+        says="work that is not useful costs what the resource costs that it binds",
+        source=GAP,
+        kind="body",
+        look=repeated_work,
+        keeps_traffic=True,
     ),
     Rule(
         name="idle core",

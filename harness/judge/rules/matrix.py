@@ -113,6 +113,7 @@ RULES = (
         kind="dtype",
         look=wide_operands,
         ceiling="MXU",
+        keeps_traffic=True,
     ),
     Rule(
         name="half-filled MXU",
@@ -121,5 +122,6 @@ RULES = (
         kind="body",
         look=half_filled,
         ceiling="MXU",
+        keeps_traffic=True,
     ),
 )

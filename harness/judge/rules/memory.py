@@ -2,7 +2,9 @@
 
 from collections import Counter
 
+from harness.judge.changes import Kind
 from harness.judge.observed import Observed, fits, times_read
+from harness.judge.rules.blocks import fetch_ahead
 from harness.judge.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, Rule
 from harness.records import Window
 from harness.units import decimal, kibibytes, percent
@@ -112,19 +114,19 @@ def idle_bandwidth(seen: Observed) -> Finding | None:
     if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or report.bandwidth_util >= _SATURATED_HBM:
         return None
     double = [window.name for window in seen.inputs if window.buffers == 2 and (window.fetches or 0) > 2]
-    suggestion = "double the block, so that each transfer is longer and there are fewer of them"
+    advice: tuple[str, str, Kind] = (
+        "double the block, so that each transfer is longer and there are fewer of them", "block", "constants",
+    )  # fmt: skip
     if double and seen.steps:
-        suggestion = (
-            f"give {' and '.join(double)} a third buffer (pipeline_mode=pl.Buffered(3)): more transfers are then on "
-            "their way at a time"
-        )
+        advice = fetch_ahead(seen, " and ".join(double))
+    suggestion, knob, kind = advice
     return Finding(
         observation=f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth (target: over 70%), with no "
         f"more than the least traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}",
         suggestion=suggestion,
         gain=report.gap_fraction,
-        knob="buffers" if double else "block",
-        kind="grid" if double else "constants",
+        knob=knob,
+        kind=kind,
     )
 
 

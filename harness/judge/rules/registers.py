@@ -154,6 +154,7 @@ RULES = (
         source=LEVERS,
         kind="body",
         look=pass_over_scores,
+        keeps_traffic=True,
     ),
     Rule(
         name="spills",
@@ -161,5 +162,6 @@ RULES = (
         source=CAUSES,
         kind="constants",
         look=spills,
+        keeps_traffic=True,
     ),
 )

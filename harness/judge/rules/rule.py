@@ -8,7 +8,7 @@ from harness.judge.observed import Observed
 from harness.records import Hint
 
 # Where the rules come from. The protocol is the published method of profiling a TPU kernel that this project follows.
-COUNTS = "published protocol, expected counts inside an attention kernel"
+COUNTS = "published protocol, expected counts inside a kernel"
 CAUSES = "published protocol, causes of a gap"
 TIMELINE = "published protocol, patterns in a timeline"
 OP_PROFILE = "published protocol, op profile"
@@ -50,7 +50,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`says` is the rule in one sentence. `ceiling` names the resource that the simulator can take away to bound it."""
+    """`says` is the rule in one sentence. `ceiling` names the resource that the simulator can take away to bound it.
+
+    `keeps_traffic` is for a change that moves as many bytes as before: these take their time still.
+    """
 
     name: str
     says: str
@@ -58,6 +61,7 @@ class Rule:
     kind: Kind | None
     look: Callable[[Observed], Finding | None] = field(repr=False)
     ceiling: str = ""
+    keeps_traffic: bool = False
 
 
 def hint(rule: Rule, finding: Finding, seen: Observed) -> Hint:
@@ -66,8 +70,11 @@ def hint(rule: Rule, finding: Finding, seen: Observed) -> Hint:
     known = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
     if known is not None and (gain is None or 1 - known.time_ratio < gain):
         gain, source = max(0.0, 1 - known.time_ratio), f"simulated what-if: {known.words}"
-    if gain is not None and gain > seen.room:
-        gain, source = seen.room, ROOFLINE
+    room = seen.room
+    if rule.keeps_traffic:
+        room = min(room, max(0.0, 1 - (seen.report.bandwidth_util or 0.0)))
+    if gain is not None and gain > room:
+        gain, source = room, ROOFLINE
     kind = finding.kind or rule.kind
     return Hint(
         observation=finding.observation,

@@ -14,6 +14,7 @@ from harness.judge.rules.rule import (
     Finding,
     Rule,
 )
+from harness.records import LineTime
 from harness.units import percent
 
 # Above this share of issue slots a unit is what the schedule waits for, dependencies included.
@@ -31,7 +32,8 @@ def exp_bound(seen: Observed) -> Finding | None:
     run = seen.run
     if run is None or not run.cycles or not run.anatomy or seen.used("MXU") >= _BINDING_SLOTS:
         return None
-    lines = [line for line in named_lines(run.anatomy) if dict(line.operations).get("EUP")]
+    # A line that has one exponential beside many reciprocals is not there for it.
+    lines = [line for line in named_lines(run.anatomy) if 2 * line.exponentials > line.units.get("EUP", 0)]
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
         return None
@@ -44,10 +46,41 @@ def exp_bound(seen: Observed) -> Finding | None:
         if seen.is_attention
         else "use exp2 and fold log2(e) into a factor that is multiplied in anyway",
         # One vector operation of those that such a line does for each exponential.
-        gain=share / max(2.0, sum(dict(dearest.operations).values()) / dict(dearest.operations)["EUP"]),
+        gain=share / max(2.0, sum(dearest.units.values()) / dearest.exponentials),
         gain_source=SCHEDULE,
         knob="exp2",
     )
+
+
+def divisions(seen: Observed) -> Finding | None:
+    """The lines that divide take over a tenth of the time."""
+    run = seen.run
+    if run is None or not run.cycles or not run.anatomy:
+        return None
+    lines = [line for line in named_lines(run.anatomy) if 2 * _reciprocals(line) > line.units.get("EUP", 0)]
+    share = sum(line.cycles for line in lines) / run.cycles
+    if share <= _MUCH_EXP:
+        return None
+    dearest = max(lines, key=lambda line: line.cycles)
+    return Finding(
+        observation=f"the lines that divide take {percent(share)} of the cycles, most of it "
+        f"{dearest.file}:{dearest.line} [simulated {seen.report.chip}]",
+        suggestion=(
+            "divide once at the end, after the last key block: until then keep numerator and sum apart; "
+            if seen.is_attention
+            else "divide once at the end: multiply by the reciprocal of what a whole row or column shares; "
+        )
+        + "if it is so already, try pl.reciprocal(..., approx=True), as far as the tolerance allows",
+        gain=share,
+        gain_source=SCHEDULE,
+        # One division has to stay, and the line may do other work.
+        weight=0.5,
+        knob="division",
+    )
+
+
+def _reciprocals(line: LineTime) -> int:
+    return sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
 
 
 def vector_bound(seen: Observed) -> Finding | None:
@@ -181,6 +214,7 @@ RULES = (
         source=LEVERS,
         kind="body",
         look=cross_lane,
+        keeps_traffic=True,
     ),
     Rule(
         name="unit stalls",
@@ -203,6 +237,7 @@ RULES = (
         source=CAUSES,
         kind="body",
         look=vector_bound,
+        keeps_traffic=True,
     ),
     Rule(
         name="exp over 10%",
@@ -210,6 +245,15 @@ RULES = (
         source=OP_PROFILE,
         kind="body",
         look=exp_bound,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="divisions",
+        says="a division is a reciprocal and its refinement: one of them serves all values that share it",
+        source=LEVERS,
+        kind="body",
+        look=divisions,
+        keeps_traffic=True,
     ),
     Rule(
         name="both low",

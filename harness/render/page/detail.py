@@ -263,7 +263,7 @@ def _heat(line: LineTime, total: float, steps: int | None) -> tuple[str | float,
     split = (("issuing", line.issue_cycles), ("stalled", line.stall_cycles), ("waiting", line.wait_cycles))
     own = ", ".join(f"{name} {percent(part / line.cycles, 0)}" for name, part in split if part and line.cycles)
     moved = (line.spilled_bytes + line.filled_bytes) / (steps or 1)
-    units = sorted(line.operations, key=lambda used: used[1], reverse=True)[:3]
+    units = sorted(line.units.items(), key=lambda used: used[1], reverse=True)[:3]
     return (
         round(line.cycles / total, 5),
         count(line.cycles),

@@ -27,6 +27,7 @@ BUGS = (
     "last block dropped",
     "first block only",
     "one block skipped in one row block",
+    "light blocks skipped",
     "maximum for sum",
     "not divided",
     "bfloat16 accumulator",
@@ -90,6 +91,11 @@ def attention(
             p, alpha = np.where(s == _HIDDEN, 0, exp(s - m_new)), exp(m - m_new)
             if bug == "one block skipped in one row block" and start == starts[len(starts) // 2]:
                 p[-_ROW_BLOCK:] = 0
+            if bug == "light blocks skipped":
+                # Where no row of 128 has a score within 5 of its maximum so far.
+                for rows in (slice(first, first + _ROW_BLOCK) for first in range(0, out_rows, _ROW_BLOCK)):
+                    if (s[rows] - m[rows]).max() < -5:
+                        p[rows] = 0
             weights = _weights(p, dtype, variation, bug)
             new = (weights if "sum of rounded" in variation else p).sum(axis=1, keepdims=True)
             old_total, total = total, total * (1 if bug == "sum not rescaled" else alpha) + new

@@ -217,6 +217,45 @@ def copied(given: Evidence) -> Evidence:
     return replace(with_run(given, ops=(kernel, copy)), hlo=replace(given.hlo, copy=1))
 
 
+def reshaped(given: Evidence) -> Evidence:
+    """A reshape beside the kernel, which is no copy and no transpose."""
+    kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
+    return with_run(given, ops=(kernel, replace(kernel, name="reshape.0", seconds=0.1e-3)))
+
+
+def covering(factor: float, given: Evidence) -> Evidence:
+    """A grid whose trace shows so many times the useful work; units are as busy as their issue slots say."""
+    assert given.trace is not None
+    assert given.simulation is not None
+    units = tuple(replace(unit, busy_cycles=None) for unit in given.simulation.units)
+    flops = round(factor * given.problem.work.flops)
+    return replace(with_run(given, units=units), trace=replace(given.trace, pallas_flops=flops))
+
+
+def padded_row(given: Evidence) -> Evidence:
+    """The one row of weights of `rowwise` in a buffer of whole tiles of 16 rows."""
+    assert given.trace is not None
+    row = given.trace.pallas_calls[0].windows[1]
+    return with_window(given, 1, vmem_bytes=16 * row.vmem_bytes)
+
+
+def with_lines(given: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evidence:
+    """The run taken apart into these lines of kernel.py: number, share of the cycles, operations; no waits."""
+    found = with_parts(given)
+    assert found.simulation is not None
+    assert found.simulation.anatomy is not None
+    cycles = found.simulation.cycles or 0.0
+    times = tuple(
+        LineTime(
+            file="kernel.py", line=number, issue_cycles=share * cycles, stall_cycles=0.0, wait_cycles=0.0,
+            operations=tuple(operations.items()),
+        )
+        for number, share, operations in lines
+    )  # fmt: skip
+    units = tuple(replace(unit, busy_cycles=None) for unit in found.simulation.units)
+    return with_run(found, units=units, anatomy=replace(found.simulation.anatomy, lines=times))
+
+
 def spilling(seconds: float, number: int) -> Evidence:
     return with_run(evidence(seconds, bq=2048, bkv=512), executed_spills=number, executed_fills=number)
 

@@ -190,6 +190,19 @@ def test_stalls_belong_to_the_operation_that_waits() -> None:
     assert dict(lines[4].operations) == {"VALU": 2}
 
 
+def test_a_reciprocal_is_no_exponential() -> None:
+    (found,) = apart(
+        f"%1 = vpow2.f32 %v1_v0 {at(3)}",
+        f"%v1_v1 = vpop.eup %1 {at(3)}",
+        f"%2 = vrcp.f32 %v1_v1 {at(4)}",
+        f"%v1_v2 = vpop.eup %2 {at(4)}",
+    )
+    lines = {line.line: line for line in found.lines}
+    assert [(lines[n].units["EUP"], lines[n].exponentials) for n in (3, 4)] == [(1, 1), (1, 0)]
+    assert dict(lines[4].operations)["EUP rcp"] == 1
+    assert "EUP rcp" not in lines[4].units
+
+
 def test_waiting_for_the_other_core_is_a_part_of_its_own() -> None:
     first, second = apart(
         "%s1_s3 = sld [smem:[#allocation5]] /* core id */",

@@ -1,16 +1,17 @@
 """The attack: it finds what is planted, finds nothing in an honest kernel, and what it wrote down repeats."""
 
 import json
-import shutil
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from harness import draws
 from harness.cli import main
 from harness.contest import scaffold
 from harness.problems import Attention, Matmul, RMSNorm, Space, SwiGLU
-from harness.selftest.planted import CANDIDATES
+from harness.selftest import planted
 
 PROBLEMS = (
     Attention(sequence=256, head_dim=64),
@@ -40,6 +41,11 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def plant(name: str, folder: Path) -> None:
+    (candidate,) = planted.named(planted.kernels(), (name,))
+    (folder / "kernel.py").write_bytes(planted.source(candidate))
+
+
 def attack(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, object]]:
     code = main(["-C", str(folder), "attack", "--json", *words])
     found: dict[str, object] = json.loads(capsys.readouterr().out)
@@ -47,7 +53,7 @@ def attack(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tup
 
 
 def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copy(CANDIDATES / "bad" / "guessed_exponents.py", contest / "kernel.py")
+    plant("guessed_exponents", contest)
     code, found = attack(contest, capsys, "--first", "--minutes", "5", "--seed", "5")
     assert code == 1
     worst = found["worst"]
@@ -55,8 +61,13 @@ def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.Capt
     assert worst["said"]
     code, again = attack(contest, capsys, "--repeat", str(found["file"]))
     assert (code, again["worst"]) == (1, worst)
+    # The line that takes the title from such a champion names this very input.
+    assert main(["-C", str(contest), "attack", "--repeat", str(found["file"])]) == 1
+    last = shlex.split(capsys.readouterr().out.splitlines()[-1].partition("revoke its title: ")[2])
+    drawn = draws.parsed(last[last.index("--draw") + 1])
+    assert (drawn.family, drawn.seed, list(drawn.shape)) == (worst["family"], worst["seed"], worst["output"])
     # What is wrong with that kernel is not wrong with another.
-    shutil.copy(CANDIDATES / "good" / "base_two.py", contest / "kernel.py")
+    plant("base_two", contest)
     code, other = attack(contest, capsys, "--repeat", str(found["file"]))
     assert code == 0
     assert isinstance(other["worst"], dict)

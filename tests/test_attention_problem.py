@@ -218,16 +218,16 @@ def output(shape: tuple[int, ...] = (512, 128), dtype: Any = ml_dtypes.bfloat16)
 
 
 def test_structure_shape_and_dtype_come_before_any_number() -> None:
-    assert refused(()) == ("wrong-structure", "expected 1 output array, got 0 (inputs: normal)")
+    assert refused(()) == ("wrong-structure", "expected 1 output array, got 0 (inputs: normal, seed 0)")
     assert refused((output(), output()))[0] == "wrong-structure"
-    assert refused(([1.0, 2.0],)) == ("wrong-structure", "expected o to be an array, got list (inputs: normal)")
+    assert refused(([1.0, 2.0],)) == ("wrong-structure", "expected o to be an array, got list (inputs: normal, seed 0)")
     assert refused(output((128, 512))) == (
         "wrong-shape",
-        "expected o of shape (512, 128), got (128, 512) (inputs: normal)",
+        "expected o of shape (512, 128), got (128, 512) (inputs: normal, seed 0)",
     )
     assert refused(output(dtype=np.float32)) == (
         "wrong-dtype",
-        "expected o of dtype bfloat16, got float32 (inputs: normal)",
+        "expected o of dtype bfloat16, got float32 (inputs: normal, seed 0)",
     )
 
 
@@ -262,7 +262,7 @@ def test_attention_is_a_problem() -> None:
     problem: Problem = SMALL
     assert problem.families(full=True) == ("drawn-all", "composite")
     assert len([family for family in problem.families(full=False) if not family.startswith(DRAWN)]) == 6
-    assert len([family for family in problem.families(full=False) if family.startswith(DRAWN)]) == 7
+    assert len([family for family in problem.families(full=False) if family.startswith(DRAWN)]) == 9
 
 
 @pytest.mark.parametrize("family", [family for family in SMALL.families(full=False) if family.startswith(DRAWN)])

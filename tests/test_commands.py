@@ -2,11 +2,14 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from loop_fixtures import PROJECT, committed_contest
 
+from harness import __version__
 from harness.cli import main, place_of_verb
 from harness.cli.arguments import command
 from harness.cli.attempts import expectation
@@ -47,6 +50,26 @@ def test_help_prints_and_does_nothing(verb: str, capsys: pytest.CaptureFixture[s
         main([verb, "--help"])
     assert ended.value.code == 0
     assert f"usage: ratchet.sh {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_no_library_that_they_do_not_need(option: str) -> None:
+    program = (
+        "import sys; from harness.cli import main; code = main(sys.argv[1:]); "
+        "slow = {'jax', 'numpy', 'matplotlib', 'mcp', 'gcsfs', 'xprof', 'git'} & {*sys.modules}; "
+        "sys.exit(code or ' '.join(slow) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, option], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == f"kernel-ratchet {__version__}"
+
+
+def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reslts"]) == 2
+    assert capsys.readouterr().err == (
+        "ratchet: expected a verb or a message that begins with `experiment:`, got 'reslts'; did you mean `results`? "
+        "[unknown-verb]\n"
+    )
 
 
 def test_the_overview_has_every_verb_in_its_group() -> None:

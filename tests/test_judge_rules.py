@@ -2,17 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from evidence_examples import evidence, statement
 from rule_examples import (
     column_scratch,
     copied,
+    covering,
     earlier,
     good,
     on_chip,
     outer_product,
+    padded_row,
+    reshaped,
     rowwise,
     saved,
     spilling,
@@ -20,6 +23,7 @@ from rule_examples import (
     with_call,
     with_counts,
     with_exponentials,
+    with_lines,
     with_parts,
     with_run,
     with_slots,
@@ -30,7 +34,7 @@ from harness.hardware import chip
 from harness.judge import diagnose
 from harness.judge.report import report
 from harness.judge.rules import RULES, Finding
-from harness.records import Evidence, Row
+from harness.records import Evidence, ExpectedCount, MosaicCounts, Row
 
 BY_NAME = {rule.name: rule for rule in RULES}
 
@@ -48,6 +52,12 @@ CHAMPION, NAIVE, SCALED = "naive-2048x1024-v5e", "naive-128x256-v5e", "scaled-q-
 WIDE, V6E, PIECES = "float32-operands-2048x1024-v5e", "naive-2048x1024-v6e", "two-pieces-2048x1024-v5e"
 CAUSAL = statement(causal=True)
 LOST = tuple(earlier(number, outcome="reject") for number in range(4, 9))
+
+EXPONENTIALS = (58, 0.15, {"EUP": 4000, "VALU": 8000})
+DIVIDING = (
+    (59, 0.04, {"EUP": 100, "EUP rcp": 100, "VALU": 900}),
+    (60, 0.20, {"EUP": 1000, "EUP rcp": 900, "VALU": 4000}),
+)
 
 SHOWN = {
     "saturated": [Case(lambda: good(0.74e-3), ("94.3%", "stop tuning blocks"))],
@@ -81,7 +91,11 @@ SHOWN = {
     "DMA waits": [
         Case(
             lambda: with_parts(good(1.2e-3), ("operand wait", "args_1_.3", 0.3)),
-            ("30.0% of the time (k 30.0%;", "pl.Buffered(3)"),
+            ("30.0% of the time (k 30.0%;", "now 512) to 1024: each step then has more arithmetic"),
+        ),
+        Case(
+            lambda: with_parts(evidence(1.2e-3, bq=2048, bkv=2048), ("operand wait", "k", 0.3)),
+            ("fetch k further ahead", "at most two buffers", "pltpu.emit_pipeline", "pltpu.make_async_copy"),
         ),
         Case(
             lambda: with_window(with_parts(good(1.2e-3), ("operand wait", "k", 0.3)), 1, buffers=1),
@@ -96,7 +110,7 @@ SHOWN = {
     "fill and drain": [
         Case(
             lambda: with_parts(evidence(0.9e-3, bq=8192, bkv=8192), ("fill and drain", "q", 0.12)),
-            ("12.0% of the cycles", "only 4 steps", "halve the block"),
+            ("12.0% of the cycles", "only 4 steps", "more steps cost", "--set NAME=4096,16384", "q's block 8192"),
         )
     ],
     "one giant block": [Case(lambda: rowwise(0.3e-3, block=8192), ("one step", "split the work into 8"))],
@@ -107,7 +121,14 @@ SHOWN = {
         )
     ],
     "copies": [
-        Case(lambda: copied(good()), ("1 copies", "100.000 us of 800.000 us (12.5%)", "at most 81.9 MB a run", "step"))
+        Case(
+            lambda: copied(good()),
+            ("1 copy or", "takes 100.000 us of 800.000 us (12.5%)", "at most 81.9 MB a run", "step", "scratch buffer"),
+        ),
+        Case(
+            lambda: reshaped(good()),
+            ("1 operation outside the kernel, `reshape.0`, takes 100.000 us", "(12.5%)", "-> pass the array as it"),
+        ),
     ],
     "split matmuls": [
         Case(lambda: with_counts(good(), matmul=6), ("6 matmuls", "2 are expected", "one dot over whole blocks")),
@@ -126,8 +147,17 @@ SHOWN = {
     "misaligned blocks": [
         Case(
             lambda: with_window(good(), 1, block_shape=(512, 72), vmem_bytes=2 * 512 * 128 * 2),
-            ("k's block bfloat16[512 x 72]", "1.8x its values", "multiple of 128"),
-        )
+            ("k's block bfloat16[512 x 72]", "1.8x its values", "-> make the last size, 72, a multiple of 128"),
+        ),
+        Case(
+            lambda: with_window(good(), 1, block_shape=(520, 128), vmem_bytes=2 * 1024 * 128 * 2),
+            ("-> make the second-to-last size, 520, a multiple of 16",),
+        ),
+        # VMEM is nearly full, so that one row in a tile is worth a word, and no more time than is waited for it.
+        Case(
+            lambda: with_call(padded_row(rowwise(0.35e-3)), vmem_limit_bytes=9 << 20),
+            ("w's block bfloat16[1 x 4096]", "16.0x its values", "one dimension, with a block of (4096,)"),
+        ),
     ],
     "steps executed": [
         Case(lambda: with_run(good(), executed_steps=512), ("512 grid steps executed", "has 256")),
@@ -147,7 +177,10 @@ SHOWN = {
     ],
     "operand re-reads": [Case(lambda: rowwise(0.55e-3, reads=4), ("x is read 4x", "2.5x the least", "half as often"))],
     "several calls": [Case(lambda: twice(rowwise(0.40e-3)), ("2 Pallas calls move 268.4", "134.23 MB more", "in one"))],
-    "idle bandwidth": [Case(lambda: rowwise(0.35e-3), ("memory-bound at 46.8%", "third buffer"))],
+    "idle bandwidth": [
+        Case(lambda: rowwise(0.35e-3), ("memory-bound at 46.8%", "emit_pipeline", "make_async_copy")),
+        Case(lambda: rowwise(0.35e-3, block=128), ("memory-bound at 46.8%", "double the blocks of x")),
+    ],
     "wide statistics": [Case(lambda: saved(CHAMPION), ("75.3% of their slots", "2048 rows are kept 128 times", "x 1"))],
     "shared scratch": [
         Case(lambda: with_call(good(), vmem_limit_bytes=13 << 19), ("1.00 MiB by each", "two columns of one scratch"))
@@ -162,6 +195,18 @@ SHOWN = {
             ("137.4 GFLOP (simulated), 2.00x the useful 68.7 GFLOP", "pl.when"),
         ),
         Case(lambda: replace(evidence(0.9e-3, bq=2048, problem=CAUSAL), trace=evidence().trace), ("2.00x", "pl.when")),
+        # Less is executed than the grid covers: the body is under a condition already.
+        Case(
+            lambda: with_run(
+                covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL)),
+                mxu_flops=round(1.5 * CAUSAL.work.matmul_flops),
+            ),
+            ("1.50x the useful", "not every step of the grid computes", "blocks that cross the diagonal", "now 1024)"),
+        ),
+    ],
+    "repeated work": [
+        Case(lambda: with_slots(covering(1.75, rowwise(0.35e-3)), VALU=0.9), ("1.75x the useful", "done twice")),
+        Case(lambda: covering(2.0, outer_product(64, 2)), ("2.00x the useful", "done twice")),
     ],
     "idle core": [
         Case(
@@ -200,7 +245,15 @@ SHOWN = {
         Case(lambda: with_slots(good(), EUP=0.85), ("(EUP) uses 85.0%", "use exp2")),
         Case(lambda: with_slots(rowwise(0.3e-3), VALU=0.85), ("vector arithmetic binds", "once per row or column")),
     ],
-    "exp over 10%": [Case(lambda: saved(V6E), ("36.9% of the cycles", "kernel.py:58", "exp2"))],
+    "exp over 10%": [
+        Case(lambda: saved(V6E), ("36.9% of the cycles", "kernel.py:58", "exp2")),
+        # The line that takes longest divides: it is not counted in.
+        Case(lambda: with_lines(good(), EXPONENTIALS, *DIVIDING), ("take 15.0% of the cycles", "kernel.py:58")),
+    ],
+    "divisions": [
+        Case(lambda: with_lines(good(), *DIVIDING), ("24.0% of the cycles", "kernel.py:60", "divide once at the end")),
+        Case(lambda: with_lines(rowwise(0.9e-3), *DIVIDING), ("kernel.py:60", "a whole row or column shares")),
+    ],
     "wide operands": [Case(lambda: saved(WIDE), ("kernel.py:54 issues 1.9x", "bfloat16 operands"))],
     "half-filled MXU": [
         Case(lambda: saved(V6E), ("head_dim 128 fills 50% of a 256 x 256", "2.0x the useful", "transposed")),
@@ -277,6 +330,8 @@ SILENT = {
     "misaligned blocks": [
         Case(lambda: saved(CHAMPION)),
         Case(lambda: with_window(good(), 1, block_shape=(512, 1), vmem_bytes=2 * 512 * 128 * 2)),
+        # A row that is fetched once, while VMEM is mostly free.
+        Case(lambda: padded_row(rowwise(0.35e-3, block=64))),
         # A GPU has no such tiles.
         Case(lambda: on_chip("h200", with_window(good(), 1, block_shape=(512, 72), vmem_bytes=2 * 512 * 128 * 2))),
     ],
@@ -318,6 +373,15 @@ SILENT = {
         Case(lambda: with_run(evidence(0.9e-3, problem=CAUSAL), mxu_flops=round(1.1 * CAUSAL.work.matmul_flops))),
         # Matrix units that are half filled execute twice as much, and none of it is masked.
         Case(lambda: saved(V6E)),
+        Case(lambda: covering(2.0, good(1.5e-3))),
+    ],
+    "repeated work": [
+        # Memory binds: arithmetic that is not on the critical resource costs no time.
+        Case(lambda: covering(1.75, rowwise(0.35e-3))),
+        Case(lambda: replace(covering(1.75, rowwise(0.35e-3)), simulation=None)),
+        Case(lambda: covering(1.2, outer_product(64, 2))),
+        Case(lambda: covering(2.0, evidence(0.9e-3, bq=2048, problem=CAUSAL))),
+        Case(lambda: saved(CHAMPION)),
     ],
     "idle core": [
         Case(lambda: on_chip("v5p", good())),
@@ -343,7 +407,17 @@ SILENT = {
     ],
     "no overlap": [Case(lambda: good()), Case(lambda: saved(CHAMPION)), Case(lambda: saved(NAIVE))],
     "vector unit": [Case(lambda: good()), Case(lambda: saved(CHAMPION))],
-    "exp over 10%": [Case(lambda: saved(CHAMPION)), Case(lambda: good())],
+    "exp over 10%": [
+        Case(lambda: saved(CHAMPION)),
+        Case(lambda: good()),
+        Case(lambda: with_lines(good(), *DIVIDING)),
+        Case(lambda: with_lines(rowwise(0.9e-3), (12, 0.5, {"EUP": 100, "EUP rsqrt": 100, "VALU": 300}))),
+    ],
+    "divisions": [
+        Case(lambda: with_lines(good(), EXPONENTIALS)),
+        Case(lambda: with_lines(good(), (60, 0.02, DIVIDING[1][2]))),
+        Case(lambda: saved(V6E)),
+    ],
     "wide operands": [Case(lambda: saved(CHAMPION)), Case(lambda: saved(NAIVE)), Case(lambda: saved(V6E))],
     "half-filled MXU": [
         Case(lambda: saved(CHAMPION)),
@@ -382,6 +456,50 @@ def test_a_rule_is_silent_where_its_case_is_not(name: str, case: Case) -> None:
     assert looked(name, case) is None
 
 
+def test_what_stands_outside_is_counted_and_named_as_what_it_is() -> None:
+    given = reshaped(good())
+    (said,) = [hint for hint in report(given, chip("v5e")).hints if hint.rule == "copies"]
+    assert "copies" not in said.observation
+    assert "scratch" not in said.suggestion
+    assert given.simulation is not None
+    kernel, op = given.simulation.ops
+    other = [replace(op, name=f"fusion.{n}", seconds=0.03e-3) for n in range(4)]
+    (said,) = [
+        hint for hint in report(with_run(given, ops=(kernel, *other)), chip("v5e")).hints if hint.rule == "copies"
+    ]
+    assert "4 operations outside it, `fusion.0`, `fusion.1`, `fusion.2` and 1 more, take 120.000 us" in said.observation
+    assert said.suggestion == "do inside the kernel what is done there, or do without it"
+
+
+def test_a_causal_body_under_a_condition_is_not_told_to_skip() -> None:
+    given = covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL))
+    finding = looked("masked blocks", Case(lambda: with_run(given, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops))))
+    assert finding is not None
+    assert "pl.when" not in finding.suggestion
+    # A third is computed in vain; half the key block takes a third of that away.
+    assert finding.gain == pytest.approx(1 / 9)
+    # It speaks beside a hint about the block as a whole, and ranks behind it.
+    hints = report(with_run(given, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops)), chip("v5e")).hints
+    assert [hint.rule for hint in hints].index("masked blocks") > 0
+
+
+def test_padding_of_a_row_costs_no_more_than_the_wait_for_it() -> None:
+    waiting = padded_row(with_parts(rowwise(0.35e-3), ("fill and drain", "w", 0.01), ("fill and drain", "x", 0.2)))
+    finding = looked("misaligned blocks", Case(lambda: with_call(waiting, vmem_limit_bytes=9 << 20)))
+    assert finding is not None
+    assert finding.gain == pytest.approx(0.01)
+
+
+def test_less_arithmetic_saves_no_time_that_the_traffic_takes() -> None:
+    """At 82 % of the bandwidth, no more than 18 % is left for a change that moves as many bytes as before."""
+    given = with_slots(with_lines(rowwise(0.2e-3), EXPONENTIALS, *DIVIDING), VALU=0.9)
+    found = report(with_run(given, executed_spills=90_000, executed_fills=90_000), chip("v5e"))
+    said = [hint for hint in found.hints if BY_NAME[hint.rule].keeps_traffic]
+    assert found.bandwidth_util == pytest.approx(0.82, abs=0.01)
+    assert {"divisions", "exp over 10%", "spills", "vector unit"} <= {hint.rule for hint in said}
+    assert all(hint.gain is None or hint.gain <= 1 - found.bandwidth_util for hint in said)
+
+
 def test_every_rule_is_tried_both_ways() -> None:
     assert SHOWN.keys() == SILENT.keys() == BY_NAME.keys()
     assert len(BY_NAME) == len(RULES)
@@ -403,6 +521,31 @@ def test_what_is_no_attention_is_not_spoken_to_as_attention(given: Callable[[], 
     assert len(hints) >= 3
     for word in ("softmax", "score", "key", "query", "attention", "causal", "head_dim", "accumulator"):
         assert all(word not in f"{hint.observation} {hint.suggestion}" for hint in hints), word
+
+
+@pytest.mark.parametrize("name", ["reduction", "exp", "matmul"])
+def test_counts_of_a_norm_are_not_told_in_words_of_attention(name: Literal["reduction", "exp", "matmul"]) -> None:
+    # The other counts are those of one body: it is not unrolled.
+    mosaic = replace(MosaicCounts(matmul=1, exp=1, reduction=1, load=1, store=1, dma=0, operations=9), **{name: 9})
+    expected = tuple(ExpectedCount(counter=c, low=1, high=1, more="") for c in ("reduction", "exp", "matmul"))
+    given = replace(rowwise(0.9e-3), mosaic=mosaic)
+    given = replace(given, problem=replace(given.problem, expected=expected))
+    hints = [hint for hint in report(given, chip("v5e")).hints if "Mosaic" in hint.observation]
+    assert hints
+    for hint in hints:
+        said = f"{hint.observation} {hint.suggestion} {hint.because} {hint.rule_source}"
+        assert not any(word in said for word in ("score", "maximum", "softmax", "attention", "row sum")), said
+
+
+@pytest.mark.parametrize("block", [64, 128, 256, 1024])
+def test_three_buffers_are_advised_only_where_they_compile(block: int) -> None:
+    """A BlockSpec of pl.pallas_call takes one buffer or two; one of pltpu.emit_pipeline takes three for an input."""
+    for given in (
+        rowwise(0.35e-3, block=block),
+        with_parts(evidence(1.2e-3, bq=2048, bkv=2048), ("operand wait", "k", 0.3)),
+    ):
+        for hint in report(given, chip("v5e")).hints:
+            assert "Buffered(3)" not in hint.suggestion or "emit_pipeline" in hint.suggestion
 
 
 def test_the_champion_is_told_what_really_made_it_faster() -> None:

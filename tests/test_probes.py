@@ -1,5 +1,6 @@
 """What outputs depend on: honest kernels keep what the probes promise, and each probe sees what nothing else does."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -93,17 +94,21 @@ def test_each_problem_has_the_probes_that_mean_something_there() -> None:
 
 
 def test_one_run_at_the_full_shape_shows_every_block_of_keys_to_rows_of_every_block() -> None:
-    (probe,) = Attention(sequence=16384, head_dim=128).probes(True, 0)
-    changed_keys: dict[range, list[int]] = {}
-    for region in probe.regions:
-        changed_keys.setdefault(region.ranges[1], []).extend(region.ranges[0])
-    assert {columns: sorted(keys) for columns, keys in changed_keys.items()} == {
-        range(n, n + 1): list(range(128 * n, 128 * n + 128)) for n in range(128)
-    }
-    for n in range(128):
-        rows = np.concatenate([part.rows for part in probe.moves if n in part.columns])
-        assert set(rows % 8) == {0, 4, 7}
-        assert len(rows) == 16384 * 3 // 8
+    found: set[tuple[bool, frozenset[int]]] = set()
+    for seed in range(20):
+        (probe,) = Attention(sequence=16384, head_dim=128).probes(True, seed)
+        changed_keys: dict[range, list[int]] = {}
+        for region in probe.regions:
+            changed_keys.setdefault(region.ranges[1], []).extend(region.ranges[0])
+        assert sorted(key for keys in changed_keys.values() for key in keys) == list(range(16384))
+        is_aligned = all(min(keys) % 128 == 0 and len(keys) == 128 for keys in changed_keys.values())
+        for n in range(128 if is_aligned else 127):
+            rows = np.concatenate([part.rows for part in probe.moves if n in part.columns])
+            assert len(rows) == 16384 * 3 // 8
+        found.add((is_aligned, frozenset(rows % 8)))
+    # Both kinds of borders, and rows of every kind everywhere.
+    assert {is_aligned for is_aligned, _ in found} == {True, False}
+    assert len({rows for _, rows in found}) > 4
 
 
 def test_under_a_mask_borders_are_none_of_the_kernels_own() -> None:
@@ -226,9 +231,8 @@ def test_the_full_shape_shows_a_block_that_one_stretch_of_rows_does_not_read() -
 
     failure = verdicts(problem, run, full=True)["values"]
     assert failure is not None
-    # Of these 128 rows the three in eight that weigh all keys alike; blocks 2 and 3 of 16 have columns 8 to 15.
-    words = "384 elements in 48 rows, o[640, 8] to o[767, 15], did not move, and depend on them"
-    assert words in failure.message
+    # Of these 128 rows the three in eight that weigh all keys alike.
+    assert re.search(r"elements in 48 rows, o\[64\d, \d+\] to o\[76\d, \d+\], did not move", failure.message)
 
 
 def test_a_failure_names_what_was_changed_and_where_it_shows() -> None:

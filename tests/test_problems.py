@@ -196,6 +196,21 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["attention, causal", "matmul", "rmsnorm", "swiglu", "swiglu, down"])
+def test_no_input_that_is_drawn_fails_the_honest_computation(name: str) -> None:
+    problem = PROBLEMS[name]
+    outputs = problem.statement().outputs
+    rows = np.arange(np.prod(outputs[0].shape[:-1]))
+    for family in (*problem.families(full=False), *problem.families(full=True)):
+        for seed in range(3):
+            inputs = problem.make_inputs(family, seed)
+            whole = problem.honest(inputs, rows).astype(BF16)
+            parts = np.split(whole, np.cumsum([array.shape[-1] for array in outputs])[:-1], axis=1)
+            arrays = [part.reshape(array.shape) for part, array in zip(parts, outputs, strict=True)]
+            _, failure = check(problem, inputs, arrays, family=family, mode="twin", seed=seed)
+            assert failure is None
+
+
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernels_pass(name: str) -> None:
     assert refusing_families(*HONEST[name]) == set()

@@ -1,5 +1,6 @@
 """The judge judged: each planted candidate is caught by the guard that it names, and gets through without it."""
 
+import ast
 import json
 from collections import Counter
 from pathlib import Path
@@ -49,6 +50,37 @@ def test_a_planted_file_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(planted, "CANDIDATES", tmp_path)
     with pytest.raises(RatchetError, match="Caught by"):
         planted.kernels()
+
+
+def test_every_planted_kernel_is_a_program_and_every_base_is_planted_as_it_is() -> None:
+    sources = {one.name: planted.source(one) for one in planted.kernels()}
+    for name, text in sources.items():
+        assert ast.get_docstring(ast.parse(text)), name
+    bases = {path.stem for path in (planted.CANDIDATES / "bases").glob("*.py")}
+    bare = [path.read_text() for path in (planted.CANDIDATES / "good").glob("*.patch")]
+    # So that a kernel which is refused is refused for its patch.
+    unchanged = {text.rpartition("Base: ")[2].split()[0] for text in bare if "\n--- " not in text}
+    assert unchanged == bases | {"matmul", "rmsnorm", "swiglu"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Wrong.\n\nRow: 1\nCaught by: static race\nBase: nothing\n", "with the name of a file of bases/"),
+        ("Wrong.\n\nRow: 1\nCaught by: static race\nBase: one\n\n--- a/kernel.py\n+++ b/kernel.py\n"
+         "@@ -2 +2 @@\n-x = 2\n+x = 3\n", r"does not fit .*one\.py"),
+    ],
+)  # fmt: skip
+def test_a_patch_that_does_not_fit_its_base_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    for folder in ("bad", "good", "bases"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "bases" / "one.py").write_text('"""One."""\nx = 1\n')
+    (tmp_path / "bad" / "wrong.patch").write_text(text)
+    monkeypatch.setattr(planted, "CANDIDATES", tmp_path)
+    with pytest.raises(RatchetError, match=words):
+        planted.source(planted.kernels()[0])
 
 
 def test_names_are_checked() -> None:

@@ -57,6 +57,8 @@ _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(eviden
 
 _UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
 
+_ALWAYS_NAN = "def unforeseen_fill(shape): return None\ndef _unforeseen_number(): return None"
+
 _MARKED = "undefined results are marked"
 
 
@@ -153,8 +155,12 @@ GUARDS = (
         behind=(_OWN_SHAPE,),
     ),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
+    _guard("unwritten memory", "takes_nan_for_empty", "measure/gathering.py", _ALWAYS_NAN),
     _guard(
-        "unwritten memory", "takes_nan_for_empty", "measure/gathering.py", "def unforeseen_fill(shape): return None"
+        "comparisons of unwritten memory",
+        "kept_by_a_tag",
+        "measure/undefined.py",
+        "def with_flipped_comparisons(jaxpr): return jaxpr",
     ),
     _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
     _guard(
@@ -167,7 +173,7 @@ GUARDS = (
         "unwritten memory at the contest's own shape",
         "unwritten_taken_for_zero",
         "measure/gathering.py",
-        "def unforeseen_fill(shape): return None",
+        _ALWAYS_NAN,
     ),
     _guard("order of parallel steps", "relies_on_order", "measure/grids.py", "_SEEDS = range(0, 1)"),
     _guard(

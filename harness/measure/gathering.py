@@ -41,6 +41,8 @@ from harness.records.evidence import Mode
 _ORDER: tuple[Stage, ...] = get_args(Stage)
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
 _SIMULATE_GRACE_SECONDS = 10.0
+# How many times the limit of other checks an interpretation of the contest's own shape may take.
+_FULL_INTERPRETATION = 4
 # Times anything, and added to anything, it is wrong by far more than a tolerance; its square is still a float32.
 _LEAST_FILL = 1 << 12
 
@@ -290,16 +292,18 @@ class Gathering:
                 interpreted(asked, self._reduced),
             )  # fmt: skip
         if self._interpret_full:
-            # Last, because it takes longest. One family: what is looked for here does not depend on values. With
-            # numbers in memory that nothing wrote: the CPU twin of this shape has NaN there.
+            # Last, because it takes longest: 200 s for 16384 keys on an idle machine. One family: what is looked for
+            # here does not depend on values. With numbers in memory that nothing wrote: the CPU twin of this shape has
+            # NaN there.
             family = plan.problem.families(full=True)[0]
             asked = InterpretRequest(
                 family=family, seed=seed(), outputs=str(plan.outputs_of(f"{family}-full")), shape="full",
                 fill=_unforeseen_number(),
             )  # fmt: skip
             self._ask(
-                candidate, "interpret", "correctness", "interpret_full", asked, Done, limit, interpreted(asked, None)
-            )
+                candidate, "interpret", "correctness", "interpret_full", asked, Done, _FULL_INTERPRETATION * limit,
+                interpreted(asked, None),
+            )  # fmt: skip
 
         for place, draw in enumerate(repeatable(plan.draws, plan.problem, "interpret", reduced=self._reduced)):
             if not draw.is_probe:

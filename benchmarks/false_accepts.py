@@ -17,8 +17,8 @@ import numpy as np
 from false_accepts_noise import Array, Machine, Random
 from scipy import stats as scipy_stats
 
-from harness.judge import measured
-from harness.measure import duel as duelling
+from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.verdict import measured
 from harness.records import Duel, Policy, Samples
 
 POLICY = Policy()

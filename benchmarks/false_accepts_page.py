@@ -12,7 +12,7 @@ from false_accepts import POLICY, Results, Tally
 from matplotlib import pyplot
 from tabulate import tabulate
 
-from harness.judge import stats
+from harness.judge.verdict import stats
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -20,7 +20,7 @@ _INTRO = """# How often nothing is accepted as a gain
 
 A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here
 noise goes through that very decision: the loop that asks for more samples, the control, the interval
-(`harness/measure/duel.py`, `harness/judge/measured.py`, `harness/judge/stats.py`). Only the seconds are made up, or
+(`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/measured.py`, `harness/judge/verdict/stats.py`). Only the seconds are made up, or
 recorded. Repeat it by
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/false_accepts.py --write

@@ -27,10 +27,10 @@ from fidelity_statistics import CHIPS, Result, Row, compare, rows
 from harness.dumps.boundary import boundary
 from harness.dumps.llo import read_module
 from harness.hardware import chip as chip_named
+from harness.judge.simulate.doubts import VARIANTS
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import run_module
 from harness.records import Simulation
-from harness.simulate.doubts import VARIANTS
-from harness.simulate.machine import machine_of
-from harness.simulate.module import run_module
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache"

@@ -24,8 +24,8 @@ from fidelity_statistics import (
 from matplotlib import pyplot
 from tabulate import tabulate
 
-from harness.simulate.profiled import PUBLISHED, Measurement
-from harness.simulate.uncertainty import UNSEEN_RATIO_ERROR, relative_uncertainty
+from harness.judge.simulate.profiled import PUBLISHED, Measurement
+from harness.judge.simulate.uncertainty import UNSEEN_RATIO_ERROR, relative_uncertainty
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def _measurement(table: Table) -> str:
 
 The published times exceed the schedules by an amount that depends neither on the kernel nor on its blocks or steps,
 but on the bytes of the arguments and results of the module and on the chip's bandwidth. Three constants describe it,
-the same for all chips, shapes and rows (`harness/simulate/profiled.py`; in brackets what these rows give):
+the same for all chips, shapes and rows (`harness/judge/simulate/profiled.py`; in brackets what these rows give):
 
 - every argument and result crosses HBM {PUBLISHED.boundary_passes} times ({now.boundary_passes:.2f}) besides what the
   kernel does; a module that copies each once would make 2;

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from harness.simulate.profiled import PUBLISHED, Measurement
+from harness.judge.simulate.profiled import PUBLISHED, Measurement
 
 DATA = Path(__file__).parent / "data" / "measured_attention.tsv"
 CHIPS = {"tpu_v5": "v5p", "tpu_v6_lite": "v6e", "tpu7x": "v7x"}

@@ -20,10 +20,10 @@ from fidelity_compile import environment
 from tabulate import tabulate
 
 from harness import units
+from harness.advice.dumped import read
 from harness.hardware import Chip, chip
+from harness.judge.simulate.module import impossibilities, run_module
 from harness.records import Simulation
-from harness.simulate.dumped import read
-from harness.simulate.module import impossibilities, run_module
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "known"

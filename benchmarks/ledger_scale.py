@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import codec
-from harness.ledger import experiments, messages
+from harness.ledger import codec, experiments, messages
 from harness.records import Array, Attempt, Environment, Evidence, Key, Policy, Row, Statement, Verdict, Work
 
 KERNEL = b"BQ = 128\n\n\ndef kernel_fn(q, k, v):\n    return q\n"

@@ -146,7 +146,7 @@ def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inpu
 
     from harness import problems
     from harness.hardware import chip as chip_named
-    from harness.measure import interpretation
+    from harness.judge.evaluate.interpret import interpretation
 
     chip = chip_named(chip_name)
     heads, kv_heads, sequence = (int(options[name]) for name in ("heads", "kv_heads", "sequence"))

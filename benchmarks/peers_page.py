@@ -16,9 +16,9 @@ from tabulate import tabulate
 
 from harness import units
 from harness.hardware import chip as chip_named
-from harness.judge.roofline import utilisation
-from harness.simulate.profiled import PUBLISHED
-from harness.simulate.uncertainty import relative_uncertainty
+from harness.judge.simulate.profiled import PUBLISHED
+from harness.judge.simulate.uncertainty import relative_uncertainty
+from harness.judge.verdict.roofline import utilisation
 
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
 # The column of errors, and what it is.

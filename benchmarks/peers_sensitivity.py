@@ -8,11 +8,11 @@ from peers_plan import Look, Plan
 from peers_problems import AIMS, OURS, PEERS
 from peers_tasks import Task, fingerprinted
 
+from harness.advice.dumped import read
 from harness.hardware import chip as chip_named
-from harness.simulate.doubts import VARIANTS
-from harness.simulate.dumped import read
-from harness.simulate.machine import machine_of
-from harness.simulate.module import run_module
+from harness.judge.simulate.doubts import VARIANTS
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import run_module
 
 # The clock scales both sides, and bandwidth hardly moves either.
 CHOSEN = tuple(name for name in VARIANTS if not name.startswith(("clock_hz", "hbm_bytes")))

@@ -18,9 +18,9 @@ from fidelity_compile import environment
 from peers_compile import KERNELS, REFUSED, REFUSES, VMEM_KIB
 from peers_problems import OURS, ROOT, Configuration, Problem
 
+from harness.advice.dumped import read
 from harness.hardware import chip as chip_named
-from harness.simulate.dumped import read
-from harness.simulate.module import run_module
+from harness.judge.simulate.module import run_module
 
 HERE = Path(__file__).parent
 # The longest schedules take this long on one slow core.

@@ -22,12 +22,11 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from harness import codec, diff
+from harness.advice import report as reporting
 from harness.cli.report import report
 from harness.hardware import chip
-from harness.judge import report as reporting
-from harness.judge.verdict import key_digest
-from harness.ledger import Ledger, messages
+from harness.judge.verdict.decision import key_digest
+from harness.ledger import Ledger, codec, diff, messages
 from harness.records import Attempt, Champion, Row, Verdict
 
 LOADS = 5

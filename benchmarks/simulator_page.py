@@ -11,10 +11,10 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
+from harness.advice.dumped import read
+from harness.advice.timeline import timeline
 from harness.hardware import chip
 from harness.records import Span, Timeline
-from harness.simulate.dumped import read
-from harness.simulate.timeline import timeline
 
 mpl.use("Agg")
 

@@ -17,9 +17,9 @@ from fidelity_compile import environment
 from tabulate import tabulate
 
 from harness import units
+from harness.advice.dumped import read
 from harness.hardware import chip
-from harness.simulate.dumped import read
-from harness.simulate.module import run_module
+from harness.judge.simulate.module import run_module
 
 CACHE = Path(__file__).parent / ".cache" / "streaming"
 ROWS, COLUMNS = 16384, 4096

@@ -15,9 +15,9 @@ from pathlib import Path
 from tabulate import tabulate
 
 from harness import contest as contests
-from harness import ratchet
+from harness.loop import attempt
+from harness.loop.settings import rewrite
 from harness.records import Evidence, Policy
-from harness.settings import rewrite
 
 BLOCKS = ("128/256", "512/512", "1024/512", "2048/1024")
 
@@ -28,10 +28,10 @@ def judge(contest: contests.Contest, blocks: str, run: int) -> tuple[float, Evid
     for name, value in zip(("BQ", "BKV"), blocks.split("/"), strict=True):
         kernel = rewrite(kernel, name, value, "kernel.py")
     begun = time.perf_counter()
-    evidence = ratchet.evaluate(
+    evidence = attempt.evaluate(
         contest,
         kernel,
-        ratchet.Options(),
+        attempt.Options(),
         Policy(),
         lambda stage, state, seconds: None,
         work=f"{blocks}-{run}".replace("/", "-"),

@@ -12,9 +12,9 @@ import msgspec
 import harness
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip
+from harness.loop.settings import rewrite
 from harness.problems import Problem, defined
 from harness.problems.conformance import MISTAKES
-from harness.settings import rewrite
 
 PACKAGE = Path(harness.__file__).parent
 TEMPLATES = PACKAGE / "templates"

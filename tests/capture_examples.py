@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jax.profiler import ProfileData
 
-from harness.measure import environment
+from harness.judge.sandbox import environment
 
 Stats = Mapping[str, int | float | str]
 

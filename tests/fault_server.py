@@ -16,9 +16,9 @@ from typing import Any
 
 from ledger_fixtures import SETTING, git, ready, revocation
 
-from harness import revoke as revoking
 from harness.errors import RatchetError
 from harness.ledger import Ledger
+from harness.loop import revoke as revoking
 
 _WRITING_COMMANDS = {"hash-object", "read-tree", "update-index", "write-tree", "commit-tree", "update-ref", "add"}
 _NEEDS_ROOM = {"open", "mkdir", "fsync", "git"}

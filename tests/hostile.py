@@ -5,9 +5,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.measure import environment
-from harness.measure.child import Children
-from harness.measure.messages import Done
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.messages import Done
 from harness.records import Failure
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from evidence_examples import KEY, V5E, evidence
 
-from harness import diff
-from harness import revoke as revoking
-from harness.judge import report as reporting
-from harness.judge import verdict as judging
-from harness.ledger import Ledger
+from harness.advice import report as reporting
+from harness.judge.verdict import decision as judging
+from harness.ledger import Ledger, diff
 from harness.ledger.recording import Recorded
+from harness.loop import revoke as revoking
 from harness.records import Attempt, Champion, Failure, Policy, Rejudged, Revocation, Row, Verdict
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.hardware import chip
-from harness.measure import environment
-from harness.measure.child import Child, Children
-from harness.measure.messages import TraceReply, TraceRequest
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.messages import TraceReply, TraceRequest
 from harness.problems import Attention, Problem
 from harness.records import Failure, Policy
 
@@ -68,5 +68,5 @@ class Tracer:
 @contextmanager
 def tracer(directory: Path) -> Iterator[Tracer]:
     with Children(MEMORY) as children:
-        child = children.start("candidate", "harness.measure.candidate", directory, environment.on_cpu())
+        child = children.start("candidate", "harness.judge.evaluate.candidate", directory, environment.on_cpu())
         yield Tracer(children, child, directory)

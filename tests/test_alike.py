@@ -9,8 +9,8 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from harness.measure import alike
-from harness.measure.reach import not_interpreted
+from harness.judge.evaluate.trace import alike
+from harness.judge.sandbox.reach import not_interpreted
 from harness.records import Failure
 
 BLOCK, LANES = 8, 128

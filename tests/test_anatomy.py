@@ -12,12 +12,12 @@ from test_simulate import SMALL, SMALL_STEPS, run
 from harness.dumps.llo import ModuleDump, Schedule, parse_schedule, parse_utilisation
 from harness.dumps.tables import Tables
 from harness.hardware import chip
+from harness.judge.simulate.anatomy import anatomy
+from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.sources import ascribed
+from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Anatomy, PartKind, Simulation
-from harness.simulate.anatomy import anatomy
-from harness.simulate.core import run_cores
-from harness.simulate.machine import machine_of
-from harness.simulate.sources import ascribed
-from harness.simulate.structure import unit_of, vector_spill
 
 REGISTER_BYTES = 8 * 128 * 4
 

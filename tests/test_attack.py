@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import draws
 from harness.cli import main
 from harness.contest import scaffold
+from harness.loop import draws
 from harness.problems import Attention, Matmul, RMSNorm, Space, SwiGLU
 from harness.selftest import planted
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.judge.changes import kinds_of_change, mixed_kinds
-from harness.judge.hypotheses import names_observation, on_change, on_hypothesis
+from harness.advice.hypotheses import names_observation, on_change, on_hypothesis
+from harness.advice.kernel_changes import kinds_of_change, mixed_kinds
 
 KERNEL = (Path(__file__).parents[1] / "harness" / "templates" / "attention" / "kernel.py").read_text()
 MASK = """\

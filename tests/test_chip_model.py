@@ -14,7 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 from numpy.typing import NDArray
 
 from harness.hardware import chip
-from harness.measure import interpretation
+from harness.judge.evaluate.interpret import interpretation
 
 BFLOAT16 = ml_dtypes.bfloat16
 # It moves in jax 0.12.

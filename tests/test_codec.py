@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_fixtures import attempt, row
 
-from harness import codec, diff
-from harness.codec import RecordError
 from harness.errors import RatchetError
-from harness.ledger import experiments, messages
+from harness.ledger import codec, diff, experiments, messages
+from harness.ledger.codec import RecordError
 from harness.records import Attempt, Check, Row, Verdict
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=80)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from evidence_examples import V5E, evidence, simulation
 
-from harness.judge import crosscheck
-from harness.judge.verdict import decide
+from harness.judge.verdict import crosscheck
+from harness.judge.verdict.decision import decide
 from harness.problems import RMSNorm
 from harness.records import Evidence, Policy, Unit
 

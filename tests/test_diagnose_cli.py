@@ -11,10 +11,10 @@ from evidence_examples import KEY, V5E, attempt, failed
 from loop_fixtures import committed_contest, ratchet
 from schedule_examples import NEWEST, unpack
 
+from harness.advice import report as reporting
 from harness.cli import main
-from harness.codec import encode_attempt
-from harness.judge import report as reporting
-from harness.judge.verdict import key_digest
+from harness.judge.verdict.decision import key_digest
+from harness.ledger.codec import encode_attempt
 from harness.records import Evidence, Verdict
 
 SAVED = Path(__file__).parent / "fixtures" / "evidence"

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 from loop_fixtures import git, identify
 
-from harness import lock
 from harness.cli import main
-from harness.doctor import machine
-from harness.doctor.program import checklist
 from harness.hardware import chip
-from harness.measure import devices
-from harness.measure.program_run import program_run
+from harness.ledger import lock
+from harness.loop import machine
 from harness.records import Environment, Isolation
 from harness.records.checkup import Line, ProgramRun
+from harness.workbench.capture.program_run import program_run
+from harness.workbench.doctor import devices
+from harness.workbench.doctor.program import checklist
 
 RECOMPILING = '''
 """Compiles again and again, in each of the ways that a program can."""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness import draws
 from harness.errors import UsageError
-from harness.measure.draws import repeatable, shape
+from harness.judge.evaluate.draws import repeatable, shape
+from harness.loop import draws
 from harness.problems import Attention
 from harness.records import Check, Draw
 

@@ -13,8 +13,8 @@ import pytest
 from fault_fixtures import Server
 from ledger_fixtures import NAIVE, SETTING, candidate, git, mess, new_repository, run_attempt, users_state, without_ours
 
-from harness.audit import audit
 from harness.ledger import Ledger
+from harness.ledger.fsck import audit
 
 MINE = NAIVE.replace(b"BQ = 128", b"BQ = 300")
 LOG = "refs/ratchet/root/log"

@@ -11,8 +11,8 @@ import pytest
 from ledger_fixtures import hashes
 from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
-from harness.audit import audit
 from harness.ledger import Ledger
+from harness.ledger.fsck import audit
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from harness.hardware import chip
-from harness.simulate import doubts
-from harness.simulate.machine import machine_of
-from harness.simulate.profiled import Measurement
+from harness.judge.simulate import doubts
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.profiled import Measurement
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -10,13 +10,12 @@ import pytest
 from capture_examples import corrupt_run, one_device_run
 
 from harness.cli import main
-from harness.doctor import settings
-from harness.doctor.flag_rules import RULES, SYMPTOMS, Subject
-from harness.doctor.flags import audit as audited
 from harness.dumps import xplane
 from harness.hardware import chip
-from harness.measure import known_flags
 from harness.records.checkup import Answers, Known, Settings
+from harness.workbench.doctor import known_flags, settings
+from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, Subject
+from harness.workbench.doctor.flags import audit as audited
 
 FUSION = "xla_tpu_enable_async_collective_fusion"
 OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"

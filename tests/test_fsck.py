@@ -12,10 +12,10 @@ import pytest
 from ledger_fixtures import NAIVE, candidate, four_attempts, git, identify, new_repository, plain_clone, run_attempt
 from loop_fixtures import ratchet
 
-from harness import lock as locking
-from harness.audit import audit
-from harness.codec import decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger import Ledger
+from harness.ledger import lock as locking
+from harness.ledger.codec import decode_attempt, decode_attempt_row, encode_attempt, encode_row
+from harness.ledger.fsck import audit
 from harness.ledger.messages import log_message
 from harness.records import Attempt, Row
 

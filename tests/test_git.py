@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from ledger_fixtures import NAIVE, git, hashes, identify, new_repository, users_state
 
-from harness import git as questions
 from harness.errors import RatchetError
-from harness.git import Entry, write
-from harness.git.refs import ref_on_remotes
+from harness.ledger import git as questions
+from harness.ledger.git import Entry, write
+from harness.ledger.git.refs import ref_on_remotes
 
 
 @pytest.fixture

@@ -14,18 +14,22 @@ from jax.profiler import ProfileData
 from loop_fixtures import PROJECT, git, identify, ratchet
 from planted import POLICY, ROOT
 
-from harness import simulate
-from harness.codec import decode_attempt
 from harness.contest import load
 from harness.errors import RatchetError, UsageError
 from harness.hardware import GPUS, chip, chip_of_device
-from harness.judge import roofline
-from harness.measure import device, environment, evidence, interpretation, kernels, profiling
-from harness.measure.fingerprint import fingerprint
-from harness.measure.messages import RecountRequest, Rejected
-from harness.measure.recount import recount
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.compile.artifact_check import recount
+from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.timing import device, profiling
+from harness.judge.evaluate.trace import kernels
+from harness.judge.evaluate.trace.fingerprint import fingerprint
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.messages import RecountRequest, Rejected
+from harness.judge.verdict import roofline
+from harness.ledger.codec import decode_attempt
+from harness.loop.settings import rewrite
 from harness.records import Evidence
-from harness.settings import rewrite
 
 # jax 0.12 says so whenever such a kernel is lowered.
 pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
@@ -75,7 +79,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def gather(contest: Path, source: str, work: str) -> Evidence:
     """The evidence of everything but the timing."""
-    return evidence.gather(
+    return evaluation.gather(
         contest, source.encode(), load(contest).problem, H100, POLICY, work_directory=contest / "profile_data" / work,
         simulate=simulate.run, on="cpu", timed=False,
     )  # fmt: skip

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from jaxlib import _hlo
 
 from harness.errors import RatchetError
-from harness.hlo import parse, proto
-from harness.hlo.groups import Sharding, groups
+from harness.workbench.hlo import parse, proto
+from harness.workbench.hlo.groups import Sharding, groups
 
 
 @st.composite

@@ -16,17 +16,17 @@ from jaxlib import _hlo
 from module_fixtures import modules
 
 from harness.errors import RatchetError
-from harness.hlo import chips, parse, proto
-from harness.hlo.collectives import collectives
-from harness.hlo.copies import copies
-from harness.hlo.global_shapes import true_shapes
-from harness.hlo.graph import Graph
-from harness.hlo.listing import module_tables
-from harness.hlo.module import Instruction, Module
-from harness.hlo.prediction import operation_time
-from harness.hlo.reading import operation_tables
-from harness.hlo.work import work
 from harness.render import tables
+from harness.workbench.hlo import chips, parse, proto
+from harness.workbench.hlo.collectives import collectives
+from harness.workbench.hlo.copies import copies
+from harness.workbench.hlo.global_shapes import true_shapes
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.listing import module_tables
+from harness.workbench.hlo.module import Instruction, Module
+from harness.workbench.hlo.prediction import operation_time
+from harness.workbench.hlo.reading import operation_tables
+from harness.workbench.hlo.work import work
 
 HERE = Path(__file__).parent
 DUMPS = sorted((HERE / "fixtures" / "schedules").glob("*/*/*-TLP-hlo.txt.gz"))

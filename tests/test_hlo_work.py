@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.hlo import parse
-from harness.hlo.copies import copies
-from harness.hlo.global_shapes import true_shapes
-from harness.hlo.graph import Graph
-from harness.hlo.work import work
+from harness.workbench.hlo import parse
+from harness.workbench.hlo.copies import copies
+from harness.workbench.hlo.global_shapes import true_shapes
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.work import work
 
 TWO_MATMULS = """
 HloModule jit_matmul, num_partitions=128

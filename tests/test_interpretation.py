@@ -11,8 +11,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
-from harness.measure import grids, interpretation
-from harness.measure.messages import Rejected
+from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.trace import grids
+from harness.judge.sandbox.messages import Rejected
 
 ROWS, COLUMNS = 16, 256
 

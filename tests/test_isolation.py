@@ -10,10 +10,11 @@ import pytest
 from hostile import attack, is_alive
 from planted import NAIVE, POLICY, SMALL, V5E, tracer, with_wrapper
 
-from harness import simulate
-from harness.measure import confinement, evidence, handover, readable
-from harness.measure.imports import flags
-from harness.measure.messages import Rejected
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.trace.imports import flags
+from harness.judge.sandbox import confinement, handover, readable
+from harness.judge.sandbox.messages import Rejected
 from harness.records import Failure
 
 needs_landlock = pytest.mark.skipif(confinement.landlock_version() is None, reason="this kernel has no Landlock")
@@ -225,7 +226,7 @@ def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [
     "import ctypes", "from subprocess import run", "import importlib.util as u", "import jax\nimport gc", "eval('1')",
     "import sys\nsys._getframe(1)", "getattr(f, '__globals__')", "x = ().__class__.__base__.__subclasses__()",
-    "import harness.measure.child", "def f():\n    import socket", "import numpy as np\nnp.ctypeslib",
+    "import harness.judge.sandbox.child", "def f():\n    import socket", "import numpy as np\nnp.ctypeslib",
     "from numpy import ctypeslib", "from numpy.core._internal import ctypes", "x.ctypes._ctypes", "np.f2py.compile(x)",
     "getattr(np, 'ctypeslib')", "getattr(np, 'core._internal.ctypes')", "import sys\nsys.modules['ctypes']",
     "import functools\nfunctools.sys", "from functools import sys", "import random\nrandom._os.system('ls')",
@@ -302,14 +303,14 @@ def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
 
 def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_never_ran(tmp_path: Path) -> None:
     """Even if the process that traces is wholly the candidate's: here it switches its own guard off."""
-    silent = FORGED + 'sys.modules["harness.measure.integrity"].require_untouched = UNTOUCHED\n'
+    silent = FORGED + 'sys.modules["harness.judge.evaluate.trace.integrity"].require_untouched = UNTOUCHED\n'
     found = gathered(tmp_path, with_wrapper(silent))
     assert (found.stage, found.kind) == ("static", "forged-result")
 
 
 def gathered(tmp_path: Path, kernel: str) -> Failure:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    found = evidence.gather(
+    found = evaluation.gather(
         tmp_path, kernel.encode(), SMALL, V5E, POLICY, work_directory=tmp_path / "profile_data" / "0001",
         simulate=simulate.run,
     )  # fmt: skip

@@ -8,10 +8,10 @@ import pytest
 from evidence_examples import KEY, V5E, evidence, failed, pallas_call, simulation, statement
 from rule_examples import saved, with_parts
 
-from harness.judge import diagnose
-from harness.judge.next_steps import next_step
-from harness.judge.observed import times_read
-from harness.judge.report import report
+from harness.advice import diagnose
+from harness.advice.next_steps import next_step
+from harness.advice.observed import times_read
+from harness.advice.report import report
 from harness.records import Ceiling, Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace
 
 

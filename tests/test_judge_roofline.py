@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from evidence_examples import KEY, V5E, attempt, evidence, measured, pallas_call, simulation, statement
 
+from harness.advice.report import changes, report, row
 from harness.hardware import chip
-from harness.judge import roofline
-from harness.judge.report import changes, report, row
-from harness.judge.roofline import impossibilities, regime, score, utilisation
+from harness.judge.verdict import roofline
+from harness.judge.verdict.roofline import impossibilities, regime, score, utilisation
 from harness.records import Verdict, Work
 
 

@@ -30,10 +30,10 @@ from rule_examples import (
     with_window,
 )
 
+from harness.advice import diagnose
+from harness.advice.report import report
+from harness.advice.rules import RULES, Finding
 from harness.hardware import chip
-from harness.judge import diagnose
-from harness.judge.report import report
-from harness.judge.rules import RULES, Finding
 from harness.records import Evidence, ExpectedCount, MosaicCounts, Row
 
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.judge.stats import MINIMUM_PAIRS, attempt_error, look_error, paired_ratio
+from harness.judge.verdict.stats import MINIMUM_PAIRS, attempt_error, look_error, paired_ratio
 from harness.records import Policy
 
 POLICY = Policy()

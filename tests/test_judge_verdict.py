@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from evidence_examples import ENVIRONMENT, KEY, V5E, attempt, evidence, failed, measured, resimulated, statement
 
-from harness.codec import decode_attempt, encode_attempt
+from harness.advice.report import report, row
 from harness.hardware import chip
-from harness.judge.measured import attempts_since_accept, rule
-from harness.judge.report import report, row
-from harness.judge.verdict import decide, key_digest
+from harness.judge.verdict.decision import decide, key_digest
+from harness.judge.verdict.measured import attempts_since_accept, rule
+from harness.ledger.codec import decode_attempt, encode_attempt
 from harness.records import Duel, Evidence, Latency, Policy, Row, Samples, Verdict
 
 POLICY = Policy()

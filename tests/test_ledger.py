@@ -20,7 +20,7 @@ from ledger_fixtures import (
 
 from harness.errors import RatchetError
 from harness.ledger import Ledger
-from harness.ledger.place import contest_name
+from harness.ledger.paths import contest_name
 
 LOG = "refs/ratchet/root/log"
 

@@ -20,9 +20,8 @@ from ledger_fixtures import (
     run_attempt,
 )
 
-from harness import codec
 from harness.errors import RatchetError
-from harness.ledger import Ledger, experiments
+from harness.ledger import Ledger, codec, experiments
 from harness.records import Row
 
 LOG = "refs/ratchet/root/log"

@@ -15,10 +15,10 @@ from ledger_fixtures import NAIVE, SETTING, candidate, git, identify, new_reposi
 from loop_fixtures import ratchet
 
 from harness import files
-from harness.audit import audit
 from harness.errors import RatchetError
-from harness.git import write
 from harness.ledger import Ledger
+from harness.ledger.fsck import audit
+from harness.ledger.git import write
 
 LOG = "refs/ratchet/root/log"
 

@@ -12,11 +12,11 @@ from evidence_examples import KEY, V5E, attempt, evidence, failed, simulation
 from loop_fixtures import committed_contest, ratchet
 from rich.cells import cell_len
 
+from harness.advice import report as reporting
+from harness.advice.cycles import cycle_shares
 from harness.cli import main
-from harness.codec import encode_attempt
-from harness.judge import report as reporting
-from harness.judge.cycles import cycle_shares
-from harness.judge.verdict import key_digest
+from harness.judge.verdict.decision import key_digest
+from harness.ledger.codec import encode_attempt
 from harness.records import Anatomy, Part, Verdict
 from harness.render.lines import listing, narrowest
 

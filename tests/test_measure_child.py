@@ -8,9 +8,9 @@ import pytest
 from hostile import is_alive
 from planted import MEMORY, SMALL, V5E, naive, tracer
 
-from harness.measure import environment
-from harness.measure.child import Child, Children
-from harness.measure.messages import TraceReply, TraceRequest
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.messages import TraceReply, TraceRequest
 from harness.records import Failure
 
 IMPORT = "import math\n"
@@ -22,7 +22,7 @@ def trace(
     """What tracing `source` comes to, in a process of its own."""
     (directory / "kernel.py").write_text(source)
     with Children(memory_bytes, are_confined=are_confined) as children:
-        child = children.start("candidate", "harness.measure.candidate", directory, environment.on_cpu())
+        child = children.start("candidate", "harness.judge.evaluate.candidate", directory, environment.on_cpu())
         request = TraceRequest(problem=str(directory / "none"), chip=V5E, artifact=str(directory / "none"))
         children.ask(child, "trace", "contract", "trace", request, TraceReply, seconds)
         _, reply = children.wait()
@@ -122,7 +122,9 @@ def test_an_exception_in_the_parent_ends_all_children(tmp_path: Path) -> None:
 
     def interrupted() -> None:
         with Children(MEMORY) as children:
-            started.append(children.start("candidate", "harness.measure.candidate", tmp_path, environment.on_cpu()))
+            started.append(
+                children.start("candidate", "harness.judge.evaluate.candidate", tmp_path, environment.on_cpu())
+            )
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

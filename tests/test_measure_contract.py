@@ -242,7 +242,7 @@ def test_a_kernel_that_changes_the_process_that_traces_it_is_refused(tmp_path: P
     kind, code = PATCHES[name]
     patch = "import math\nimport sys\nimport jax\n"
     if name.startswith("interpretation"):
-        patch += "judge = sys.modules['harness.measure.interpretation']\n"
+        patch += "judge = sys.modules['harness.judge.evaluate.interpret.interpretation']\n"
     with tracer(tmp_path) as one:
         failure = one.failure(naive(("import math\n", f"{patch}{code}\n")))
     assert (failure.stage, failure.kind) == ("static", kind)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from jax.profiler import ProfileData
 
-from harness.judge import measured
-from harness.measure import duel as duelling
-from harness.measure.messages import MoreRequest
-from harness.measure.profiling import device_seconds
-from harness.measure.timing import calls_per_sample, more, tick_seconds
+from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.evaluate.timing.profiling import device_seconds
+from harness.judge.evaluate.timing.timing import calls_per_sample, more, tick_seconds
+from harness.judge.sandbox.messages import MoreRequest
+from harness.judge.verdict import measured
 from harness.records import Duel, Failure, Policy, Samples
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))

@@ -8,9 +8,10 @@ from typing import NoReturn
 import pytest
 from planted import NAIVE, POLICY, SMALL, V5E, naive
 
-from harness import simulate
 from harness.errors import RatchetError, UsageError
-from harness.measure import duel, evidence
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.timing import paired_benchmark
 from harness.problems import Attention, Problem
 from harness.problems.space import DRAWN
 from harness.records import Duel, Evidence, Policy, Trace
@@ -30,7 +31,7 @@ def gather(
     policy: Policy = POLICY,
     on: str | None = None,
 ) -> Evidence:
-    return evidence.gather(
+    return evaluation.gather(
         contest, kernel.encode(), problem, V5E, policy, work_directory=contest / "profile_data" / work,
         simulate=simulate.run, on=on,
     )  # fmt: skip
@@ -202,7 +203,7 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
         raise RatchetError("identical-candidate", trace.fingerprint)
 
     with pytest.raises(RatchetError) as refused:
-        evidence.gather(
+        evaluation.gather(
             contest, NAIVE.encode(), SMALL, V5E, POLICY, work_directory=contest / "profile_data" / "refused",
             simulate=simulate.run, after_trace=refuse,
         )  # fmt: skip
@@ -231,7 +232,7 @@ def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
 
     # A third look is not taken: settled is settled.
     policy = replace(policy, looks=(6, 8, 200))
-    found, champion, candidate = duel.run(
+    found, champion, candidate = paired_benchmark.run(
         profile_data / "0002-champion", profile_data / "0001", MEDIUM, policy, is_settled=is_settled, on="cpu"
     )
     assert looked == [6, 8]
@@ -245,19 +246,19 @@ def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
 
 def test_a_duel_needs_both_programs(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="found none"):
-        duel.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda found: True, on="cpu")
+        paired_benchmark.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda found: True, on="cpu")
 
 
 def test_sources() -> None:
-    assert evidence.source(V5E, "cpu") == "measured cpu"
-    assert evidence.source(V5E, "simulated") == "simulated"
+    assert evaluation.source(V5E, "cpu") == "measured cpu"
+    assert evaluation.source(V5E, "simulated") == "simulated"
     with pytest.raises(UsageError, match="expected --on"):
-        evidence.source(V5E, "gpu")
+        evaluation.source(V5E, "gpu")
 
 
 def test_the_environment_is_stable_and_named() -> None:
-    first = evidence.environment()
-    assert first == evidence.environment()
+    first = evaluation.environment()
+    assert first == evaluation.environment()
     assert first.jax[0].isdigit()
     assert first.libtpu
     assert "cores" in first.machine

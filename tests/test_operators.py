@@ -16,12 +16,12 @@ from loop_fixtures import PROJECT, git, identify, ratchet
 
 from harness import contest as contests
 from harness.errors import RatchetError
-from harness.measure.imports import flags
-from harness.measure.messages import Rejected
+from harness.judge.evaluate.trace.imports import flags
+from harness.judge.sandbox.messages import Rejected
+from harness.loop.settings import constants
 from harness.problems import Defined, Problem, complaints, defined, require_conforming
 from harness.problems.probes import Part
 from harness.records import ExpectedCount, Work
-from harness.settings import constants
 
 PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text()
 PREPARE, KERNEL = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""'))

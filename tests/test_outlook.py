@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from evidence_examples import KEY, V5E, evidence
 
+from harness.advice.report import report
 from harness.hardware import chip
-from harness.judge.report import report
-from harness.judge.roofline import impossibilities
-from harness.judge.verdict import key_digest
-from harness.outlook import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, title_moves
+from harness.judge.verdict.decision import key_digest
+from harness.judge.verdict.roofline import impossibilities
+from harness.loop.search_state import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, title_moves
 from harness.records import Row
-from harness.records.outlook import Outlook
-from harness.render.outlook import outlook_text
+from harness.records.search_state import Outlook
+from harness.render.search_state import outlook_text
 
 KERNEL = (
     b'KERNEL_NAME = "naive"\nBQ = 128\nBKV = 256\nLIMIT = None\n\n\ndef kernel_fn(q, k, v):\n    return q @ k @ v\n'

@@ -13,8 +13,8 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 from ledger_fixtures import four_attempts, new_repository, run_revoke
 
+from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.ledger import Ledger
-from harness.simulate.uncertainty import relative_uncertainty
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.portable import portable
+from harness.judge.sandbox.strip_paths import portable
 from harness.records import Failure
 
 DETAIL = """\
@@ -19,7 +19,7 @@ def test_paths_are_relative() -> None:
     found = portable(failure, Path("/srv/me/ratchet"), Path("/srv/me"), Path("/srv/me/mine"), Path("relative"))
     assert found is not None
     assert found.message == "kernel.py, line 9"
-    assert '"harness/measure/candidate.py"' in found.detail
+    assert '"harness/judge/evaluate/candidate.py"' in found.detail
     assert '"jax/_src/pjit.py"' in found.detail
     assert "/srv" not in found.detail
     assert "/elsewhere/x" in found.detail

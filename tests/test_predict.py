@@ -8,9 +8,9 @@ import pytest
 
 from harness.cli import main
 from harness.errors import UsageError
-from harness.hlo import chips, interconnect, prediction
-from harness.hlo.interconnect import COLLECTIVES, LINKS, Collective, exact_seconds, published_seconds
-from harness.hlo.prediction import roofline
+from harness.workbench.hlo import chips, interconnect, prediction
+from harness.workbench.hlo.interconnect import COLLECTIVES, LINKS, Collective, exact_seconds, published_seconds
+from harness.workbench.hlo.prediction import roofline
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:

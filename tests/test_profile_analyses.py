@@ -8,19 +8,19 @@ import pytest
 from capture_examples import four_devices_run, one_device_run
 
 from harness.errors import RatchetError, UsageError
-from harness.profiles import conversion, reading
-from harness.profiles.breakdown import breakdown
-from harness.profiles.compare import compare
-from harness.profiles.gaps import gaps
-from harness.profiles.lines import lines
-from harness.profiles.mfu import mfu
-from harness.profiles.operations import framework_ops, ops
-from harness.profiles.overlap import overlap
-from harness.profiles.roofline import roofline
-from harness.profiles.scopes import scopes
-from harness.profiles.steps import steps_table
-from harness.profiles.utilization import utilization
 from harness.records import Capture, Cell, Table
+from harness.workbench.profiles import conversion, reading
+from harness.workbench.profiles.breakdown import breakdown
+from harness.workbench.profiles.compare import compare
+from harness.workbench.profiles.gaps import gaps
+from harness.workbench.profiles.lines import lines
+from harness.workbench.profiles.mfu import mfu
+from harness.workbench.profiles.operations import framework_ops, ops
+from harness.workbench.profiles.overlap import overlap
+from harness.workbench.profiles.roofline import roofline
+from harness.workbench.profiles.scopes import scopes
+from harness.workbench.profiles.steps import steps_table
+from harness.workbench.profiles.utilization import utilization
 
 US = 1e-6
 # Of fusion.3 and fusion.9, of fusion.5; per step with both matmuls.

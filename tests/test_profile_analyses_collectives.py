@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from analysis_examples import US, Ran, capture, device, op
 
-from harness.profiles.collectives import flights, moved
-from harness.profiles.overlap import overlap
+from harness.workbench.profiles.collectives import flights, moved
+from harness.workbench.profiles.overlap import overlap
 
 RESULT = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
 WHOLE = 2 * 1024 * 1024

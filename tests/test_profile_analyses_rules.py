@@ -5,21 +5,21 @@ from dataclasses import replace
 import pytest
 from analysis_examples import US, capture, device, op
 
-from harness.profiles import bubbles, stretches
-from harness.profiles.breakdown import breakdown
-from harness.profiles.classes import direction, framework_category, op_class
-from harness.profiles.compare import compare
-from harness.profiles.gaps import gaps
-from harness.profiles.lines import lines
-from harness.profiles.mfu import mfu
-from harness.profiles.operations import framework_ops, ops
-from harness.profiles.overlap import overlap
-from harness.profiles.roofline import roofline, verdict
-from harness.profiles.scopes import scopes, segments
-from harness.profiles.steps import steps_table
-from harness.profiles.stretches import Stretch
-from harness.profiles.utilization import reading, utilization
 from harness.records import Capture, Device, Execution, Operation
+from harness.workbench.profiles import bubbles, stretches
+from harness.workbench.profiles.breakdown import breakdown
+from harness.workbench.profiles.classes import direction, framework_category, op_class
+from harness.workbench.profiles.compare import compare
+from harness.workbench.profiles.gaps import gaps
+from harness.workbench.profiles.lines import lines
+from harness.workbench.profiles.mfu import mfu
+from harness.workbench.profiles.operations import framework_ops, ops
+from harness.workbench.profiles.overlap import overlap
+from harness.workbench.profiles.roofline import roofline, verdict
+from harness.workbench.profiles.scopes import scopes, segments
+from harness.workbench.profiles.steps import steps_table
+from harness.workbench.profiles.stretches import Stretch
+from harness.workbench.profiles.utilization import reading, utilization
 
 # --- classes -----------------------------------------------------------------------------------
 

@@ -18,10 +18,11 @@ from harness.cli.profile import session_label
 from harness.contest import scaffold
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.measure import capturing, environment, profile_server
-from harness.measure.capturing import Kernel
-from harness.profiles import conversion, places, reading
+from harness.judge.sandbox import environment
 from harness.records import Policy, Row
+from harness.workbench.capture import capturing, profile_server
+from harness.workbench.capture.capturing import Kernel
+from harness.workbench.profiles import conversion, places, reading
 
 LOADS_LIBTPU = """
 from jax.experimental import topologies

@@ -11,11 +11,11 @@ from memory_examples import GIGABYTE, MODULE, STEP, memory_run
 
 from harness.cli import main
 from harness.errors import RatchetError, UsageError
-from harness.profiles import buffers, conversion, memory_diagnosis, memory_rules
-from harness.profiles.buffers import HBM, VMEM, Buffer
-from harness.profiles.memory import memory, sparkline
-from harness.profiles.reading import read
 from harness.records import Table
+from harness.workbench.profiles import buffers, conversion, memory_diagnosis, memory_rules
+from harness.workbench.profiles.buffers import HBM, VMEM, Buffer
+from harness.workbench.profiles.memory import memory, sparkline
+from harness.workbench.profiles.reading import read
 
 MEBIBYTE = 1 << 20
 

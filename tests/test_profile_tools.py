@@ -36,10 +36,10 @@ from harness.cli import main
 from harness.dumps import xplane
 from harness.dumps.xplane import Described, Event
 from harness.errors import RatchetError, UsageError
-from harness.profiles import datatables, exporting, graph, links, places, summary
-from harness.profiles.overview import overview
-from harness.profiles.reading import read
 from harness.records import Table
+from harness.workbench.profiles import datatables, exporting, graph, links, places, summary
+from harness.workbench.profiles.overview import overview
+from harness.workbench.profiles.reading import read
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from hostile import attack
 
-from harness import portable
-from harness.measure import replies
-from harness.measure.messages import TraceReply
+from harness.judge.sandbox import replies, strip_paths
+from harness.judge.sandbox.messages import TraceReply
 from harness.records import Claims, Failure, Trace
 
 # A child that takes the channel and the number of the request from the frames above it, and answers for itself.
@@ -36,9 +35,9 @@ def failure(directory: Path, code: str) -> Failure:
     assert is_harmless(reply.kind + reply.message + reply.detail)
     assert "\n" not in reply.message
     assert len(reply.kind) <= 60
-    assert len(reply.message) <= portable.MESSAGE_CHARACTERS
-    assert len(reply.detail) <= portable.DETAIL_CHARACTERS
-    assert max(map(len, reply.detail.split("\n"))) <= portable.LINE_CHARACTERS
+    assert len(reply.message) <= strip_paths.MESSAGE_CHARACTERS
+    assert len(reply.detail) <= strip_paths.DETAIL_CHARACTERS
+    assert max(map(len, reply.detail.split("\n"))) <= strip_paths.LINE_CHARACTERS
     return reply
 
 
@@ -136,10 +135,10 @@ def test_warnings_are_counted_and_their_paths_shortened() -> None:
 def test_a_path_without_end_takes_no_time() -> None:
     reply = Failure(stage="static", kind="x", message="/a" * 400000, detail="/b" * 400000)
     found = replies.cleaned(reply, (Path("/srv"),))
-    assert len(found.message) <= portable.MESSAGE_CHARACTERS
-    assert len(found.detail) <= portable.DETAIL_CHARACTERS
+    assert len(found.message) <= strip_paths.MESSAGE_CHARACTERS
+    assert len(found.detail) <= strip_paths.DETAIL_CHARACTERS
 
 
 def test_a_rejection_is_bounded_as_well(tmp_path: Path) -> None:
     code = "raise Rejected('static', 'race', 'm\\ud800' * 9999, 'd' * 99999)"
-    assert failure(tmp_path, f"from harness.measure.messages import Rejected\n{code}").kind == "race"
+    assert failure(tmp_path, f"from harness.judge.sandbox.messages import Rejected\n{code}").kind == "race"

@@ -15,11 +15,11 @@ from ledger_fixtures import four_attempts, git, new_repository, plain_clone, run
 from ledger_fixtures import row as row_of
 from report_examples import HOSTILE, HOSTILE_KERNEL, storied
 
+from harness.advice import report as reporting
 from harness.cli.report import report
 from harness.errors import RatchetError, UsageError
-from harness.judge import report as reporting
 from harness.ledger import Ledger
-from harness.ledger.whole import whole
+from harness.ledger.bulk_read import whole
 from harness.records import Latency, Verdict
 from harness.render.page import source
 from harness.render.page.overview import moved_by

@@ -23,13 +23,13 @@ from ledger_fixtures import (
     without_ours,
 )
 
-from harness import actions, outlook
-from harness.audit import audit
 from harness.cli import report as report_verbs
 from harness.errors import RatchetError
-from harness.judge.measured import attempts_since_accept
+from harness.judge.verdict.measured import attempts_since_accept
 from harness.ledger import Ledger
 from harness.ledger import champion as champions
+from harness.ledger.fsck import audit
+from harness.loop import actions, search_state
 from harness.render import plots, terminal
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT
@@ -156,10 +156,10 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     assert "REVOKED  attempt 5 (revoke): revoke attempt 4: wrong on sinks" in text
     assert "Judged again:          attempt 4: wrong-result: the worst error is 2.1 times the tolerance" in text
     assert "Judged again:          attempt 1: passes, and holds the title" in text
-    said = outlook.revoked_by(rows, 2)
+    said = search_state.revoked_by(rows, 2)
     assert said.startswith("attempt 2 lost its title in attempt 5 (revoke attempt 4: wrong on sinks)")
     assert "attempt 1 holds the title again" in said
-    assert outlook.revoked_by(rows, 1) == ""
+    assert search_state.revoked_by(rows, 1) == ""
     lost = terminal.show_text(ledger.attempt(2), _report(ledger, 2), "", width=200, revoked=said)
     assert lost.startswith("REVOKED  attempt 2 lost its title")
     assert actions._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
@@ -171,7 +171,7 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
 def _report(ledger: Ledger, number: int) -> object:
     from evidence_examples import V5E
 
-    from harness.judge.report import report
+    from harness.advice.report import report
 
     return report(ledger.attempt(number).evidence, V5E)
 
@@ -215,14 +215,14 @@ def test_a_revoke_is_no_attempt_no_win_and_gives_luck_no_new_chance(ledger: Ledg
     before = attempts_since_accept(ledger.rows()[0], "simulated")
     run_revoke(ledger, 2)
     rows, _ = ledger.rows()
-    assert outlook.since_win(rows) == (), "what was tried against a kernel that fails is counted no more"
+    assert search_state.since_win(rows) == (), "what was tried against a kernel that fails is counted no more"
     assert attempts_since_accept(rows, "simulated") == before
-    moves = outlook.title_moves(rows)
+    moves = search_state.title_moves(rows)
     assert [(move.kind, move.took, move.again) for move in moves] == [("revoke", (3,), 1)]
-    row = outlook.title_row(rows, 2)
+    row = search_state.title_row(rows, 2)
     assert row is not None
     assert (row.number, row.hypothesis, row.seconds) == (2, "idea 2", rows[-1].seconds)
-    assert outlook._taken_back(rows) == ("accepted, and revoked later because it fails: attempt 4",)
+    assert search_state._taken_back(rows) == ("accepted, and revoked later because it fails: attempt 4",)
 
 
 def test_the_record_is_json_that_an_older_reader_refuses_in_words(ledger: Ledger, contest: Path) -> None:

@@ -7,15 +7,15 @@ import pytest
 from evidence_examples import V5E, evidence, resimulated
 from schedule_examples import NEWEST, unpack
 
+from harness.advice.report import report
 from harness.dumps.llo import read_module
 from harness.hardware import chip
-from harness.judge.report import report
-from harness.judge.verdict import decide, is_simulated_gain
-from harness.measure import resimulating
+from harness.judge.evaluate.timing import resimulating
+from harness.judge.simulate import doubts
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import run_module
+from harness.judge.verdict.decision import decide, is_simulated_gain
 from harness.records import NOMINAL, Array, Evidence, Failure, Offence, OffenceKind, Policy, Resimulation, Work
-from harness.simulate import doubts
-from harness.simulate.machine import machine_of
-from harness.simulate.module import run_module
 
 CHAMPION, CANDIDATE = evidence(2.16e-3), evidence(1.9e-3)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.hardware import chip
-from harness.measure import environment
+from harness.judge.sandbox import environment
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 pytestmark = pytest.mark.slow

@@ -13,12 +13,12 @@ from evidence_examples import V5E, attempt, evidence
 from loop_fixtures import PROJECT, committed_contest, ratchet
 from schedule_examples import NEWEST, unpack
 
+from harness.advice import report as reporting
 from harness.cli import main
 from harness.cli.documents import DOCUMENTS, AttemptDocument, JudgeDocument, json_text, schema
 from harness.cli.verbs import EVERY
-from harness.codec import encode_attempt
-from harness.judge import report as reporting
-from harness.judge.verdict import decide
+from harness.judge.verdict.decision import decide
+from harness.ledger.codec import encode_attempt
 from harness.records import Policy
 
 

@@ -17,9 +17,11 @@ from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 from loop_fixtures import PROJECT
 
+from harness.advice import semantics_page
 from harness.hardware import chip
-from harness.measure import chip_model, interpretation, semantics, semantics_page, semantics_table
-from harness.measure.messages import Rejected
+from harness.judge.evaluate.interpret import chip_model, interpretation
+from harness.judge.evaluate.trace import semantics, semantics_table
+from harness.judge.sandbox.messages import Rejected
 
 F32, BF16 = jnp.float32, jnp.bfloat16
 X = jax.ShapeDtypeStruct((16, 128), F32)
@@ -57,7 +59,7 @@ def test_what_the_table_calls_modelled_is_modelled() -> None:
 
 def test_the_page_is_the_table() -> None:
     written = (Path(PROJECT) / "docs" / "SEMANTICS.md").read_text(encoding="utf-8")
-    assert written == semantics_page.page(), "python -m harness.measure.semantics_page >docs/SEMANTICS.md"
+    assert written == semantics_page.page(), "python -m harness.advice.semantics_page >docs/SEMANTICS.md"
 
 
 def splash(q: Any, k: Any, v: Any) -> Any:

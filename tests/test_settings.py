@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import RatchetError, UsageError
-from harness.settings import parse, rewrite
+from harness.loop.settings import parse, rewrite
 
 SOURCE = '''"""Ünïcode docstring."""\r
 BQ = 128  # rows of a query block

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_examples import ATTENTION, NEWEST, shape, unpack
 
-from harness import simulate
+from harness.cli.simulate import main
 from harness.dumps.llo import parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
+from harness.judge import simulate
+from harness.judge.simulate.core import OpRun, run_op
+from harness.judge.simulate.machine import Machine, machine_of
+from harness.judge.simulate.pipes import IDLE, Pipes, Use, uses_of
+from harness.judge.simulate.values import Unknowable, Unknown, decided, pick
 from harness.records import Simulation
-from harness.simulate.__main__ import main
-from harness.simulate.core import OpRun, run_op
-from harness.simulate.machine import Machine, machine_of
-from harness.simulate.pipes import IDLE, Pipes, Use, uses_of
-from harness.simulate.values import Unknowable, Unknown, decided, pick
 
 SMALL = "v5e-128x256-2048"
 SMALL_STEPS = 16 * 8

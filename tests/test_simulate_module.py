@@ -13,19 +13,19 @@ from fixtures.naive_attention import QUOTIENTS
 from schedule_examples import NEWEST, unpack
 from test_simulate import assert_possible, run
 
-from harness import simulate
+from harness.cli.simulate import main
 from harness.dumps.boundary import boundary
 from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule, parse_schedule
 from harness.dumps.tables import Tables
 from harness.errors import UsageError
 from harness.hardware import chip
+from harness.judge import simulate
+from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import impossibilities
+from harness.judge.simulate.profiled import PUBLISHED
+from harness.judge.simulate.structure import delay_slots
 from harness.records import Simulation
-from harness.simulate.__main__ import main
-from harness.simulate.core import run_cores
-from harness.simulate.machine import machine_of
-from harness.simulate.module import impossibilities
-from harness.simulate.profiled import PUBLISHED
-from harness.simulate.structure import delay_slots
 
 HLO = r"-TLP-hlo"
 

@@ -14,9 +14,9 @@ from loop_fixtures import PROJECT, committed_contest, git, ratchet
 from rich.cells import cell_len
 
 from harness.errors import UsageError
+from harness.loop.sweep import grid
 from harness.records import Failure, Refused, Screened, Sweep, Swept
 from harness.render.sweep import sweep_text
-from harness.sweep import grid
 
 
 def test_a_grid_is_stated_by_values_in_a_row() -> None:

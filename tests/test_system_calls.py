@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hostile import attack
 
-from harness.measure import confinement, system_calls
+from harness.judge.sandbox import confinement, system_calls
 from harness.records import Failure
 
 filtered = pytest.mark.skipif(

@@ -8,13 +8,14 @@ from loop_fixtures import committed_contest, git
 from planted import naive
 
 from harness import contest as contests
-from harness import ratchet, tamper
 from harness.errors import RatchetError
-from harness.git import open_repository
-from harness.measure import confinement
+from harness.judge.sandbox import confinement
+from harness.ledger.git import open_repository
+from harness.loop import attempt as ratchet
+from harness.loop import tamper
+from harness.loop.sweep import sweep
+from harness.loop.tamper import Tampering, Watch
 from harness.records import Policy
-from harness.sweep import sweep
-from harness.tamper import Tampering, Watch
 
 LOG = "refs/ratchet/root/log"
 

@@ -10,8 +10,8 @@ from anatomy_examples import CYCLES, anatomy
 from evidence_examples import KEY, V5E, attempt, evidence, failed, measured, resimulated, simulation
 from rich.cells import cell_len
 
-from harness.judge.report import report
-from harness.judge.verdict import decide, key_digest
+from harness.advice.report import report
+from harness.judge.verdict.decision import decide, key_digest
 from harness.records import Attempt, Evidence, Policy, Report, Row, Status
 from harness.render import layout, sections
 from harness.render.terminal import (

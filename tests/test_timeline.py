@@ -8,11 +8,11 @@ import pytest
 from schedule_examples import NEWEST, unpack
 from test_simulate import SMALL, SMALL_STEPS, longer, run
 
+from harness.advice.timeline import timeline
 from harness.dumps.llo import read_module
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.records import Span, Timeline
-from harness.simulate.timeline import timeline
 
 
 def of(directory: Path, name: str, steps_shown: int = 2) -> Timeline:

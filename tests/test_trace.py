@@ -17,13 +17,13 @@ from harness.cli import main
 from harness.dumps.instructions import instructions
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.measure import xspace
+from harness.judge.simulate import run
 from harness.records import Simulation, Span, Timeline
 from harness.render.traces.perfetto import trace_json
 from harness.render.traces.rows import rows
 from harness.render.traces.summary import summary
 from harness.render.traces.xspace import xspace_text
-from harness.simulate import run
+from harness.workbench.capture import xspace
 
 TITLE = "0003 simulated v5e"
 HLO = """HloModule jit_f, is_scheduled=true

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.judge.simulate import uncertainty
 from harness.records import Simulation
-from harness.simulate import uncertainty
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "FIDELITY.md").read_text(encoding="utf-8")

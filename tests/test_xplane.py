@@ -34,9 +34,9 @@ from harness.dumps import xplane
 from harness.dumps.origins import origins
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.profiles import conversion, reading
 from harness.records import Capture, Device
 from harness.render.traces.xspace import xspace_text
+from harness.workbench.profiles import conversion, reading
 
 
 def self_seconds(devices: tuple[Device, ...]) -> Counter[str]:

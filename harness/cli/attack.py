@@ -4,12 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from harness import attack as attacking
 from harness import contest as contests
-from harness import draws
 from harness.cli.arguments import attempt_number, command, directory, verb_parser
 from harness.cli.documents import json_text
 from harness.ledger import Ledger
+from harness.loop import attack as attacking
+from harness.loop import draws
 from harness.records.attack import Attack, Found
 
 

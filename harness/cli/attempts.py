@@ -4,20 +4,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import contest as contests
-from harness import last_judged, ratchet
+from harness.advice import hypotheses
+from harness.advice import report as reporting
+from harness.advice.kernel_changes import kinds_of_change
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, evaluation_options, say, verb_parser
 from harness.cli.documents import JudgeDocument, json_text
-from harness.codec import encode_attempt
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
-from harness.judge import hypotheses
-from harness.judge import report as reporting
-from harness.judge import verdict as judging
-from harness.judge.changes import kinds_of_change
+from harness.judge.verdict import decision as judging
 from harness.ledger import Ledger
+from harness.ledger.codec import encode_attempt
+from harness.loop import attempt as ratchet
+from harness.loop import evaluation_cache
+from harness.loop.settings import parse
 from harness.records import Attempt, Evidence, Policy
 from harness.render import terminal
-from harness.settings import parse
 
 
 def experiment(words: list[str]) -> int:
@@ -177,7 +178,7 @@ def judge(words: list[str]) -> int:
     policy = Policy()
     options = ratchet.Options(on=given.on, deep=given.deep)
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
-        evidence = last_judged.judge(contest, options, policy, progress)
+        evidence = evaluation_cache.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     report = reporting.report(evidence, contest.chip)
     for sentence in _on_champion(contest, evidence):

@@ -1,11 +1,11 @@
 """The verbs that look back: fsck checks the ledger against itself, replay judges an attempt again."""
 
-from harness import audit as auditing
 from harness import contest as contests
-from harness import replay as replaying
 from harness.cli.arguments import EXIT_OF_OUTCOME, attempt_number, colour, directory, verb_parser
 from harness.cli.documents import json_text
 from harness.ledger import Ledger
+from harness.ledger import fsck as auditing
+from harness.loop import replay as replaying
 from harness.render import review, terminal
 from harness.render.layout import terminal_width
 

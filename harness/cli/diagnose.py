@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Literal
 
 from harness import contest as contests
-from harness import last_judged
+from harness.advice import diagnose as diagnosing
+from harness.advice import dumped
+from harness.advice import report as reporting
+from harness.advice.whatif import Scale, answers
 from harness.cli.arguments import colour, directory, verb_parser
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
-from harness.judge import diagnose as diagnosing
-from harness.judge import report as reporting
 from harness.ledger import Ledger
+from harness.loop import evaluation_cache
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
 from harness.render import tables, terminal
 from harness.render.diagnose import diagnosis_text
 from harness.render.layout import terminal_width
-from harness.simulate import dumped
-from harness.simulate.whatif import Scale, answers
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
@@ -90,7 +90,7 @@ def diagnosis(folder: Path, number: int | None, chip_name: str | None, *, quiet:
     if number is None:
         contest = contests.load(folder, chip_name)
         with terminal.Progress(quiet=quiet) as progress:
-            evidence = last_judged.evidence(contest, Policy(), progress)
+            evidence = evaluation_cache.evidence(contest, Policy(), progress)
         name, own = "kernel.py", contest.chip
     else:
         evidence = Ledger.open(folder).attempt(number).evidence

@@ -3,22 +3,23 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import actions
 from harness import contest as contests
 from harness.cli.arguments import directory, verb_parser
 from harness.contest import PACKAGE, Contest
-from harness.doctor import findings, machine, program
 from harness.errors import RatchetError
+from harness.judge.sandbox import confinement, environment
 from harness.ledger import Ledger
-from harness.measure import confinement, devices, environment, program_run
-from harness.profiles import reading
-from harness.profiles.places import resolve
-from harness.profiles.utilization import utilization
+from harness.loop import actions, machine
 from harness.records import Table
 from harness.records.checkup import Line
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.render.terminal import Progress
+from harness.workbench.capture import program_run
+from harness.workbench.doctor import devices, findings, program
+from harness.workbench.profiles import reading
+from harness.workbench.profiles.places import resolve
+from harness.workbench.profiles.utilization import utilization
 
 _LOCK = "ratchet/lock"
 

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from harness.codec import SCHEMA, encode_document
+from harness.advice.whatif import Answer
+from harness.ledger.codec import SCHEMA, encode_document
 from harness.records import (
     Anatomy,
     Attempt,
@@ -21,12 +22,11 @@ from harness.records import (
     Verdict,
 )
 from harness.records.attack import Attack
-from harness.records.outlook import Outlook
+from harness.records.search_state import Outlook
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
 from harness.records.table import Origin, Unit
 from harness.render import tables
-from harness.simulate.whatif import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,17 +5,16 @@ import sys
 from pathlib import Path
 
 from harness.cli.arguments import verb_parser
-from harness.doctor import findings, settings
-from harness.doctor.flag_rules import SYMPTOMS, Subject
-from harness.doctor.flags import audit as audited
 from harness.dumps import xplane
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.hardware import chip
-from harness.measure import known_flags
 from harness.records.checkup import Settings
 from harness.render import tables
 from harness.render.layout import terminal_width
+from harness.workbench.doctor import findings, known_flags, settings
+from harness.workbench.doctor.flag_rules import SYMPTOMS, Subject
+from harness.workbench.doctor.flags import audit as audited
 
 _CAPTURE = ".xplane.pb"
 # A launch script is text that a person wrote.

@@ -9,15 +9,15 @@ from pathlib import Path
 from harness.cli.arguments import directory, verb_parser
 from harness.cli.insight import subject
 from harness.errors import RatchetError, UsageError
-from harness.hlo import chips, parse, proto
-from harness.hlo.chips import Target
-from harness.hlo.graph import Graph
-from harness.hlo.listing import module_tables, not_understood
-from harness.hlo.module import Computation, Instruction, Module
-from harness.hlo.reading import operation_tables, shape_tables
 from harness.records import Table
 from harness.render import tables
 from harness.render.layout import terminal_width
+from harness.workbench.hlo import chips, parse, proto
+from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.listing import module_tables, not_understood
+from harness.workbench.hlo.module import Computation, Instruction, Module
+from harness.workbench.hlo.reading import operation_tables, shape_tables
 
 # The chip of predictions where nothing says another: the contest's own default.
 _CHIP = "v5e"

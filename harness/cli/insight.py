@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from harness import contest as contests
-from harness import last_judged
+from harness.advice import dumped
+from harness.advice.timeline import timeline as simulated_timeline
 from harness.cli.arguments import attempt_number, colour, command, directory, verb_parser
 from harness.cli.documents import LinesDocument, json_text
 from harness.cli.ledger import kernel_text
@@ -16,7 +17,7 @@ from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
 from harness.ledger import Ledger
-from harness.measure import xspace
+from harness.loop import evaluation_cache
 from harness.records import Evidence, Policy, Statement
 from harness.render import terminal
 from harness.render.layout import terminal_width
@@ -25,8 +26,7 @@ from harness.render.operands import in_problem_names
 from harness.render.traces.perfetto import trace_json
 from harness.render.traces.summary import summary
 from harness.render.traces.xspace import xspace_text
-from harness.simulate import dumped
-from harness.simulate.timeline import timeline as simulated_timeline
+from harness.workbench.capture import xspace
 
 
 def lines(words: list[str]) -> int:
@@ -46,7 +46,7 @@ def lines(words: list[str]) -> int:
         contest = contests.load(directory(given.directory), given.chip)
         title, kernel = "kernel.py as it stands", contest.kernel_path.read_text(encoding="utf-8", errors="replace")
         with terminal.Progress(quiet=given.quiet or given.json) as progress:
-            evidence = last_judged.evidence(contest, Policy(), progress)
+            evidence = evaluation_cache.evidence(contest, Policy(), progress)
         again = ""
     else:
         ledger = Ledger.open(directory(given.directory))
@@ -122,7 +122,7 @@ def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: boo
     if what is None:
         contest = contests.load(folder, chip_name)
         with terminal.Progress(quiet=quiet) as progress:
-            evidence = last_judged.evidence(contest, Policy(), progress)
+            evidence = evaluation_cache.evidence(contest, Policy(), progress)
         dumps = _dumps(folder, evidence, "kernel.py")
         return Subject(name="kernel.py", dumps=dumps, chip=contest.chip, problem=evidence.problem)
     if re.fullmatch(r"\d+", what):

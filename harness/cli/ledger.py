@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from harness import actions, outlook
 from harness import contest as contests
-from harness.calibration import calibration
+from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, attempt_number, colour, command, directory, say, verb_parser
 from harness.cli.documents import ResultsDocument, json_text
-from harness.codec import encode_attempt
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
-from harness.judge import report as reporting
 from harness.ledger import Ledger
+from harness.ledger.codec import encode_attempt
+from harness.loop import actions, search_state
+from harness.loop.calibration import calibration
+from harness.loop.settings import parse
 from harness.records import Policy
 from harness.render import terminal
-from harness.settings import parse
 
 
 def results(words: list[str]) -> int:
@@ -65,7 +65,7 @@ def show(words: list[str]) -> int:
                 attempt.diff,
                 colour(),
                 kernel=kernel_text(ledger, given.number),
-                revoked=outlook.revoked_by(rows, given.number),
+                revoked=search_state.revoked_by(rows, given.number),
             )
         )
     return 0

@@ -1,7 +1,7 @@
 """The verb `mcp`: the ratchet's tools for a program that speaks the Model Context Protocol, over stdin and stdout."""
 
 from harness.cli.arguments import directory, verb_parser
-from harness.mcp_server import server
+from harness.cli.mcp_server import server
 
 
 def mcp(words: list[str]) -> int:

@@ -3,17 +3,17 @@
 from pathlib import Path
 
 from harness import contest as contests
-from harness import outlook, preconditions
+from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, command, directory, verb_parser
 from harness.cli.documents import json_text
 from harness.cli.ledger import settled
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
-from harness.judge import report as reporting
 from harness.ledger import Ledger
+from harness.loop import preconditions, search_state
 from harness.render.layout import terminal_width
-from harness.render.outlook import outlook_text
+from harness.render.search_state import outlook_text
 
 # Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
 _LIMIT = 50
@@ -29,9 +29,9 @@ def next_(words: list[str]) -> int:
     parser.add_argument(
         "--plateau",
         type=int,
-        default=outlook.PLATEAU_ATTEMPTS,
+        default=search_state.PLATEAU_ATTEMPTS,
         metavar="N",
-        help=f"advise to stop after so many attempts without a win ({outlook.PLATEAU_ATTEMPTS})",
+        help=f"advise to stop after so many attempts without a win ({search_state.PLATEAU_ATTEMPTS})",
     )
     parser.add_argument(
         "--limit", type=int, default=_LIMIT, metavar="N", help=f"look into the newest N attempts only ({_LIMIT})"
@@ -42,12 +42,14 @@ def next_(words: list[str]) -> int:
         if getattr(given, name) < 1:
             raise UsageError("usage", f"expected --{name} 1 or more, got {getattr(given, name)}")
     contest = contests.load(directory(given.directory))
-    found = outlook.outlook(_sighted(contest, given.directory, given.limit), plateau=given.plateau, limit=given.limit)
+    found = search_state.outlook(
+        _sighted(contest, given.directory, given.limit), plateau=given.plateau, limit=given.limit
+    )
     print(json_text("next", found) if given.json else outlook_text(found, terminal_width()))
     return 0
 
 
-def _sighted(contest: Contest, given: Path | None, limit: int) -> outlook.Sighted:
+def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.Sighted:
     ledger = settled(contest.directory)
     rows, skipped = ledger.rows()
     champion = ledger.champion()
@@ -57,7 +59,7 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> outlook.Sighte
     kernels = {
         row.number: kernel for row in (*before, *rows[-limit:]) if (kernel := _kernel(ledger, row.number)) is not None
     }
-    standing = outlook.title_row(rows, champion.number if champion else None)
+    standing = search_state.title_row(rows, champion.number if champion else None)
     last = champion or (ledger.attempt(rows[-1].number) if rows else None)
     given_by = next((row for row in reversed(rows) if champion and row.holder == champion.number), None)
     if given_by is not None and given_by.is_on_branch is not False:
@@ -72,7 +74,7 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> outlook.Sighte
         messages.append(f"begin with: {command(BASELINE, given)}")
     if champion is not None and not is_present:
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
-    return outlook.Sighted(
+    return search_state.Sighted(
         contest=ledger.name,
         problem=last.evidence.problem if last else contest.problem.statement(),
         chip=chip(last.evidence.chip) if last else contest.chip,

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from harness.cli.arguments import verb_parser
 from harness.errors import UsageError
-from harness.hlo import chips, forecast, groups, interconnect, prediction
-from harness.hlo.chips import Target
-from harness.hlo.prediction import Spec
 from harness.records import Table
 from harness.render import tables
 from harness.render.layout import terminal_width
+from harness.workbench.hlo import chips, forecast, groups, interconnect, prediction
+from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.prediction import Spec
 
 _CHIP = "v5e"
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?i?)\s*(B|B/s|FLOPs?|FLOPs?/s|FLOPS)?")

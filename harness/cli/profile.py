@@ -10,17 +10,18 @@ from harness import contest as contests
 from harness.cli.arguments import command, directory, say, verb_parser
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
+from harness.judge.evaluate.timing import device
 from harness.ledger import Ledger
-from harness.measure import capturing, device, profile_server
-from harness.measure.capture_messages import TRACE_MODES, CaptureReply, TraceMode
-from harness.measure.capturing import Kernel
-from harness.profiles import pruning
-from harness.profiles.places import PROFILE_DATA
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.render.terminal import Progress
+from harness.workbench.capture import capturing, profile_server
+from harness.workbench.capture.capturing import Kernel
+from harness.workbench.capture.messages import TRACE_MODES, CaptureReply, TraceMode
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import PROFILE_DATA
 
 SERVER_PORT = 9999
 _XPROF_PORT = 8791

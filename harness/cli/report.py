@@ -9,17 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from harness import git
+from harness.advice import report as reporting
 from harness.cli.arguments import directory, say, verb_parser
 from harness.cli.ledger import settled
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import chip
-from harness.judge import report as reporting
-from harness.judge import roofline
-from harness.ledger import Ledger
-from harness.ledger.whole import Held, whole
-from harness.outlook import floor_of, title_moves
+from harness.judge.verdict import roofline
+from harness.ledger import Ledger, git
+from harness.ledger.bulk_read import Held, whole
+from harness.loop.search_state import floor_of, title_moves
 from harness.records import Report, Row, Work
 from harness.render import plots
 from harness.render.page import Story, page

@@ -1,11 +1,11 @@
 """The verb that judges the champion again and takes its title where it fails."""
 
 from harness import contest as contests
-from harness import draws
-from harness import revoke as revoking
 from harness.cli.arguments import BASELINE, command, directory, say, verb_parser
 from harness.cli.documents import RevokeDocument, json_text
 from harness.errors import UsageError
+from harness.loop import draws
+from harness.loop import revoke as revoking
 from harness.records import Policy
 from harness.render import terminal
 from harness.render.layout import terminal_width

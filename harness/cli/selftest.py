@@ -5,7 +5,7 @@ import time
 from harness.cli.arguments import Parser
 from harness.cli.documents import SelftestDocument, json_text
 from harness.errors import RatchetError
-from harness.measure.environment import environment
+from harness.judge.sandbox.environment import environment
 from harness.records.selftest import Tried
 from harness.render import terminal
 from harness.render.selftest import selftest_text

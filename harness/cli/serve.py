@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from harness import xprof_server
 from harness.cli.arguments import directory, say, verb_parser
 from harness.errors import UsageError
-from harness.profiles import links, places
-from harness.profiles.places import PROFILE_DATA
+from harness.workbench import xprof_server
+from harness.workbench.profiles import links, places
+from harness.workbench.profiles.places import PROFILE_DATA
 
 _REMOTE = "gs://"
 # As many as fit a screen; the pages list all.

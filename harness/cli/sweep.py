@@ -3,12 +3,12 @@
 import os
 
 from harness import contest as contests
-from harness import sweep as sweeping
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, say, verb_parser
 from harness.cli.attempts import attempt_text, expectation, hypothesis_of
 from harness.cli.documents import json_text
 from harness.errors import UsageError
-from harness.ratchet import Options
+from harness.loop import sweep as sweeping
+from harness.loop.attempt import Options
 from harness.records import Policy
 from harness.render import terminal
 from harness.render.layout import terminal_width

@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 from harness.cli.arguments import Parser
+from harness.cli.simulate import simulate as run_simulator
 from harness.contest import PACKAGE
 from harness.errors import UsageError
-from harness.simulate.__main__ import simulate as run_simulator
 
 
 def simulate(words: list[str]) -> int:

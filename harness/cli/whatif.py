@@ -4,13 +4,13 @@ from dataclasses import fields
 
 from tabulate import tabulate
 
+from harness.advice import dumped
+from harness.advice.whatif import SWEEP, Answer, Scale, answers
 from harness.cli.arguments import directory, verb_parser
 from harness.cli.documents import WhatifDocument, json_text
 from harness.cli.insight import subject
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
-from harness.simulate import dumped
-from harness.simulate.whatif import SWEEP, Answer, Scale, answers
 from harness.units import change, seconds
 
 _FACTORS = tuple(field.name.replace("_", "-") for field in fields(Scale))

@@ -10,9 +10,9 @@ from harness.cli.arguments import directory, verb_parser
 from harness.cli.xprof_command import Command
 from harness.cli.xprof_commands import COMMANDS
 from harness.errors import UsageError
-from harness.profiles import places
 from harness.render import tables
 from harness.render.layout import terminal_width
+from harness.workbench.profiles import places
 
 _BY_NAME = {command.name: command for command in COMMANDS}
 

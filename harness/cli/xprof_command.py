@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from harness.profiles import reading
-from harness.profiles.places import Place
 from harness.records import Capture, Table
+from harness.workbench.profiles import reading
+from harness.workbench.profiles.places import Place
 
 # What it prints: tables, or text that is to stay as it is (a graph, an address).
 Answer: TypeAlias = tuple[Table, ...] | str

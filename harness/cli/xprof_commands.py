@@ -8,9 +8,9 @@ from harness.cli.arguments import directory
 from harness.cli.xprof_command import Answer, Command
 from harness.cli.xprof_pages import PAGES
 from harness.cli.xprof_time import TIME
-from harness.profiles import places
-from harness.profiles.listing import list_runs
-from harness.profiles.places import PROFILE_DATA, Place
+from harness.workbench.profiles import places
+from harness.workbench.profiles.listing import list_runs
+from harness.workbench.profiles.places import PROFILE_DATA, Place
 
 
 def _list_runs(given: Namespace, found: tuple[Place, ...]) -> Answer:

@@ -9,10 +9,10 @@ from harness.cli.arguments import directory
 from harness.cli.verbs import VERBS
 from harness.cli.xprof_command import Answer, Command
 from harness.errors import UsageError
-from harness.profiles import exporting, graph, links, memory_diagnosis, reading, summary
-from harness.profiles.memory import memory
-from harness.profiles.overview import overview
-from harness.profiles.places import EXPECTED, PROFILE_DATA, Place, resolve
+from harness.workbench.profiles import exporting, graph, links, memory_diagnosis, reading, summary
+from harness.workbench.profiles.memory import memory
+from harness.workbench.profiles.overview import overview
+from harness.workbench.profiles.places import EXPECTED, PROFILE_DATA, Place, resolve
 
 _URL_VARIABLE = "XPROF_URL"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from harness.cli.xprof_command import Answer, Command, of_capture
 from harness.errors import UsageError
-from harness.profiles import (
+from harness.workbench.profiles import (
     breakdown,
     compare,
     gaps,
@@ -20,8 +20,8 @@ from harness.profiles import (
     steps,
     utilization,
 )
-from harness.profiles.classes import FRAMEWORK_CATEGORIES
-from harness.profiles.places import Place
+from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
+from harness.workbench.profiles.places import Place
 
 
 def _top(default: int) -> Callable[[argparse.ArgumentParser], None]:

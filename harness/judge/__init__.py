@@ -1,1 +1,1 @@
-"""Pure functions from evidence to a report and a verdict; no I/O, no clock, no device."""
+"""What decides: the sandbox, the evaluation, the simulator and the verdict; exactly what the comparability key covers."""

@@ -4,11 +4,10 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness import git
-from harness.codec import RecordError, decode_attempt
-from harness.ledger import experiments
+from harness.ledger import experiments, git
+from harness.ledger.codec import RecordError, decode_attempt
 from harness.ledger.history import Accepted, accepted_at_head, attempt, committed_names
-from harness.ledger.place import Place
+from harness.ledger.paths import Place
 from harness.records import TITLE_MOVES, Attempt, Kind
 
 

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.codec import RecordError, decode_attempt_row, decode_head_row
+from harness.ledger.codec import RecordError, decode_attempt_row, decode_head_row
 from harness.records import Row
 
 SLUG_LENGTH = 40

@@ -5,11 +5,10 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from harness import diff, git
-from harness.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
 from harness.errors import RatchetError
-from harness.ledger import experiments, messages
-from harness.ledger.place import KERNEL_NAME, RECORD_NAME, Place
+from harness.ledger import diff, experiments, git, messages
+from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
+from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import files, git
-from harness import lock as locking
+from harness import files
 from harness.errors import RatchetError
 from harness.ledger import champion as champions
-from harness.ledger import debris, history, journal, recording
+from harness.ledger import cleanup, git, history, journal, recording
+from harness.ledger import lock as locking
 from harness.ledger.journal import Journal
-from harness.ledger.place import Place, place_of
+from harness.ledger.paths import Place, place_of
 from harness.ledger.recording import Recorded
 from harness.records import Attempt, Row
 
@@ -35,7 +35,7 @@ class Ledger:
 
     @property
     def repository(self) -> Repo:
-        """The repository, for the questions of harness.git."""
+        """The repository, for the questions of harness.ledger.git."""
         return self.place.repository
 
     @property
@@ -217,7 +217,7 @@ class Ledger:
         finished yet (no space, no signing key): the journal then stays.
         """
         self._require_lock()
-        debris.remove_leftovers(self.place)
+        cleanup.remove_leftovers(self.place)
         begun = self._journal()
         if begun is None:
             return ()
@@ -246,7 +246,7 @@ class Ledger:
                 f"attempt {number}, begun {begun.begun}, did not end and its objects are gone from git (a gc with "
                 "--prune=now?): it is in no ledger, and kernel.py is as you left it; run it again",
             )
-        unlocked = debris.remove_dead_locks(self.place, begun.recording)
+        unlocked = cleanup.remove_dead_locks(self.place, begun.recording)
         try:
             done = recording.finish(self.place, begun)
         except RatchetError as error:

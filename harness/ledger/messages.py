@@ -1,7 +1,7 @@
 """What the ledger's commits say, and reading it back: a log commit carries its row, an accept carries trailers."""
 
 from harness import units
-from harness.codec import RecordError, decode_row, encode_row
+from harness.ledger.codec import RecordError, decode_row, encode_row
 from harness.records import Attempt, Row
 
 SUBJECT_LENGTH = 72

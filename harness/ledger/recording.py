@@ -8,12 +8,12 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import codec, files, git
+from harness import files
 from harness.errors import RatchetError
-from harness.git import write
-from harness.ledger import experiments, history, journal, messages
+from harness.ledger import codec, experiments, git, history, journal, messages
+from harness.ledger.git import write
 from harness.ledger.journal import Journal, Recording
-from harness.ledger.place import KERNEL_NAME, RECORD_NAME, Place
+from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
 # Each lost race means that somebody else committed at that very moment.

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from harness import contest as contests
-from harness import ratchet
 from harness.errors import RatchetError
+from harness.loop import attempt as ratchet
 from harness.records import Policy
 from harness.records.selftest import Judgement, Refusal
 from harness.selftest.callers import judgement

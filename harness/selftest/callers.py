@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from harness.hardware import chip
-from harness.judge.verdict import decide
-from harness.measure.environment import environment
+from harness.judge.sandbox.environment import environment
+from harness.judge.verdict.decision import decide
 from harness.problems import Attention
 from harness.records import (
     NOMINAL,

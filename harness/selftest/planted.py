@@ -15,8 +15,9 @@ from pathlib import Path
 
 from git import Git, GitCommandError
 
-from harness import contest, settings
+from harness import contest
 from harness.errors import RatchetError, UsageError
+from harness.loop import settings
 from harness.records.selftest import Planted, Refusal
 
 CANDIDATES = Path(__file__).parent / "candidates"

@@ -1,0 +1,1 @@
+"""Explains a verdict and what to try next; decides nothing."""

@@ -1,0 +1,55 @@
+"""What to try next, ranked by the share of the time that it could save."""
+
+from collections.abc import Sequence
+
+from harness.advice.next_steps import next_step
+from harness.advice.observed import Observed
+from harness.advice.rules import RULES, hint
+from harness.judge.verdict.roofline import finished_run
+from harness.records import Ceiling, Evidence, Hint, Report, Row
+
+
+def hints(
+    evidence: Evidence, report: Report, previous: Sequence[Row] = (), ceilings: Sequence[Ceiling] = ()
+) -> tuple[Hint, ...]:
+    """The hints that the evidence supports, the most promising first; after a failure, what to do about it.
+
+    `previous` are earlier attempts, oldest first; only those of the same source and chip are looked at. `ceilings`
+    bound the gains where a simulator was asked what the schedule would take on another chip.
+    """
+    if evidence.failure is not None:
+        observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
+        suggestion = next_step(evidence.failure, evidence.problem.operation)
+        return (Hint(observation=observation, suggestion=suggestion, rule="failure"),)
+    if report.seconds is None or report.impossible:
+        return ()
+    seen = observed(evidence, report, report.seconds, previous, ceilings)
+    found = [(rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None]
+    told = [(finding, hint(rule, finding, seen)) for rule, finding in found]
+    # Rules stand in the published order of causes, which sorting keeps among equal gains.
+    told.sort(key=lambda item: (not item[0].comes_first, -(item[1].gain or 0.0) * item[0].weight))
+    # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
+    by_knob: dict[str, Hint] = {}
+    for finding, said in told:
+        by_knob.setdefault(finding.knob or said.rule, said)
+    return tuple(by_knob.values())
+
+
+def observed(
+    evidence: Evidence,
+    report: Report,
+    latency_seconds: float,
+    previous: Sequence[Row] = (),
+    ceilings: Sequence[Ceiling] = (),
+) -> Observed:
+    """What the rules look at."""
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    return Observed(
+        evidence=evidence,
+        report=report,
+        seconds=latency_seconds,
+        call=calls[0] if len(calls) == 1 else None,
+        run=finished_run(evidence),
+        previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
+        ceilings=tuple(ceilings),
+    )

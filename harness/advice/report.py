@@ -1,0 +1,162 @@
+"""Every number that is derived from evidence, in one record."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from harness.advice import diagnose
+from harness.advice.counters import counter_lines, unit_uses
+from harness.advice.cycles import cycle_shares
+from harness.hardware import Chip
+from harness.judge.verdict import roofline
+from harness.records import Attempt, Change, Evidence, PallasCall, Report, Row, Source
+
+# Less than this is no explanation of anything that a verdict turns on (the minimum effect is 1 %).
+_NOTABLE_CHANGE = math.log(1.01)
+
+
+def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Report:
+    """Everything that `evidence` means on `chip`; `previous` attempts only sharpen the hints.
+
+    What needs a latency is None where there is none, what needs the traffic is None where that is
+    unknown. `gap_seconds` is the latency above the larger of the compute-only and the memory-only
+    time; it is negative where the latency is below both, which `impossible` then explains. Raises ValueError if
+    the evidence is of another chip.
+    """
+    if evidence.chip != chip.name:
+        raise ValueError(f"expected evidence of {chip.name}, got evidence of {evidence.chip}")
+    work = evidence.problem.work
+    latency = roofline.latency_seconds(evidence)
+    hbm_bytes, traffic_source = roofline.traffic(evidence)
+    compute_only = roofline.compute_only_seconds(work, chip)
+    memory_only = None if hbm_bytes is None else roofline.memory_only_seconds(hbm_bytes, chip)
+    intensity = work.flops / hbm_bytes if hbm_bytes else None
+    util = mxu_util = rate = bandwidth_util = regime = gap = None
+    if latency is not None:
+        util = roofline.utilisation(work.flops, latency, chip)
+        mxu_util = roofline.utilisation(work.matmul_flops, latency, chip)
+    if latency is not None and hbm_bytes is not None and memory_only is not None:
+        rate = hbm_bytes / latency
+        bandwidth_util = memory_only / latency
+        gap = latency - max(compute_only, memory_only)
+    if util is not None and bandwidth_util is not None and intensity is not None:
+        regime = roofline.regime(util, bandwidth_util, intensity, chip)
+    gap_fraction = gap / latency if gap is not None and latency is not None else None
+    tightest = tightest_call(evidence, chip)
+    samples = evidence.samples
+    result = Report(
+        chip=chip.name,
+        source=_source(evidence),
+        seconds=latency,
+        plus_minus_seconds=evidence.latency.plus_minus_seconds if evidence.latency and latency is not None else None,
+        flops_per_second=None if latency is None else work.flops / latency,
+        util=util,
+        mxu_util=mxu_util,
+        score=None if latency is None or util is None else roofline.score(util, latency),
+        regime=regime,
+        hbm_bytes=hbm_bytes,
+        minimum_hbm_bytes=work.minimum_hbm_bytes,
+        traffic_source=traffic_source,
+        bytes_per_second=rate,
+        bandwidth_util=bandwidth_util,
+        intensity=intensity,
+        minimum_intensity=work.flops / work.minimum_hbm_bytes,
+        ridge=chip.ridge_flops_per_byte,
+        compute_only_seconds=compute_only,
+        memory_only_seconds=memory_only,
+        gap_seconds=gap,
+        gap_fraction=gap_fraction,
+        gap_size=None if gap_fraction is None else roofline.gap_size(gap_fraction),
+        device_median_seconds=statistics.median(samples.device_seconds) if samples and samples.device_seconds else None,
+        host_median_seconds=statistics.median(samples.host_seconds) if samples and samples.host_seconds else None,
+        vmem_bytes=tightest.vmem_bytes if tightest and chip.platform == "tpu" else None,
+        vmem_limit_bytes=_vmem_limit(tightest, chip),
+        counters=counter_lines(evidence),
+        hints=(),
+        impossible=roofline.impossibilities(work, latency, chip) if latency is not None else (),
+        units=unit_uses(evidence),
+        cycle_shares=cycle_shares(roofline.finished_run(evidence)),
+    )
+    return replace(result, hints=diagnose.hints(evidence, result, previous))
+
+
+def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
+    """The line of the results table that `attempt` gets; `commit` is the ledger's to fill in."""
+    evidence, verdict = attempt.evidence, attempt.verdict
+    # What a wrong or impossible kernel takes is no time of this problem.
+    failed = verdict.outcome == "failed"
+    run = roofline.finished_run(evidence)
+    return Row(
+        number=attempt.number,
+        kind=attempt.kind,
+        outcome=verdict.outcome,
+        failure_kind=verdict.failure.kind if verdict.failure else "",
+        hypothesis=attempt.hypothesis,
+        source=attempt.key.source,
+        chip=attempt.key.chip,
+        key_digest=key_digest,
+        kernel_sha256=attempt.kernel_sha256,
+        fingerprint=evidence.trace.fingerprint if evidence.trace else "",
+        score=None if failed else report.score,
+        seconds=None if failed else report.seconds,
+        time_ratio=verdict.time_ratio,
+        expected_time_ratio=attempt.expected_time_ratio,
+        util=None if failed else report.util,
+        regime=None if failed else report.regime,
+        gap_fraction=None if failed else report.gap_fraction,
+        copies=evidence.hlo.copy if evidence.hlo else None,
+        spills=run.executed_spills if run else None,
+        key=attempt.key,
+        revokes=attempt.revocation.revoked if attempt.revocation else (),
+        holder=attempt.revocation.holder if attempt.revocation else None,
+    )
+
+
+def changes(candidate: Evidence, champion: Evidence, chip: Chip) -> tuple[Change, ...]:
+    """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first."""
+    before, after = _movable(champion, chip), _movable(candidate, chip)
+    moved = []
+    for name, (unit, new) in after.items():
+        old = before[name][1]
+        if old is None or new is None:
+            continue
+        moved.append(Change(name=name, unit=unit, before=old, after=new))
+    return tuple(change for change in sorted(moved, key=_size, reverse=True) if _size(change) > _NOTABLE_CHANGE)
+
+
+def tightest_call(evidence: Evidence, chip: Chip) -> PallasCall | None:
+    """The Pallas call that fills its VMEM limit most, or None where the trace has none."""
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    return max(calls, key=lambda call: call.vmem_bytes / _vmem_limit(call, chip), default=None)
+
+
+def _size(change: Change) -> float:
+    # +1: a count that comes up from zero is a large change, but not an infinite one.
+    return abs(math.log((change.after + 1) / (change.before + 1)))
+
+
+def _movable(evidence: Evidence, chip: Chip) -> dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]:
+    run, trace = roofline.finished_run(evidence), evidence.trace
+    return {
+        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
+        "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
+        "bundles executed": ("", run.bundle_cycles if run else None),
+        "DMA waits": ("cycles", run.dma_wait_cycles if run else None),
+        "unit stalls": ("cycles", run.unit_stall_cycles if run else None),
+        "spills executed": ("", run.executed_spills if run else None),
+        "fills executed": ("", run.executed_fills if run else None),
+        "copies around the kernel": ("", evidence.hlo.copy if evidence.hlo else None),
+    }
+
+
+def _vmem_limit(call: PallasCall | None, chip: Chip) -> int:
+    return (call.vmem_limit_bytes if call else None) or chip.scoped_vmem_bytes
+
+
+def _source(evidence: Evidence) -> Source:
+    """The source of the latency, or the one it would have had where the candidate did not get that far."""
+    if evidence.latency:
+        return evidence.latency.source
+    return "measured" if evidence.samples else "simulated"

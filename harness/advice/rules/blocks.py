@@ -1,0 +1,57 @@
+"""What several rules say about blocks: when a step is short, what a larger block needs, how to fetch further ahead."""
+
+from harness.advice.kernel_changes import Kind
+from harness.advice.observed import Observed, blocks, fits, grown_vmem
+from harness.records import Window
+
+# What the best published attention kernels keep at most: beyond it the tile of scores spills.
+LARGE_KEY_BLOCK = 2048
+# Fetching a block takes about a microsecond before its first byte comes (DMA latency): a grid step
+# shorter than that cannot hide the next one's fetch.
+SHORT_STEP_SECONDS = 1e-6
+
+
+def larger_key_block(seen: Observed) -> str | None:
+    """The advice to make the key/value block four times or twice as large, or None where it cannot or need not be."""
+    if not seen.is_attention:
+        return None
+    key = seen.inputs[1]
+    rows, factor = key.block_shape[-2], 4
+    most = min(key.array.shape[-2], LARGE_KEY_BLOCK)
+    while factor >= 2 and not (rows * factor <= most and fits(seen, rows, factor)):
+        factor //= 2
+    if factor < 2:
+        return None
+    return f"raise the key/value block (rows of {key.name}'s block, now {rows}) to {rows * factor}"
+
+
+def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind]:
+    """How to keep transfers of the inputs `names` on their way: the advice, its knob and the kind of change.
+
+    A BlockSpec of pl.pallas_call takes one buffer or two, one of pltpu.emit_pipeline more for an input (jax 0.10.2).
+    """
+    larger = larger_key_block(seen)
+    if larger:
+        return f"{larger}: each step then has more arithmetic to hide a transfer behind", "key block", "constants"
+    grown = grown_vmem(seen, lambda window: 2.0 if window.buffers > 1 else 1.0)
+    if not seen.is_attention and grown <= seen.report.vmem_limit_bytes:
+        words = f"double the blocks of {names}: VMEM has room, and each transfer is then longer"
+        return words, "block", "constants"
+    words = (
+        f"fetch {names} further ahead (a pallas_call's BlockSpec takes at most two buffers): leave the arrays in "
+        "pl.ANY and walk them inside the kernel with pltpu.emit_pipeline, whose input BlockSpecs take "
+        "pipeline_mode=pl.Buffered(3), or with pltpu.make_async_copy into three slots of a scratch buffer"
+    )
+    return words, "buffers", "body"
+
+
+def walked(seen: Observed) -> tuple[Window, int] | None:
+    """The largest input that the grid walks block by block and the axis that it is walked along, or None."""
+    found = [
+        (window, axis)
+        for window in seen.inputs
+        if len(window.block_shape) == len(window.array.shape) and all(window.block_shape) and blocks(window) > 1
+        for axis, (size, block) in enumerate(zip(window.array.shape, window.block_shape, strict=True))
+        if block < size
+    ]
+    return max(found, key=lambda item: item[0].vmem_bytes, default=None)

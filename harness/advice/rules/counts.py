@@ -1,0 +1,303 @@
+"""Rules on counts that are not the expected ones: matmuls, exponentials, reductions, copies, layouts, steps."""
+
+import math
+from collections.abc import Sequence
+
+from harness.advice.observed import Observed
+from harness.advice.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, Rule
+from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
+from harness.records import OpTime, Window
+from harness.units import count, decimal, kibibytes, percent, seconds
+
+_NOTABLE_SHARE = 0.05
+# Exponentials for each one that is needed; rescaling a running sum takes a few.
+_NOTABLE_EXPONENTIALS = 1.25
+# A buffer that its tiles make a quarter larger is worth a word.
+_NOTABLE_PADDING = 1.25
+_LANES = 128
+# Of the VMEM limit: with less in use, padding is in nobody's way.
+_MOSTLY_FREE = 0.50
+# What HLO operations are called that only lay an array out anew.
+_LAYOUTS = ("reshape", "transpose", "bitcast", "broadcast", "pad", "slice")
+
+
+def _expected(seen: Observed, name: str) -> int:
+    """The most that one body shows of it; 0 where nothing or none is expected."""
+    return _limits(seen, name)[1]
+
+
+def _limits(seen: Observed, name: str) -> tuple[int, int]:
+    """`2 to 4` -> (2, 4)."""
+    line = seen.counter("mosaic", name)
+    words = [int(word) for word in line.expected.split() if word.isdigit()] if line else []
+    return (words[0], words[-1]) if words else (0, 0)
+
+
+def _count(seen: Observed, name: str) -> int:
+    line = seen.counter("mosaic", name)
+    return line.count if line else 0
+
+
+def _bodies(seen: Observed, *names: str) -> int:
+    """How often the body is there, as far as the counts of `names` tell: a loop unrolled n times shows it n times."""
+    found = [_count(seen, name) // least for name in names if (least := _limits(seen, name)[0])]
+    return max(1, min(found)) if found else 1
+
+
+def split_matmuls(seen: Observed) -> Finding | None:
+    """More matmuls than the unrolled body explains."""
+    expected, there = _expected(seen, "matmul"), _count(seen, "matmul")
+    wide = seen.chip.mxu_size
+    if not expected or wide is None:
+        return None
+    misaligned = [w for w in seen.inputs if any(size % wide and size > wide for size in w.block_shape[-2:])]
+    bodies = _bodies(seen, "exp", "reduction") if _expected(seen, "exp") else there // expected
+    if there <= expected * bodies and not (misaligned and there > expected):
+        return None
+    suggestion = "write each product as one dot over whole blocks"
+    if misaligned:
+        window = misaligned[0]
+        sizes = [max(wide, size // wide * wide) for size in window.block_shape[-2:]]
+        shape = " x ".join(map(str, window.block_shape[-2:]))
+        suggestion = f"make {window.name}'s block, now {shape}, a multiple of {wide}: {' x '.join(map(str, sizes))}"
+    return Finding(
+        observation=f"{there} matmuls in the kernel where {expected * bodies} are expected (Mosaic): they are split",
+        suggestion=suggestion,
+        gain=seen.room,
+        weight=0.5,
+        knob="matmuls",
+        kind="constants" if misaligned else "body",
+    )
+
+
+def recomputed_exponentials(seen: Observed) -> Finding | None:
+    """More exponentials than the unrolled body explains, and more than it has scores, as far as that is known."""
+    expected, there = _expected(seen, "exp") * _bodies(seen, "matmul", "reduction"), _count(seen, "exp")
+    if not 0 < expected < there or _is_once(seen):
+        return None
+    return Finding(
+        observation=f"{there} exponentials in the kernel where {expected} are expected (Mosaic): some are recomputed",
+        suggestion="keep exp(scores - maximum) as one value, used for both the row sum and the second matmul"
+        if seen.evidence.problem.operation == "attention"
+        else "keep each exponential as one value, and use that wherever it is needed",
+        gain=_unexpected_share(seen, "EUP", expected, there),
+        gain_source=SCHEDULE if seen.run else ROOFLINE,
+        knob="exp",
+    )
+
+
+def _is_once(seen: Observed) -> bool:
+    """Whether all exponentials together are hardly more than are needed: one that is cut into strips is none more."""
+    needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
+    # At most: the trace counts the dearest branch of each step, the unit other functions and half-filled registers.
+    counts = [trace.exponentials if trace else 0]
+    units = seen.run.units if seen.run else ()
+    counts += [unit.executed_slots * ELEMENTS_OF_AN_EXPONENTIAL for unit in units if unit.name == "EUP"]
+    return any(0 < made < _NOTABLE_EXPONENTIALS * needed for made in counts)
+
+
+def staged_reductions(seen: Observed) -> Finding | None:
+    """More reductions than the unrolled body explains."""
+    expected, there = _expected(seen, "reduction") * _bodies(seen, "matmul", "exp"), _count(seen, "reduction")
+    if not 0 < expected < there:
+        return None
+    return Finding(
+        observation=f"{there} reductions in the kernel where at most {expected} are expected (Mosaic): they are staged",
+        suggestion="reduce the whole block of scores once along one axis, for the maximum and for the sum"
+        if seen.evidence.problem.operation == "attention"
+        else "reduce the whole block once along one axis, instead of piece by piece",
+        gain=_unexpected_share(seen, "XLU", expected, there),
+        gain_source=SCHEDULE if seen.run else ROOFLINE,
+        knob="reductions",
+    )
+
+
+def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> float:
+    """What doing `there` operations of `unit` instead of the `expected` ones may cost; without a run, all there is."""
+    return min(seen.room, seen.used(unit) * (1 - expected / there)) if seen.run else seen.room
+
+
+def around(seen: Observed) -> Finding | None:
+    """Copies and other operations that XLA put around the kernel."""
+    hlo = seen.evidence.hlo
+    moves = hlo.copy + hlo.transpose if hlo else 0
+    names = tuple(call.name for call in seen.evidence.trace.pallas_calls) if seen.evidence.trace else ()
+    ops = seen.run.ops if seen.run else ()
+    others = [op for op in ops if not op.name.startswith(names)]
+    if len(others) == len(ops):
+        # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
+        others = []
+    time = sum(op.seconds for op in others)
+    share = time / seen.seconds
+    if not moves and share < _NOTABLE_SHARE:
+        return None
+    said = []
+    if moves:
+        said.append(f"{moves} {'copy or transpose' if moves == 1 else 'copies and transposes'} around the kernel")
+    if others:
+        # What the ops could move in their time at full bandwidth; the counters have no bytes for each of them.
+        moved = time * seen.chip.hbm_bytes_per_second
+        each = f", {decimal(moved / seen.steps, 'B')} a grid step" if seen.steps else ""
+        verb = "operation outside the kernel, {}, takes" if len(others) == 1 else "operations outside it, {}, take"
+        said.append(
+            f"{len(others)} {verb.format(_named(others))} {seconds(time)} of {seconds(seen.seconds)} "
+            f"({percent(share)}): at most {decimal(moved, 'B')} a run{each}"
+        )
+    return Finding(
+        observation=f"{'; '.join(said)} {seen.label}",
+        suggestion=_without(seen, others),
+        gain=min(share, 1.0) if others else None,
+        gain_source=SCHEDULE,
+        knob="copies",
+    )
+
+
+def _named(ops: Sequence[OpTime]) -> str:
+    """The dearest of them by name, three at most."""
+    dearest = sorted(ops, key=lambda op: op.seconds, reverse=True)
+    names = ", ".join(f"`{op.name}`" for op in dearest[:3])
+    return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
+
+
+def _without(seen: Observed, others: Sequence[OpTime]) -> str:
+    """How to do without copies, and without the operations `others` outside the kernel."""
+    hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
+    advice = []
+    if "copy" in names or (hlo is not None and hlo.copy):
+        advice.append(
+            "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
+            "copy"
+        )
+    if any(word in names for word in _LAYOUTS) or (hlo is not None and hlo.transpose) or advice:
+        advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
+    return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
+
+
+def padded_blocks(seen: Observed) -> Finding | None:
+    """A block that its tiles make much larger, where that costs more than VMEM that is free anyway."""
+    worst, padding = None, _NOTABLE_PADDING
+    for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
+        held = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
+        # A column of statistics is small whatever its padding.
+        if not held or len(window.block_shape) < 2 or window.block_shape[-1] <= 1 or not _sizes_off(window):
+            continue
+        if window.vmem_bytes / held >= padding and not (_is_fetched_once(window) and _has_room(seen)):
+            worst, padding = window, window.vmem_bytes / held
+    if worst is None:
+        return None
+    gain, source = seen.room * (1 - 1 / padding), ROOFLINE
+    if _is_fetched_once(worst) and seen.run and seen.run.anatomy:
+        # Its padding is moved once and takes VMEM: no more time than is waited for it.
+        gain, source = min(gain, _waited_for(seen, worst)), SCHEDULE
+    shape = " x ".join(map(str, worst.block_shape))
+    rows, columns = worst.block_shape[-2:]
+    sublanes = _sublanes(worst)
+    suggestion = f"make {' and '.join(_sizes_off(worst))}"
+    if rows == 1 and math.prod(worst.block_shape) == columns:
+        suggestion = f"pass {worst.name} as an array of one dimension, with a block of ({columns},): one row fills one "
+        suggestion += f"of a tile's {sublanes}"
+    return Finding(
+        observation=f"{worst.name}'s block {worst.array.dtype}[{shape}] takes {kibibytes(worst.vmem_bytes)} of VMEM, "
+        f"{padding:.1f}x its values: the rest is padding to whole tiles of {sublanes} x {_LANES}",
+        suggestion=suggestion,
+        gain=gain,
+        gain_source=source,
+        knob=f"layout of {worst.name}",
+    )
+
+
+def _sublanes(window: Window) -> int:
+    return max(8, 32 // _itemsize(window.array.dtype))
+
+
+def _sizes_off(window: Window) -> list[str]:
+    """The last two sizes of its block that are no multiples of a tile's, each with what it should be."""
+    rows, columns = window.block_shape[-2:]
+    sizes = (("last", columns, _LANES), ("second-to-last", rows, _sublanes(window)))
+    return [f"the {name} size, {size}, a multiple of {tile}" for name, size, tile in sizes if size % tile]
+
+
+def _is_fetched_once(window: Window) -> bool:
+    return window.role == "input" and window.fetches is not None and window.fetches <= 1
+
+
+def _has_room(seen: Observed) -> bool:
+    used = seen.report.vmem_bytes
+    return used is not None and used < _MOSTLY_FREE * seen.report.vmem_limit_bytes
+
+
+def _waited_for(seen: Observed, window: Window) -> float:
+    """The share of the time that is spent waiting for the transfers of `window`."""
+    parts = [*seen.parts("operand wait").items(), *seen.parts("fill and drain").items()]
+    return sum(share for name, share in parts if seen.operand(name) == window.name)
+
+
+def step_mismatch(seen: Observed) -> Finding | None:
+    """The steps that ran are not those of the grid."""
+    ran = seen.run.executed_steps if seen.run else None
+    if ran is None or not seen.steps or ran == seen.steps:
+        return None
+    more = ran > seen.steps
+    return Finding(
+        observation=f"{count(ran)} grid steps executed where the grid has {count(seen.steps)} (simulated schedule)",
+        suggestion="look for a pipeline inside the body that walks blocks again, and give each block one step"
+        if more
+        else "make the grid's bounds constants: a bound that is only known at run time is not pipelined as well",
+        gain=1 - seen.steps / ran if more else None,
+        gain_source=SCHEDULE,
+        knob="steps",
+    )
+
+
+def _itemsize(dtype: str) -> int:
+    digits = "".join(sign for sign in dtype.partition("_")[0].removeprefix("float8") if sign.isdigit())
+    return max(1, int(digits) // 8) if digits else 1
+
+
+RULES = (
+    Rule(
+        name="copies",
+        says="nothing is expected around the kernel: each operation there is one more read and write of its arrays",
+        source=COUNTS,
+        kind="body",
+        look=around,
+    ),
+    Rule(
+        name="split matmuls",
+        says="more matmuls than expected mean blocks that do not align with the matrix unit",
+        source=COUNTS,
+        kind="body",
+        look=split_matmuls,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="recomputed exp",
+        says="more exponentials than expected are recomputed ones",
+        source=COUNTS,
+        kind="body",
+        look=recomputed_exponentials,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="staged reductions",
+        says="more reductions than expected are staged ones",
+        source=COUNTS,
+        kind="body",
+        look=staged_reductions,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="misaligned blocks",
+        says="layout operations mean misaligned blocks",
+        source=f"{OP_PROFILE}; {TPU_DETAILS}",
+        kind="constants",
+        look=padded_blocks,
+    ),
+    Rule(
+        name="steps executed",
+        says="the steps executed must equal the product of the grid",
+        source=COUNTS,
+        kind="grid",
+        look=step_mismatch,
+    ),
+)

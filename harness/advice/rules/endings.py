@@ -1,0 +1,113 @@
+"""Rules on when to stop: at the roofline, near it, or after several attempts that brought nothing."""
+
+from harness.advice.observed import Observed
+from harness.advice.rules.matrix import SATURATED_MXU
+from harness.advice.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, Finding, Rule
+from harness.judge.verdict.roofline import SMALL_GAP
+from harness.units import decimal, percent, seconds
+
+_PLATEAU_ATTEMPTS = 5
+# What a stream of transfers reaches at most: the published matmul and copy benchmarks stay below it.
+_SATURATED_HBM = 0.90
+_LEAST_TRAFFIC = 1.10
+
+
+def saturated(seen: Observed) -> Finding | None:
+    """Useful matmul work alone fills the MXU: block sizes have nothing left to give."""
+    util = seen.report.mxu_util
+    if util is None or util < SATURATED_MXU:
+        return None
+    return Finding(
+        observation=f"useful matmul work alone takes {percent(util)} of the MXU's peak: compute-bound and nearly done "
+        f"{seen.label}",
+        suggestion=f"stop tuning blocks, at most {percent(1 - util)} is left; only less work or a narrower dtype goes "
+        "further",
+        gain=1 - util,
+        knob="ceiling",
+        comes_first=True,
+    )
+
+
+def memory_floor(seen: Observed) -> Finding | None:
+    """The least possible traffic at nearly full bandwidth."""
+    report = seen.report
+    if report.hbm_bytes is None or (report.bandwidth_util or 0) < _SATURATED_HBM:
+        return None
+    if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes:
+        return None
+    return Finding(
+        observation=f"{decimal(report.hbm_bytes, 'B', 2)} of traffic, no more than the inputs and outputs, at "
+        f"{percent(report.bandwidth_util or 0)} of the bandwidth: memory-bound and nearly done {seen.label}",
+        suggestion="stop here; only fewer bytes (a narrower dtype, or one pass with the operation before or after) go "
+        "further",
+        gain=1 - (report.bandwidth_util or 0),
+        knob="ceiling",
+        comes_first=True,
+    )
+
+
+def small_gap(seen: Observed) -> Finding | None:
+    """The time is within a tenth of what its work and traffic take at full speed."""
+    gap = seen.report.gap_fraction
+    if gap is None or not 0 <= gap < SMALL_GAP:
+        return None
+    floor = max(seen.report.compute_only_seconds, seen.report.memory_only_seconds or 0)
+    return Finding(
+        observation=f"the gap is {percent(gap)} of {seconds(seen.seconds)}, which is small (under 10%): the roofline "
+        f"is at {seconds(floor)} {seen.label}",
+        suggestion="stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule",
+        gain=gap,
+        knob="ceiling",
+        comes_first=True,
+    )
+
+
+def plateau(seen: Observed) -> Finding | None:
+    """Several attempts in a row brought nothing."""
+    lost = 0
+    for row in reversed(seen.previous):
+        if row.outcome == "accept":
+            break
+        lost += 1
+    if lost < _PLATEAU_ATTEMPTS:
+        return None
+    return Finding(
+        observation=f"the last {lost} attempts brought nothing, with {percent(seen.room)} of the time left above the "
+        "roofline",
+        suggestion="change the kind of idea: `results` lists what was tried, the gap above says where the time is",
+        gain=None,
+        knob="plateau",
+        comes_first=True,
+    )
+
+
+RULES = (
+    Rule(
+        name="saturated",
+        says="within 10% of the roofline is fine",
+        source=f"{GAP}; {SCALING_BOOK}",
+        kind=None,
+        look=saturated,
+    ),
+    Rule(
+        name="memory floor",
+        says="least traffic at nearly full bandwidth is the roofline of a memory-bound operation",
+        source=f"{GAP}; {XPROF}",
+        kind=None,
+        look=memory_floor,
+    ),
+    Rule(
+        name="small gap",
+        says="a gap under 10% of the actual time is small",
+        source=GAP,
+        kind=None,
+        look=small_gap,
+    ),
+    Rule(
+        name="plateau",
+        says="several attempts without a gain: the kind of idea is used up",
+        source=PRACTICE,
+        kind=None,
+        look=plateau,
+    ),
+)

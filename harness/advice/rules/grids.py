@@ -1,0 +1,264 @@
+"""Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
+
+from harness.advice.observed import Observed, blocks, times_read
+from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, Finding, Rule
+from harness.units import count, decimal, percent
+
+# Padding and vector work may honestly be counted on top of the useful FLOPs, but not a quarter more.
+_WASTE = 1.25
+_UNEVEN = 0.05
+_NOTABLE_SHARE = 0.05
+# With so much less executed than the grid covers, steps are skipped.
+_SKIPPED = 0.9
+_ARITHMETIC = ("MXU", "VALU", "EUP", "XLU")
+# Another order is worth a word if it saves a tenth of the traffic.
+_LESS_TRAFFIC = 0.9
+
+
+def masked_blocks(seen: Observed) -> Finding | None:
+    """More work than is useful is done by a causal kernel: it visits masked blocks, or blocks across the diagonal."""
+    work = seen.evidence.problem.work
+    executed = seen.run.mxu_flops if seen.run else None
+    if not seen.is_causal:
+        return None
+    conditional = False
+    if executed is not None and work.matmul_flops:
+        # Half-filled matrix units execute more too, however useful the work.
+        executed = round(executed * _filled(seen))
+        factor, source = executed / work.matmul_flops, SCHEDULE
+        observation = (
+            f"the matrix unit executed {decimal(executed, 'FLOP')} (simulated), {factor:.2f}x the useful "
+            f"{decimal(work.matmul_flops, 'FLOP')}"
+        )
+        # The trace counts the body in every step of the grid: where less was executed, it is under a condition.
+        covered = _covered(seen)
+        conditional = covered is not None and factor < _SKIPPED * covered
+    elif (covered := _covered(seen)) is not None and _had_time(seen, covered):
+        factor, source = covered, ROOFLINE
+        observation = _covers(seen, factor)
+    else:
+        return None
+    if factor < _WASTE:
+        return None
+    if conditional:
+        return _across_the_diagonal(seen, observation, factor)
+    return Finding(
+        observation=f"{observation}: masked blocks are computed" if source == SCHEDULE else observation,
+        suggestion="skip blocks that are masked as a whole: put the body under pl.when(block is needed), if it is not "
+        "yet",
+        gain=1 - 1 / factor,
+        gain_source=source,
+        knob="mask",
+    )
+
+
+def _across_the_diagonal(seen: Observed, observation: str, factor: float) -> Finding:
+    """Blocks that are masked as a whole are skipped: what is left are those that the diagonal crosses."""
+    block, share = "the key block", 0.5
+    if seen.is_attention:
+        rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
+        block = f"the key/value block (rows of {seen.inputs[1].name}'s block, now {columns})"
+        # Along the diagonal about (rows + columns) / 2 pairs a row are computed in vain.
+        share = columns / 2 / (rows + columns)
+    return Finding(
+        observation=f"{observation}, though not every step of the grid computes: the rest comes from blocks that cross "
+        "the diagonal",
+        suggestion=f"use smaller key blocks there: walk {block} in pieces where the diagonal crosses it, and skip the "
+        "pieces that are masked as a whole",
+        gain=(1 - 1 / factor) * share,
+        gain_source=SCHEDULE,
+        # More and shorter steps cost too.
+        weight=0.5,
+        knob="mask",
+    )
+
+
+def repeated_work(seen: Observed) -> Finding | None:
+    """More work than is useful is done by another kernel, on what its time depends on."""
+    factor = _covered(seen)
+    if seen.is_causal or factor is None or factor < _WASTE or not _had_time(seen, factor):
+        return None
+    gain = _time_of_work(seen, factor)
+    if gain < _NOTABLE_SHARE:
+        return None
+    return Finding(
+        observation=_covers(seen, factor),
+        suggestion="look for work that is done twice: a block that several steps compute, or padding that is computed",
+        gain=gain,
+        gain_source=SCHEDULE if seen.report.units else ROOFLINE,
+        knob="work",
+    )
+
+
+def _covered(seen: Observed) -> float | None:
+    """How many times the useful work the grid covers, as traced; None where that is unknown."""
+    trace, work = seen.evidence.trace, seen.evidence.problem.work
+    return trace.pallas_flops / work.flops if trace is not None and work.flops else None
+
+
+def _had_time(seen: Observed, factor: float) -> bool:
+    """Whether the chip can have done so many times the useful work: if not, some steps are skipped already."""
+    return factor * seen.report.compute_only_seconds <= seen.seconds
+
+
+def _covers(seen: Observed, factor: float) -> str:
+    useful = seen.evidence.problem.work.flops
+    return f"the grid covers {decimal(factor * useful, 'FLOP')}, {factor:.2f}x the useful {decimal(useful, 'FLOP')}"
+
+
+def _time_of_work(seen: Observed, factor: float) -> float:
+    """The share of the time that doing the arithmetic once instead of `factor` times saves at most.
+
+    Arithmetic takes what the fullest unit is used (without a run, what is traced at the peak), and beside it
+    transfers go on: where they take longer, less arithmetic saves nothing.
+    """
+    used = max((unit.used_fraction for unit in seen.report.units if unit.name in _ARITHMETIC), default=None)
+    if used is None:
+        used = min(1.0, factor * seen.report.compute_only_seconds / seen.seconds)
+    least = used / factor
+    if seen.report.regime == "memory-bound":
+        least = max(least, seen.report.bandwidth_util or 0.0)
+    return max(0.0, used - least)
+
+
+def _filled(seen: Observed) -> float:
+    size = seen.chip.mxu_size
+    return min(1.0, seen.inputs[0].array.shape[-1] / size) if seen.is_attention and size else 1.0
+
+
+def one_core(seen: Observed) -> Finding | None:
+    """No axis of the grid is parallel on a chip whose cores share parallel axes."""
+    call, cores = seen.call, seen.chip.cores
+    if call is None or cores < 2 or seen.chip.platform != "tpu" or "parallel" in call.dimension_semantics:
+        return None
+    return Finding(
+        observation=f"a {seen.report.chip} has {cores} cores, which share the axes of the grid that are parallel, and "
+        f"dimension_semantics names none of {len(call.grid)}",
+        suggestion="name the axes whose steps do not depend on each other: dimension_semantics=('parallel', "
+        "'arbitrary') for an outer axis of independent blocks",
+        gain=1 - 1 / cores,
+        knob="semantics",
+    )
+
+
+def uneven_cores(seen: Observed) -> Finding | None:
+    """The parallel steps do not divide by the cores: one of them waits at the end."""
+    call, cores = seen.call, seen.chip.cores
+    if call is None or cores < 2 or seen.chip.platform != "tpu":
+        return None
+    axes = [b for b, semantics in zip(call.grid, call.dimension_semantics, strict=False) if semantics == "parallel"]
+    if not axes or any(bound % cores == 0 for bound in axes):
+        return None
+    # Whichever axis is split, the core with the larger half ends last.
+    lost = min(1 - bound / (cores * -(-bound // cores)) for bound in axes)
+    if lost < _UNEVEN:
+        return None
+    return Finding(
+        observation=f"none of the parallel axes of the grid ({' x '.join(map(str, axes))}) divides by the {cores} "
+        f"cores of a {seen.report.chip}: one core idles {percent(lost)} of the time",
+        suggestion=f"choose a block that gives a parallel axis a multiple of {cores} steps",
+        gain=lost,
+        knob="semantics",
+        kind="constants",
+    )
+
+
+def grid_order(seen: Observed) -> Finding | None:
+    """The other order of a grid of two independent axes would read less."""
+    call, report = seen.call, seen.report
+    if call is None or len(call.grid) != 2 or min(call.grid) < 2 or not report.hbm_bytes:
+        return None
+    outputs = [window for window in call.windows if window.role == "output"]
+    # An output that is visited in several steps in a row accumulates: its inner axis has to stay the inner one.
+    if any(len(w.block_shape) != len(w.array.shape) for w in call.windows) or any(
+        not all(w.block_shape) or blocks(w) != call.steps for w in outputs
+    ):
+        return None
+    now = swapped = 0.0
+    outer, inner = call.grid
+    for window in seen.inputs:
+        if window.hbm_bytes is None or window.fetches is None:
+            return None
+        now += window.hbm_bytes
+        once = window.hbm_bytes / max(1.0, times_read(window) or 1.0)
+        moves = blocks(window)
+        if moves == outer and window.fetches == outer:
+            swapped += once * inner
+        elif moves == inner and window.fetches == outer * inner:
+            swapped += once
+        else:
+            swapped += window.hbm_bytes
+    if swapped > _LESS_TRAFFIC * now:
+        return None
+    saved = (now - swapped) / seen.chip.hbm_bytes_per_second
+    floor = max(report.compute_only_seconds, (report.memory_only_seconds or 0) - saved)
+    return Finding(
+        observation=f"the grid of {outer} x {inner} independent steps reads {decimal(now, 'B', 2)} (block index maps); "
+        f"in the other order it would read {decimal(swapped, 'B', 2)}",
+        suggestion=f"swap the axes of the grid, to {inner} x {outer}, and the arguments of the index maps with them",
+        gain=max(0.0, ((report.memory_only_seconds or 0) - floor) / seen.seconds),
+        knob="grid order",
+    )
+
+
+def no_semantics(seen: Observed) -> Finding | None:
+    """A grid of several axes that says nothing about them, where the compiler has one core: only a word."""
+    call = seen.call
+    if call is None or seen.chip.platform != "tpu" or seen.chip.cores > 1 or call.dimension_semantics:
+        return None
+    if len(call.grid) < 2:
+        return None
+    return Finding(
+        observation=f"dimension_semantics is not given for a grid of {' x '.join(map(count, call.grid))}: harmless on "
+        f"the one core of a {seen.report.chip}, but a chip of two cores would leave one idle",
+        suggestion="say dimension_semantics=('parallel', 'arbitrary') where the outer steps are independent",
+        gain=None,
+        knob="semantics",
+    )
+
+
+RULES = (
+    Rule(
+        name="masked blocks",
+        says="skip masked blocks",
+        source=LEVERS,
+        kind="mask",
+        look=masked_blocks,
+    ),
+    Rule(
+        name="repeated work",
+        says="work that is not useful costs what the resource costs that it binds",
+        source=GAP,
+        kind="body",
+        look=repeated_work,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="idle core",
+        says="dimension_semantics tells the compiler which axes cores may share",
+        source=f"{LEVERS}; {CORES}",
+        kind="grid",
+        look=one_core,
+    ),
+    Rule(
+        name="uneven cores",
+        says="parallel axes are split among the cores",
+        source=CORES,
+        kind="grid",
+        look=uneven_cores,
+    ),
+    Rule(
+        name="grid order",
+        says="the last axis of the grid changes fastest, and a block is fetched only when its index changes",
+        source=f"{LEVERS}; {GRIDS}",
+        kind="grid",
+        look=grid_order,
+    ),
+    Rule(
+        name="no semantics",
+        says="dimension_semantics tells the compiler which axes are independent",
+        source=LEVERS,
+        kind="grid",
+        look=no_semantics,
+    ),
+)

@@ -1,0 +1,127 @@
+"""Rules on the matrix unit: too full for more, half filled by narrow heads, fed with values that are too wide."""
+
+from harness.advice.cycles import named_lines
+from harness.advice.observed import Observed
+from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, Rule
+from harness.units import percent
+
+# Best published plain matmul on v5e: 8192 cubed in 6.05 ms is 92 % of peak (JAX's Pallas documentation).
+SATURATED_MXU = 0.92
+# Rows that one matmul operation takes in for bfloat16; float32 ones take in half as many.
+_ROWS_PER_OPERATION = 16
+_MORE_OPERATIONS = 1.6
+# Published targets: MXU over 80 %, HBM over 70 % of peak.
+_HIGH_MXU, _HIGH_HBM = 0.80, 0.70
+
+
+def both_high(seen: Observed) -> Finding | None:
+    """Both the matrix unit and HBM are near their targets."""
+    util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
+    if util is None or bandwidth is None or util < _HIGH_MXU or bandwidth < _HIGH_HBM:
+        return None
+    return Finding(
+        observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both high: near the ceiling {seen.label}",
+        suggestion=f"expect at most {percent(seen.room)} more, from less traffic and less arithmetic together",
+        gain=seen.room,
+        weight=0.25,
+        knob="ceiling",
+    )
+
+
+def half_filled(seen: Observed) -> Finding | None:
+    """Heads narrower than the matrix unit leave a part of it empty in both matmuls."""
+    size = seen.chip.mxu_size
+    if not seen.is_attention or size is None:
+        return None
+    wide = seen.inputs[0].array.shape[-1]
+    if not 0 < wide < size:
+        return None
+    busy = seen.used("MXU")
+    filled = wide / size
+    executed = seen.run.mxu_flops if seen.run else None
+    useful = seen.evidence.problem.work.matmul_flops
+    # Neither matmul fills the unit: 1 / filled times the useful FLOPs. The second does already: half of that excess.
+    if executed and useful and executed / useful < 1 + 0.75 * (1 / filled - 1):
+        return None
+    done = f"; {executed / useful:.1f}x the useful matmul FLOPs were executed" if executed and useful else ""
+    return Finding(
+        observation=f"head_dim {wide} fills {percent(filled, 0)} of a {size} x {size} matrix unit of the "
+        f"{seen.report.chip}{done}, so that util cannot pass about {percent(filled, 0)} in this form {seen.label}",
+        suggestion="compute the output transposed (V^T P^T), so that the weights, which are square, fill the unit in "
+        "the second matmul; the first one stays as it is",
+        # One of the two matmuls would take as much less time as more of the unit is filled.
+        gain=busy / 2 * (1 - filled) if seen.run else None,
+        gain_source=SCHEDULE,
+        knob="transposed output",
+    )
+
+
+def wide_operands(seen: Observed) -> Finding | None:
+    """More matmul operations than bfloat16 operands need: float32 ones, or several passes."""
+    run, size = seen.run, seen.chip.mxu_size
+    if run is None or not seen.is_attention or size is None:
+        return None
+    if any(array.dtype != "bfloat16" for array in seen.evidence.problem.inputs):
+        return None
+    found = _wide_line(seen, size)
+    if found is None:
+        return None
+    line, factor, extra = found
+    return Finding(
+        observation=f"{line} issues {factor:.1f}x the matmul operations of bfloat16 operands "
+        f"[simulated {seen.report.chip}]: float32 values go into the MXU",
+        suggestion=f"pass bfloat16 operands to the dot in {line}, with preferred_element_type=jnp.float32",
+        gain=extra,
+        gain_source=SCHEDULE,
+        knob="dtype",
+    )
+
+
+def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
+    """The line with too many operations for one of two equal matmuls, how many times, and their share of the slots."""
+    run = seen.run
+    if run is None or run.anatomy is None or not run.mxu_flops:
+        return None
+    lines = [(line, dict(line.operations).get("MXU", 0)) for line in named_lines(run.anatomy)]
+    there = sorted(((line, number) for line, number in lines if number), key=lambda item: item[1], reverse=True)
+    if len(there) != 2:
+        # Several matmuls on one line, or one on several: whose operations they are is not known.
+        return None
+    each = 2 * _ROWS_PER_OPERATION * size * size
+    # Beside the rows that go through, the weights of a tile are pushed once for every block of them.
+    rows = min(window.block_shape[-2] for window in seen.inputs[:2])
+    expected = run.mxu_flops / seen.chip.cores / 2 / each * (1 + size / rows)
+    line, number = there[0]
+    if number < _MORE_OPERATIONS * expected:
+        return None
+    total = sum(count for _, count in there)
+    return f"{line.file}:{line.line}", number / expected, seen.slots("MXU") * (number - expected) / total
+
+
+RULES = (
+    Rule(
+        name="near the ceiling",
+        says="both utilisations high: near the ceiling",
+        source=UTILISATION,
+        kind=None,
+        look=both_high,
+    ),
+    Rule(
+        name="wide operands",
+        says="bfloat16 operands with float32 accumulation",
+        source=f"{LEVERS}; {SCALING_BOOK}",
+        kind="dtype",
+        look=wide_operands,
+        ceiling="MXU",
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="half-filled MXU",
+        says="a matmul fills the matrix unit only if its sizes are multiples of the unit's",
+        source=SCALING_BOOK,
+        kind="body",
+        look=half_filled,
+        ceiling="MXU",
+        keeps_traffic=True,
+    ),
+)

@@ -1,0 +1,318 @@
+"""Rules on memory: operands read again and again, bandwidth that is not used, VMEM too full or not used."""
+
+from collections import Counter
+
+from harness.advice.kernel_changes import Kind
+from harness.advice.observed import Observed, fits, times_read
+from harness.advice.rules.blocks import fetch_ahead
+from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, Rule
+from harness.records import Window
+from harness.units import decimal, kibibytes, percent
+
+# Half of the bandwidth in use is enough for re-reads to matter even where arithmetic binds.
+_NOTABLE_BANDWIDTH = 0.50
+# What a stream of transfers reaches: the published target of a memory-bound program, 70 %, is passed before it.
+_SATURATED_HBM = 0.90
+# Traffic within a tenth of the least possible is as good as it.
+_LEAST_TRAFFIC = 1.10
+_NEARLY_FULL_VMEM = 0.80
+# A raised limit of which less than this is used takes VMEM from the program around the kernel for nothing.
+_UNUSED_VMEM = 0.50
+# The compiler needs some of a core's VMEM itself.
+_MOST_OF_VMEM = 0.75
+
+
+def rereads(seen: Observed) -> Finding | None:
+    """Memory binds and keys and values are read once per query block: a larger query block reads them less often."""
+    report = seen.report
+    again = _read_again(seen)
+    if not (again and seen.is_attention and _memory_binds(seen) and report.intensity and report.hbm_bytes):
+        return None
+    query = seen.inputs[0]
+    rows, factor = query.block_shape[-2], 2
+    # Twice the ridge: at the ridge itself memory still takes as long as the arithmetic.
+    while report.intensity * factor < 2 * report.ridge:
+        factor *= 2
+    while factor >= 2 and not (rows * factor <= query.array.shape[-2] and fits(seen, rows, factor)):
+        factor //= 2
+    if factor < 2:
+        return None
+    return Finding(
+        observation=_rereads_observed(seen, again),
+        suggestion=f"raise the query block (rows of {query.name}'s block, now {rows}) to {rows * factor}: {factor}x "
+        "fewer re-reads",
+        gain=_saved(seen, again, factor),
+        knob="query block",
+    )
+
+
+def limit_in_the_way(seen: Observed) -> Finding | None:
+    """A larger query block would pay, and only the default VMEM limit keeps it from fitting."""
+    report = seen.report
+    again = _read_again(seen)
+    if not (again and seen.is_attention and _memory_binds(seen) and report.hbm_bytes):
+        return None
+    query = seen.inputs[0]
+    rows = query.block_shape[-2]
+    limit = round(_MOST_OF_VMEM * seen.chip.vmem_bytes)
+    if rows * 2 > query.array.shape[-2] or fits(seen, rows, 2) or not fits(seen, rows, 2, limit):
+        return None
+    return Finding(
+        observation=f"{_rereads_observed(seen, again)}; a query block of {rows * 2} rows does not fit into the "
+        f"{kibibytes(report.vmem_limit_bytes)} of VMEM allowed",
+        suggestion=f"raise vmem_limit_bytes in pltpu.CompilerParams to {limit} ({kibibytes(limit)} of the "
+        f"{kibibytes(seen.chip.vmem_bytes)} there are), then double the query block in the next attempt",
+        gain=_saved(seen, again, 2),
+        knob="VMEM limit",
+    )
+
+
+def other_rereads(seen: Observed) -> Finding | None:
+    """An operand of another kernel than attention is read again and again while memory binds."""
+    report = seen.report
+    again = _read_again(seen, first=0)
+    if not again or seen.evidence.problem.operation == "attention" or not _memory_binds(seen) or not report.hbm_bytes:
+        return None
+    if report.hbm_bytes < _LEAST_TRAFFIC * report.minimum_hbm_bytes:
+        return None
+    most = max(again, key=lambda window: window.hbm_bytes or 0)
+    return Finding(
+        observation=f"{_rereads_observed(seen, again)}, {report.hbm_bytes / report.minimum_hbm_bytes:.1f}x the least "
+        "possible",
+        suggestion=f"double the block along the axis of the grid that {most.name} does not depend on: it is then read "
+        "half as often",
+        gain=_saved(seen, [most], 2),
+        knob="block",
+    )
+
+
+def several_calls(seen: Observed) -> Finding | None:
+    """Several Pallas calls, each with its pass over memory, where memory binds."""
+    report, trace = seen.report, seen.evidence.trace
+    calls = len(trace.pallas_calls) if trace else 0
+    if calls < 2 or not _memory_binds(seen) or not report.hbm_bytes or not report.memory_only_seconds:
+        return None
+    if report.hbm_bytes < _LEAST_TRAFFIC * report.minimum_hbm_bytes:
+        return None
+    extra = report.hbm_bytes - report.minimum_hbm_bytes
+    return Finding(
+        observation=f"{calls} Pallas calls move {decimal(report.hbm_bytes, 'B', 2)} ({report.traffic_source}), "
+        f"{decimal(extra, 'B', 2)} more than the inputs and outputs, at {percent(report.bandwidth_util or 0)} of the "
+        f"bandwidth {seen.label}",
+        suggestion="do in one Pallas call what a second one does to the result of the first, which then stays in VMEM",
+        gain=extra / seen.chip.hbm_bytes_per_second / seen.seconds,
+        knob="calls",
+        kind="body",
+    )
+
+
+def idle_bandwidth(seen: Observed) -> Finding | None:
+    """A memory-bound kernel whose traffic is the least possible and that still does not use the bandwidth."""
+    report = seen.report
+    if report.regime != "memory-bound" or report.bandwidth_util is None or not report.hbm_bytes:
+        return None
+    if report.hbm_bytes > _LEAST_TRAFFIC * report.minimum_hbm_bytes or report.bandwidth_util >= _SATURATED_HBM:
+        return None
+    double = [window.name for window in seen.inputs if window.buffers == 2 and (window.fetches or 0) > 2]
+    advice: tuple[str, str, Kind] = (
+        "double the block, so that each transfer is longer and there are fewer of them", "block", "constants",
+    )  # fmt: skip
+    if double and seen.steps:
+        advice = fetch_ahead(seen, " and ".join(double))
+    suggestion, knob, kind = advice
+    return Finding(
+        observation=f"memory-bound at {percent(report.bandwidth_util)} of the bandwidth (target: over 70%), with no "
+        f"more than the least traffic ({decimal(report.hbm_bytes, 'B', 2)}) {seen.label}",
+        suggestion=suggestion,
+        gain=report.gap_fraction,
+        knob=knob,
+        kind=kind,
+    )
+
+
+def vmem_nearly_full(seen: Observed) -> Finding | None:
+    """Larger blocks will soon not compile."""
+    used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
+    if used is None or used < _NEARLY_FULL_VMEM * limit:
+        return None
+    whole = seen.chip.vmem_bytes
+    suggestion = "make the largest scratch smaller before any block grows"
+    if limit < whole:
+        suggestion = (
+            f"raise vmem_limit_bytes in pltpu.CompilerParams (the chip has {kibibytes(whole)}) before any block grows"
+        )
+    return Finding(
+        observation=f"windows and scratch take {kibibytes(used)} of {kibibytes(limit)} VMEM ({percent(used / limit)})",
+        suggestion=suggestion,
+        gain=None,
+        knob="VMEM limit",
+        kind="compiler" if limit < whole else "scratch",
+    )
+
+
+def shared_scratch(seen: Observed) -> Finding | None:
+    """VMEM is nearly full, and several scratch buffers of one shape hold a column each."""
+    used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
+    if used is None or used < _NEARLY_FULL_VMEM * limit or not seen.call or not seen.is_attention:
+        return None
+    shapes = Counter((s.shape, s.dtype, s.vmem_bytes) for s in seen.call.scratch if len(s.shape) >= 2)
+    # Maximum and sum of a row are a value each; of three equal buffers two can be those, one is the accumulator.
+    alike = [(shape, size) for (shape, _, size), number in shapes.items() if number >= 2 and shape[-1] > 1]
+    if not alike:
+        return None
+    shape, size = max(alike, key=lambda item: item[1])
+    return Finding(
+        observation=f"{kibibytes(used)} of {kibibytes(limit)} VMEM are taken ({percent(used / limit)}), "
+        f"{kibibytes(size)} by each of several scratch buffers of {' x '.join(map(str, shape))}",
+        suggestion="keep the running maximum and sum in two columns of one scratch buffer instead of a buffer each",
+        gain=None,
+        knob="scratch",
+    )
+
+
+def unused_limit(seen: Observed) -> Finding | None:
+    """A raised VMEM limit that the kernel does not use."""
+    call, used = seen.call, seen.report.vmem_bytes
+    asked = call.vmem_limit_bytes if call else None
+    if asked is None or used is None or asked <= seen.chip.scoped_vmem_bytes:
+        return None
+    # The scores of a step count beside windows and scratch, though none of them shows it.
+    tile = 4 * seen.inputs[0].block_shape[-2] * seen.inputs[1].block_shape[-2] if seen.is_attention else 0
+    needed = used + tile
+    if needed >= _UNUSED_VMEM * asked or needed >= seen.chip.scoped_vmem_bytes:
+        return None
+    return Finding(
+        observation=f"vmem_limit_bytes allows {kibibytes(asked)}, and about {kibibytes(needed)} are used: the default "
+        f"of {kibibytes(seen.chip.scoped_vmem_bytes)} is enough",
+        suggestion="leave vmem_limit_bytes out, or use the room: a larger block first, the limit with it",
+        gain=None,
+        knob="VMEM limit",
+    )
+
+
+def wide_statistics(seen: Observed) -> Finding | None:
+    """Row statistics that are kept once for every lane, where storing is what the schedule is full of."""
+    if not seen.is_attention or not seen.call or seen.slots("VSTORE") < _NOTABLE_BANDWIDTH:
+        return None
+    rows = seen.inputs[0].block_shape[-2]
+    wide = [s for s in seen.call.scratch if s.shape[-2:-1] == (rows,) and s.shape[-1] > 1 and s.dtype == "float32"]
+    if len(wide) < 3:
+        return None
+    # Of the registers stored in a step, those of one buffer less its column.
+    stores = next((u.executed_slots for u in seen.run.units if u.name == "VSTORE"), 0) if seen.run else 0
+    registers = 2 * wide[0].vmem_bytes / 4096 * seen.steps
+    share = registers / stores * seen.slots("VSTORE") if stores else 0.0
+    return Finding(
+        observation=f"stores use {percent(seen.slots('VSTORE'))} of their slots [simulated {seen.report.chip}], and "
+        f"maximum and sum of {rows} rows are kept {wide[0].shape[-1]} times each in scratch buffers of "
+        f"{' x '.join(map(str, wide[0].shape))}",
+        suggestion=f"keep one of them as {rows} x 1: a column is broadcast where it is used",
+        gain=share,
+        gain_source=SCHEDULE,
+        # A column saves stores and costs broadcasts.
+        weight=0.5,
+        knob="scratch",
+    )
+
+
+def _memory_binds(seen: Observed) -> bool:
+    return seen.report.regime == "memory-bound" or (seen.report.bandwidth_util or 0) >= _NOTABLE_BANDWIDTH
+
+
+def _read_again(seen: Observed, first: int = 1) -> list[Window]:
+    """The inputs from number `first` on that are read twice or more."""
+    regular = (w for w in seen.inputs[first:] if len(w.block_shape) == len(w.array.shape) and all(w.block_shape))
+    return [window for window in regular if (times_read(window) or 0) >= 2]
+
+
+def _rereads_observed(seen: Observed, again: list[Window]) -> str:
+    report = seen.report
+    extra = sum(window.hbm_bytes or 0 for window in again)
+    names = " and ".join(window.name for window in again)
+    verb = "are" if len(again) > 1 else "is"
+    return (
+        f"at {percent(report.bandwidth_util or 0)} of the bandwidth, {names} {verb} read {times_read(again[0]):.0f}x, "
+        f"{decimal(extra, 'B', 2)} of {decimal(report.hbm_bytes or 0, 'B', 2)} HBM traffic ({report.traffic_source}): "
+        f"{report.intensity or 0:.0f} FLOPs/byte against a ridge of {report.ridge:.0f}"
+    )
+
+
+def _saved(seen: Observed, again: list[Window], factor: int) -> float | None:
+    """The share of the time that reading them `factor` times less often saves, if memory is what takes it."""
+    report = seen.report
+    if not report.memory_only_seconds or not report.hbm_bytes:
+        return None
+    extra = sum(window.hbm_bytes or 0 for window in again)
+    left = report.memory_only_seconds * (1 - extra * (1 - 1 / factor) / report.hbm_bytes)
+    return max(0.0, (report.memory_only_seconds - max(left, report.compute_only_seconds)) / seen.seconds)
+
+
+RULES = (
+    Rule(
+        name="re-reads",
+        says="the query block first: keys and values are read once per query block",
+        source=LEVERS,
+        kind="constants",
+        look=rereads,
+        ceiling="memory",
+    ),
+    Rule(
+        name="VMEM limit",
+        says="the default VMEM limit is far below the chip's VMEM: vmem_limit_bytes raises it",
+        source=BUDGET,
+        kind="compiler",
+        look=limit_in_the_way,
+        ceiling="memory",
+    ),
+    Rule(
+        name="operand re-reads",
+        says="MXU low, HBM high is memory-bound: raise the intensity",
+        source=UTILISATION,
+        kind="constants",
+        look=other_rereads,
+        ceiling="memory",
+    ),
+    Rule(
+        name="several calls",
+        says="MXU low, HBM high is memory-bound: raise the intensity",
+        source=f"{UTILISATION}; {SCALING_BOOK}",
+        kind="body",
+        look=several_calls,
+        ceiling="memory",
+    ),
+    Rule(
+        name="idle bandwidth",
+        says="a memory-bound program should use over 70% of the bandwidth",
+        source=f"published protocol, targets; {PIPELINING}",
+        kind="grid",
+        look=idle_bandwidth,
+    ),
+    Rule(
+        name="wide statistics",
+        says="compact or differently shaped scratch",
+        source=LEVERS,
+        kind="scratch",
+        look=wide_statistics,
+    ),
+    Rule(
+        name="shared scratch",
+        says="share buffers",
+        source=LEVERS,
+        kind="scratch",
+        look=shared_scratch,
+    ),
+    Rule(
+        name="VMEM nearly full",
+        says="blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
+        source=BUDGET,
+        kind="compiler",
+        look=vmem_nearly_full,
+    ),
+    Rule(
+        name="unused VMEM",
+        says="a raised vmem_limit_bytes is there to be used",
+        source=BUDGET,
+        kind="compiler",
+        look=unused_limit,
+    ),
+)

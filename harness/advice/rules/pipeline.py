@@ -1,0 +1,222 @@
+"""Rules on the pipeline of grid steps: bubbles, waits for transfers, fill and drain, steps too short or too few."""
+
+from harness.advice.observed import Observed
+from harness.advice.rules.blocks import SHORT_STEP_SECONDS, fetch_ahead, larger_key_block, walked
+from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, Finding, Rule
+from harness.judge.verdict.roofline import LARGE_GAP
+from harness.units import count, percent, seconds
+
+# Published: under 5 % is excellent, over 10 % a red flag.
+_EXCELLENT_BUBBLES, _RED_FLAG_BUBBLES = 0.05, 0.10
+_MANY_STEPS = 256
+# The first and last two to three steps are fill and drain: with fewer steps than this nothing else is left.
+_FEW_STEPS = 6
+_NOTABLE_SHARE = 0.05
+
+
+def bubbles(seen: Observed) -> Finding | None:
+    """Cycles without an issue, and the largest reason for them."""
+    anatomy = seen.run.anatomy if seen.run else None
+    if anatomy is None or anatomy.bubble_fraction < _EXCELLENT_BUBBLES:
+        return None
+    share = anatomy.bubble_fraction
+    stalls, waits, ends = seen.parts("unit stall"), seen.parts("operand wait"), seen.parts("fill and drain")
+    if not stalls or sum(stalls.values()) < max(sum(waits.values()), sum(ends.values())):
+        # The others, and the launch, have rules of their own, which know what to do.
+        return None
+    name, largest = next(iter(stalls.items()))
+    flag = "over the red flag of 10%" if share >= _RED_FLAG_BUBBLES else "between excellent (5%) and a red flag (10%)"
+    larger = larger_key_block(seen)
+    suggestion = (
+        "begin the next piece's first matmul before this piece's softmax: two pieces of the block, unrolled in the body"
+        if seen.is_attention
+        else "let the body work on two independent pieces of its block, unrolled, so that one issues while one waits"
+    )
+    if larger:
+        suggestion = f"{larger}: more independent work in a step to fill the waits with"
+    return Finding(
+        observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; most of it waits for {name} "
+        f"({percent(largest)}) [simulated {seen.report.chip}]",
+        suggestion=suggestion,
+        gain=share,
+        gain_source=SCHEDULE,
+        # What this project tried of such pieces cost more than it saved: they need registers too.
+        weight=1.0 if larger else 0.5,
+        knob="key block",
+        kind="constants" if larger else "body",
+    )
+
+
+def dma_waits(seen: Observed) -> Finding | None:
+    """The core waits for transfers that arithmetic could hide."""
+    if seen.run is None or seen.call is None:
+        return None
+    waits = {seen.operand(name): share for name, share in seen.parts("operand wait").items()}
+    share = sum(waits.values()) if waits else seen.share(seen.run.dma_wait_cycles)
+    is_compute_heavy = (seen.report.memory_only_seconds or 0) < seen.report.compute_only_seconds
+    if share < _NOTABLE_SHARE or not is_compute_heavy:
+        return None
+    by_operand = f"{', '.join(f'{name} {percent(part)}' for name, part in list(waits.items())[:3])}; " if waits else ""
+    observation = (
+        f"the core waits for DMA {percent(share)} of the time ({by_operand}{count(seen.run.dma_wait_cycles)} cycles) "
+        f"[simulated {seen.report.chip}], though the arithmetic takes longer than the transfers"
+    )
+    single = [window.name for window in seen.inputs if window.buffers == 1 and (window.fetches or 0) > 1]
+    if single:
+        suggestion = f"give {' and '.join(single)} two buffers (now one): nothing can be fetched while it is in use"
+        return Finding(observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob="buffers")
+    changing = [window.name for window in seen.inputs if (window.fetches or 0) > 1]
+    changing = [name for name in changing if name in waits] or changing
+    suggestion, knob, kind = fetch_ahead(seen, " and ".join(changing) or "the inputs that change every step")
+    return Finding(
+        observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob=knob, kind=kind
+    )
+
+
+def fill_and_drain(seen: Observed) -> Finding | None:
+    """A grid of so few steps that its first fetch and its last write are a good part of the time."""
+    ends = sum(seen.parts("fill and drain").values())
+    if ends < _NOTABLE_SHARE or seen.steps >= _MANY_STEPS:
+        return None
+    if seen.steps == 1:
+        # That one has a rule of its own.
+        return None
+    return Finding(
+        observation=f"filling and draining the pipeline takes {percent(ends)} of the cycles "
+        f"[simulated {seen.report.chip}]: the grid has only {seen.steps} steps of {seconds(seen.seconds / seen.steps)}"
+        if seen.steps
+        else f"filling and draining the pipeline takes {percent(ends)} of the cycles [simulated {seen.report.chip}]",
+        suggestion=f"screen both directions, because smaller blocks leave less to fill and drain and more steps cost "
+        f"time too: {_both_ways(seen)}",
+        # What halving the block saves at the ends; what the steps cost that come with it is not known.
+        gain=ends / 2,
+        gain_source=SCHEDULE,
+        weight=0.5,
+        knob="fewer steps",
+    )
+
+
+def _both_ways(seen: Observed) -> str:
+    """How to try a block of half and of twice the size, with its sizes where they are known."""
+    found = walked(seen)
+    if found is None:
+        return "half and twice the block along an axis of the grid"
+    window, axis = found
+    now = window.block_shape[axis]
+    if now < 2:
+        return "half and twice the block along an axis of the grid"
+    shape = " x ".join(map(str, window.block_shape))
+    # Evidence names no constants of kernel.py: NAME is for the reader to fill in.
+    return (
+        f'`ratchet.sh sweep "experiment: ..." --set NAME={now // 2},{now * 2}`, where NAME is the constant of '
+        f"kernel.py that makes {window.name}'s block {now} along axis {axis} (now {shape})"
+    )
+
+
+def one_step(seen: Observed) -> Finding | None:
+    """One giant block: nothing of the traffic can be hidden behind arithmetic."""
+    memory = seen.report.memory_only_seconds
+    if seen.steps != 1 or memory is None or seen.report.compute_only_seconds <= 0:
+        return None
+    share = memory / seen.seconds
+    if share < _NOTABLE_SHARE:
+        return None
+    return Finding(
+        observation=f"the grid has one step, so its {seconds(memory)} of transfers at full bandwidth "
+        f"({percent(share)} of the time) come before and after all arithmetic {seen.label}",
+        suggestion=f"split the work into {_FEW_STEPS + 2} or more steps along an axis that blocks do not depend on",
+        # With n steps the first fetch and the last write of a block stay exposed.
+        gain=share * (1 - 1 / (_FEW_STEPS + 2)),
+        knob="fewer steps",
+    )
+
+
+def short_steps(seen: Observed) -> Finding | None:
+    """Many grid steps, each too short to hide the next one's fetch and its own overhead."""
+    gap, step = seen.report.gap_fraction, seen.step_seconds
+    if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
+        return None
+    suggestion, knob = "make the blocks larger, so that fewer and longer steps do the same work", "block"
+    if seen.is_attention:
+        larger = larger_key_block(seen)
+        if larger is None:
+            return None
+        suggestion, knob = f"{larger}: fewer and longer steps", "key block"
+    return Finding(
+        observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
+        f"neither compute nor bandwidth {seen.label}",
+        suggestion=suggestion,
+        gain=gap,
+        weight=0.5,
+        knob=knob,
+    )
+
+
+def small_call(seen: Observed) -> Finding | None:
+    """Both units idle because the call is so short that its fixed costs are most of it."""
+    launch = sum(seen.parts("launch").values())
+    if seen.report.regime != "latency-bound" or launch < 2 * _NOTABLE_SHARE or not seen.run:
+        return None
+    trace = seen.evidence.trace
+    calls = len(trace.pallas_calls) if trace else 0
+    suggestion = "do what several calls did in one Pallas call: each begins and ends for itself"
+    if calls <= 1:
+        suggestion = "leave the kernel and give it more work a call (batch, heads): its own time is the smaller part"
+    return Finding(
+        observation=f"latency-bound: {percent(launch)} of {seconds(seen.seconds)} is launch, in {calls} Pallas calls "
+        f"and {len(seen.run.ops)} ops [simulated {seen.report.chip}]",
+        suggestion=suggestion,
+        gain=launch * (1 - 1 / calls) if calls > 1 else launch,
+        gain_source=SCHEDULE,
+        knob="calls",
+        kind="body" if calls > 1 else None,
+    )
+
+
+RULES = (
+    Rule(
+        name="bubbles",
+        says="pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
+        source=CAUSES,
+        kind="constants",
+        look=bubbles,
+    ),
+    Rule(
+        name="DMA waits",
+        says="transfers that do not overlap with arithmetic mean that there is no buffer to fetch into",
+        source=f"{TIMELINE}; {PIPELINING}",
+        kind="grid",
+        look=dma_waits,
+        ceiling="memory",
+    ),
+    Rule(
+        name="short steps",
+        says="many very short blocks: the blocks are too small",
+        source=TIMELINE,
+        kind="constants",
+        look=short_steps,
+    ),
+    Rule(
+        name="fill and drain",
+        says="long gaps at start and end are fill and drain: the grid is small",
+        source=f"{TIMELINE}; {PIPELINING}",
+        kind="constants",
+        look=fill_and_drain,
+        ceiling="memory",
+    ),
+    Rule(
+        name="one giant block",
+        says="one very long block is good only if there are enough steps to overlap it with transfers",
+        source=f"{TIMELINE}; {GRIDS}",
+        kind="grid",
+        look=one_step,
+        ceiling="memory",
+    ),
+    Rule(
+        name="small call",
+        says="both utilisations under 30% are latency-bound: fixed costs, not the kernel's work",
+        source=REGIMES,
+        kind=None,
+        look=small_call,
+    ),
+)

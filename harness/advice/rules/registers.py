@@ -1,0 +1,167 @@
+"""Rules on vector registers: spills, the cliff they form across attempts, passes over the scores that cause them."""
+
+from harness.advice.cycles import named_lines
+from harness.advice.observed import Observed
+from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, Finding, Rule
+from harness.records import LineTime, Row
+from harness.units import count, decimal, percent, seconds
+
+# One spill or fill in twenty cycles: about what a load or store slot has free beside real work.
+_SPILLS_PER_CYCLE = 0.05
+# A cliff, not a drift: four times the spills, and more than a handful.
+_CLIFF_FACTOR, _CLIFF_SPILLS = 4, 1000
+# A vector register holds 8 x 128 values of 32 bits, and an operation of the vector unit works on one.
+_REGISTER_VALUES = 1024
+_NOTABLE_SHARE = 0.05
+# A core that waits for transfers a third of the time has slots to spare for spills.
+_MUCH_WAITING = 0.33
+# Where so few bundles hold nothing else than spills, the others would mostly be there without them.
+_FEW_BUNDLES = 0.01
+
+
+def spills(seen: Observed) -> Finding | None:
+    """Vector registers do not suffice for what one step holds at once."""
+    run = seen.run
+    if run is None:
+        return None
+    moves = run.executed_spills + run.executed_fills
+    rate = seen.share(moves)
+    if rate < _SPILLS_PER_CYCLE or seen.share(run.dma_wait_cycles) > _MUCH_WAITING:
+        return None
+    shares = seen.report.cycle_shares
+    cost = f", at least {percent(shares.spill_fraction)} of the cycles" if shares else ""
+    observation = (
+        f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
+        f"{rate:.2f} per cycle{cost} [simulated {seen.report.chip}]"
+    )
+    suggestion, knob, kind = _remedy(seen)
+    # Without spills the fullest of the other units still needs its time.
+    others = (unit.used_fraction for unit in seen.report.units if unit.name not in ("VLOAD", "VSTORE"))
+    gain = min(rate, 1 - max(others, default=0.0))
+    return Finding(
+        observation=observation,
+        suggestion=suggestion,
+        gain=gain,
+        gain_source=SCHEDULE,
+        weight=0.25 if shares and shares.spill_fraction < _FEW_BUNDLES else 0.5,
+        knob=knob,
+        kind="constants" if kind == "constants" else "body",
+    )
+
+
+def _remedy(seen: Observed) -> tuple[str, str, str]:
+    """What to do about spills, the knob that it turns, and the kind of change."""
+    alone = pass_over_scores(seen)
+    if alone is not None:
+        return f"save one pass over the scores: {alone.observation}; {alone.suggestion}", "scores", "body"
+    lines = [line for line in _lines(seen) if line.spilled_bytes and not dict(line.operations).get("MXU")]
+    if seen.is_attention and lines:
+        line = max(lines, key=lambda line: line.spilled_bytes)
+        moved = f" ({decimal(line.spilled_bytes / seen.steps, 'B')} a step)" if seen.steps else ""
+        words = (
+            f"save one pass over the scores: without a matmul, {line.file}:{line.line} spills most{moved}; "
+            "do its work on a smaller operand, or fold it into the line that uses it"
+        )
+        return words, "scores", "body"
+    slower = _slower_with_fewer(seen)
+    if seen.is_attention and slower:
+        words = (
+            f"keep the block sizes (attempt {slower.number} spilled less and took longer) and hold fewer values at "
+            "once: multiply the softmax scale into q before the first matmul instead of into every score"
+        )
+        return words, "scores", "body"
+    if seen.is_attention:
+        rows = seen.inputs[1].block_shape[-2]
+        words = (
+            f"halve the key/value block (rows of {seen.inputs[1].name}'s block, now {rows}) to {rows // 2}, "
+            "or walk it in pieces with an inner loop"
+        )
+        return words, "key block", "constants"
+    return "make the tile that the body holds at once smaller, or walk it in pieces with an inner loop", "block", "body"
+
+
+def _slower_with_fewer(seen: Observed) -> Row | None:
+    """The last earlier attempt that spilled less and took longer, if there is one: then fewer spills are no aim."""
+    now = seen.run.executed_spills if seen.run else 0
+    known = (row for row in reversed(seen.previous) if row.spills is not None and row.seconds is not None)
+    return next((row for row in known if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)
+
+
+def spill_cliff(seen: Observed) -> Finding | None:
+    """Spills jumped against an earlier attempt that was faster."""
+    if seen.run is None:
+        return None
+    now = seen.run.executed_spills
+    good = [
+        row
+        for row in seen.previous
+        if row.outcome != "failed" and row.seconds is not None and row.seconds < seen.seconds
+        if row.spills is not None and now >= _CLIFF_FACTOR * row.spills + _CLIFF_SPILLS
+    ]
+    if not good:
+        return None
+    last = min(good, key=lambda row: row.seconds or 0.0)
+    assert last.seconds is not None
+    return Finding(
+        observation=f"spill cliff: {count(last.spills or 0)} spills executed in attempt {last.number}, {count(now)} "
+        f"now, and {seconds(last.seconds)} became {seconds(seen.seconds)} {seen.label}",
+        suggestion=f"go back to the block sizes of attempt {last.number} and change something else",
+        gain=1 - last.seconds / seen.seconds,
+        gain_source=f"attempt {last.number}",
+        knob="back",
+    )
+
+
+def pass_over_scores(seen: Observed) -> Finding | None:
+    """A line that does one vector operation to every score and nothing else: mostly the softmax scale."""
+    if not seen.is_attention or seen.run is None or not seen.run.mxu_flops or not seen.run.cycles:
+        return None
+    # Two matmuls of 2 FLOPs per score and element of a head.
+    scores = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1]) / seen.chip.cores
+    for line in _lines(seen):
+        units = dict(line.operations)
+        once = abs(units.get("VALU", 0) * _REGISTER_VALUES / scores - 1) < 0.1
+        share = line.cycles / seen.run.cycles
+        if once and not units.keys() & {"MXU", "EUP", "XLU"} and share >= _NOTABLE_SHARE:
+            return Finding(
+                observation=f"{line.file}:{line.line} does one vector operation to every score and nothing else, and "
+                f"takes {percent(share)} of the cycles [simulated {seen.report.chip}]",
+                suggestion="if it is the softmax scale, multiply it into q before the first matmul instead: a block of "
+                "q has fewer values than its scores",
+                gain=share,
+                gain_source=SCHEDULE,
+                knob="scores",
+            )
+    return None
+
+
+def _lines(seen: Observed) -> tuple[LineTime, ...]:
+    anatomy = seen.run.anatomy if seen.run else None
+    return named_lines(anatomy) if anatomy else ()
+
+
+RULES = (
+    Rule(
+        name="spill cliff",
+        says="a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
+        source=COUNTS,
+        kind="constants",
+        look=spill_cliff,
+    ),
+    Rule(
+        name="scale outside",
+        says="scale q outside instead of every score",
+        source=LEVERS,
+        kind="body",
+        look=pass_over_scores,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="spills",
+        says="register spills come first among the causes of a gap",
+        source=CAUSES,
+        kind="constants",
+        look=spills,
+        keeps_traffic=True,
+    ),
+)

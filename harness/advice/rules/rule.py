@@ -1,0 +1,88 @@
+"""A rule of the diagnosis: its sentence, where that is published, and the pure function that looks for its case."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from harness.advice.kernel_changes import Kind
+from harness.advice.observed import Observed
+from harness.records import Hint
+
+# Where the rules come from. The protocol is the published method of profiling a TPU kernel that this project follows.
+COUNTS = "published protocol, expected counts inside a kernel"
+CAUSES = "published protocol, causes of a gap"
+TIMELINE = "published protocol, patterns in a timeline"
+OP_PROFILE = "published protocol, op profile"
+UTILISATION = "published protocol, utilisation table"
+REGIMES = "published protocol, regimes"
+GAP = "published protocol, roofline and gap"
+LEVERS = "published protocol, levers"
+BUDGET = "published protocol, VMEM budget"
+PIPELINING = "JAX documentation, Pallas software pipelining"
+GRIDS = "JAX documentation, Pallas grids and BlockSpecs"
+TPU_DETAILS = "JAX documentation, Pallas TPU details"
+CORES = "JAX documentation, Pallas TPU pipelining in Megacore configuration"
+SCALING_BOOK = "scaling book, how to think about TPUs"
+XPROF = "XProf documentation, roofline model"
+PRACTICE = "this project's ledger"
+
+ROOFLINE = "roofline"
+SCHEDULE = "simulated schedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One case of a rule. `gain` bounds the share of the time that the change saves, None where nothing does.
+
+    `knob` is what the change turns: of several findings that turn one, only the strongest speaks. `kind`
+    overrides the rule's kind of change. `weight` is how much of the gain counts in the ranking: half where nothing
+    nearer than all that is left bounds it. `comes_first` is for what makes all other advice pointless.
+    """
+
+    observation: str
+    suggestion: str
+    gain: float | None
+    gain_source: str = ROOFLINE
+    knob: str = ""
+    kind: Kind | None = None
+    weight: float = 1.0
+    comes_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """`says` is the rule in one sentence. `ceiling` names the resource that the simulator can take away to bound it.
+
+    `keeps_traffic` is for a change that moves as many bytes as before: these take their time still.
+    """
+
+    name: str
+    says: str
+    source: str
+    kind: Kind | None
+    look: Callable[[Observed], Finding | None] = field(repr=False)
+    ceiling: str = ""
+    keeps_traffic: bool = False
+
+
+def hint(rule: Rule, finding: Finding, seen: Observed) -> Hint:
+    """The finding as it is reported; its gain is never more than what is left above the roofline."""
+    gain, source = finding.gain, finding.gain_source
+    known = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
+    if known is not None and (gain is None or 1 - known.time_ratio < gain):
+        gain, source = max(0.0, 1 - known.time_ratio), f"simulated what-if: {known.words}"
+    room = seen.room
+    if rule.keeps_traffic:
+        room = min(room, max(0.0, 1 - (seen.report.bandwidth_util or 0.0)))
+    if gain is not None and gain > room:
+        gain, source = room, ROOFLINE
+    kind = finding.kind or rule.kind
+    return Hint(
+        observation=finding.observation,
+        suggestion=finding.suggestion,
+        rule=rule.name,
+        because=rule.says,
+        rule_source=rule.source,
+        kind=kind or "",
+        gain=gain,
+        gain_source=source if gain is not None else "",
+    )

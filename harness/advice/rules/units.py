@@ -1,0 +1,257 @@
+"""Rules on the vector units: work that binds, that is waited for, or that matmuls do not run beside."""
+
+from harness.advice.cycles import named_lines
+from harness.advice.observed import Observed
+from harness.advice.rules.blocks import SHORT_STEP_SECONDS, larger_key_block
+from harness.advice.rules.matrix import SATURATED_MXU
+from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, Finding, Rule
+from harness.judge.verdict.roofline import LARGE_GAP
+from harness.records import LineTime
+from harness.units import percent
+
+# Above this share of issue slots a unit is what the schedule waits for, dependencies included.
+_BINDING_SLOTS = 0.60
+# Of all cycles: what issues bundles this often does not wait for memory.
+_DENSE_ISSUE = 0.80
+# A fifth of the time lost to busy units is more than any schedule of a mature kernel shows.
+_MANY_STALLS = 0.20
+# Published: exp over 10 % of the time means that the vector unit binds.
+_MUCH_EXP = 0.10
+
+
+def exp_bound(seen: Observed) -> Finding | None:
+    """The lines with exponentials take over a tenth of the time, and the matrix unit is not what they run beside."""
+    run = seen.run
+    if run is None or not run.cycles or not run.anatomy or seen.used("MXU") >= _BINDING_SLOTS:
+        return None
+    # A line that has one exponential beside many reciprocals is not there for it.
+    lines = [line for line in named_lines(run.anatomy) if 2 * line.exponentials > line.units.get("EUP", 0)]
+    share = sum(line.cycles for line in lines) / run.cycles
+    if share <= _MUCH_EXP:
+        return None
+    dearest = max(lines, key=lambda line: line.cycles)
+    return Finding(
+        observation=f"the lines with exponentials take {percent(share)} of the cycles, most of it "
+        f"{dearest.file}:{dearest.line}, while the MXU is busy {percent(seen.used('MXU'))} "
+        f"[simulated {seen.report.chip}]",
+        suggestion="use exp2 with log2(e) folded into the softmax scale: one operation fewer per score"
+        if seen.is_attention
+        else "use exp2 and fold log2(e) into a factor that is multiplied in anyway",
+        # One vector operation of those that such a line does for each exponential.
+        gain=share / max(2.0, sum(dearest.units.values()) / dearest.exponentials),
+        gain_source=SCHEDULE,
+        knob="exp2",
+    )
+
+
+def divisions(seen: Observed) -> Finding | None:
+    """The lines that divide take over a tenth of the time."""
+    run = seen.run
+    if run is None or not run.cycles or not run.anatomy:
+        return None
+    lines = [line for line in named_lines(run.anatomy) if 2 * _reciprocals(line) > line.units.get("EUP", 0)]
+    share = sum(line.cycles for line in lines) / run.cycles
+    if share <= _MUCH_EXP:
+        return None
+    dearest = max(lines, key=lambda line: line.cycles)
+    return Finding(
+        observation=f"the lines that divide take {percent(share)} of the cycles, most of it "
+        f"{dearest.file}:{dearest.line} [simulated {seen.report.chip}]",
+        suggestion=(
+            "divide once at the end, after the last key block: until then keep numerator and sum apart; "
+            if seen.is_attention
+            else "divide once at the end: multiply by the reciprocal of what a whole row or column shares; "
+        )
+        + "if it is so already, try pl.reciprocal(..., approx=True), as far as the tolerance allows",
+        gain=share,
+        gain_source=SCHEDULE,
+        # One division has to stay, and the line may do other work.
+        weight=0.5,
+        knob="division",
+    )
+
+
+def _reciprocals(line: LineTime) -> int:
+    return sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
+
+
+def vector_bound(seen: Observed) -> Finding | None:
+    """The vector or the transcendental unit is what the schedule is full of, not the MXU."""
+    valu, eup = seen.slots("VALU"), seen.slots("EUP")
+    if max(valu, eup) < _BINDING_SLOTS or (seen.report.util or 0) > SATURATED_MXU:
+        return None
+    per_value = _vector_operations_per_score(seen)
+    gain = min(1.0, 1 / per_value) if per_value else None
+    if eup >= valu:
+        observation = f"the transcendental unit (EUP) uses {percent(eup)} of its issue slots: exp binds"
+        suggestion, knob = "use exp2 with log2(e) folded into the softmax scale: one operation fewer per score", "exp2"
+        if not seen.is_attention:
+            suggestion = "use one transcendental function fewer per value: exp2, rsqrt and tanh are one operation each"
+    else:
+        each = f", {per_value:.1f} operations per score" if per_value else ""
+        observation = f"the vector unit (VALU) uses {percent(valu)} of its issue slots{each}: "
+        observation += "work between the matmuls binds" if seen.is_attention else "vector arithmetic binds"
+        suggestion = (
+            "multiply the scale into q once per block instead of into every score, and use exp2 with log2(e) in it"
+        )
+        knob = "scores"
+        if not seen.is_attention:
+            suggestion, knob = "do what is the same for a whole row or column once per row or column", "vector work"
+    return Finding(
+        observation=f"{observation} [simulated {seen.report.chip}]",
+        suggestion=suggestion,
+        gain=gain,
+        gain_source=SCHEDULE,
+        knob=knob,
+    )
+
+
+def unit_stalls(seen: Observed) -> Finding | None:
+    """The schedule waits for a busy unit that is not the MXU: mostly row maxima and row sums across lanes."""
+    if seen.run is None:
+        return None
+    share = seen.share(seen.run.unit_stall_cycles)
+    mxu = next((unit.busy_fraction for unit in seen.report.units if unit.name == "MXU"), None)
+    larger = larger_key_block(seen)
+    if share < _MANY_STALLS or mxu is None or mxu >= _BINDING_SLOTS or larger is None:
+        return None
+    return Finding(
+        observation=f"the schedule waits for busy units {percent(share)} of the time (simulated) while the MXU is busy "
+        f"only {percent(mxu)} of it",
+        suggestion=f"{larger}: each rescaling of the accumulator then serves more scores",
+        gain=min(share, 1 - mxu),
+        gain_source=SCHEDULE,
+        knob="key block",
+    )
+
+
+def cross_lane(seen: Observed) -> Finding | None:
+    """The schedule waits for reductions across lanes, which reductions across sublanes do not need."""
+    if not seen.is_attention:
+        return None
+    waits = {name: share for name, share in seen.parts("unit stall").items() if name.startswith("XLU")}
+    share = sum(waits.values())
+    if share < _MUCH_EXP:
+        return None
+    return Finding(
+        observation=f"the schedule waits {percent(share)} of the cycles for the cross-lane unit (XLU), which row "
+        f"maxima and row sums go through [simulated {seen.report.chip}]",
+        suggestion="compute the scores transposed (K Q^T), so that maximum and sum run along the second-to-last "
+        "axis: plain vector operations",
+        gain=share,
+        gain_source=SCHEDULE,
+        knob="transposed scores",
+    )
+
+
+def not_overlapped(seen: Observed) -> Finding | None:
+    """Issue is dense but the MXU idles: vector work and matmuls take turns instead of overlapping."""
+    gap, util = seen.report.gap_fraction, seen.report.mxu_util
+    issued = seen.share(seen.run.bundle_cycles) if seen.run else 0.0
+    if not seen.is_attention or gap is None or util is None or gap < LARGE_GAP or issued < _DENSE_ISSUE:
+        return None
+    if (seen.step_seconds or 0) <= SHORT_STEP_SECONDS:
+        return None
+    larger = larger_key_block(seen)
+    suggestion = (
+        "walk the block of keys in two or more pieces inside the body (unrolled), so that the softmax of one piece "
+        "can run beside the matmul of the next"
+    )
+    if larger:
+        suggestion = f"{larger}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
+    # If all were overlapped, the fullest unit would still need its time.
+    fullest = max((unit.used_fraction for unit in seen.report.units), default=0.0)
+    return Finding(
+        observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
+        f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
+        suggestion=suggestion,
+        gain=1 - fullest,
+        gain_source=SCHEDULE,
+        weight=0.5,
+        knob="key block",
+        kind="constants" if larger else "body",
+    )
+
+
+def both_low(seen: Observed) -> Finding | None:
+    """Neither the matrix unit nor HBM is used much by a kernel other than attention: bubbles or overhead."""
+    util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
+    if seen.is_attention or seen.report.regime != "latency-bound" or util is None or bandwidth is None:
+        return None
+    if seen.steps <= 1 or (seen.step_seconds or 0) > 10 * SHORT_STEP_SECONDS:
+        return None
+    return Finding(
+        observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both low: bubbles or overhead, in "
+        f"{seen.steps:,} grid steps {seen.label}",
+        suggestion="double the block along the axis with most steps: fewer, longer steps",
+        gain=seen.report.gap_fraction,
+        weight=0.5,
+        knob="block",
+    )
+
+
+def _vector_operations_per_score(seen: Observed) -> float | None:
+    """Vector operations for each register of scores, or None where that is not known or not attention."""
+    unit = next((unit for unit in seen.run.units if unit.name == "VALU"), None) if seen.run else None
+    if unit is None or seen.run is None or not seen.run.mxu_flops or not seen.is_attention:
+        return None
+    scores = seen.run.mxu_flops / (4 * seen.inputs[0].array.shape[-1])
+    return unit.executed_slots * 1024 / scores if scores else None
+
+
+RULES = (
+    Rule(
+        name="cross-lane reductions",
+        says="reduce along the second-to-last axis: transposed scores need no cross-lane reduction",
+        source=LEVERS,
+        kind="body",
+        look=cross_lane,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="unit stalls",
+        says="the key/value block, with care: larger ones rescale the accumulator less often",
+        source=LEVERS,
+        kind="constants",
+        look=unit_stalls,
+    ),
+    Rule(
+        name="no overlap",
+        says="gaps of the matrix unit between compute blocks: other work has to run beside it",
+        source=CAUSES,
+        kind="body",
+        look=not_overlapped,
+        ceiling="MXU",
+    ),
+    Rule(
+        name="vector unit",
+        says="a vector unit that binds comes fourth among the causes of a gap",
+        source=CAUSES,
+        kind="body",
+        look=vector_bound,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="exp over 10%",
+        says="exp over 10% of the time means that the vector unit binds",
+        source=OP_PROFILE,
+        kind="body",
+        look=exp_bound,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="divisions",
+        says="a division is a reciprocal and its refinement: one of them serves all values that share it",
+        source=LEVERS,
+        kind="body",
+        look=divisions,
+        keeps_traffic=True,
+    ),
+    Rule(
+        name="both low",
+        says="both utilisations low: bubbles or overhead",
+        source=UTILISATION,
+        kind="constants",
+        look=both_low,
+    ),
+)

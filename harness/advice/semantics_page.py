@@ -1,0 +1,65 @@
+"""docs/SEMANTICS.md, printed from the table: `python -m harness.advice.semantics_page >docs/SEMANTICS.md`."""
+
+from collections.abc import Iterator
+
+from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, Entry
+
+_HEAD = """\
+# What a kernel's operations mean
+
+Made by `python -m harness.advice.semantics_page` from `harness/judge/evaluate/trace/semantics_table.py`; a test holds it to the
+table.
+
+Correctness is checked on a CPU, in programs that JAX's Pallas interpreters make of the kernel. This page lists, for
+every operation that a Pallas TPU kernel can hold, what that program computes, what Mosaic compiles the operation to,
+and what sees a difference. An operation that is not listed is refused (`unknown-primitive`).
+
+| kind | meaning |
+|---|---|
+| same | both compute the same, up to the rounding of floats |
+| modelled | the program that is checked is rewritten so that it computes what the chip computes |
+| guarded | another check sees a difference |
+| refused | by name (`refused-primitive`): nothing here could tell right from wrong |
+
+What the chip does is read off the schedules of libtpu 0.0.42.1 (jax 0.10.2) and 0.0.50.1 (jax 0.12.0) for v4, v5e,
+v5p, v6e and v7x. A schedule shows which instructions run, not how each of them rounds. Where that is not published,
+the table says so, and the judge takes the pessimistic side: a result that nothing defines (a quotient by zero, an
+index beyond its array, a false hint) is a *mark* on the CPU: NaN, or an integer as large, so that a kernel that uses it
+fails. float16 is refused: no compiler here has code for it. Outside of kernels, gathers and scatters that promise
+sorted or unique indices are refused. Kernels for GPUs are not covered by this page.
+"""
+_OPTIONS = """\
+## Options of the compiler
+
+Of `pltpu.CompilerParams` these are accepted; any other that is set is refused (`refused-option`), among them other
+`flags`, `disable_bounds_checks`, `disable_semaphore_checks`, `allow_input_fusion` and `collective_id`. Kernels over a
+mesh (`core_map`, `pl.kernel`; with it SparseCore) are refused too.
+"""
+
+
+def page() -> str:
+    """The whole page, as Markdown."""
+    flags = {f"flags: {name}": what for name, what in FLAGS.items()}
+    options = ((f"`{name}`", what) for name, what in (OPTIONS | flags).items())
+    sections = (_section(title, entries) for title, entries in SECTIONS)
+    parts = (_HEAD, *sections, f"{_OPTIONS}\n{_table(('option', 'what it changes'), options)}")
+    return "\n".join(parts)
+
+
+def _section(title: str, entries: tuple[Entry, ...]) -> str:
+    rows = ((_names(entry), entry.kind, entry.on_cpu, entry.on_chip, entry.guard) for entry in entries)
+    columns = ("operation", "kind", "on the CPU, unless modelled", "on the chip", "guard, or why")
+    return f"## {title}\n\n" + _table(columns, rows)
+
+
+def _names(entry: Entry) -> str:
+    return ", ".join(f"`{name}`" for name in entry.primitives)
+
+
+def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = (columns, ("---",) * len(columns), *rows)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

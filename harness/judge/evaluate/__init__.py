@@ -1,0 +1,1 @@
+"""From a kernel.py to its evidence: trace, static checks, correctness, compilation, counters, latency."""

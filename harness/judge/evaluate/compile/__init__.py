@@ -1,0 +1,1 @@
+"""The chip's program: compiled, and held against the CPU's that was checked."""

@@ -1,0 +1,91 @@
+"""The process that compiles the exported program with the real TPU compiler, dumps its schedule, and counts."""
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
+
+from harness.dumps import hlo, mosaic
+from harness.errors import RatchetError
+from harness.judge.evaluate.compile.artifact_check import recount
+from harness.judge.sandbox import arrays
+from harness.judge.sandbox.messages import CompileReply, CompileRequest, RecountRequest, Rejected
+from harness.problems import Problem
+
+_NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
+
+
+def compile_for_chip(request: CompileRequest) -> CompileReply:
+    """Compiles, writes HLO and Mosaic text, counts.
+
+    Raises Rejected `vmem-exceeded`, `unsupported`, `compile-error`, `host-callback`,
+    `no-kernel`, `no-schedule`, or what the counters do not understand.
+    """
+    problem: Problem = pickle.loads(Path(request.problem).read_bytes())
+    topology = topologies.get_topology_desc(topology_name=request.topology, platform="tpu")
+    sharding = SingleDeviceSharding(topology.devices[0])
+    shapes = [
+        jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype), sharding=sharding) for a in problem.statement().inputs
+    ]
+    exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
+    try:
+        compiled = jax.jit(exported.call).lower(*shapes).compile()
+    except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
+        raise _compile_failure(str(error)) from error
+    text = compiled.as_text()
+    for path in request.hlo_texts:
+        Path(path).write_text(text, encoding="utf-8")
+    try:
+        return _count(compiled, text, request.mosaic_directory)
+    except RatchetError as error:
+        raise Rejected("counters", error.kind, str(error)) from error
+
+
+def _count(compiled: Any, text: str, mosaic_directory: str) -> CompileReply:
+    modules = compiled.runtime_executable().hlo_modules()
+    proto = modules[0].as_serialized_hlo_module_proto()
+    targets = [call.target for call in hlo.custom_calls(proto)]
+    hosts = [target for target in targets if "callback" in target.lower() or "host" in target.lower()]
+    if hosts:
+        raise Rejected("compile", "host-callback", f"the compiled module calls the host: {', '.join(hosts)}")
+    kernels = hlo.kernel_bodies(proto)
+    if not kernels:
+        raise Rejected("compile", "no-kernel", "expected a Pallas kernel in the compiled module, found none")
+    if not any(Path("../../dumps").glob("*final_bundles.txt")):
+        raise Rejected("compile", "no-schedule", _NO_SCHEDULE)
+    # Mosaic's own dump holds the text after every pass: 26 MB for large blocks.
+    for kernel in kernels:
+        body = mosaic.fingerprint_text(kernel.body)
+        (Path(mosaic_directory) / f"{kernel.name}.mlir").write_text(body, encoding="utf-8")
+    return CompileReply(hlo=hlo.counts(proto, text), mosaic=mosaic.counts([kernel.body for kernel in kernels]))
+
+
+def _compile_failure(text: str) -> Rejected:
+    """The compiler's own sentence first; the rest is detail."""
+    kind = "compile-error"
+    lower = text.lower()
+    if "vmem" in lower and re.search(r"exceed|exhaust|out of memory|limit", lower):
+        kind = "vmem-exceeded"
+    elif re.search(r"(not|un)[ -]?(yet )?(implemented|supported)", lower):
+        kind = "unsupported"
+    return Rejected("compile", kind, _sentence(text), text[-8000:])
+
+
+def _sentence(text: str) -> str:
+    """The compiler's sentence that says most: which limit was exceeded by how much, else the first that is no code."""
+    exceeded = re.search(r"Scoped allocation with size .*? exceeded scoped vmem limit by [\d.]*\w*", text)
+    if exceeded:
+        return exceeded.group()
+    for line in text.splitlines():
+        # In front stand the runtime's codes: `RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom:`.
+        line = re.sub(r"^(?:[A-Z_]+: |E\d+: \w+:|Mosaic failed to compile TPU kernel: )+", "", line.strip())
+        if line:
+            return line[:600]
+    return "the compiler failed without a word"
+
+
+TASKS = {"compile": (CompileRequest, compile_for_chip), "recount": (RecountRequest, recount)}

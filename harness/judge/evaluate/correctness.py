@@ -1,0 +1,122 @@
+"""The process that checks answers: it runs the CPU twin and compares with float64; it never sees kernel.py."""
+
+import hashlib
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from harness import problems
+from harness.judge.sandbox import arrays
+from harness.judge.sandbox.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
+from harness.problems import Mode, Problem
+from harness.records import Check, Failure
+
+
+def check(request: CheckRequest) -> CheckReply:
+    """The check of one program on one family of inputs, which are drawn here from the seed. Raises Rejected."""
+    problem = _problem(request.problem, request.reduced, request.beside)
+    inputs = problem.make_inputs(request.family, request.seed)
+    mode: Mode = "interpret"
+    if request.artifact:
+        outputs, mode = _run_once(request.artifact, inputs), "full" if request.reduced is None else "twin"
+    else:
+        outputs = arrays.load(Path(request.outputs), problem.statement().outputs)
+    found, failure = problems.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
+    return CheckReply(check=found, failure=failure)
+
+
+def probe(request: ProbeRequest) -> ProbeReply:
+    """What changes of the inputs move in the outputs of one program, and at a reduced shape the same call repeated.
+
+    Raises Rejected.
+    """
+    problem = _problem(request.problem, request.reduced)
+    outputs = problem.statement().outputs
+    mode: Mode = "full" if request.reduced is None else "twin"
+    checks: list[Check] = []
+    failure: Failure | None = None
+    family = ""
+    inputs: Sequence[NDArray[Any]] = ()
+    for one in problem.probes(request.full, request.seed):
+        if family != one.family:
+            family, inputs = one.family, problem.make_inputs(one.family, request.seed)
+        before = _run_once(request.artifact, inputs)
+        after = _run_untouched(request.artifact, problems.changed(one, inputs))
+        found, failure = problems.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
+        # Probes of the same name are recorded as one check.
+        if checks and checks[-1].family == found.family:
+            found = replace(found, elements=checks[-1].elements + found.elements)
+            checks.pop()
+        checks.append(found)
+        if failure is not None:
+            return ProbeReply(checks=tuple(checks), failure=failure)
+    if not request.full:
+        # After other calls in between, so that whatever one call leaves behind shows too.
+        again = _run_untouched(request.artifact, inputs)
+        found, failure = problems.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
+        checks.append(found)
+    return ProbeReply(checks=tuple(checks), failure=failure)
+
+
+@cache
+def _problem(path: str, reduced: int | None, beside: bool = False) -> Problem:
+    problem: Problem = pickle.loads(Path(path).read_bytes())
+    if reduced is None:
+        return problem
+    small = next(islice(problem.reduced(), reduced, None))
+    second = problem.beside(small) if beside else small
+    assert second is not None, "expected a second shape, which the kernel was traced for"
+    return second
+
+
+# The call before: probes compare with the outputs that were checked.
+_last: tuple[tuple[str, str], tuple[NDArray[Any], ...]] = (("", ""), ())
+
+
+def _run_once(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """`_run_untouched`, or what it gave the last time it was called from here for the same program and inputs."""
+    global _last
+    key = (artifact, digest(inputs))
+    if _last[0] != key:
+        _last = (key, _run_untouched(artifact, inputs))
+    return _last[1]
+
+
+def _run_untouched(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """The outputs of `run`. Raises Rejected `inputs-changed` where the program wrote to its inputs."""
+    before = digest(inputs)
+    outputs = run(artifact, inputs)
+    if digest(inputs) != before:
+        raise Rejected("correctness", "inputs-changed", "the kernel wrote to its inputs; use an output or scratch")
+    return outputs
+
+
+@cache
+def program(artifact: str) -> Callable[..., Any]:
+    """The exported program, compiled on its first call for the device JAX uses."""
+    return jax.jit(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)  # type: ignore[no-any-return]
+
+
+def run(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """The outputs of the exported program, as arrays of this process."""
+    outputs = jax.block_until_ready(program(artifact)(*inputs))
+    return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs))
+
+
+def digest(inputs: Sequence[NDArray[Any]]) -> str:
+    """A hash of the bytes of all arrays."""
+    found = hashlib.sha256()
+    for array in inputs:
+        found.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return found.hexdigest()
+
+
+TASKS = {"check": (CheckRequest, check), "probe": (ProbeRequest, probe)}

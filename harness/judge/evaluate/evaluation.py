@@ -1,0 +1,106 @@
+"""Gathers everything there is to find out about one candidate, in children, and leaves nothing of them behind."""
+
+import errno
+import hashlib
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.hardware import Chip
+from harness.judge.evaluate.pipeline import Gathering
+from harness.judge.evaluate.plan import Plan, Progress, Simulate
+from harness.judge.evaluate.timing.device import source
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.environment import environment
+from harness.problems import Defined, Problem, require_conforming
+from harness.records import Draw, Evidence, Policy, Trace
+
+__all__ = ["environment", "gather", "is_of", "source"]
+
+# Beside the dumps stands the hash of the kernel.py that they were made from.
+_STAMP = "kernel.sha256"
+
+
+def gather(
+    contest: Path,
+    kernel: bytes,
+    problem: Problem,
+    chip: Chip,
+    policy: Policy,
+    *,
+    work_directory: Path,
+    simulate: Simulate,
+    on: str | None = None,
+    deep: bool = False,
+    timed: bool = True,
+    checked: bool = True,
+    draws: tuple[Draw, ...] = (),
+    after_trace: Callable[[Trace], None] = lambda trace: None,
+    progress: Progress = lambda stage, state, seconds: None,
+) -> Evidence:
+    """The evidence about `kernel`, the bytes of a kernel.py; `failure` in it says what ended the gathering early.
+
+    Writes programs, dumps and Mosaic text to `work_directory` (what is there from an earlier
+    run is replaced), the HLO text there and to `profile_data/kernel.hlo.txt` of the contest,
+    and on a device a profile to `profile_data`. Without `timed` there is no latency from a device
+    yet: a duel will take it. Not `checked`: no output is compared with anything, so no verdict can come of it,
+    and the contest's kernel.hlo.txt stays what it was. `draws` are checked too, beside fresh ones, as far as
+    there is a program of their shape. `simulate(dump_directory, chip,
+    deadline_seconds=...)` has to be a function at the top of a module. `after_trace` may
+    raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
+
+    Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
+    not keep what every problem must keep); UsageError `unknown-device`.
+    """
+    where = source(chip, on)
+    if chip.platform == "tpu" and environment().libtpu is None:
+        raise RatchetError(
+            "no-libtpu",
+            "expected libtpu, the TPU compiler, found none; install it with pip install 'jax[tpu]' "
+            "(x86-64 Linux only; ./ratchet.sh does it there)",
+        )
+    if isinstance(problem, Defined):
+        require_conforming(problem)
+    plan = Plan(
+        contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
+        source=where, deep=deep, timed=timed, checked=checked, draws=draws,
+    )  # fmt: skip
+    try:
+        prepare(plan, kernel)
+        with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
+            found = Gathering(plan, children, progress).run(after_trace)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        said = f"no space left while writing to {work_directory}; make room and run again"
+        raise RatchetError("no-space", said) from error
+    finally:
+        shutil.rmtree(plan.scratch, ignore_errors=True)
+    if found.failure is not None and found.failure.kind == "no-space":
+        raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
+    return found
+
+
+def is_of(work: Path, kernel: bytes) -> bool:
+    """Whether what `gather` left in `work` was made from these bytes of a kernel.py."""
+    try:
+        return (work / _STAMP).read_text(encoding="utf-8") == _digest(kernel)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _digest(kernel: bytes) -> str:
+    return hashlib.sha256(kernel).hexdigest()
+
+
+def prepare(plan: Plan, kernel: bytes) -> None:
+    """Empty folders for the children, kernel.py only in the candidate's, and the problem for all of them."""
+    for name in ("dumps", "mosaic", "scratch"):
+        shutil.rmtree(plan.work / name, ignore_errors=True)
+    for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):
+        path.mkdir(parents=True)
+    (plan.directory_of("candidate") / "kernel.py").write_bytes(kernel)
+    (plan.work / _STAMP).write_text(_digest(kernel), encoding="utf-8")
+    plan.pickled_problem.write_bytes(pickle.dumps(plan.problem))

@@ -1,0 +1,339 @@
+"""The program that is checked on a CPU, rewritten to compute what a TPU computes where XLA on a CPU does not.
+
+docs/SEMANTICS.md lists what is rewritten and why. Each model here is one entry of kind `modelled` there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from jax import lax
+from jax.extend import core
+
+from harness.hardware import Chip
+from harness.judge.evaluate.interpret.undefined import marks
+from harness.judge.evaluate.trace.jaxprs import (
+    DOTS,
+    ELEMENTWISE,
+    REDUCTIONS,
+    Equation,
+    Jaxpr,
+    inlined,
+    inner,
+    with_inner,
+)
+
+# What computes new values, and not a selection of given ones.
+_ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, "convert_element_type"} - {
+    "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
+    "reduce_window_max", "reduce_window_min", "sort",
+}  # fmt: skip
+# Chips whose vector and transcendental units compute in bfloat16: there an operation on bfloat16 is compiled
+# to steps in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`). The others compute in float32 and round once.
+_BFLOAT16_UNITS = frozenset(("v6e", "v7x"))
+# Chips that divide float32 by multiplying with `vrcp.f32`: there an approximate reciprocal is the exact one's
+# instruction. The others refine the exact one by a Newton step (`vmul`, `vsub`, `vmul`, `vadd`).
+_PRECISE_RECIPROCAL = frozenset(("v6e", "v7x"))
+_LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
+# Their models are made of operations that have models of their own; those of the others are complete.
+_STEPWISE = frozenset(("logistic", "integer_pow"))
+
+Model = Callable[..., Any]
+
+
+def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
+    """The same kernel with every operation that `chip` computes differently replaced by a model of it.
+
+    Every bfloat16 that is computed is rounded by an operation that XLA does not leave out.
+    """
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        model = _MODELS[name](equation, chip) if chip.platform == "tpu" and name in _MODELS else None
+        if model is not None:
+            steps = inlined(model, equation.invars, equation.outvars, equation.source_info)
+            changed += as_on_chip(jaxpr.replace(eqns=steps), chip).eqns if name in _STEPWISE else steps
+            continue
+        if inner(equation):
+            equation = with_inner(equation, lambda each: as_on_chip(each, chip))
+        # Before their rounding, for XLA they are float32.
+        before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
+        changed.append(equation.replace(outvars=[before.get(out, out) for out in equation.outvars]))
+        for out, value in before.items():
+            wide, rounded = (core.Var(out.aval.update(dtype=jnp.dtype(jnp.float32))) for _ in range(2))
+            changed += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
+    return jaxpr.replace(eqns=changed)
+
+
+def _is_rounded(equation: Equation, out: Any) -> bool:
+    return equation.primitive.name in _ROUNDED and not isinstance(out, core.DropVar) and _is_bfloat16(out)
+
+
+def _is_bfloat16(var: Any) -> bool:
+    return bool(getattr(var.aval, "dtype", None) == jnp.bfloat16)
+
+
+def _conversion(value: Any, out: Any) -> Equation:
+    params = {"new_dtype": out.aval.dtype, "weak_type": False, "sharding": None}
+    return core.new_jaxpr_eqn([value], [out], lax.convert_element_type_p, params, core.no_effects)
+
+
+def _rounding(value: Any, out: Any) -> Equation:
+    bfloat16 = jnp.finfo(jnp.bfloat16)
+    params = {"exponent_bits": bfloat16.nexp, "mantissa_bits": bfloat16.nmant}
+    return core.new_jaxpr_eqn([value], [out], lax.reduce_precision_p, params, core.no_effects)
+
+
+def _rounded(value: Any) -> Any:
+    """A float32 value rounded to bfloat16, still as float32."""
+    return lax.reduce_precision(value, exponent_bits=8, mantissa_bits=7)
+
+
+def _wide(value: Any) -> Any:
+    return lax.convert_element_type(value, jnp.float32)
+
+
+def _narrow(value: Any) -> Any:
+    return lax.convert_element_type(value, jnp.bfloat16)
+
+
+def _constant(value: float) -> float:
+    """A number rounded to bfloat16."""
+    return float(ml_dtypes.bfloat16(value))
+
+
+# Products.
+
+
+def _dot(equation: Equation, _: Chip) -> Model | None:
+    """DEFAULT: operands of float32 are rounded to bfloat16. HIGH: three products of two parts. HIGHEST: as it is."""
+    given = equation.params["precision"]
+    precision = given[0] if isinstance(given, tuple) else given
+    params = {**equation.params, "precision": (lax.Precision.HIGHEST,) * 2}
+    single = [var.aval.dtype == jnp.float32 for var in equation.invars]
+    if precision == lax.Precision.HIGHEST or not any(single):
+        return None
+
+    def product(left: Any, right: Any) -> Any:
+        return lax.dot_general_p.bind(left, right, **params)
+
+    if precision == lax.Precision.HIGH and all(single):
+        return lambda left, right: _three_products(product, left, right)
+    return lambda *operands: product(
+        *(_rounded(value) if is_single else value for value, is_single in zip(operands, single, strict=True))
+    )
+
+
+def _three_products(product: Model, left: Any, right: Any) -> Any:
+    """The upper 16 bits of each operand and the rest, rounded; of the four products the smallest is left out."""
+    parts = []
+    for value in (left, right):
+        bits = lax.bitcast_convert_type(value, jnp.uint32)
+        upper = lax.bitcast_convert_type(lax.bitwise_and(bits, np.uint32(0xFFFF0000)), jnp.float32)
+        parts.append((upper, _rounded(lax.sub(value, upper))))
+    (upper_left, lower_left), (upper_right, lower_right) = parts
+    small = lax.add(product(upper_left, lower_right), product(lower_left, upper_right))
+    return lax.add(small, product(upper_left, upper_right))
+
+
+# Functions of bfloat16.
+
+
+def _exp(equation: Equation, chip: Chip) -> Model | None:
+    if not _is_bfloat16(equation.invars[0]) or chip.name not in _BFLOAT16_UNITS:
+        return None
+    return lambda x: _power_of_two(_rounded(lax.mul(_wide(x), _constant(_LOG2_E))))
+
+
+def _exp2(equation: Equation, _: Chip) -> Model | None:
+    """XLA on a CPU multiplies by ln 2 in bfloat16 first (11 % off at 2^-28); every chip computes the power itself."""
+    return (lambda x: _power_of_two(_wide(x))) if _is_bfloat16(equation.invars[0]) else None
+
+
+def _power_of_two(exponent: Any) -> Any:
+    """2^exponent in float32, rounded to bfloat16 at once: where programs are compared it counts as one of bfloat16."""
+    return _narrow(_rounded(lax.exp_p.bind(lax.mul(exponent, _LN_2), accuracy=None)))
+
+
+def _pow(equation: Equation, _: Chip) -> Model | None:
+    """Mosaic compiles 2^x to the power of two."""
+    base, exponent = equation.invars
+    if not isinstance(base, core.Literal) or base.val != 2.0 or not _is_bfloat16(equation.outvars[0]):
+        return None
+    if not _is_bfloat16(exponent):
+        return None
+    return lambda _, x: _power_of_two(_wide(x))
+
+
+def _log(equation: Equation, chip: Chip) -> Model | None:
+    if not _is_bfloat16(equation.invars[0]) or chip.name not in _BFLOAT16_UNITS:
+        return None
+
+    def model(x: Any) -> Any:
+        power = _rounded(lax.mul(lax.log_p.bind(_wide(x), accuracy=None), _LOG2_E))
+        return _narrow(_rounded(lax.mul(power, _constant(_LN_2))))
+
+    return model
+
+
+def _logistic(equation: Equation, _: Chip) -> Model | None:
+    """Compiled to 1 / (1 + exp(-x)); in bfloat16 each of these steps is rounded."""
+    if not _is_bfloat16(equation.invars[0]):
+        return None
+
+    def model(x: Any) -> Any:
+        one = lax.full_like(x, 1)
+        return lax.div(one, lax.add(one, lax.exp_p.bind(lax.neg(x), accuracy=None)))
+
+    return model
+
+
+def _integer_pow(equation: Equation, _: Chip) -> Model | None:
+    """Compiled to products, each rounded to bfloat16."""
+    power: int = equation.params["y"]
+    if not _is_bfloat16(equation.invars[0]) or power in (0, 1):
+        return None
+
+    def model(x: Any) -> Any:
+        factor, result, left = x, None, abs(power)
+        while left:
+            if left & 1:
+                result = factor if result is None else lax.mul(result, factor)
+            left >>= 1
+            if left:
+                factor = lax.mul(factor, factor)
+        return lax.div(lax.full_like(x, 1), result) if power < 0 else result
+
+    return model
+
+
+def _sqrt(equation: Equation, chip: Chip) -> Model | None:
+    """Compiled to x / sqrt(x), where that is a number."""
+    if not _is_bfloat16(equation.invars[0]) or chip.name not in _BFLOAT16_UNITS:
+        return None
+
+    def model(x: Any) -> Any:
+        wide = _wide(x)
+        product = _rounded(lax.mul(wide, _rounded(lax.rsqrt_p.bind(wide, accuracy=None))))
+        return _narrow(lax.select(lax.is_finite(product), product, lax.sqrt_p.bind(wide, accuracy=None)))
+
+    return model
+
+
+# Quotients.
+
+
+def _div(equation: Equation, chip: Chip) -> Model | None:
+    dtype = equation.outvars[0].aval.dtype
+    if jnp.issubdtype(dtype, jnp.integer):
+        return _divided(equation)
+    if dtype != jnp.bfloat16 or chip.name not in _BFLOAT16_UNITS:
+        return None
+
+    def model(x: Any, y: Any) -> Any:
+        inverse = _rounded(lax.div(lax.full_like(y, 1, jnp.float32), _wide(y)))
+        return _narrow(_rounded(lax.mul(_wide(x), inverse)))
+
+    return model
+
+
+def _rem(equation: Equation, _: Chip) -> Model | None:
+    return _divided(equation) if jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.integer) else None
+
+
+def _divided(equation: Equation) -> Model | None:
+    """A quotient or remainder by zero is nothing defined."""
+    divisor = equation.invars[1]
+    if isinstance(divisor, core.Literal) and np.all(np.asarray(divisor.val) != 0):
+        return None
+    primitive = equation.primitive
+
+    def model(x: Any, y: Any) -> Any:
+        is_zero = lax.eq(y, lax.full_like(y, 0))
+        safe = lax.select(is_zero, lax.full_like(y, 1), y)
+        return lax.select(is_zero, marks(x), primitive.bind(x, safe))
+
+    return model
+
+
+def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
+    """The exact one where both are the same instruction; elsewhere rounded to bfloat16, the pessimistic choice."""
+    if not equation.params["approx"]:
+        return None
+    if chip.name in _PRECISE_RECIPROCAL:
+        return lambda x: lax.div(lax.full_like(x, 1), x)
+    return lambda x: lax.convert_element_type(
+        _rounded(lax.div(lax.full_like(x, 1, jnp.float32), _rounded(_wide(x)))), x.dtype
+    )
+
+
+def _shift(equation: Equation, _: Chip) -> Model | None:
+    """A shift by a word and more is 0 (or the sign) for XLA, and the amount modulo the word on many processors."""
+    amount, width = equation.invars[1], 8 * equation.invars[0].aval.dtype.itemsize
+    if isinstance(amount, core.Literal) and np.all((np.asarray(amount.val) >= 0) & (np.asarray(amount.val) < width)):
+        return None
+    primitive = equation.primitive
+
+    def model(x: Any, y: Any) -> Any:
+        is_defined = lax.bitwise_and(lax.ge(y, lax.full_like(y, 0)), lax.lt(y, lax.full_like(y, width)))
+        safe = lax.select(is_defined, y, lax.full_like(y, 0))
+        return lax.select(is_defined, primitive.bind(x, safe), marks(x))
+
+    return model
+
+
+def _multiple_of(equation: Equation, _: Chip) -> Model:
+    """The compiler may drop what a value has beyond a multiple."""
+    factor = int(np.lcm.reduce(equation.params["values"]))
+    return lambda x: lax.sub(x, lax.rem(x, lax.full_like(x, factor)))
+
+
+def _convert(equation: Equation, _: Chip) -> Model | None:
+    """A number that the new integer type cannot hold is nothing defined."""
+    old, new = equation.invars[0].aval.dtype, equation.params["new_dtype"]
+    if not jnp.issubdtype(new, jnp.integer) or old == jnp.bool_ or old == new:
+        return None
+    held = jnp.iinfo(new)
+    if jnp.issubdtype(old, jnp.integer):
+        had = jnp.iinfo(old)
+        # Of the same width, both are the same bits; a wider type holds everything.
+        if held.bits >= had.bits:
+            return None
+        low, high = held.min, held.max
+    else:
+        # The largest float below: 2^31 - 1 is none in float32. Fractions are cut off.
+        low, high = float(held.min), float(held.max) * (1 - 2.0**-24)
+    params = equation.params
+
+    def model(x: Any) -> Any:
+        number = x if jnp.issubdtype(old, jnp.integer) else _wide(x)
+        is_held = lax.bitwise_and(
+            lax.ge(number, lax.full_like(number, low)), lax.le(number, lax.full_like(number, high))
+        )
+        converted = lax.convert_element_type_p.bind(lax.select(is_held, x, lax.full_like(x, 0)), **params)
+        return lax.select(is_held, converted, marks(converted))
+
+    return model
+
+
+_MODELS: dict[str, Callable[[Equation, Chip], Model | None]] = {
+    "dot_general": _dot,
+    "exp": _exp,
+    "exp2": _exp2,
+    "pow": _pow,
+    "log": _log,
+    "logistic": _logistic,
+    "integer_pow": _integer_pow,
+    "sqrt": _sqrt,
+    "div": _div,
+    "rem": _rem,
+    "reciprocal": _reciprocal,
+    "shift_left": _shift,
+    "shift_right_logical": _shift,
+    "shift_right_arithmetic": _shift,
+    "multiple_of": _multiple_of,
+    "convert_element_type": _convert,
+}
+MODELLED = frozenset(_MODELS)

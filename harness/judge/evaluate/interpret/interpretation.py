@@ -1,0 +1,184 @@
+"""The traced program exported, for its chip or to run on a CPU, and run in TPU interpret mode with its checks."""
+
+import contextlib
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax._src.pallas import hlo_interpreter, primitives
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+from jax._src.pallas.mosaic.interpret import utils as interpret_utils
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
+
+from harness.hardware import Chip
+from harness.judge.evaluate.interpret import interpreted, undefined
+from harness.judge.evaluate.trace import kernels
+from harness.judge.sandbox.messages import Fill
+
+_RACE = "RACE DETECTED"
+# A run takes longer in proportion: 0.6 s with 2 cores, 4.5 s with 16 (jax 0.10.2, blocks of 128 by 128).
+_MOST_CORES = 16
+
+
+def runnable(closed: Any, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Callable[..., list[Any]]:
+    """The traced program as a function of its inputs, its Pallas calls interpreted that way, as `chip` computes them.
+
+    `interpret` is False for the compiler. `is_flipped`: comparisons of memory that nothing wrote are turned round.
+    """
+    program = closed.replace(jaxpr=interpreted.with_interpret(closed.jaxpr, interpret, chip, is_flipped=is_flipped))
+    return core.jaxpr_as_fun(program)  # type: ignore[no-any-return]
+
+
+def get_ready_for(chip: Chip) -> None:
+    """Loads what JAX loads when it lowers for a GPU, which sets environment variables; kernel.py is not to blame."""
+    if chip.platform == "cuda":
+        importlib.import_module("jax.experimental.pallas.mosaic_gpu")
+
+
+def aiming_at(chip: Chip) -> AbstractContextManager[Any]:
+    """Within this context JAX traces and lowers for that chip: what it does for some operations depends on it."""
+    cores, platform = (chip.cores, "tpu") if chip.platform == "tpu" else (None, "gpu")
+    device = jax.sharding.AbstractDevice(device_kind=chip.device_kinds[0], num_cores=cores, platform=platform)
+    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)  # type: ignore[no-any-return]
+
+
+def checking_parameters(chip: Chip, steps: int) -> Any:
+    """TPU interpret mode that finds races, reads out of bounds, and reads of memory that nothing wrote (as NaN).
+
+    On a GPU no program of the grid may rely on another: there each of the `steps` gets a core of its
+    own, and what two of them share is a race. (Beyond 16, only what programs on different cores share.)
+    """
+    return pltpu.InterpretParams(
+        detect_races=True, uninitialized_memory="nan", out_of_bounds_reads="raise",
+        num_cores_or_threads=chip.cores if chip.platform == "tpu" else min(steps, _MOST_CORES),
+    )  # fmt: skip
+
+
+def race_of(error: BaseException | None, printed: str) -> str | None:
+    """What the interpreter says about a race in the last run (which printed and ended with `error`), or None.
+
+    jax 0.12 raises; jax 0.10 prints, and notes it in the state of its module.
+    """
+    for text in (str(error), printed):
+        if _RACE in text:
+            return text[text.index(_RACE) :]
+    races = getattr(interpret_pallas_call, "races", None)
+    if races is not None and races.races_found:
+        return f"{_RACE}: two accesses of the same memory without synchronisation between them"
+    return None
+
+
+def reset() -> None:
+    """Forgets the state of the last interpreted run; needed after one that raised."""
+    pltpu.reset_tpu_interpret_mode_state()
+
+
+@contextlib.contextmanager
+def quick_grid_loop() -> Iterator[None]:
+    """Within this context `interpret=True` is lowered so that a grid step costs its block, not whole arrays.
+
+    JAX's grid loop (seen in 0.10.2 and 0.12.0) writes every input block back into its array
+    after each step, which makes XLA on the CPU copy, or for bfloat16 convert, whole arrays:
+    29 s instead of 4 s for 8192 steps on arrays of 4 MB. A block that the kernel never wrote
+    comes back as the very value that was read, so there is nothing to write; and 16-bit
+    floats are written as the integers of their bits, which XLA does in place. Does nothing if
+    a JAX of another version has changed these two functions.
+    """
+    slice_block: Any = getattr(hlo_interpreter, "_dynamic_slice", None)
+    write_block: Any = getattr(hlo_interpreter, "_dynamic_update_slice", None)
+    if not (_takes(slice_block, 4) and _takes(write_block, 5)):
+        yield
+        return
+    # The values themselves are kept, so that no identity is used twice.
+    read: dict[int, Any] = {}
+
+    def remembering_slice(start: Any, shape: Any, array: Any, squeezed: Any) -> Any:
+        block = slice_block(start, shape, array, squeezed)
+        read[id(block)] = (block, array)
+        return block
+
+    def sparing_write(start: Any, shape: Any, array: Any, block: Any, squeezed: Any) -> Any:
+        if id(block) in read and read[id(block)][1] is array:
+            return array
+        if array.dtype in (jnp.bfloat16, jnp.float16):
+            bits, new = (lax.bitcast_convert_type(value, jnp.uint16) for value in (array, block))
+            return lax.bitcast_convert_type(write_block(start, shape, bits, new, squeezed), array.dtype)
+        return write_block(start, shape, array, block, squeezed)
+
+    hlo_interpreter._dynamic_slice = remembering_slice
+    hlo_interpreter._dynamic_update_slice = sparing_write
+    try:
+        yield
+    finally:
+        hlo_interpreter._dynamic_slice = slice_block
+        hlo_interpreter._dynamic_update_slice = write_block
+
+
+@contextlib.contextmanager
+def memory_filled_with(value: Fill) -> Iterator[None]:
+    """Within this context memory that nothing wrote holds `value` where a kernel is interpreted.
+
+    JAX fills it with NaN (None), which shows in nearly every kernel that reads it. Not in one that asks for NaN:
+    that takes it for a mark of its own, or replaces it, and on a chip finds what the kernel before it has left there.
+    "marked": what `undefined.with_flipped_comparisons` knows.
+    """
+    made: Any = getattr(primitives, "uninitialized_value", None)
+    value_of: Any = getattr(interpret_utils, "get_uninitialized_value", None)
+    if value is None or not (_takes(made, 2) and _takes(value_of, 2)):
+        yield
+        return
+
+    if value == "marked":
+        primitives.uninitialized_value = lambda shape, dtype: undefined.marked_memory(made(shape, dtype))
+        try:
+            yield
+        finally:
+            primitives.uninitialized_value = made
+        return
+
+    def number(dtype: Any) -> float:
+        most = float(jnp.finfo(dtype).max)
+        return max(-most, min(most, value))
+
+    def filled(shape: Any, dtype: Any) -> Any:
+        empty = made(shape, dtype)
+        # JAX makes semaphores zero; other integers are as small as they can be, or as large.
+        return jnp.full_like(empty, number(empty.dtype)) if jnp.issubdtype(empty.dtype, jnp.floating) else empty
+
+    def number_of(dtype: Any, uninitialized_memory: Any) -> Any:
+        return number(dtype) if jnp.issubdtype(dtype, jnp.floating) else value_of(dtype, uninitialized_memory)
+
+    primitives.uninitialized_value = filled
+    interpret_utils.get_uninitialized_value = number_of
+    try:
+        yield
+    finally:
+        primitives.uninitialized_value = made
+        interpret_utils.get_uninitialized_value = value_of
+
+
+def _takes(function: Any, count: int) -> bool:
+    return inspect.isfunction(function) and len(inspect.signature(function).parameters) == count
+
+
+def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str, chip: Chip, fill: Fill = None) -> Any:
+    """The program for `chip` as a `jax.export.Exported`.
+
+    For `tpu` or `cuda` its kernels are compiled; for `cpu` they are interpreted, computing what `chip` computes,
+    with `fill` in memory that nothing wrote (None: NaN; "marked": comparisons with it are turned round too).
+    """
+    if platform != "cpu":
+        # JAX promises nothing about running it with another version, and it runs with this one.
+        unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
+        compiled = jax.jit(runnable(closed, False, chip))
+        return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
+    with quick_grid_loop(), memory_filled_with(fill):
+        program = runnable(closed, True, chip, is_flipped=fill == "marked")
+        return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)

@@ -1,0 +1,73 @@
+"""A traced program with its Pallas calls interpreted on a CPU: what the chip computes, under JAX's interpreters."""
+
+import dataclasses
+from typing import Any
+
+from jax._src.pallas import core as pallas_core
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
+from jax.extend.core import primitives
+
+from harness.hardware import Chip
+from harness.judge.evaluate.interpret import chip_model, undefined
+from harness.judge.evaluate.trace import grids
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
+
+# Functions with rules of their own for derivatives, which JAX allows no effects that it does not know.
+_WITH_DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2")
+
+
+def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: bool = False) -> Jaxpr:
+    """The same program with every Pallas call's `interpret` set: False for the compiler, else how to interpret it.
+
+    An interpreted kernel computes what `chip` computes; `is_flipped` turns its comparisons of unwritten memory round.
+    In TPU interpret mode a call has effects, and so has all that encloses it: loops, branches, functions. A
+    function with derivatives of its own must not have any: there it is called without them.
+    """
+    effects = pallas_core.get_interpret_effects(interpret)
+    changed = []
+    for equation in jaxpr.eqns:
+        if is_pallas_call(equation):
+            params = {**equation.params, "interpret": interpret}
+            if interpret:
+                params["jaxpr"] = chip_model.as_on_chip(params["jaxpr"], chip)
+                params["grid_mapping"] = _index_maps_as_on_chip(params["grid_mapping"], chip)
+            if is_flipped:
+                params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
+            if interpret is True:
+                # Of these the TPU interpreter checks indices by itself.
+                params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
+            if isinstance(interpret, pltpu.InterpretParams):
+                params |= grids.as_interpreted(equation, interpret)
+            equation = equation.replace(params=params, effects={*equation.effects, *effects})
+        elif any(map(pallas_calls, inner(equation))):
+            equation = with_inner(equation, lambda each: with_interpret(each, interpret, chip, is_flipped=is_flipped))
+            if effects and equation.primitive.name in _WITH_DERIVATIVES:
+                equation = _called(equation)
+            equation = equation.replace(effects={*equation.effects, *effects})
+        changed.append(equation)
+    if not pallas_calls(jaxpr):
+        return jaxpr
+    return jaxpr.replace(eqns=changed, effects={*jaxpr.effects, *effects})
+
+
+def _called(equation: Equation) -> Equation:
+    """The same function called, without the derivatives that it has of its own."""
+    function = next(equation.params[name] for name in ("call_jaxpr", "jaxpr") if name in equation.params)
+    if not isinstance(function, core.ClosedJaxpr):
+        function = core.ClosedJaxpr(function, ())
+    params = {"call_jaxpr": function}
+    return core.new_jaxpr_eqn(
+        equation.invars, equation.outvars, primitives.closed_call_p, params, equation.effects, equation.source_info
+    )
+
+
+def _index_maps_as_on_chip(mapping: Any, chip: Chip) -> Any:
+    maps = tuple(
+        dataclasses.replace(
+            one,
+            index_map_jaxpr=one.index_map_jaxpr.replace(jaxpr=chip_model.as_on_chip(one.index_map_jaxpr.jaxpr, chip)),
+        )
+        for one in mapping.block_mappings
+    )
+    return dataclasses.replace(mapping, block_mappings=maps)

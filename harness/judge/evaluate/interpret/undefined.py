@@ -1,0 +1,134 @@
+"""What no source defines, made to show: indices beyond an array, and the values that stand for other such results."""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, tree_util
+from jax._src.state.indexing import NDIndexer, Slice
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inlined, inner, with_inner
+
+# Integers in place of results that are not defined, by size in bytes: the bits of a NaN, or what no kernel counts to.
+_MARKS = {8: 0x7FF8DEAD00000000, 4: 0x7FC0DEAD, 2: 0x5EAD, 1: 0x5D}
+# What a comparison with something undefined is taken for: not what it is with NaN.
+_IF_UNDEFINED = {"eq": True, "ne": False, "lt": True, "le": True, "gt": True, "ge": True, "is_finite": True}
+# Marked memory is known by its bits, which are a NaN as float32; of the 16-bit floats, which XLA on a CPU converts
+# to float32 and back now and then, any NaN counts as marked.
+_BY_BITS = (jnp.float32, jnp.int32, jnp.uint32)
+_BY_NAN = (jnp.bfloat16, jnp.float16)
+# Where the transforms of a reference stand among the operands.
+_FIRST_INDEX = {"get": 1, "swap": 2}
+
+
+def marks(like: Any) -> Any:
+    """An array of this shape and dtype that shows wherever it is used: NaN, or a large integer."""
+    if jnp.issubdtype(like.dtype, jnp.floating):
+        return lax.full_like(like, float("nan"))
+    if like.dtype == jnp.bool_ or like.dtype.itemsize not in _MARKS or jnp.iinfo(like.dtype).bits < 8:
+        return lax.full_like(like, 0)
+    return lax.full_like(like, _MARKS[like.dtype.itemsize])
+
+
+def marked_memory(like: Any) -> Any:
+    """An array of this shape and dtype that `with_flipped_comparisons` knows; of small integers, `like` itself."""
+    if like.dtype in _BY_BITS:
+        return lax.bitcast_convert_type(lax.full(like.shape, _MARKS[4], jnp.int32), like.dtype)
+    return marks(like) if jnp.issubdtype(like.dtype, jnp.floating) else like
+
+
+def with_flipped_comparisons(jaxpr: Jaxpr) -> Jaxpr:
+    """The same kernel with comparisons of marked values the other way round than a NaN compares.
+
+    A kernel that compares memory which nothing wrote, and finds NaN, takes one side always; on a chip it finds whatever
+    a call before has left there, a tag of its own making for one, and takes the other.
+    """
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if inner(equation):
+            equation = with_inner(equation, with_flipped_comparisons)
+        name = equation.primitive.name
+        if name not in _IF_UNDEFINED or equation.invars[0].aval.dtype not in (*_BY_BITS, *_BY_NAN):
+            changed.append(equation)
+            continue
+        (out,) = equation.outvars
+        compared = core.Var(out.aval)
+        changed.append(equation.replace(outvars=[compared]))
+        model = functools.partial(_flipped, _IF_UNDEFINED[name])
+        changed += inlined(model, [compared, *equation.invars], [out], equation.source_info)
+    return jaxpr.replace(eqns=changed)
+
+
+def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
+    for operand in operands:
+        if operand.dtype in _BY_NAN:
+            is_marked = lax.ne(operand, operand)
+        else:
+            bits = lax.bitcast_convert_type(operand, jnp.int32)
+            is_marked = lax.eq(bits, lax.full_like(bits, _MARKS[4]))
+        compared = lax.select(is_marked, lax.full_like(compared, answer), compared)
+    return compared
+
+
+def with_marked_indices(jaxpr: Jaxpr) -> Jaxpr:
+    """The same kernel with a mark for what it reads or writes where a dynamic index leads out of its array.
+
+    XLA on a CPU moves such an index to the border; a chip reads or writes whatever lies there.
+    """
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if inner(equation):
+            equation = with_inner(equation, with_marked_indices)
+        limits = _limits(equation)
+        if not limits:
+            changed.append(equation)
+        elif equation.primitive.name == "get":
+            (out,) = equation.outvars
+            read = core.Var(out.aval)
+            changed.append(equation.replace(outvars=[read]))
+            changed += _marked(read, limits, out, equation)
+        else:
+            reference, value, *rest = equation.invars
+            written = core.Var(value.aval)
+            changed += _marked(value, limits, written, equation)
+            changed.append(equation.replace(invars=[reference, written, *rest]))
+    return jaxpr.replace(eqns=changed)
+
+
+def _limits(equation: Equation) -> list[tuple[Any, int]]:
+    """Each dynamic index of a read or write, and the largest that stays within the array."""
+    first = _FIRST_INDEX.get(equation.primitive.name)
+    if first is None:
+        return []
+    found: list[tuple[Any, int]] = []
+    for transform in tree_util.tree_unflatten(equation.params["tree"], equation.invars[first:]):
+        if not isinstance(transform, NDIndexer):
+            continue
+        for index, length in zip(transform.indices, transform.shape, strict=True):
+            if isinstance(index, Slice):
+                if isinstance(index.size, int):
+                    found.append((index.start, length - 1 - (index.size - 1) * index.stride))
+            else:
+                found.append((index, length - 1))
+    return [(index, largest) for index, largest in found if not _is_within(index, largest)]
+
+
+def _is_within(index: Any, largest: int) -> bool:
+    """Whether an index is a constant that is known to be within the array."""
+    value = index.val if isinstance(index, core.Literal) else index
+    return isinstance(value, (int, np.integer, np.ndarray)) and bool(np.all((value >= 0) & (value <= largest)))
+
+
+def _marked(value: Any, limits: list[tuple[Any, int]], out: Any, equation: Equation) -> list[Equation]:
+    def model(array: Any, *indices: Any) -> Any:
+        is_within = np.True_
+        for index, (_, largest) in zip(indices, limits, strict=True):
+            within = lax.bitwise_and(
+                lax.ge(index, lax.full_like(index, 0)), lax.le(index, lax.full_like(index, largest))
+            )
+            is_within = lax.bitwise_and(is_within, lax.reduce_and_p.bind(within, axes=tuple(range(within.ndim))))
+        return lax.select(lax.broadcast(is_within, array.shape), array, marks(array))
+
+    return inlined(model, [value, *(index for index, _ in limits)], [out], equation.source_info)

@@ -1,0 +1,70 @@
+"""Which device evidence is taken on: the chip that JAX sees, the CPU for development, or none and the simulator."""
+
+import functools
+from pathlib import Path
+
+from harness.errors import RatchetError, UsageError
+from harness.hardware import Chip, chip_of_device
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.messages import DeviceReply, DeviceRequest
+from harness.records import Failure, Source
+
+# Device files of a TPU VM: PCI accelerators under the older driver, VFIO groups under the newer. Of NVIDIA's
+# driver: one numbered file for each GPU.
+_DEVICE_FILES = {"tpu": ("accel*", "vfio/[0-9]*"), "cuda": ("nvidia[0-9]*",)}
+# What JAX, and so --on, calls a device of that platform.
+_CALLED = {"tpu": "tpu", "cuda": "gpu"}
+_PROBE_SECONDS = 120.0
+_PROBE_BYTES = 32 << 30
+
+
+def source(chip: Chip, on: str | None) -> Source:
+    """Where latencies for `chip` come from. `on`: `cpu`, `tpu` or `gpu`, `simulated`; None: the chip if it is here.
+
+    Where it is not, a TPU is simulated. Raises UsageError `unknown-device`, RatchetError
+    `no-device` when this chip is asked for and JAX sees none, or when it is not here and cannot be simulated.
+    """
+    called = _CALLED[chip.platform]
+    known = ("cpu", called, "simulated")
+    if on is not None and on not in known:
+        raise UsageError("unknown-device", f"expected --on {', '.join(known)} for a {chip.name}, got {on!r}")
+    if on == "cpu":
+        return "measured cpu"
+    if on == "simulated" and chip.platform == "tpu":
+        return "simulated"
+    is_asked = on == called or (on is None and _has_device_file(chip.platform))
+    found = attached(chip.platform) if is_asked else None
+    if found is not None and chip_of_device(found.kind) == chip:
+        return "measured"
+    seen = f"a {found.kind}" if found else f"no {called.upper()}"
+    if chip.platform == "cuda":
+        version = environment.environment().jax
+        raise RatchetError(
+            "no-device",
+            f"expected an {chip.name}, {f'JAX sees {seen}' if is_asked else 'found none'}. There is no simulator for "
+            "GPUs: --on cpu runs everything but the device. On a machine that has one, JAX's CUDA packages are needed "
+            f"too, which are not in requirements.lock: .venv/bin/python -m pip install 'jax[cuda12]=={version}'",
+        )
+    if on == called:
+        said = f"expected a {chip.name}, JAX sees {seen}; without --on tpu the latency is simulated"
+        raise RatchetError("no-device", said)
+    return "simulated"
+
+
+def _has_device_file(platform: str, root: Path = Path("/dev")) -> bool:
+    return any(True for pattern in _DEVICE_FILES[platform] for _ in root.glob(pattern))
+
+
+@functools.cache
+def attached(platform: str) -> DeviceReply | None:
+    """The device of that platform (`tpu`, `cuda`) that JAX sees, asked for in a child, or None."""
+    with Children(_PROBE_BYTES) as children:
+        measuring = environment.measuring(platform)
+        child = children.start("probe", "harness.judge.evaluate.timing.timing", Path("/"), measuring, confinement=None)
+        children.ask(child, "probe", "latency", "device", DeviceRequest(), DeviceReply, _PROBE_SECONDS)
+        _, reply = children.wait()
+    if isinstance(reply, Failure) or reply.platform != _CALLED[platform]:
+        return None
+    assert isinstance(reply, DeviceReply)
+    return reply

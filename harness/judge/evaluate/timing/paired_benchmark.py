@@ -1,0 +1,143 @@
+"""Champion and candidate timed in turn in one process, batch after batch, until the samples settle it."""
+
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.judge.evaluate.pipeline import measure_request
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.confinement import Confinement
+from harness.judge.sandbox.messages import MeasureReply, MeasureRequest, MoreRequest
+from harness.problems import Problem
+from harness.records import Duel, Failure, Policy, Samples
+
+# The champion, the champion again as the control, the candidate.
+Slots = tuple[Samples, Samples, Samples]
+
+
+def run(
+    champion: Path,
+    candidate: Path,
+    problem: Problem,
+    policy: Policy,
+    *,
+    is_settled: Callable[[Duel], bool],
+    on: str,
+    deep: bool = False,
+) -> tuple[Duel, Samples, Samples] | Failure:
+    """The paired seconds, then all samples of the champion and of the candidate; a Failure where there are none.
+
+    `champion` and `candidate` are the work directories of their `gather`. Within each round the
+    champion, a second copy of it as the control, and the candidate get the same fresh inputs, in
+    random order. The samples are looked at after as many pairs as `policy.looks` says, until
+    `is_settled` or the budget is used up; the programs stay loaded. The clock is the device's where
+    the profile shows every call, else the host's. `on` names the platform: `cpu`, `tpu`, `cuda`.
+
+    Writes a profile per look beside `candidate`. Raises RatchetError `no-program` where a directory holds none.
+    """
+    programs = (champion / f"candidate.{on}", candidate / f"candidate.{on}")
+    for path in programs:
+        if not path.is_file():
+            raise RatchetError("no-program", f"expected the exported program {path.name} in {path.parent}, found none")
+    limited = Children(policy.child_memory_bytes, are_confined=policy.is_confined)
+    with tempfile.TemporaryDirectory() as scratch, limited as children:
+        pickled = Path(scratch) / "problem.pickle"
+        pickled.write_bytes(pickle.dumps(problem))
+        slots = (programs[0], programs[0], programs[1])
+        request = measure_request(slots, pickled, policy, candidate.parent, f"{candidate.name}-duel", deep=deep)
+        # A device's driver needs device files and shared memory of its own.
+        folder = str(candidate.parent)
+        confinement = Confinement(readable=(str(champion),), writable=(folder,)) if on == "cpu" else None
+        child = children.start(
+            "timer",
+            "harness.judge.evaluate.timing.timing",
+            Path(scratch),
+            environment.measuring(on),
+            confinement=confinement,
+        )
+        # On a device every pair is wanted from the profile; elsewhere it is only there to be looked at.
+        batches = _batches(children, child, request, policy, profile_all=on != "cpu")
+        return sample(batches, policy, is_settled, time.monotonic)
+
+
+def sample(
+    batches: Iterator[Slots | Failure], policy: Policy, is_settled: Callable[[Duel], bool], clock: Callable[[], float]
+) -> tuple[Duel, Samples, Samples] | Failure:
+    """The duel that the batches make, one for each of `policy.looks`, as far as it takes.
+
+    It ends with the batch after which `is_settled`, with the last one, or with one after which
+    the next would be done later than `policy.duel_seconds` after the first was asked for, if it
+    takes as long per round as the one before. To end early, for whatever reason, takes chances
+    away from luck and never adds one. Raises ValueError without looks.
+    """
+    began = clock()
+    slots: Slots | None = None
+    for look, pairs in enumerate(policy.looks, start=1):
+        asked = clock()
+        batch = next(batches)
+        if isinstance(batch, Failure):
+            return batch
+        slots = batch if slots is None else _joined(slots, batch)
+        duel = _duel(slots, look)
+        now = clock()
+        following = (policy.looks[look] if look < len(policy.looks) else pairs) - pairs
+        ends = now + (now - asked) * following / len(batch[0].host_seconds)
+        if is_settled(duel) or not following or ends - began > policy.duel_seconds:
+            return duel, slots[0], slots[2]
+    raise ValueError("expected a policy with at least one look, got none")
+
+
+def _batches(
+    children: Children, child: Child, request: MeasureRequest, policy: Policy, *, profile_all: bool
+) -> Iterator[Slots | Failure]:
+    """The samples of one look after the other, asked for when they are wanted."""
+    before = 0
+    for look, pairs in enumerate(policy.looks, start=1):
+        rounds = pairs - before
+        profiled = rounds if profile_all else request.profiled_calls if look == 1 else 0
+        asked: MeasureRequest | MoreRequest = replace(request, rounds=rounds, profiled_calls=profiled)
+        if look > 1:
+            asked = MoreRequest(rounds=rounds, profiled_calls=profiled, session=f"{request.session}-{look}")
+        task = "measure" if look == 1 else "more"
+        children.ask(child, "duel", "latency", task, asked, MeasureReply, policy.measure_seconds)
+        _, reply = children.wait()
+        if isinstance(reply, Failure):
+            yield reply
+            return
+        assert isinstance(reply, MeasureReply)
+        if reply.check.failure is not None:
+            yield reply.check.failure
+            return
+        champion, control, candidate = reply.samples
+        yield champion, control, candidate
+        before = pairs
+
+
+def _joined(slots: Slots, batch: Slots) -> Slots:
+    champion, control, candidate = (
+        replace(
+            before,
+            host_seconds=before.host_seconds + after.host_seconds,
+            device_seconds=before.device_seconds + after.device_seconds,
+        )
+        for before, after in zip(slots, batch, strict=True)
+    )
+    return champion, control, candidate
+
+
+def _duel(slots: Slots, look: int) -> Duel:
+    """By the device's clock where it saw every round of every slot, else by the host's."""
+    on_device = all(len(slot.device_seconds) == len(slot.host_seconds) for slot in slots)
+    champion, control, candidate = (slot.device_seconds if on_device else slot.host_seconds for slot in slots)
+    return Duel(
+        champion_seconds=champion,
+        control_seconds=control,
+        candidate_seconds=candidate,
+        clock="device" if on_device else "host",
+        looks=look,
+    )

@@ -1,0 +1,24 @@
+"""The process that runs the simulator: named by the caller, because measuring and simulating do not know each other."""
+
+import importlib
+from pathlib import Path
+
+from harness.judge.sandbox.messages import ResimulateReply, ResimulateRequest, SimulateRequest
+from harness.records import Simulation
+
+
+def simulate(request: SimulateRequest) -> Simulation:
+    """What the named function makes of the dumps."""
+    function = getattr(importlib.import_module(request.module), request.function)
+    found: Simulation = function(Path(request.dump_directory), request.chip, deadline_seconds=request.deadline_seconds)
+    return found
+
+
+def resimulate(request: ResimulateRequest) -> ResimulateReply:
+    """What the named function makes of the dumps of both."""
+    function = getattr(importlib.import_module(request.module), request.function)
+    folders = Path(request.champion), Path(request.candidate)
+    return ResimulateReply(runs=function(*folders, request.chip, deadline_seconds=request.deadline_seconds))
+
+
+TASKS = {"simulate": (SimulateRequest, simulate), "resimulate": (ResimulateRequest, resimulate)}

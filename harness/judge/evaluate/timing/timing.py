@@ -1,0 +1,206 @@
+"""The process that times exported programs on a device: in turn, on fresh inputs, every result waited for."""
+
+import functools
+import math
+import pickle
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from harness import problems
+from harness.judge.evaluate.timing import profiling
+from harness.judge.sandbox.messages import (
+    CheckReply,
+    DeviceReply,
+    DeviceRequest,
+    MeasureReply,
+    MeasureRequest,
+    MoreRequest,
+)
+from harness.problems import Problem
+from harness.records import Samples
+
+# One tick of the clock is then a tenth of a percent of a sample, a tenth of the minimum effect.
+_TICKS_PER_SAMPLE = 1000
+# A call too fast for any clock is no call of ours; this only bounds how long a sample takes.
+_MOST_CALLS_PER_SAMPLE = 1000
+# Readings of the clock, one after the other, from which its tick is taken.
+_READINGS = 1000
+
+# The programs of the last `measure`, for `more`.
+_rounds: "_Rounds | None" = None
+
+
+def device(request: DeviceRequest) -> DeviceReply:
+    """The device on which `measure` would run."""
+    first = jax.devices()[0]
+    return DeviceReply(platform=first.platform, kind=first.device_kind)
+
+
+def measure(request: MeasureRequest) -> MeasureReply:
+    """Host seconds of `rounds` blocked samples of each artifact, in random order within each round; then a profile.
+
+    Every round, those of the profile too, has inputs of its own. One output of the last
+    artifact, of a round nobody can foresee, is checked against float64 afterwards. A sample is as
+    many calls back to back as the host's clock needs to resolve it, the same number for all; the
+    profile has a clock of its own and shows single calls.
+    """
+    global _rounds
+    _rounds = _Rounds(request)
+    _rounds.warm_up(request.warmup_calls)
+    return _rounds.batch(request.rounds, request.profiled_calls, request.session)
+
+
+def more(request: MoreRequest) -> MeasureReply:
+    """Further rounds of the last `measure`, with the same programs; its reply is of these rounds alone."""
+    if _rounds is None:
+        raise RuntimeError("expected a measure request before one for more rounds, got none")
+    return _rounds.batch(request.rounds, request.profiled_calls, request.session)
+
+
+def tick_seconds(readings: Sequence[float]) -> float:
+    """The smallest step by which successive readings of a clock moved: its resolution and the cost of reading it."""
+    return min((after - before for before, after in pairwise(readings) if after > before), default=math.inf)
+
+
+def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
+    """How many calls one sample needs to be long against a tick of the clock."""
+    return math.ceil(min(_MOST_CALLS_PER_SAMPLE, max(1.0, _TICKS_PER_SAMPLE * tick_seconds / call_seconds)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """One artifact's turn in a round: which one, and the round's inputs, as drawn and on the device."""
+
+    round: int
+    which: int
+    drawn: Sequence[NDArray[Any]]
+    inputs: Sequence[Any]
+
+
+class _Rounds:
+    """Rounds of blocked samples: one of each artifact on the same fresh inputs, in random order."""
+
+    def __init__(self, request: MeasureRequest) -> None:
+        self._request = request
+        self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
+        self._programs = [_load(artifact) for artifact in request.artifacts]
+        # What is checked at this shape is what is timed.
+        self._family = self._problem.families(full=True)[-1]
+        self._drawn = self._problem.make_inputs(self._family, request.seed)
+        self._order = random.Random(request.seed)
+        self._calls_per_sample = 1
+
+    def warm_up(self, calls: int) -> None:
+        """So many calls of each artifact, for compilers and caches, and at least the two that tell how long one is."""
+        inputs = _placed(self._drawn)
+        taken = [_seconds(program, inputs, 1)[0] for program in self._programs for _ in range(max(2, calls))]
+        tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
+        self._calls_per_sample = calls_per_sample(min(taken), tick)
+
+    def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
+        """So many rounds by the host's clock, then so many in a profile called `session`, and the check of one."""
+        checked_round = self._order.randrange(rounds + profiled_calls)
+        checked: tuple[Sequence[NDArray[Any]], Any] = ((), ())
+        host: list[list[float]] = [[] for _ in self._programs]
+
+        def keep(turn: _Turn, outputs: Any) -> None:
+            nonlocal checked
+            # The last artifact is the candidate.
+            if turn.round == checked_round and turn.which == len(self._programs) - 1:
+                checked = (turn.drawn, outputs)
+
+        for turn in self._turns(range(rounds)):
+            seconds, outputs = _seconds(self._programs[turn.which], turn.inputs, self._calls_per_sample)
+            host[turn.which].append(seconds)
+            keep(turn, outputs)
+        on_device = self._profile(range(rounds, rounds + profiled_calls), session, keep)
+        inputs, outputs = checked
+        found, failure = problems.check(
+            self._problem, inputs, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs)),
+            family=self._family, mode="device", seed=self._request.seed,
+        )  # fmt: skip
+        kind = jax.devices()[0].device_kind
+        return MeasureReply(
+            samples=tuple(
+                Samples(
+                    device_kind=kind,
+                    host_seconds=tuple(times),
+                    device_seconds=device_times,
+                    host_calls_per_sample=self._calls_per_sample,
+                )
+                for times, device_times in zip(host, on_device, strict=True)
+            ),
+            check=CheckReply(check=found, failure=failure),
+        )
+
+    def _turns(self, rounds: range) -> Iterator[_Turn]:
+        """Every artifact once in each round; the inputs are on the device before a turn is handed out."""
+        for position in rounds:
+            drawn = _fresh(self._drawn, self._order)
+            inputs = _placed(drawn)
+            for which in self._order.sample(range(len(self._programs)), len(self._programs)):
+                yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
+
+    def _profile(self, rounds: range, session: str, keep: Callable[[_Turn, Any], None]) -> list[tuple[float, ...]]:
+        """Device seconds of each artifact's profiled calls; empty where the profile does not show every call."""
+        nothing: list[tuple[float, ...]] = [() for _ in self._programs]
+        if not rounds:
+            return nothing
+        turns: list[int] = []
+
+        def call(turn: _Turn) -> None:
+            keep(turn, _seconds(self._programs[turn.which], turn.inputs, 1)[1])
+
+        def calls() -> Iterator[Callable[[], None]]:
+            for turn in self._turns(rounds):
+                turns.append(turn.which)
+                yield functools.partial(call, turn)
+
+        request = self._request
+        folder = profiling.capture(calls(), Path(request.profile_directory), session, deep=request.deep)
+        seconds = profiling.device_seconds(folder)
+        if len(seconds) != len(turns):
+            return nothing
+        return [
+            tuple(taken for turn, taken in zip(turns, seconds, strict=True) if turn == which)
+            for which in range(len(self._programs))
+        ]
+
+
+def _seconds(program: Callable[..., Any], inputs: Sequence[Any], calls: int) -> tuple[float, Any]:
+    """Host seconds per call of so many calls back to back, every result waited for; and the last result."""
+    before = time.perf_counter()
+    outputs = jax.block_until_ready([program(*inputs) for _ in range(calls)])
+    return (time.perf_counter() - before) / calls, outputs[-1]
+
+
+def _load(artifact: str) -> Callable[..., Any]:
+    """The exported program, loaded anew: the control is to be a second copy of the champion, not the same one."""
+    return jax.jit(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)  # type: ignore[no-any-return]
+
+
+def _fresh(drawn: Sequence[NDArray[Any]], order: random.Random) -> list[NDArray[Any]]:
+    """New inputs of the same kind: every row moved by a random distance, which costs a copy and not a new draw."""
+    return [_moved(array, order) for array in drawn]
+
+
+def _moved(array: NDArray[Any], order: random.Random) -> NDArray[Any]:
+    """The array with every row moved by a random distance; of a vector, every element."""
+    axis = max(0, array.ndim - 2)
+    return np.roll(array, order.randrange(1, max(2, array.shape[axis])), axis=axis)
+
+
+def _placed(arrays: Sequence[NDArray[Any]]) -> list[Any]:
+    return jax.block_until_ready([jax.device_put(array) for array in arrays])  # type: ignore[no-any-return]
+
+
+TASKS = {"device": (DeviceRequest, device), "measure": (MeasureRequest, measure), "more": (MoreRequest, more)}

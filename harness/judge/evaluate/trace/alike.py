@@ -1,0 +1,211 @@
+"""Whether a kernel traced at two shapes is the same program but for sizes, and if not, where it first differs."""
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import zip_longest
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from harness.judge.evaluate.trace import jaxprs
+
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+")
+_NUMBER = re.compile(r"\b\d+\b")
+# How two numbers that sizes explain may be off them: the last index, the one before, the one after.
+_BESIDE = (0, 1, -1)
+# Float literals are computed from sizes in double precision and stored as float32.
+_FLOAT32_ROUNDING = 2.0**-23
+# What decides by a number, or makes one to decide by. (Sums and products make addresses.)
+_DECIDING = frozenset((
+    "eq", "ne", "lt", "le", "gt", "ge", "rem", "div", "shift_left", "shift_right_logical", "shift_right_arithmetic",
+    "and", "or", "xor", "not", "max", "min", "clamp", "sign", "select_n",
+))  # fmt: skip
+# Parts of a Pallas call that are names, costs for XLA's scheduler, or the grid, which are looked at elsewhere.
+_NOT_THE_PROGRAM = ("name", "name_and_src_info", "cost_estimate", "metadata", "debug", "debug_info", "backend")
+
+
+def difference(small: Any, large: Any) -> str | None:
+    """Where the program `large` (a closed jaxpr) is not `small` but for sizes, in words; None if it is nowhere.
+
+    Primitives, dtypes, ranks, nesting, effects, what is computed from what, and parameters must be equal. Shapes
+    and grids may differ. Other numbers may where the sizes of the two explain them: by the same ratio as an axis
+    of an array or of a grid, or off it by one. A kernel must not decide by a number that is equal at both, other
+    than 0 and 1: it may be one that only a step of the larger grid reaches.
+    """
+    return _Comparison(small, large).difference()
+
+
+class _Different(Exception):
+    """Two parts of the programs are not the same; the text says which and where."""
+
+
+class _Comparison:
+    """Two programs side by side; `_place` is where in them it is."""
+
+    def __init__(self, small: Any, large: Any) -> None:
+        self._small, self._large = small, large
+        self._same: dict[Any, Any] = {}
+        self._place = ""
+        self._is_in_kernel = False
+        self._sizes = frozenset(_sizes(small.jaxpr, large.jaxpr))
+
+    def difference(self) -> str | None:
+        """What `difference` returns."""
+        try:
+            self._closed(self._small, self._large)
+        except _Different as found:
+            return f"{self._place}{found}"
+        return None
+
+    def _closed(self, small: Any, large: Any) -> None:
+        """A program with its constants."""
+        self._require(len(small.consts) == len(large.consts), "its constants", len(small.consts), len(large.consts))
+        for one, other in zip(small.consts, large.consts, strict=True):
+            self._value("a constant", one, other)
+        self._jaxpr(small.jaxpr, large.jaxpr)
+
+    def _jaxpr(self, small: Any, large: Any) -> None:
+        for one, other in zip_longest((*small.constvars, *small.invars), (*large.constvars, *large.invars)):
+            self._variable("an input", one, other)
+        for one, other in zip_longest(small.eqns, large.eqns):
+            self._equation(one, other)
+        for one, other in zip_longest(small.outvars, large.outvars):
+            self._operand("an output", one, other)
+
+    def _equation(self, small: Any, large: Any) -> None:
+        names = [None if equation is None else equation.primitive.name for equation in (small, large)]
+        self._place = jaxprs.line_of(large or small)
+        self._require(names[0] == names[1], "an operation", *names)
+        # Effects name their operands by position; what is computed from what is compared below.
+        effects = [sorted(type(effect).__name__ for effect in one.effects) for one in (small, large)]
+        self._require(effects[0] == effects[1], f"the effects of {names[0]}", *effects)
+        for one, other in zip_longest(small.invars, large.invars):
+            self._operand(f"an operand of {names[0]}", one, other)
+            if self._is_in_kernel and names[0] in _DECIDING:
+                self._decision(names[0], one, other)
+        for name in sorted({*small.params, *large.params} - {*_NOT_THE_PROGRAM}):
+            outside = self._is_in_kernel
+            self._is_in_kernel |= jaxprs.is_pallas_call(large) and name == "jaxpr"
+            self._value(f"{name} of {names[0]}", small.params.get(name), large.params.get(name))
+            self._is_in_kernel, self._place = outside, jaxprs.line_of(large)
+        for one, other in zip_longest(small.outvars, large.outvars):
+            self._variable(f"a result of {names[0]}", one, other)
+
+    def _variable(self, what: str, small: Any, large: Any) -> None:
+        """Something named for the first time: from now on the one is the other."""
+        self._require(small is not None and large is not None, f"{what}: how many", small, large)
+        self._type(what, small.aval, large.aval)
+        self._same[small] = large
+
+    def _operand(self, what: str, small: Any, large: Any) -> None:
+        self._require(small is not None and large is not None, f"{what}: how many", small, large)
+        self._type(what, small.aval, large.aval)
+        literals = [isinstance(operand, core.Literal) for operand in (small, large)]
+        self._require(literals[0] == literals[1], f"{what}: known in the trace", *literals)
+        if literals[0]:
+            self._value(what, small.val, large.val)
+        else:
+            self._require(self._same.get(small) is large, f"{what}: where it was computed", small, large)
+
+    def _decision(self, name: str, small: Any, large: Any) -> None:
+        """Whole numbers by which a kernel decides, each with its like at the other shape."""
+        if isinstance(large, core.Literal) and not np.ndim(large.val) and jnp.issubdtype(large.aval.dtype, jnp.integer):
+            is_reached = int(large.val) in (-1, 0, 1) or int(large.val) != int(small.val)
+            self._require(is_reached, f"{name} with a number that a large grid may reach alone: it", small, large)
+
+    def _type(self, what: str, small: Any, large: Any) -> None:
+        """Types with everything but the lengths of axes."""
+        found = [
+            (type(aval).__name__, len(getattr(aval, "shape", ())), _dtype(aval), _space(aval))
+            for aval in (small, large)
+        ]
+        self._require(found[0] == found[1], f"the type of {what}", *found)
+
+    def _value(self, what: str, small: Any, large: Any) -> None:
+        """Parameters, literals and constants, with all that they hold."""
+        if isinstance(small, core.ClosedJaxpr) and isinstance(large, core.ClosedJaxpr):
+            self._closed(small, large)
+        elif isinstance(small, core.Jaxpr) and isinstance(large, core.Jaxpr):
+            self._jaxpr(small, large)
+        elif type(small) is not type(large):
+            self._require(False, what, small, large)
+        elif isinstance(small, jax.core.Tracer):
+            # jax 0.12: a reference of the surrounding program, closed over by run_scoped.
+            self._operand(what, small.val, large.val)
+        elif isinstance(small, (bool, str, type(None))):
+            self._require(small == large, what, small, large)
+        elif isinstance(small, (int, float, np.number, np.ndarray)) or hasattr(small, "__array__"):
+            self._numbers(what, np.asarray(small), np.asarray(large))
+        elif isinstance(small, (tuple, list)):
+            self._require(len(small) == len(large), f"{what}: its length", len(small), len(large))
+            for one, other in zip(small, large, strict=True):
+                self._value(what, one, other)
+        elif isinstance(small, dict):
+            self._require(small.keys() == large.keys(), what, sorted(map(str, small)), sorted(map(str, large)))
+            for key in small:
+                self._value(f"{what}: {key}", small[key], large[key])
+        elif hasattr(small, "__dataclass_fields__"):
+            for name in small.__dataclass_fields__:
+                if name not in _NOT_THE_PROGRAM:
+                    self._value(f"{what}: {name}", getattr(small, name), getattr(large, name))
+        elif hasattr(small, "shape") and hasattr(small, "dtype"):
+            self._type(what, small, large)
+        elif not callable(small):
+            self._texts(what, *(_ADDRESS.sub("", str(value)) for value in (small, large)))
+
+    def _texts(self, what: str, small: str, large: str) -> None:
+        """Parameters that are shown only, such as slices within a tree, with the numbers in them."""
+        self._require(_NUMBER.sub("N", small) == _NUMBER.sub("N", large), what, small, large)
+        for one, other in zip(_NUMBER.findall(small), _NUMBER.findall(large), strict=True):
+            self._require(one == other or self._is_size(int(one), int(other)), what, small, large)
+
+    def _numbers(self, what: str, small: Any, large: Any) -> None:
+        self._require(small.dtype == large.dtype, f"the type of {what}", small.dtype, large.dtype)
+        self._require(small.ndim == large.ndim, f"the rank of {what}", small.ndim, large.ndim)
+        if small.shape == large.shape and np.array_equal(small, large, equal_nan=small.dtype.kind == "f"):
+            return
+        # Arrays of numbers are tables, which only a whole interpretation can tell from another.
+        self._require(small.ndim == 0 and small.dtype.kind in "iuf", what, small, large)
+        is_explained = self._is_size if small.dtype.kind in "iu" else self._is_factor
+        self._require(is_explained(small.item(), large.item()), what, small, large)
+
+    def _is_size(self, small: int, large: int) -> bool:
+        for one, other in self._sizes:
+            for off in _BESIDE:
+                if one and (small - off) * other == (large - off) * one:
+                    return True
+        return False
+
+    def _is_factor(self, small: float, large: float) -> bool:
+        ratios = {Fraction(other, one) for one, other in self._sizes if one and other}
+        wanted = {power for ratio in ratios for power in (float(ratio), 1 / float(ratio))}
+        wanted |= {root for power in wanted for root in (power**0.5,)}
+        return any(abs(large - small * each) <= 4 * _FLOAT32_ROUNDING * abs(large) for each in wanted)
+
+    def _require(self, is_same: bool, what: str, small: object, large: object) -> None:
+        if not is_same:
+            shown = [" ".join(str(value).split())[:80] for value in (small, large)]
+            raise _Different(f"{what} is {shown[1]} at the full shape and {shown[0]} at the reduced one")
+
+
+def _dtype(aval: Any) -> str:
+    return str(getattr(aval, "dtype", ""))
+
+
+def _space(aval: Any) -> str:
+    return str(getattr(aval, "memory_space", ""))
+
+
+def _sizes(small: Any, large: Any) -> Iterator[tuple[int, int]]:
+    """The lengths of the same axis in both programs: of what goes in and out, and of the grids of Pallas calls."""
+    for one, other in zip((*small.invars, *small.outvars), (*large.invars, *large.outvars), strict=False):
+        yield from zip(one.aval.shape, other.aval.shape, strict=False)
+    for one, other in zip(jaxprs.pallas_calls(small), jaxprs.pallas_calls(large), strict=False):
+        grids = (one.params["grid_mapping"].grid, other.params["grid_mapping"].grid)
+        yield from (
+            (few, many) for few, many in zip(*grids, strict=False) if isinstance(few, int) and isinstance(many, int)
+        )

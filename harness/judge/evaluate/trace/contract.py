@@ -1,0 +1,168 @@
+"""What a kernel.py has to offer: loaded, checked by name, and its claims read."""
+
+import ast
+import inspect
+import linecache
+import math
+import numbers
+import sys
+import traceback
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax.numpy as jnp
+
+from harness.judge.evaluate.trace import imports
+from harness.judge.sandbox.messages import Rejected, described, traced
+from harness.records import Claims, Stage, Statement, TilingClaim
+
+FILE = "kernel.py"
+
+
+class CandidateCode:
+    """Within this context the candidate's own code runs: whatever it raises is its Failure, with its line."""
+
+    def __init__(self, stage: Stage, kind: str, doing: str) -> None:
+        self._stage = stage
+        self._kind = kind
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, (Rejected, MemoryError)):
+            return
+        lines = [frame.lineno for frame in traceback.extract_tb(trace) if frame.filename == FILE]
+        where = f"{FILE} line {lines[-1]}: " if lines else ""
+        detail = traced(error)
+        message = f"{self._doing} failed: {where}{described(error).splitlines()[0]}"
+        raise Rejected(self._stage, self._kind, message, detail) from error
+
+
+def load(path: Path) -> tuple[types.ModuleType, tuple[str, ...]]:
+    """The module that `path` defines, and what is unusual about its source, in sentences.
+
+    Its code sees itself as `kernel.py`, wherever it lies, and so do all dumps.
+    Raises Rejected `syntax-error`, `forbidden-import` (before any of it runs) or `import-error`.
+    """
+    source = path.read_bytes()
+    try:
+        flags = imports.flags(ast.parse(source, FILE))
+        code = compile(source, FILE, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = (error.text or "").rstrip()
+        raise Rejected("contract", "syntax-error", f"{FILE} line {error.lineno}: {error.msg}", line) from error
+    except (ValueError, RecursionError) as error:
+        raise Rejected("contract", "syntax-error", f"{FILE} is not Python: {error}") from error
+    module = types.ModuleType("kernel")
+    module.__file__ = FILE
+    # Dataclasses look up their module by its name where annotations are text.
+    sys.modules[module.__name__] = module
+    linecache.checkcache(FILE)
+    with CandidateCode("contract", "import-error", f"importing {FILE}"):
+        exec(code, module.__dict__)
+    return module, flags
+
+
+def bound(module: types.ModuleType, statement: Statement) -> Callable[..., Any]:
+    """kernel_fn as a function of the problem's inputs in order, passed by name where it has their names.
+
+    Raises Rejected `missing-kernel-fn` or `wrong-signature`.
+    """
+    names = [array.name for array in statement.inputs]
+    expected = f"kernel_fn({', '.join(names)})"
+    function = getattr(module, "kernel_fn", None)
+    if function is None:
+        others = sorted(name for name, value in vars(module).items() if inspect.isfunction(value))
+        found = ", ".join(others) or "none"
+        raise Rejected("contract", "missing-kernel-fn", f"expected {FILE} to define {expected}; its functions: {found}")
+    if not callable(function):
+        raise Rejected(
+            "contract", "missing-kernel-fn", f"expected kernel_fn to be a function, got {type(function).__name__}"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function  # type: ignore[no-any-return]
+    for keywords in (True, False):
+        try:
+            if keywords:
+                signature.bind(**dict.fromkeys(names))
+                return lambda *arrays: function(**dict(zip(names, arrays, strict=True)))
+            signature.bind(*names)
+            return function  # type: ignore[no-any-return]
+        except TypeError:
+            continue
+    line = function.__code__.co_firstlineno if inspect.isfunction(function) else None
+    where = f"{FILE} line {line}: " if line else ""
+    raise Rejected("contract", "wrong-signature", f"{where}expected {expected}, got kernel_fn{signature}")
+
+
+def claims(module: types.ModuleType, statement: Statement) -> Claims:
+    """What the kernel says about itself. Raises Rejected `missing-name`, `missing-claim` or `bad-claim`."""
+    for name, meaning in (("KERNEL_NAME", "what the kernel is called"), ("PROBLEM_DESCRIPTION", "what it computes")):
+        value = getattr(module, name, None)
+        if not isinstance(value, str) or not value.strip():
+            got = "nothing" if value is None else repr(value)
+            said = f"expected {FILE} to define {name} ({meaning}) as text, got {got}"
+            raise Rejected("contract", "missing-name", said)
+    for name in ("compute_flops", "get_tiling_meta"):
+        if not callable(getattr(module, name, None)):
+            raise Rejected("contract", "missing-claim", f"expected {FILE} to define {name}(), a claim that is checked")
+    with CandidateCode("contract", "bad-claim", "compute_flops()"):
+        flops = _integer(_claim(module.compute_flops, statement), "compute_flops()")
+    with CandidateCode("contract", "bad-claim", "get_tiling_meta()"):
+        tiling = _tiling(_claim(module.get_tiling_meta, statement))
+    return Claims(
+        kernel_name=module.KERNEL_NAME, problem_description=module.PROBLEM_DESCRIPTION, flops=flops, tiling=tiling
+    )
+
+
+def _claim(function: Callable[..., Any], statement: Statement) -> Any:
+    """What the claim says about this problem: it gets those of the problem's parameters that it names."""
+    named = inspect.signature(function).parameters
+    return function(**{name: value for name, value in statement.parameters if name in named})
+
+
+def _tiling(meta: object) -> TilingClaim:
+    """The claim in comparable form; `buffers` are name -> (shape, dtype), each buffer once."""
+    if not isinstance(meta, Mapping):
+        said = f"expected get_tiling_meta() to return a dict, got {type(meta).__name__}"
+        raise Rejected("contract", "bad-claim", said)
+    where = "get_tiling_meta()"
+    grid = meta.get("grid")
+    if grid is not None:
+        grid = tuple(_integer(extent, f"{where}['grid']") for extent in grid)
+    buffers = meta.get("buffers")
+    return TilingClaim(
+        grid=grid,
+        input_bytes=_total(meta, "inputs"),
+        output_bytes=_total(meta, "outputs"),
+        buffer_bytes=None if buffers is None else sum(_buffer_bytes(name, buffer) for name, buffer in buffers.items()),
+        vregs=None if meta.get("vregs") is None else _integer(meta["vregs"], f"{where}['vregs']"),
+    )
+
+
+def _total(meta: Mapping[str, Any], name: str) -> int | None:
+    parts = meta.get(name)
+    return None if parts is None else sum(_integer(n, f"get_tiling_meta()['{name}']") for n in parts.values())
+
+
+def _buffer_bytes(name: str, buffer: Any) -> int:
+    shape, dtype = buffer
+    total: int = jnp.dtype(dtype).itemsize
+    for extent in shape:
+        total *= _integer(extent, f"get_tiling_meta()['buffers']['{name}']")
+    return total
+
+
+def _integer(value: object, what: str) -> int:
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and value == math.floor(value):
+        return math.floor(value)  # type: ignore[return-value]  # int, or what rounds to one
+    raise Rejected("contract", "bad-claim", f"expected {what} to give whole numbers, got {value!r}")

@@ -1,0 +1,82 @@
+"""What a Pallas call declares about the axes of its grid, and how TPU interpret mode has to be told to walk them."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import triton as pltriton
+
+from harness.judge.sandbox.messages import Rejected
+
+Equation = Any
+
+# What may be declared about an axis whose steps run in any order, or are split between cores.
+_PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
+# An axis with two steps keeps their order for every second seed: all of five such axes do otherwise for one of 32.
+_SEEDS = range(1, 257)
+
+
+def is_triton(equation: Equation) -> bool:
+    """Whether this Pallas call is in the Triton form, for GPUs."""
+    return isinstance(equation.params["compiler_params"], pltriton.CompilerParams)
+
+
+def semantics(equation: Equation) -> tuple[str, ...]:
+    """What is declared about each axis of the grid, as Mosaic takes it: `parallel` or `arbitrary`.
+
+    For Mosaic the axes that vmap adds are `parallel` (jax 0.10.2, mosaic/lowering.py, MosaicGridMapping). On a
+    GPU every axis is.
+    """
+    mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]
+    if is_triton(equation):
+        return ("parallel",) * len(mapping.grid)
+    declared = [str(getattr(kind, "value", kind)) for kind in getattr(options, "dimension_semantics", None) or ()]
+    own = iter(declared or ["arbitrary"] * len(mapping.grid))
+    kinds = (
+        "parallel" if axis in mapping.vmapped_dims else next(own, "arbitrary") for axis in range(len(mapping.grid))
+    )
+    return tuple("parallel" if kind in _PARALLEL else "arbitrary" for kind in kinds)
+
+
+def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
+    """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with so many cores.
+
+    The interpreter splits the steps of the leading parallel axes between the cores, in an order that is
+    drawn: here one that does not begin with the first step of any of them. A kernel that relies on the
+    first step having run first is wrong by what it declares. Raises Rejected `not-interpretable` where
+    steps of a later axis would be split, which the interpreter cannot do; on one core they run in order.
+    """
+    mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]
+    order = semantics(equation)
+    if "parallel" not in order:
+        return {}
+    leading = order.index("arbitrary") if "arbitrary" in order else len(order)
+    split = [axis for axis in range(leading, len(order)) if order[axis] == "parallel" and mapping.grid[axis] != 1]
+    if split and interpret.num_cores_or_threads > 1:
+        raise Rejected(
+            "correctness", "not-interpretable",
+            f"expected the parallel axes of the grid to come first, got {order} for {mapping.grid}: what runs on each "
+            "of two cores can be checked for leading axes only; reorder the grid, or declare axis "
+            f"{split[0]} arbitrary",
+        )  # fmt: skip
+    order = ("parallel",) * leading + ("arbitrary",) * (len(order) - leading)
+    if is_triton(equation) or options is None:
+        told = pltpu.CompilerParams(dimension_semantics=order)
+    else:
+        told = options.replace(dimension_semantics=order)
+    return {"compiler_params": told, "interpret": replace(interpret, random_seed=_seed(mapping.grid, told))}
+
+
+def _seed(grid: tuple[Any, ...], options: Any) -> int:
+    """A seed for which the interpreter does not begin any parallel axis that has several steps with the first one."""
+    draw = getattr(interpret_pallas_call, "_get_randomized_grid_coordinates", None)
+    if draw is None or not all(isinstance(steps, int) for steps in grid) or math.prod(grid) < 2:
+        return _SEEDS[0]
+    for seed in _SEEDS:
+        orders = [np.asarray(order) for order in draw(grid, options, seed)]
+        if all(order[0] != 0 for order in orders if order.size > 1):
+            return seed
+    return _SEEDS[-1]

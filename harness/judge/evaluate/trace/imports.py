@@ -1,0 +1,159 @@
+"""What a kernel.py names that has no business in a kernel: found in its source, before any of it runs.
+
+A kernel needs JAX, arithmetic and the standard library's pure parts. Three answers to the rest:
+what serves only to get out of the process, into its memory, or round this check is refused; what
+has honest uses (`os.environ`, a package of helpers) is allowed and named in the report, so that a
+reader of a win sees it; everything else passes. A check of names is no wall - `confinement` is -
+but it makes a way round it visible in the diff.
+"""
+
+import ast
+import re
+import sys
+import types
+from collections.abc import Iterable, Iterator
+
+from harness.judge.sandbox.messages import Rejected
+from harness.problems import defined
+
+_PLAIN = frozenset((
+    "__future__", "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions",
+    "functools", "heapq", "itertools", "jax", "math", "ml_dtypes", "numbers", "numpy", "operator", "random", "re",
+    "statistics", "string", "textwrap", "types", "typing", "typing_extensions", "warnings",
+))  # fmt: skip
+# Other processes and programs, the network, foreign memory, the interpreter's own insides, other
+# ways to import, code from data - and the judge itself.
+_REFUSED = frozenset((
+    "_ctypes", "_frozen_importlib", "_imp", "_posixsubprocess", "_socket", "_thread", "asyncio", "atexit", "builtins",
+    "cffi", "cloudpickle", "code", "codeop", "concurrent", "ctypes", "dill", "faulthandler", "fcntl", "ftplib", "gc",
+    "harness", "http", "imp", "importlib", "marshal", "mmap", "msgspec", "multiprocessing", "pickle", "pkgutil",
+    "posix", "ptrace", "pty", "requests", "resource", "runpy", "select", "selectors", "shelve", "signal", "site",
+    "socket", "socketserver", "ssl", "subprocess", "sysconfig", "threading", "urllib", "urllib3", "zipimport",
+))  # fmt: skip
+_REFUSED_NAMES = frozenset(("__builtins__", "__import__", "__loader__", "__spec__", "compile", "eval", "exec"))
+_REFUSED_ATTRIBUTES = frozenset((
+    "__builtins__", "__closure__", "__code__", "__globals__", "__loader__", "__self__", "__subclasses__", "_getframe",
+    "_current_frames", "currentframe", "f_back", "f_builtins", "f_globals", "f_locals", "gi_frame", "setprofile",
+    "settrace", "tb_frame",
+    # Foreign memory and libraries, which numpy's arrays and modules lead to.
+    "CDLL", "LibraryLoader", "PyDLL", "_ctypes", "_dlopen", "cdll", "ctypes", "ctypeslib", "dlopen", "f2py",
+    "pythonapi",
+    # Modules under the names by which other modules hold them: a kernel that needs one imports it by its name.
+    "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
+    "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
+    # Texts that typing evaluates.
+    "ForwardRef", "_eval_type", "_evaluate", "get_type_hints",
+))  # fmt: skip
+# Of these, those that are words of their own: a text that is one of them means nothing.
+_WORDS = frozenset(("gc", "os", "sys", "posix", "socket", "builtins", "multiprocessing", "threading"))
+# Ways to any attribute, or to all modules, that do not say which: a reader has to find out.
+_UNUSUAL_ATTRIBUTES = frozenset(("__dict__", "__getattribute__", "_src", "attrgetter", "modules"))
+_UNUSUAL_NAMES = frozenset(("globals", "vars"))
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def flags(tree: ast.AST) -> tuple[str, ...]:
+    """What is unusual but allowed, in sentences. Raises Rejected `forbidden-import` at what is not allowed."""
+    told: dict[str, str] = {}
+    held = _held(tree)
+    for node in ast.walk(tree):
+        for name in _imported(node):
+            _refuse_name(node, name, "imports")
+            if name.partition(".")[0] not in _PLAIN or name.startswith("jax._src"):
+                told.setdefault(name, f"{_where(node)} imports {name}, which few kernels need: read why")
+        module = _reached(node, held)
+        if module is not None:
+            _refuse_name(node, module, "reaches")
+            if module.partition(".")[0] not in _PLAIN:
+                told.setdefault(module, f"{_where(node)} reaches {module}, which few kernels need: read why")
+        if isinstance(node, ast.Name) and node.id in _REFUSED_NAMES:
+            raise _refused(node, f"names {node.id}")
+        for name in _attributes(node):
+            if name in _REFUSED_ATTRIBUTES:
+                raise _refused(node, f"names {name}{' in a text' if isinstance(node, ast.Constant) else ''}")
+        unusual = _unusual(node)
+        if unusual:
+            told.setdefault(unusual, f"{_where(node)} {unusual}, which few kernels need: read why")
+    return tuple(told.values())
+
+
+def _refuse_name(node: ast.AST, name: str, how: str) -> None:
+    """Raises Rejected where a module is refused, or one of its parts is something to get out by."""
+    top, *parts = name.split(".")
+    if top in _REFUSED or defined.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
+        raise _refused(node, f"{how} {name}")
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module or '.'}.{alias.name}" for alias in node.names)
+
+
+def _held(tree: ast.AST) -> dict[str, types.ModuleType]:
+    """The modules that the file's imports give names to, as far as this process has imported them."""
+    found: dict[str, types.ModuleType] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        names = list(_imported(node))
+        for alias, name in zip(node.names, names, strict=True):
+            whole = alias.asname or isinstance(node, ast.ImportFrom)
+            module = sys.modules.get(name if whole else name.partition(".")[0])
+            if module is not None:
+                found[alias.asname or (alias.name if whole else alias.name.partition(".")[0])] = module
+    return found
+
+
+def _reached(node: ast.AST, held: dict[str, types.ModuleType]) -> str | None:
+    """The name of the module that a chain of attributes from an imported module leads to: `np.linalg`, `enum.bltns`.
+
+    Looked up, not computed: an attribute that a module makes when it is asked is left alone.
+    """
+    if isinstance(node, ast.ImportFrom):
+        return None
+    parts: list[str] = []
+    at = node
+    while isinstance(at, ast.Attribute):
+        parts.append(at.attr)
+        at = at.value
+    if not parts or not isinstance(at, ast.Name) or at.id not in held:
+        return None
+    value: object = held[at.id]
+    for part in reversed(parts):
+        value = vars(value).get(part) if isinstance(value, types.ModuleType) else None
+    return value.__name__ if isinstance(value, types.ModuleType) else None
+
+
+def _attributes(node: ast.AST) -> Iterable[str]:
+    """The attributes that a node names: with a dot, in a pattern of `match`, or in a text such as getattr takes."""
+    if isinstance(node, ast.Attribute):
+        return (node.attr,)
+    if isinstance(node, ast.MatchClass):
+        return node.kwd_attrs
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+        return (part for part in node.value.split(".") if part not in _WORDS)
+    return ()
+
+
+def _unusual(node: ast.AST) -> str | None:
+    """What a node does that does not say which attribute or module it is after."""
+    if isinstance(node, ast.Attribute) and node.attr in _UNUSUAL_ATTRIBUTES:
+        return f"names {node.attr}"
+    if isinstance(node, ast.Name) and node.id in _UNUSUAL_NAMES:
+        return f"names {node.id}"
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return None
+    if node.func.id in ("getattr", "setattr") and not any(isinstance(name, ast.Constant) for name in node.args[1:2]):
+        return f"calls {node.func.id} with a name that is computed"
+    return None
+
+
+def _refused(node: ast.AST, what: str) -> Rejected:
+    said = f"{_where(node)} {what}: expected a kernel to need JAX and arithmetic only; remove it"
+    return Rejected("static", "forbidden-import", said)
+
+
+def _where(node: ast.AST) -> str:
+    return f"kernel.py line {int(getattr(node, 'lineno', 0))}"

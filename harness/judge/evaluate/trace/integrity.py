@@ -1,0 +1,130 @@
+"""What a kernel.py did to the process that traces it: what it replaced, set or left running; which files it used."""
+
+import os
+import signal
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType as _Function
+from typing import Any
+
+import jax
+
+import harness
+from harness.judge.sandbox.messages import Rejected
+from harness.problems import defined
+
+_GUARDED = ("builtins", "harness", "jax", "jaxlib", "ml_dtypes", "numpy", "time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A process as it was: everything that can be called, by module, class and name, and what was set."""
+
+    callables: dict[tuple[str, str], tuple[Any, ...]]
+    configuration: dict[str, Any]
+    variables: dict[str, str]
+    handlers: tuple[Any, ...]
+    threads: frozenset[threading.Thread]
+
+
+def snapshot() -> Snapshot:
+    """This process now. Takes about 0.2 s, most of it for the classes of JAX and numpy."""
+    return Snapshot(
+        callables=dict(_callables()),
+        configuration=dict(jax.config.values),
+        variables=dict(os.environ),
+        handlers=_handlers(),
+        threads=frozenset(threading.enumerate()),
+    )
+
+
+def require_untouched(before: Snapshot) -> None:
+    """Raises Rejected `judge-patched`, `settings-changed` or `left-behind` where this process is no longer as it was.
+
+    Stops what is done by accident or in passing. Code that runs in this process and is out to
+    hide its changes (undoing them in time, patching compiled code or this very check) is not stopped.
+    """
+    now = dict(_callables())
+    for place, value in before.callables.items():
+        there = now.get(place, ())
+        if len(there) != len(value) or any(new is not old for new, old in zip(there, value, strict=True)):
+            raise Rejected(
+                "static", "judge-patched",
+                f"expected kernel.py to leave other modules alone, but it replaced {'.'.join(place)}",
+            )  # fmt: skip
+    for what, old, new in (
+        ("the setting", before.configuration, dict(jax.config.values)),
+        ("the environment variable", before.variables, dict(os.environ)),
+    ):
+        changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+        if changed:
+            said = f"expected kernel.py to leave the process as it is, but it changed {what} {', '.join(changed)}"
+            raise Rejected("static", "settings-changed", said)
+    if _handlers() != before.handlers:
+        said = "expected kernel.py to leave the process as it is, but it set a signal handler or a trace function"
+        raise Rejected("static", "settings-changed", said)
+    started = [thread.name for thread in threading.enumerate() if thread not in before.threads]
+    if started:
+        raise Rejected(
+            "static",
+            "left-behind",
+            f"expected kernel.py to start no threads, but these still run: {', '.join(started)}",
+        )
+
+
+def _callables() -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
+    """Functions of the guarded modules, and what can be called on the classes that they define, with their code."""
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        if module is None or not (top in _GUARDED or defined.is_prepare(top)):
+            continue
+        for key, value in list(vars(module).items()):
+            if type(value) is _Function:
+                # The code of a function can be replaced in place.
+                yield (name, key), (value, value.__code__)
+            elif callable(value):
+                yield (name, key), (value,)
+                if isinstance(value, type) and value.__module__ == name:
+                    yield from _members(name, key, value)
+
+
+def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, str], tuple[Any, ...]]]:
+    for attribute, member in list(vars(owner).items()):
+        kind = type(member)
+        if kind is _Function:
+            yield (module, f"{name}.{attribute}"), (member, member.__code__)
+        elif kind in (staticmethod, classmethod, property):
+            yield (module, f"{name}.{attribute}"), (member,)
+
+
+def _handlers() -> tuple[Any, ...]:
+    """What Python runs on signals and while it runs other code."""
+    return (*(signal.getsignal(number) for number in sorted(signal.valid_signals())), sys.gettrace(), sys.getprofile())
+
+
+def require_self_contained() -> None:
+    """Raises Rejected `foreign-import` where a module was imported from a file that is no installed package's.
+
+    An attempt records kernel.py and nothing beside it: what it was judged with must be there again.
+    """
+    installed = [Path(path) for path in _installed()]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name in ("__main__", "kernel") or not file:
+            continue
+        path = Path(file).resolve()
+        if not any(path.is_relative_to(home) for home in installed):
+            said = f"expected kernel.py to import installed packages only, but it imported {name} from {path.name}"
+            detail = "An attempt records kernel.py alone, so everything it needs has to be in it."
+            raise Rejected("contract", "foreign-import", said, detail)
+
+
+def _installed() -> Iterator[Path]:
+    yield Path(harness.__file__).parent.resolve()
+    for name in ("stdlib", "platstdlib", "purelib", "platlib"):
+        yield Path(sysconfig.get_path(name)).resolve()
+    yield Path(sys.base_prefix, sys.platlibdir).resolve()

@@ -1,0 +1,273 @@
+"""Reads a traced program: its Pallas calls, its floating-point work inside and outside them, what it must not do."""
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src.state.types import AccumEffect, WriteEffect
+from jax.extend import core
+
+from harness.judge.evaluate.trace import grids
+from harness.judge.sandbox.messages import Rejected
+
+Jaxpr = Any
+Equation = Any
+
+DOTS = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "scaled_matmul_wrapper")
+EXPS = ("exp", "exp2", "expm1", "log", "log1p", "logistic", "tanh", "pow", "erf", "erfc", "lgamma", "digamma")
+# A power costs one, whatever its base.
+_EXPONENTIALS = ("exp", "exp2", "pow")
+# One FLOP for each element of the result.
+ELEMENTWISE = frozenset((
+    *EXPS, "add", "sub", "mul", "div", "max", "min", "neg", "abs", "rem", "sqrt", "rsqrt", "cbrt", "integer_pow",
+    "square", "sin", "cos", "tan", "atan2", "floor", "ceil", "round", "sign", "clamp", "nextafter", "add_any",
+))  # fmt: skip
+# One FLOP for each element of the operand.
+REDUCTIONS = frozenset((
+    "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "argmax", "argmin", "cumsum", "cummax", "cummin",
+    "cumprod", "cumlogsumexp", "reduce_window_sum", "reduce_window_max", "reduce_window_min", "sort",
+))  # fmt: skip
+_HOST = ("infeed", "outfeed", "debug_print", "custom_partitioning", "xla_ffi_call", "ffi_call", "tpu_custom_call")
+_ADDRESS = re.compile(r"\b0x[0-9a-f]+")
+_PLATFORM = ("platform_index", "platform_dependent")
+
+
+@dataclass(frozen=True, slots=True)
+class Flops:
+    """Floating-point work by where it happens. `uncounted_loops`: their bodies counted once, trip counts unknown.
+
+    `exponentials` are those of `pallas`.
+    """
+
+    pallas: int = 0
+    outside: int = 0
+    uncounted_loops: int = 0
+    exponentials: int = 0
+
+    def __add__(self, other: "Flops") -> "Flops":
+        return Flops(
+            self.pallas + other.pallas,
+            self.outside + other.outside,
+            self.uncounted_loops + other.uncounted_loops,
+            self.exponentials + other.exponentials,
+        )
+
+    def times(self, factor: int) -> "Flops":
+        return Flops(self.pallas * factor, self.outside * factor, self.uncounted_loops, self.exponentials * factor)
+
+
+def inner(equation: Equation) -> list[Jaxpr]:
+    """The programs that an equation holds: branches, bodies, called functions."""
+    found: list[Jaxpr] = []
+    for value in equation.params.values():
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, core.ClosedJaxpr):
+                found.append(part.jaxpr)
+            elif isinstance(part, core.Jaxpr):
+                found.append(part)
+    return found
+
+
+def equations(jaxpr: Jaxpr, *, into_pallas: bool = True) -> Iterator[Equation]:
+    """Every equation, also of programs inside equations, in order."""
+    for equation in jaxpr.eqns:
+        yield equation
+        if into_pallas or not is_pallas_call(equation):
+            for part in inner(equation):
+                yield from equations(part, into_pallas=into_pallas)
+
+
+def is_pallas_call(equation: Equation) -> bool:
+    """Whether this equation is a Pallas kernel."""
+    return bool(equation.primitive.name == "pallas_call")
+
+
+def is_triton(equation: Equation) -> bool:
+    """Whether this Pallas call is in the Triton form, for GPUs."""
+    return grids.is_triton(equation)
+
+
+def calls_within_loops(jaxpr: Jaxpr, *, is_within: bool = False) -> list[Equation]:
+    """The Pallas calls that one run of the program makes several times, or perhaps not at all, in order."""
+    found = []
+    for equation in jaxpr.eqns:
+        if is_pallas_call(equation):
+            found += [equation] if is_within else []
+            continue
+        loops = is_within or equation.primitive.name in ("scan", "while", "cond")
+        for part in inner(equation):
+            found += calls_within_loops(part, is_within=loops)
+    return found
+
+
+def pallas_calls(jaxpr: Jaxpr) -> list[Equation]:
+    """The Pallas calls of the program, in order."""
+    return [equation for equation in equations(jaxpr, into_pallas=False) if is_pallas_call(equation)]
+
+
+def with_inner(equation: Equation, change: Callable[[Jaxpr], Jaxpr]) -> Equation:
+    """The equation with the programs that it holds changed."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, core.ClosedJaxpr):
+            return value.replace(jaxpr=change(value.jaxpr))
+        if isinstance(value, core.Jaxpr):
+            return change(value)
+        if type(value) in (tuple, list):
+            return type(value)(changed(part) for part in value)
+        return value
+
+    return equation.replace(params={name: changed(value) for name, value in equation.params.items()})
+
+
+def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], source_info: Any) -> list[Equation]:
+    """The equations of `model`, a function of arrays, from these variables to those."""
+    shapes = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in operands]
+    closed = jax.make_jaxpr(model)(*shapes)
+    assert not closed.consts, "a model has constants of its own: write them as Python numbers"
+    body = closed.jaxpr
+    new: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
+    assert not any(isinstance(var, core.Literal) or var in new for var in body.outvars), "a model computes its results"
+    new.update(zip(body.outvars, results, strict=True))
+
+    def renamed(var: Any) -> Any:
+        return var if isinstance(var, (core.Literal, core.DropVar)) else new.setdefault(var, core.Var(var.aval))
+
+    return [
+        one.replace(
+            invars=[renamed(var) for var in one.invars],
+            outvars=[renamed(var) for var in one.outvars],
+            source_info=source_info,
+        )
+        for one in body.eqns
+    ]
+
+
+def text(closed: Any) -> str:
+    """The program in words that are equal for equal programs: addresses left out, constants by their hash."""
+    constants = (hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
+    return "\n".join((_ADDRESS.sub("", str(closed.jaxpr)), *constants))
+
+
+def line_of(equation: Equation) -> str:
+    """`kernel.py line 12: ` where the equation comes from, or nothing if that is not known."""
+    frame = equation.source_info.traceback
+    lines = [f.start_line if hasattr(f, "start_line") else f.line_num for f in _frames(frame)]
+    return f"kernel.py line {lines[0]}: " if lines else ""
+
+
+def _frames(traceback: Any) -> list[Any]:
+    return [] if traceback is None else [frame for frame in traceback.frames if frame.file_name == "kernel.py"]
+
+
+def refuse_foreign_work(jaxpr: Jaxpr) -> None:
+    """Raises Rejected at the first thing that a candidate must not do.
+
+    Kinds `host-callback`, `platform-dependent` (anywhere), `dot-outside-pallas`,
+    `exp-outside-pallas`, `no-pallas-call`.
+    """
+    for equation in equations(jaxpr):
+        name = equation.primitive.name
+        if "callback" in name or name in _HOST:
+            raise Rejected(
+                "static", "host-callback",
+                f"{line_of(equation)}{name}: a kernel must not call the host or foreign code; remove it",
+            )  # fmt: skip
+        if name in _PLATFORM:
+            raise Rejected(
+                "static", "platform-dependent",
+                f"{line_of(equation)}{name}: what is checked on the CPU must be the very program that runs on the chip",
+            )  # fmt: skip
+    for equation in equations(jaxpr, into_pallas=False):
+        name = equation.primitive.name
+        if name in DOTS:
+            raise Rejected(
+                "static", "dot-outside-pallas",
+                f"{line_of(equation)}{name} outside any Pallas call: the matrix work belongs into the kernel",
+            )  # fmt: skip
+        if name in EXPS:
+            raise Rejected(
+                "static", "exp-outside-pallas",
+                f"{line_of(equation)}{name} outside any Pallas call: only cheap elementwise work may stay outside",
+            )  # fmt: skip
+    if not pallas_calls(jaxpr):
+        raise Rejected(
+            "static", "no-pallas-call",
+            "expected kernel_fn to do its work in pl.pallas_call, found no Pallas call in its trace",
+        )  # fmt: skip
+
+
+def refuse_changed_tables(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `table-changed` where a kernel writes to an input of integers.
+
+    What such a table holds decides which blocks are computed, and the simulator knows it as it was handed over.
+    """
+    for equation in pallas_calls(jaxpr):
+        body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+        inputs = body.invars[: mapping.num_index_operands + mapping.num_inputs]
+        written = {effect.input for effect in body.effects if isinstance(effect, (WriteEffect, AccumEffect))}
+        for position, ref in enumerate(inputs):
+            if ref in written and not jnp.issubdtype(ref.aval.dtype, jnp.floating):
+                raise Rejected(
+                    "static", "table-changed",
+                    f"{line_of(equation)}expected the kernel to leave its inputs of integers alone, but it writes to "
+                    f"input {position}, {ref.aval}; use scratch memory",
+                )  # fmt: skip
+
+
+def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flops:
+    """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
+
+    A Pallas body counts once for each grid step, a scan's once for each iteration, of a
+    condition the dearest branch: an upper bound where a kernel skips blocks.
+    """
+    total = Flops()
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        parts = inner(equation)
+        if is_pallas_call(equation):
+            steps = math.prod(bound for bound in equation.params["grid_mapping"].grid if isinstance(bound, int))
+            total += flops(equation.params["jaxpr"], "pallas").times(steps)
+        elif name == "cond":
+            total += max((flops(part, where) for part in parts), key=lambda f: f.pallas + f.outside)
+        elif name == "scan":
+            total += flops(parts[0], where).times(equation.params["length"])
+        elif parts:
+            total += sum((flops(part, where) for part in parts), Flops(uncounted_loops=int(name == "while")))
+        else:
+            count = _own_flops(equation)
+            exponentials = count if name in _EXPONENTIALS else 0
+            total += Flops(pallas=count, exponentials=exponentials) if where == "pallas" else Flops(outside=count)
+    return total
+
+
+def _own_flops(equation: Equation) -> int:
+    name = equation.primitive.name
+    if name in DOTS:
+        return _dot_flops(equation)
+    if not equation.outvars or not hasattr(equation.outvars[0].aval, "dtype"):
+        return 0
+    operand = equation.invars[0].aval if name in REDUCTIONS else equation.outvars[0].aval
+    if name not in REDUCTIONS and name not in ELEMENTWISE:
+        return 0
+    elements: int = math.prod(operand.shape)
+    return elements if jnp.issubdtype(operand.dtype, jnp.floating) else 0
+
+
+def _dot_flops(equation: Equation) -> int:
+    out: int = math.prod(equation.outvars[0].aval.shape)
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    left, right = (var.aval.shape for var in equation.invars[:2])
+    numbers: Any = equation.params.get("dimension_numbers")
+    if equation.primitive.name == "dot_general":
+        return 2 * out * math.prod(int(left[axis]) for axis in numbers[0][0])
+    if equation.primitive.name == "conv_general_dilated":
+        return 2 * out * math.prod(right) // int(right[numbers.rhs_spec[0]])
+    return 2 * out * left[-1]

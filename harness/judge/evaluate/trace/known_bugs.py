@@ -1,0 +1,72 @@
+"""Bugs of single versions of JAX that reach into kernels: a kernel that one of them touches is not judged there."""
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.judge.sandbox.messages import Rejected
+
+_NUMBERS = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bug:
+    """A bug of the versions `first` to `last`, both included; `touches` says whether it reaches a kernel's source.
+
+    `issue` is where it is described, `instead` what a kernel can do.
+    """
+
+    first: tuple[int, int, int]
+    last: tuple[int, int, int]
+    what: str
+    touches: Callable[[ast.AST], bool]
+    issue: str
+    instead: str
+
+
+def _names(word: str) -> Callable[[ast.AST], bool]:
+    """Whether a source names `word`: as an attribute, a variable, something imported, or in a text."""
+
+    def found(tree: ast.AST) -> bool:
+        return any(
+            word in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "name", None))
+            or (isinstance(node, ast.Constant) and node.value == word)
+            for node in ast.walk(tree)
+        )
+
+    return found
+
+
+KNOWN_BUGS = (
+    Bug(
+        first=(0, 11, 0),
+        last=(0, 11, 2),
+        what="pl.num_programs gives the size of the grid that the same function was traced for before: a kernel called "
+        "with two grids, and every kernel that is traced at a second shape, gets the wrong one",
+        # The size of a grid is a plain number in the trace: that it was asked for shows in the source only.
+        touches=_names("num_programs"),
+        issue="https://github.com/jax-ml/jax/issues/40847",
+        instead="hand the number of steps to the kernel with functools.partial",
+    ),
+)
+
+
+def refuse(source: str, version: str) -> None:
+    """Raises Rejected `static`, `known-jax-bug` where a bug of this version of JAX reaches the kernel's source.
+
+    A version that cannot be read is taken to have none: the versions with bugs are released ones.
+    """
+    numbers = _NUMBERS.match(version)
+    if numbers is None:
+        return
+    here = (int(numbers[1]), int(numbers[2]), int(numbers[3]))
+    touching = [bug for bug in KNOWN_BUGS if bug.first <= here <= bug.last and bug.touches(ast.parse(source))]
+    if touching:
+        bug = touching[0]
+        versions = " to ".join(".".join(map(str, end)) for end in (bug.first, bug.last))
+        raise Rejected(
+            "static", "known-jax-bug",
+            f"expected a kernel that no known bug of jax {version} touches, got one that it does: {bug.what} "
+            f"({bug.issue}, jax {versions}); {bug.instead}, or judge it with another version",
+        )  # fmt: skip

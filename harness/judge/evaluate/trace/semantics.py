@@ -1,0 +1,147 @@
+"""Which operations a kernel may use: each is looked up in the table, and refused by name where nothing checks it."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax import tree_util
+from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, is_triton, line_of, pallas_calls
+from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTIONS, Entry
+from harness.judge.sandbox.messages import Rejected
+
+PAGE = "docs/SEMANTICS.md"
+ENTRIES: dict[str, Entry] = {name: entry for _, entries in SECTIONS for entry in entries for name in entry.primitives}
+# Kernels over a mesh of cores or devices.
+_OVER_A_MESH = ("core_map", "mpmd_map")
+
+
+def refuse_unclassified(jaxpr: Jaxpr) -> None:
+    """Raises Rejected where a kernel for a TPU uses an operation that nothing checks.
+
+    Kinds: `unknown-primitive` (not in the table), `refused-primitive` (in it, or one use of it, as refused),
+    `refused-option` (of the compiler).
+    """
+    for equation in equations(jaxpr, into_pallas=False):
+        if equation.primitive.name in _OVER_A_MESH:
+            raise _refused(equation, f"{equation.primitive.name}: one core or device is judged, use pl.pallas_call")
+        if _promises(equation):
+            raise _refused(
+                equation,
+                f"{equation.primitive.name} with indices_are_sorted or unique_indices: XLA relies on such promises "
+                "on a chip, and not on a CPU; leave them out",
+            )  # fmt: skip
+    for call in pallas_calls(jaxpr):
+        if is_triton(call):
+            continue
+        _refuse_options(call)
+        maps = (mapping.index_map_jaxpr.jaxpr for mapping in call.params["grid_mapping"].block_mappings)
+        for body in (call.params["jaxpr"], *maps):
+            for equation in equations(body):
+                _refuse(equation)
+
+
+def _refuse(equation: Equation) -> None:
+    name = equation.primitive.name
+    entry = ENTRIES.get(name)
+    if entry is None:
+        raise Rejected(
+            "static", "unknown-primitive",
+            f"{line_of(equation)}expected operations that {PAGE} lists, got {name}, of which the judge does not know "
+            "what the chip makes of it; write it with operations of that list",
+        )  # fmt: skip
+    if any(getattr(var.aval, "dtype", None) == jnp.float16 for var in (*equation.invars, *equation.outvars)):
+        raise _refused(equation, f"{name} of float16: the compiler has no code for it, use bfloat16 or float32")
+    if entry.kind == "refused":
+        raise _refused(equation, f"{name}: {entry.guard}")
+    if entry.narrow_is_refused and any(_is_narrow(var) for var in (*equation.invars, *equation.outvars)):
+        raise _refused(equation, f"{name} of a float narrower than float32: {entry.guard}")
+    if entry.option_is_refused:
+        reason = _OPTIONS[name](equation)
+        if reason:
+            raise _refused(equation, f"{name} {reason}")
+
+
+def _promises(equation: Equation) -> bool:
+    """Whether a gather or scatter of several places comes with promises about them."""
+    if not equation.primitive.name.startswith(("gather", "scatter")):
+        return False
+    places = math.prod(equation.invars[1].aval.shape[:-1])
+    return places > 1 and bool(equation.params["indices_are_sorted"] or equation.params["unique_indices"])
+
+
+def _refused(equation: Equation, why: str) -> Rejected:
+    return Rejected("static", "refused-primitive", f"{line_of(equation)}{why} ({PAGE})")
+
+
+def _is_narrow(var: Any) -> bool:
+    dtype = getattr(var.aval, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
+
+
+def _of_dot(equation: Equation) -> str:
+    """Products of a float with integers that bfloat16 cannot hold."""
+    dtypes = [var.aval.dtype for var in equation.invars]
+    wide = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits > 8]
+    if wide and len(set(dtypes)) > 1:
+        return f"of {dtypes[0]} and {dtypes[1]}: convert the integers before"
+    return ""
+
+
+def _of_pow(equation: Equation) -> str:
+    base, exponent = equation.invars
+    if not any(map(_is_narrow, (base, exponent))):
+        return ""
+    is_two = isinstance(base, core.Literal) and base.val == 2.0
+    return "" if is_two and _is_narrow(exponent) else "of a narrow float: convert to float32 before, or use 2^x"
+
+
+def _of_copy(equation: Equation) -> str:
+    if equation.params.get("add"):
+        return "that adds to its destination: not modelled"
+    *_, device = tree_util.tree_unflatten(_tree(equation), equation.invars)
+    return "" if device is None else "to another device: one device is judged"
+
+
+def _of_signal(equation: Equation) -> str:
+    if equation.primitive.name == "semaphore_wait":
+        return ""
+    *_, device, core_index = tree_util.tree_unflatten(_tree(equation), equation.invars)
+    return "" if device is None and core_index is None else "to another device or core: one is judged"
+
+
+def _tree(equation: Equation) -> Any:
+    return equation.params.get("tree", equation.params.get("args_tree"))
+
+
+_OPTIONS = {
+    "dot_general": _of_dot,
+    "pow": _of_pow,
+    "dma_start": _of_copy,
+    "dma_wait": _of_copy,
+    "semaphore_signal": _of_signal,
+    "semaphore_wait": _of_signal,
+}
+
+
+def _refuse_options(call: Equation) -> None:
+    """Raises Rejected `refused-option` for options of the compiler that are not known to leave results alone."""
+    given, usual = call.params["compiler_params"], pltpu.CompilerParams()
+    if call.params.get("mesh") is not None:
+        raise _refused(call, "pallas_call with a mesh: one core or device is judged")
+    if given is None:
+        return
+    if not isinstance(given, pltpu.CompilerParams):
+        found = [type(given).__name__]
+    else:
+        flags = {name: value for name, value in (given.flags or {}).items() if name not in FLAGS}
+        values = {name: getattr(given, name) for name in vars(usual) if name not in OPTIONS} | {"flags": flags or None}
+        found = [f"{name}={value!r}" for name, value in values.items() if value != getattr(usual, name)]
+    if found:
+        raise Rejected(
+            "static", "refused-option",
+            f"{line_of(call)}expected options of the compiler that leave results and checks alone "
+            f"({PAGE}), got {', '.join(found)}; leave it out",
+        )  # fmt: skip

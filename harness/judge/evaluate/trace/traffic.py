@@ -1,0 +1,186 @@
+"""What a Pallas call moves and holds, from its trace: index maps walked over the grid, buffers padded to tiles."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+from numpy.typing import NDArray
+
+from harness.hardware import Chip
+from harness.judge.evaluate.trace import grids
+from harness.judge.sandbox.messages import Rejected
+from harness.records import Array, PallasCall, Scratch, Window
+
+# The tile of TPU vector memory: 128 lanes by 8 sublanes of 32 bits; narrower types pack
+# 2 or 4 rows into a sublane (JAX documentation, "Pallas TPU: quickstart and details").
+_LANES = 128
+_SUBLANES = 8
+_BY_HAND = ("any", "hbm", "host")
+_ON_CHIP = ("default", "none", "vmem")
+
+
+def pallas_call(equation: Any, chip: Chip, *, is_called_once: bool = True) -> PallasCall:
+    """One `pallas_call` equation as a record, traffic included. Raises Rejected `dynamic-grid`.
+
+    Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a
+    block is a place in memory: the kernel itself loads from it, how often nobody can tell.
+    """
+    mapping = equation.params["grid_mapping"]
+    if mapping.num_dynamic_grid_bounds:
+        raise Rejected(
+            "static", "dynamic-grid",
+            "expected a grid of constants, got bounds computed at run time: steps and traffic cannot be derived",
+        )  # fmt: skip
+    grid = tuple(int(bound) for bound in mapping.grid)
+    names = _operand_names(equation)
+    tables = [
+        _table(name, var.aval)
+        for name, var in zip(names, equation.params["jaxpr"].invars[: mapping.num_index_operands], strict=False)
+    ]
+    steps = _grid_points(grid)
+    roles = ("input",) * mapping.num_inputs + ("output",) * mapping.num_outputs
+    windows = [
+        _window(names[mapping.num_index_operands + i], roles[i], block, steps, chip)
+        for i, block in enumerate(mapping.block_mappings)
+    ]
+    if not is_called_once:
+        windows = [replace(window, fetches=None, hbm_bytes=None) for window in windows]
+    options = equation.params["compiler_params"]
+    semantics = getattr(options, "dimension_semantics", None) or ()
+    if mapping.vmapped_dims:
+        semantics = grids.semantics(equation)
+    return PallasCall(
+        name=str(equation.params.get("name") or "pallas_call"),
+        grid=grid,
+        dimension_semantics=tuple(str(getattr(kind, "value", kind)) for kind in semantics),
+        windows=(*tables, *windows),
+        scratch=tuple(_scratch(aval) for aval in mapping.scratch_avals),
+        vmem_limit_bytes=getattr(options, "vmem_limit_bytes", None),
+    )
+
+
+def _operand_names(equation: Any) -> list[str]:
+    """What the kernel itself calls its references, without `_ref`."""
+    jaxpr = equation.params["jaxpr"]
+    names = getattr(jaxpr.debug_info, "arg_names", None) or ()
+    names = [str(name or "").removesuffix("_ref") for name in names]
+    names += [""] * (len(jaxpr.invars) - len(names))
+    return [name or f"operand {position}" for position, name in enumerate(names)]
+
+
+def _grid_points(grid: tuple[int, ...]) -> tuple[NDArray[np.int32], ...]:
+    """The index along each axis at every step, last axis fastest: the order in which a TPU runs the grid."""
+    return tuple(axis.reshape(-1).astype(np.int32) for axis in np.indices(grid)) if grid else ()
+
+
+def _table(name: str, aval: Any) -> Window:
+    """A scalar-prefetch operand: fetched whole, once, into SMEM."""
+    aval = getattr(aval, "inner_aval", aval)
+    array = Array(name=name, shape=tuple(aval.shape), dtype=str(aval.dtype))
+    return Window(
+        name=name, role="input", array=array, block_shape=array.shape, memory_space="smem", buffers=1,
+        fetches=1, hbm_bytes=_bytes(array.shape, aval.dtype), vmem_bytes=0,
+    )  # fmt: skip
+
+
+def _window(name: str, role: Any, block: Any, steps: tuple[NDArray[np.int32], ...], chip: Chip) -> Window:
+    aval = block.array_aval
+    array = Array(name=name, shape=tuple(aval.shape), dtype=str(aval.dtype))
+    shape = tuple(int(getattr(extent, "block_size", 1)) for extent in block.block_shape)
+    # Squeezed dimensions are not seen by the kernel and not padded.
+    inner = tuple(int(extent.block_size) for extent in block.block_shape if hasattr(extent, "block_size"))
+    space = str(block.transformed_block_aval.memory_space).lower() if chip.platform == "tpu" else "hbm"
+    if space in _BY_HAND:
+        return Window(
+            name=name, role=role, array=array, block_shape=shape, memory_space=space, buffers=0,
+            fetches=None, hbm_bytes=None, vmem_bytes=0,
+        )  # fmt: skip
+    places = _places(block, steps)
+    fetches = moved = None
+    buffers = 2
+    if places is not None:
+        changed = np.ones(len(places), dtype=bool)
+        changed[1:] = (places[1:] != places[:-1]).any(axis=1)
+        fetches = int(changed.sum())
+        moved = _moved_bytes(block, shape, array, places[changed])
+        buffers = 1 if fetches == 1 else 2
+    if block.pipeline_mode is not None:
+        buffers = int(block.pipeline_mode.buffer_count)
+    on_chip = space in _ON_CHIP
+    return Window(
+        name=name, role=role, array=array, block_shape=shape, memory_space="vmem" if on_chip else space,
+        buffers=buffers, fetches=fetches, hbm_bytes=moved,
+        vmem_bytes=buffers * padded_bytes(inner, aval.dtype) if on_chip else 0,
+    )  # fmt: skip
+
+
+def _places(block: Any, steps: tuple[NDArray[np.int32], ...]) -> NDArray[np.int64] | None:
+    """The block index at every step `[steps, dimensions]`, or None where it depends on prefetched values."""
+    closed = block.index_map_jaxpr
+    jaxpr = closed.jaxpr
+    tables = set(jaxpr.invars[len(steps) :])
+    if any(var in tables for equation in jaxpr.eqns for var in equation.invars if isinstance(var, core.Var)):
+        return None
+    count = len(steps[0]) if steps else 1
+    known = dict(zip(jaxpr.invars, steps, strict=False))
+    if any(not isinstance(out, core.Literal) and out not in known for out in jaxpr.outvars):
+        results = jax.vmap(lambda *at: _evaluate(closed, at), axis_size=count)(*steps)
+    else:
+        results = [out.val if isinstance(out, core.Literal) else known[out] for out in jaxpr.outvars]
+    columns = [np.broadcast_to(np.asarray(result, dtype=np.int64), (count,)) for result in results]
+    return np.stack(columns, axis=1) if columns else np.zeros((count, 0), dtype=np.int64)
+
+
+def _evaluate(closed: Any, at: tuple[Any, ...]) -> Any:
+    """The index map at one step; what would be tables is not looked at."""
+    unused = closed.jaxpr.invars[len(at) :]
+    jaxpr = closed.jaxpr.replace(invars=closed.jaxpr.invars[: len(at)]) if unused else closed.jaxpr
+    return core.jaxpr_as_fun(closed.replace(jaxpr=jaxpr))(*at)
+
+
+def _moved_bytes(block: Any, shape: tuple[int, ...], array: Array, places: NDArray[np.int64]) -> int:
+    """Bytes of all fetched blocks, cut at the end of the array where a block reaches past it."""
+    elements = np.ones(len(places), dtype=np.int64)
+    for axis, (extent, size, whole) in enumerate(zip(block.block_shape, shape, array.shape, strict=True)):
+        if type(extent).__name__ in ("Blocked", "Squeezed"):
+            elements *= np.clip(whole - places[:, axis] * size, 0, size)
+        else:
+            elements *= size
+    return int(elements.sum()) * jnp.dtype(array.dtype).itemsize
+
+
+def _scratch(aval: Any) -> Scratch:
+    inner = getattr(aval, "inner_aval", aval)
+    space = str(getattr(aval, "memory_space", "vmem")).lower()
+    shape = tuple(getattr(inner, "shape", ()))
+    dtype = getattr(inner, "dtype", None)
+    return Scratch(
+        shape=shape,
+        dtype=str(dtype),
+        memory_space=space,
+        vmem_bytes=padded_bytes(shape, dtype) if space in _ON_CHIP else 0,
+    )
+
+
+def padded_bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    """What an array takes in VMEM: last axis padded to 128 lanes, the one before to whole sublanes."""
+    itemsize: int = jnp.dtype(dtype).itemsize
+    if not shape:
+        shape = (1,)
+    rows = _SUBLANES * max(1, 4 // itemsize)
+    if len(shape) == 1:
+        return _round_up(shape[0], _LANES * rows) * itemsize
+    padded = (*shape[:-2], _round_up(shape[-2], rows), _round_up(shape[-1], _LANES))
+    return math.prod(padded) * itemsize
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    return math.prod(shape) * int(jnp.dtype(dtype).itemsize)

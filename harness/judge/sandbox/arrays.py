@@ -1,0 +1,37 @@
+"""Arrays between processes, as bare files of bytes: shapes and dtypes come from the problem, never from a candidate."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.judge.sandbox.messages import Rejected
+from harness.records import Array
+
+
+def dtype(name: str) -> np.dtype[Any]:
+    """The numpy dtype called `name`, those of ml_dtypes (`bfloat16`) included."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def save(directory: Path, arrays: Sequence[NDArray[Any]]) -> None:
+    """Writes each array to `directory`, made if need be."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for position, array in enumerate(arrays):
+        (directory / f"{position}.bin").write_bytes(np.ascontiguousarray(array).tobytes())
+
+
+def load(directory: Path, expected: Sequence[Array]) -> tuple[NDArray[Any], ...]:
+    """The arrays that `save` wrote, in the shapes expected. Raises Rejected `crash` if missing or of another size."""
+    found = []
+    for position, array in enumerate(expected):
+        path = directory / f"{position}.bin"
+        data = path.read_bytes() if path.is_file() else b""
+        size = int(np.prod(array.shape)) * dtype(array.dtype).itemsize
+        if len(data) != size:
+            raise Rejected("correctness", "crash", f"expected {size} bytes of {array.name}, got {len(data)}")
+        found.append(np.frombuffer(data, dtype=dtype(array.dtype)).reshape(array.shape))
+    return tuple(found)

@@ -1,0 +1,374 @@
+"""Child processes with limits: started, asked, watched and ended, whatever they do."""
+
+import contextlib
+import os
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+import harness
+from harness.judge.sandbox import processes, replies, strip_paths
+from harness.judge.sandbox.confinement import Confinement
+from harness.judge.sandbox.messages import FAILURE, VALUE, Request
+from harness.judge.sandbox.worker import HEADER
+from harness.records import Failure, Stage
+
+# What is kept of a child's output to be shown, and how much it may print before it is ended:
+# the tracebacks and logs of JAX are a few hundred KB at most.
+_KEPT_OUTPUT = 16 << 10
+_OUTPUT_LIMIT = 16 << 20
+# What a request and its answer begin with; drawn by the parent for each.
+_NONCE_DIGITS = 32
+# Texts name files below this folder without it.
+_TOP = Path(harness.__file__).parent.parent
+# A child may read what is installed, and write to its own folder.
+_NOTHING_ELSE = Confinement()
+# Replies are records of a few KB; that of a trace has about 1.5 KB for each Pallas call.
+_REPLY_LIMIT = 1 << 20
+# JAX and XLA start a few threads for each core; the largest machines have a few hundred cores.
+_THREAD_LIMIT = 8192
+_PROCESS_LIMIT = 64
+# Between two looks at memory and clock. A child can touch about a GB in this time.
+_POLL_SECONDS = 0.2
+# A process that is stuck in the kernel cannot be waited for for ever.
+_ENDING_SECONDS = 2.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """One request to one child, and when it has to be answered."""
+
+    child: "Child"
+    label: str
+    stage: Stage
+    task: str
+    arguments: Any
+    reply_type: type
+    limit_seconds: float
+    nonce: str
+    started: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One process in a session of its own, the channel to it, and the end of what it printed."""
+
+    name: str
+    directory: Path
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    output: int
+    queue: deque[Job] = field(default_factory=deque)
+    received: bytearray = field(default_factory=bytearray)
+    printed: bytearray = field(default_factory=bytearray)
+    printed_bytes: int = 0
+    ended: bool = False
+
+    def last_output(self) -> str:
+        """The end of what it printed, whatever bytes those were."""
+        return strip_paths.harmless(bytes(self.printed).decode("utf-8", errors="replace")).strip()
+
+
+class Children:
+    """All children of one judgement. Use as a context manager: whatever happens, none outlives it.
+
+    `memory_bytes` is how much resident memory a child and its descendants may hold together.
+    Children that are not confined may do what the user may. `left_behind` names by id the processes
+    that outlived a child, or got away from it, and were ended.
+    """
+
+    def __init__(self, memory_bytes: int, *, are_confined: bool = True) -> None:
+        self.left_behind: dict[int, str] = {}
+        self._memory_bytes = memory_bytes
+        self._are_confined = are_confined
+        self._adopting = contextlib.ExitStack()
+        self._selector = selectors.DefaultSelector()
+        self._children: list[Child] = []
+        self._finished: deque[tuple[Job, Any]] = deque()
+        self._looked = 0.0
+
+    def __enter__(self) -> Self:
+        self._adopting.enter_context(processes.adopting_orphans())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._adopting:
+            for child in self._children:
+                self._end(child)
+        for pid in self.left_behind:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._selector.close()
+
+    def start(
+        self,
+        name: str,
+        module: str,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        confinement: Confinement | None = _NOTHING_ELSE,
+    ) -> Child:
+        """A child that imports `module` and waits for its tasks, with `directory` as its home and working directory.
+
+        It may write there and where `confinement` says; None: it is not confined whatever the others are.
+        """
+        if confinement is not None:
+            confinement = replace(confinement, writable=(*confinement.writable, str(directory)))
+        confined = msgspec.json.encode(confinement if self._are_confined else None).decode()
+        ours, theirs = socket.socketpair()
+        reading, writing = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "harness.judge.sandbox.worker", module, str(theirs.fileno()), confined],
+                cwd=directory,
+                env={**environment, "HOME": str(directory), "TMPDIR": str(directory)},
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            os.close(reading)
+            raise
+        finally:
+            theirs.close()
+            os.close(writing)
+        ours.setblocking(False)
+        os.set_blocking(reading, False)
+        child = Child(name, directory, process, ours, reading)
+        self._children.append(child)
+        self._selector.register(ours, selectors.EVENT_READ, (child, self._hear))
+        self._selector.register(reading, selectors.EVENT_READ, (child, self._read_output))
+        return child
+
+    def ask(
+        self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float
+    ) -> Job:
+        """Puts a request in the child's queue. `limit` seconds count from when the child gets to it."""
+        job = Job(
+            child=child, label=label, stage=stage, task=task, arguments=arguments, reply_type=reply_type,
+            limit_seconds=limit, nonce=secrets.token_hex(_NONCE_DIGITS // 2),
+        )  # fmt: skip
+        child.queue.append(job)
+        if len(child.queue) == 1:
+            self._send(job)
+        return job
+
+    def wait(self) -> tuple[Job, Any]:
+        """The next job that is done, and its reply (of the job's reply type) or its Failure.
+
+        Raises RuntimeError when no child has anything to do.
+        """
+        while not self._finished:
+            if not any(child.queue for child in self._children):
+                raise RuntimeError("waiting for children that have nothing to do")
+            self._turn(_POLL_SECONDS)
+        return self._finished.popleft()
+
+    def done_meanwhile(self) -> list[tuple[Job, Any]]:
+        """The jobs that are done by now, without waiting."""
+        self._turn(0)
+        done = list(self._finished)
+        self._finished.clear()
+        return done
+
+    def _turn(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            child, react = key.data
+            if not child.ended:
+                react(child)
+        if time.monotonic() - self._looked >= _POLL_SECONDS:
+            self._look()
+
+    def _look(self) -> None:
+        """Ends the children that have run too long or hold too much, and notices those that are gone."""
+        self._looked = time.monotonic()
+        found = processes.below({child.process.pid for child in self._children if not child.ended})
+        if any(process.leader is None for process in found):
+            self._end_processes(None)
+        for child in self._children:
+            if child.ended:
+                continue
+            if child.process.poll() is not None:
+                # Something it started may hold its end of the channel open.
+                self._hear(child)
+                if not child.ended:
+                    self._died(child)
+                continue
+            job = child.queue[0] if child.queue else None
+            own = [process for process in found if process.leader == child.process.pid]
+            held = sum(process.resident_bytes for process in own)
+            if held > self._memory_bytes:
+                allowed = self._memory_bytes / 2**30
+                self._fail(
+                    child, "out-of-memory",
+                    f"the {child.name} process held {held / 2**30:.1f} GiB, more than the {allowed:.1f} GiB it may "
+                    "have, and was ended",
+                )  # fmt: skip
+            elif len(own) > _PROCESS_LIMIT or sum(process.threads for process in own) > _THREAD_LIMIT:
+                self._fail(
+                    child, "too-many-processes",
+                    f"the {child.name} process had {len(own)} processes, {sum(process.threads for process in own)} "
+                    f"threads; expected at most {_PROCESS_LIMIT} and {_THREAD_LIMIT}, so it was ended",
+                )  # fmt: skip
+            elif job is not None and time.monotonic() - job.started > job.limit_seconds:
+                self._fail(
+                    child, "timeout",
+                    f"{job.label} took more than {job.limit_seconds:g} s and was ended; does the kernel loop forever, "
+                    "or is it that slow?",
+                )  # fmt: skip
+
+    def _send(self, job: Job) -> None:
+        job.started = time.monotonic()
+        if job.child.ended:
+            self._fail(job.child, "crash", f"the {job.child.name} process had already ended")
+            return
+        arguments = msgspec.Raw(msgspec.json.encode(job.arguments))
+        request = Request(nonce=job.nonce, task=job.task, stage=job.stage, arguments=arguments)
+        body = msgspec.json.encode(request)
+        # Requests are far smaller than the socket's buffer, so this does not block; a child that
+        # is gone is noticed when its answer does not come.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            job.child.channel.sendall(HEADER.pack(len(body)) + body)
+
+    def _hear(self, child: Child) -> None:
+        try:
+            chunk = child.channel.recv(1 << 20)
+        except ConnectionResetError:
+            chunk = b""
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._died(child)
+            return
+        child.received += chunk
+        while len(child.received) >= HEADER.size:
+            (size,) = HEADER.unpack(child.received[: HEADER.size])
+            if size > _REPLY_LIMIT or not child.queue:
+                self._fail(child, "crash", f"the {child.name} process answered with junk and was ended")
+                return
+            if len(child.received) < HEADER.size + size:
+                return
+            body = bytes(child.received[HEADER.size : HEADER.size + size])
+            del child.received[: HEADER.size + size]
+            job = child.queue[0]
+            nonce, kind, text = body[:_NONCE_DIGITS], body[_NONCE_DIGITS : _NONCE_DIGITS + 1], body[_NONCE_DIGITS + 1 :]
+            try:
+                # Who writes to every descriptor that is open has not read the request.
+                if nonce != job.nonce.encode():
+                    raise msgspec.DecodeError("not an answer to what it was asked")
+                if kind not in (VALUE, FAILURE):
+                    raise msgspec.DecodeError("neither a value nor a failure")
+                value: Any = msgspec.json.decode(text, type=Failure if kind == FAILURE else job.reply_type)
+                # Whoever reads it later reads what comes out of here.
+                value = replies.cleaned(value, (child.directory, _TOP))
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                named = "crash" if nonce == job.nonce.encode() else "forged-result"
+                self._fail(child, named, f"the {child.name} process answered with junk ({error}) and was ended")
+                return
+            self._finish(job, value)
+
+    def _finish(self, job: Job, value: Any) -> None:
+        job.seconds = time.monotonic() - job.started
+        job.child.queue.popleft()
+        self._finished.append((job, value))
+        if job.child.queue:
+            self._send(job.child.queue[0])
+
+    def _read_output(self, child: Child) -> None:
+        chunk = os.read(child.output, 1 << 16)
+        if not chunk:
+            self._selector.unregister(child.output)
+            os.close(child.output)
+            child.output = -1
+            return
+        child.printed_bytes += len(chunk)
+        child.printed = (child.printed + chunk)[-_KEPT_OUTPUT:]
+        if child.printed_bytes > _OUTPUT_LIMIT:
+            self._fail(
+                child, "output-flood",
+                f"the {child.name} process printed more than {_OUTPUT_LIMIT >> 20} MiB and was ended",
+            )  # fmt: skip
+
+    def _died(self, child: Child) -> None:
+        """The channel is closed: the process has ended, or has thrown its only way of answering away."""
+        try:
+            code = child.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._fail(child, "crash", f"the {child.name} process closed its result channel and was ended")
+            return
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
+            remark = "; perhaps by the system, for want of memory" if -code == signal.SIGKILL else ""
+            self._fail(child, "killed", f"the {child.name} process was killed by signal {-code} ({name}){remark}")
+        else:
+            self._fail(child, "crash", f"the {child.name} process ended with exit code {code} and without a result")
+
+    def _fail(self, child: Child, kind: str, message: str) -> None:
+        known = set(self.left_behind)
+        self._end(child)
+        if child.queue:
+            job = child.queue[0]
+            shown = child.last_output()
+            detail = f"its last output:\n{shown}" if shown else "it printed nothing"
+            strays = [words for pid, words in self.left_behind.items() if pid not in known]
+            if strays:
+                detail = f"processes that it left behind were ended: {', '.join(strays)}\n{detail}"
+            child.queue = deque((job,))
+            failure = Failure(stage=job.stage, kind=kind, message=message, detail=detail)
+            self._finish(job, replies.cleaned(failure, (child.directory, _TOP)))
+
+    def _end_processes(self, leader: int | None) -> None:
+        """Ends what belongs to this child, and what belongs to no child any more."""
+        leaders = {child.process.pid for child in self._children if not child.ended} | ({leader} if leader else set())
+        deadline = time.monotonic() + _ENDING_SECONDS
+        # A signal takes a moment, and what is being ended may start more meanwhile.
+        while time.monotonic() < deadline:
+            left = [process for process in processes.below(leaders) if process.leader in (leader, None)]
+            if not left:
+                return
+            for process in left:
+                if process.pid != leader:
+                    self.left_behind[process.pid] = process.words
+                processes.kill(process)
+            time.sleep(0.001)
+
+    def _end(self, child: Child) -> None:
+        """Kills every process of the child, reads what it still had to say, and lets go of it."""
+        if child.ended:
+            return
+        child.ended = True
+        leader = child.process.pid
+        self._end_processes(leader)
+        # Where there is no /proc to find them in.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+        child.process.wait()
+        self._selector.unregister(child.channel)
+        child.channel.close()
+        if child.output >= 0:
+            with contextlib.suppress(BlockingIOError):
+                # A pipe holds 64 KiB; more than a few times that comes from a process that got away.
+                for _ in range(16):
+                    child.printed = (child.printed + os.read(child.output, 1 << 16))[-_KEPT_OUTPUT:]
+            self._selector.unregister(child.output)
+            os.close(child.output)
+            child.output = -1

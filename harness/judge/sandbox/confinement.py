@@ -1,0 +1,163 @@
+"""Takes from a child what it does not need: files, network, processes, privileges; with what Linux gives without root.
+
+Four layers, each of them inherited by everything the process starts and none of them to be undone:
+`no_new_privs`; Landlock (landlock(7)): reads, and writes, named files and folders only (`readable`), no
+TCP, no signals to processes outside; a seccomp filter (seccomp(2)) that refuses every system call but
+those that `system_calls` names; and limits on the size and number of files that are open. Where the
+kernel lacks a layer the others hold, and the evidence says so.
+"""
+
+import ctypes
+import os
+import platform
+import resource
+import struct
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from harness.judge.sandbox import readable, system_calls
+from harness.records import Isolation
+
+# An exported program is a few MB with its constants, outputs are as large as the problem's arrays.
+FILE_BYTES = 4 << 30
+# Libraries, programs and the queues between threads of XLA are below 300. A pipe holds 64 KiB that belong to no
+# process and so pass the limit on memory: with all of these, 64 MiB.
+_OPEN_FILES = 2048
+
+_PR_SET_NO_NEW_PRIVS = 38  # prctl(2)
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+
+# landlock(7): numbers of the system calls (the same on all architectures) and of the access rights.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+# Rights on files by the version that brought them: 13 at first, then REFER, TRUNCATE and IOCTL_DEV.
+_FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_MAKE_CHARACTER_DEVICE, _MAKE_SOCKET, _MAKE_FIFO, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 9, 1 << 10, 1 << 11
+_READING = _READ_FILE | _READ_DIR
+# Not even in its own folder.
+_NEVER = _EXECUTE | _MAKE_CHARACTER_DEVICE | _MAKE_SOCKET | _MAKE_FIFO | _MAKE_BLOCK_DEVICE | _IOCTL_DEV
+_OF_ONE_FILE = _WRITE_FILE | _READ_FILE | _TRUNCATE
+_TCP_SINCE, _BIND_AND_CONNECT_TCP = 4, 3
+_SCOPES_SINCE, _ABSTRACT_SOCKETS_AND_SIGNALS = 6, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """The paths below which a child may read, and read and write, beside what every interpreter needs."""
+
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+
+
+@cache
+def landlock_version() -> int | None:
+    """The version of Landlock's interface in the running kernel, or None where there is none."""
+    if sys.platform != "linux":
+        return None
+    version = _system_call(_CREATE_RULESET, 0, 0, _CREATE_RULESET_VERSION)
+    return version if version > 0 else None
+
+
+def offered(is_confined: bool) -> Isolation:
+    """What children are confined by on this machine; nothing where they are not to be."""
+    if not is_confined:
+        return Isolation(landlock=None, system_calls_filtered=False)
+    return Isolation(landlock=landlock_version(), system_calls_filtered=_can_filter())
+
+
+def warnings(is_confined: bool) -> tuple[str, ...]:
+    """What children are left to do for want of a layer, in sentences."""
+    layers = offered(is_confined)
+    said = []
+    if layers.landlock is None:
+        said.append("kernel.py ran without Landlock: it could read and write what you can; read it before you trust it")
+    if not layers.system_calls_filtered:
+        said.append("kernel.py ran without a filter of system calls: it could start processes and open sockets")
+    return tuple(said)
+
+
+def confine(confinement: Confinement) -> None:
+    """Confines this process for good, as far as the kernel can. To be called while it has one thread.
+
+    Raises OSError where the kernel has a layer and refuses to apply it.
+    """
+    for what, most in ((resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, _OPEN_FILES)):
+        _, hard = resource.getrlimit(what)
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (limit, limit))
+    if sys.platform != "linux":
+        return
+    _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    version = landlock_version()
+    if version is not None:
+        _restrict_files(version, confinement)
+    if _can_filter():
+        _filter_system_calls()
+
+
+def _restrict_files(version: int, confinement: Confinement) -> None:
+    """Reads what `readable` and `confinement` name, writes what `confinement` names; nothing else."""
+    every = _FILE_RIGHTS[max(since for since in _FILE_RIGHTS if since <= version)]
+    attributes = struct.pack(
+        "QQQ",
+        every,
+        _BIND_AND_CONNECT_TCP if version >= _TCP_SINCE else 0,
+        _ABSTRACT_SOCKETS_AND_SIGNALS if version >= _SCOPES_SINCE else 0,
+    )
+    # An older kernel knows fewer fields.
+    size = 24 if version >= _SCOPES_SINCE else 16 if version >= _TCP_SINCE else 8
+    ruleset = _checked(_system_call(_CREATE_RULESET, attributes, size, 0), "landlock_create_ruleset")
+    try:
+        for path in dict.fromkeys((*readable.installed(), *confinement.readable)):
+            _allow(ruleset, path, _READING)
+        _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE)
+        for path in confinement.writable:
+            _allow(ruleset, path, every & ~_NEVER)
+        _checked(_system_call(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        # What is not there needs no rule.
+        return
+    try:
+        if not os.path.isdir(path):
+            rights &= _OF_ONE_FILE
+        rule = struct.pack("=Qi", rights, descriptor)
+        _checked(_system_call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0), f"landlock_add_rule for {path}")
+    finally:
+        os.close(descriptor)
+
+
+def _can_filter() -> bool:
+    return sys.platform == "linux" and platform.machine() in system_calls.AUDIT_ARCHITECTURES and sys.maxsize > 2**32
+
+
+def _filter_system_calls() -> None:
+    """Every system call is refused but those that `system_calls` names."""
+    program = system_calls.program(platform.machine(), os.getpid())
+    stored = ctypes.create_string_buffer(program, len(program))
+    header = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(stored)), 16)
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    _checked(prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0), "a seccomp filter")
+
+
+def _system_call(number: int, *arguments: int | bytes) -> int:
+    words = [ctypes.c_char_p(word) if isinstance(word, bytes) else ctypes.c_long(word) for word in arguments]
+    return int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), *words))
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"the kernel refused {what}: {os.strerror(number)}")
+    return result

@@ -1,0 +1,122 @@
+"""Where evidence is taken: versions without importing JAX, and the environment variables that children get."""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import harness
+from harness.hardware import Chip
+from harness.judge.sandbox import tracing_flags
+from harness.records import Environment
+
+# What a child gets of the caller's environment: where programs and libraries are, and how dates and
+# letters are written. Nothing else: settings that would change what is traced, compiled or run, and
+# keys, passwords and names that a kernel.py has no business with.
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
+_KEPT_FAMILY = "LC_"
+
+
+def environment() -> Environment:
+    """Versions, machine and platform of this interpreter."""
+    return Environment(
+        python=platform.python_version(),
+        jax=_version("jax") or "none",
+        jaxlib=_version("jaxlib") or "none",
+        libtpu=_version("libtpu"),
+        machine=_machine(),
+        platform=f"{platform.system()}-{platform.machine()}".lower(),
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _machine() -> str:
+    """Processor model and how many of its cores may be used: stable on one machine, different on another kind."""
+    model = platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text(encoding="utf-8", errors="replace").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{model}, {cores} cores"
+
+
+def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:
+    """One sentence for each setting of the caller that children do not get although it would change the result."""
+    return tuple(
+        f"{name}={caller[name]} of your environment was not used: every attempt runs with its own"
+        for name in sorted(caller)
+        if name.startswith(("XLA_", "LIBTPU_", "JAX_"))
+    )
+
+
+def base() -> dict[str, str]:
+    """An environment of the children's own; the harness can be imported, nothing else new."""
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_FAMILY)}
+    return {
+        **kept,
+        "PYTHONPATH": str(Path(harness.__file__).parent.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",
+        # Sizes hash tables of compilers and interpreters alike; nothing may depend on it.
+        "PYTHONHASHSEED": "0",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        # Silences the search for a TPU host's metadata and its warnings.
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
+
+
+def recorded(given: Mapping[str, str]) -> tuple[str, ...]:
+    """`NAME=value` of the variables of a child that can matter; paths and names of this machine left out."""
+    private = (*_KEPT, "PYTHONPATH")
+    return tuple(f"{name}={value}" for name, value in sorted(given.items()) if name not in private)
+
+
+def on_cpu() -> dict[str, str]:
+    """For children that trace and check: JAX sees the CPU only."""
+    return {**base(), "JAX_PLATFORMS": "cpu"}
+
+
+def compiling(chip: Chip) -> dict[str, str]:
+    """For the child that compiles with libtpu; its dumps go to `../../dumps` of its working directory.
+
+    Relative, because these flags are split at white space and a path may have some. For a GPU
+    nothing is compiled: that child only reads programs.
+    """
+    if chip.platform != "tpu":
+        return on_cpu()
+    flags = (
+        "--xla_jf_dump_to=../../dumps",
+        "--xla_jf_dump_llo_text=true",
+        "--xla_jf_emit_annotations=true",
+        "--xla_jf_dump_llo_pass_label_regex=final_bundles|per-bundle",
+        "--xla_mosaic_enable_llo_source_annotations=true",
+    )
+    return {
+        **on_cpu(),
+        "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "LIBTPU_INIT_ARGS": " ".join(flags),
+    }
+
+
+def measuring(device: str) -> dict[str, str]:
+    """For the child that times on `cpu`, on `cuda`, or on `tpu`, whose profiles then show the inside of kernels."""
+    if device == "cpu":
+        return on_cpu()
+    kept = base()
+    if device == "cuda":
+        # Which GPU is meant, and where CUDA is installed. Memory is taken as it is needed, not most of it at once.
+        meant = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NVIDIA_"))}
+        return {**kept, **meant, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    del kept["TPU_SKIP_MDS_QUERY"]
+    return {**kept, "LIBTPU_INIT_ARGS": tracing_flags.inside_kernels()}

@@ -1,0 +1,75 @@
+"""What each child of a judgement may read and write, beside what is installed and its own folder."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from harness.hardware import Chip
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.confinement import Confinement
+from harness.records import Failure, Simulation
+
+
+def reach(child: str, *, problem: Path, work: Path, profiles: Path, on_device: bool) -> Confinement | None:
+    """The folders of one child by its name; None for the timer on a device, whose driver needs more than can be listed.
+
+    The candidate reads the problem and writes to its own folder; what it hands over is taken out of
+    there. No other child runs kernel.py, but all of them handle what came from it.
+    """
+    if child == "timer" and on_device:
+        return None
+    if child == "candidate":
+        return Confinement(readable=(str(problem),))
+    writes = {"compiler": (str(work), str(profiles)), "timer": (str(profiles),)}
+    return Confinement(readable=(str(work),), writable=writes.get(child, ()))
+
+
+def left_behind(children: Children) -> tuple[Failure, ...]:
+    """The failure of a candidate that started processes, which are ended by now; none of one that did not."""
+    if not children.left_behind:
+        return ()
+    words = ", ".join(children.left_behind.values())
+    said = f"expected kernel.py to start no processes, but these were left behind and had to be ended: {words}"
+    return (Failure(stage="static", kind="left-behind", message=said),)
+
+
+def not_looked_into(chip: Chip) -> tuple[str, ...]:
+    """What is not known about a kernel for `chip`, in words; nothing where its compiler and simulator are at hand."""
+    if chip.kind == "TPU":
+        return ()
+    return (
+        f"{chip.name} is a GPU: nothing compiles or simulates the kernel here, so there are no counters and no HBM "
+        "traffic, and whether the compiled program does all the work is judged by its Triton form only",
+    )
+
+
+def not_interpreted(failure: Failure, difference: str) -> Failure:
+    """The failure at the contest's own shape; where it is time that ran out, what is not known and what to do.
+
+    `difference` says where the program differs from the reduced one's by more than sizes, empty where it does not.
+    """
+    if failure.kind != "timeout":
+        return failure
+    unknown = "whether it races, or reads memory that nobody wrote, at the contest's own shape is not known"
+    if not difference:
+        return replace(failure, message=f"{failure.message} In TPU interpret mode: {unknown}; use larger blocks")
+    return replace(
+        failure, kind="differs-at-full-shape",
+        message=f"expected the kernel at the full shape to be the one at the reduced shape but for sizes, got another "
+        f"({difference}), which could not be interpreted in time: {unknown}; write one body for all lengths, or use "
+        "larger blocks",
+    )  # fmt: skip
+
+
+def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, ...]:
+    """The failure of a compiled program whose matrix units did less than the useful work; none where they did it all.
+
+    Counted from the schedule that is timed, whatever the candidate's process said about it. The
+    problem's matrix products have to be computed by somebody, and outside kernels they are refused.
+    """
+    if simulation.seconds is None or simulation.mxu_flops is None or simulation.mxu_flops >= matmul_flops:
+        return ()
+    said = (
+        f"expected the compiled program to do the {matmul_flops:,} FLOPs of the problem's matrix products, "
+        f"its schedule does {simulation.mxu_flops:,} (simulated): it is not the program that was checked"
+    )
+    return (Failure(stage="latency", kind="work-not-done", message=said),)

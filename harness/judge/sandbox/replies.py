@@ -1,0 +1,76 @@
+"""The border that every reply of a child crosses: what it says is cut, cleaned and bounded before anybody reads it.
+
+A child that runs kernel.py can say anything: the text of an exception may be a file that it read, an
+escape sequence, a megabyte. Reports, records, pages and other programs read what comes out of here.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from harness.judge.sandbox import strip_paths
+
+# Numbers are counts, bytes and cycles, and are printed: more than 64 bits are none of these.
+_LARGEST = 1 << 63
+# The kinds of text by the name of their field: sentences, in which paths are shortened.
+_SENTENCES = {
+    "message": strip_paths.MESSAGE_CHARACTERS,
+    "warnings": 600,
+    "unknown": 600,
+    "reasons": 600,
+    "not_understood": 600,
+    "kind": 60,
+    # The title of a report, and a sentence of it.
+    "kernel_name": 120,
+    "problem_description": 400,
+}
+_SEVERAL_LINES = ("detail",)
+# More sentences than a person reads. Of the others, each is said once for a loop or a line of a kernel.
+_MOST_SENTENCES = 40
+# Names, numbers, and paths of files (PATH_MAX of linux/limits.h), which are used and not shortened.
+_OTHER_CHARACTERS = 4096
+
+
+def cleaned(reply: Any, folders: tuple[Path, ...]) -> Any:
+    """`reply`, a record of a child's, with every text in it cut and cleaned, sentences relative to `folders`.
+
+    Raises ValueError where it holds a number of more than 64 bits.
+    """
+    return _record(reply, folders)
+
+
+def _record(record: Any, folders: tuple[Path, ...]) -> Any:
+    new = {}
+    for field in dataclasses.fields(record):
+        old = getattr(record, field.name)
+        value = _value(field.name, old, folders)
+        if value is not old:
+            new[field.name] = value
+    return dataclasses.replace(record, **new) if new else record
+
+
+def _value(name: str, value: Any, folders: tuple[Path, ...]) -> Any:
+    if isinstance(value, str):
+        return _text(name, value, folders)
+    if isinstance(value, (tuple, list)):
+        kept = value[:_MOST_SENTENCES] if name in _SENTENCES else value
+        found = tuple(_value(name, one, folders) for one in kept)
+        if len(kept) < len(value):
+            found = (*found, f"{len(value) - len(kept)} more are left out")
+        return found
+    if isinstance(value, dict):
+        return {_text("", key, folders): _value(name, one, folders) for key, one in value.items()}
+    if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        raise ValueError(f"expected {name} of at most 64 bits, got {value.bit_length()}")
+    return _record(value, folders) if dataclasses.is_dataclass(value) else value
+
+
+def _text(name: str, text: str, folders: tuple[Path, ...]) -> str:
+    # Cut before paths are looked for, which takes the square of a line's length, and again to the right length.
+    if name in _SENTENCES:
+        limit = _SENTENCES[name]
+        return strip_paths.one_line(strip_paths.relative(strip_paths.one_line(text, 4 * limit), folders), limit)
+    if name in _SEVERAL_LINES:
+        rough = strip_paths.several_lines(text, 4 * strip_paths.DETAIL_CHARACTERS)
+        return strip_paths.several_lines(strip_paths.relative(rough, folders))
+    return strip_paths.harmless(text)[:_OTHER_CHARACTERS]

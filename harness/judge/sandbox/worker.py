@@ -1,0 +1,119 @@
+"""The inside of a child process: waits for requests on a socket that prints cannot touch, and answers each."""
+
+import ctypes
+import errno
+import importlib
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from harness.errors import RatchetError
+from harness.judge.sandbox import strip_paths
+from harness.judge.sandbox.confinement import FILE_BYTES, Confinement, confine
+from harness.judge.sandbox.messages import FAILURE, VALUE, Rejected, Request, described, traced
+from harness.records import Failure, Stage
+
+HEADER = struct.Struct("!Q")
+# PR_SET_PDEATHSIG of prctl(2): the kernel ends this child when its parent dies, however it dies.
+_PR_SET_PDEATHSIG = 1
+
+Tasks = Mapping[str, tuple[type, Callable[[Any], Any]]]
+
+
+def main() -> None:
+    """Serves the tasks of a module on a socket until that closes, confined before anything is imported.
+
+    Arguments: the module, the socket's descriptor, the Confinement in JSON (`null`: not confined).
+    """
+    module_name, descriptor = sys.argv[1], int(sys.argv[2])
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    confinement = msgspec.json.decode(sys.argv[3], type=Confinement | None)
+    if confinement is not None:
+        confine(confinement)
+    # What went wrong while importing is told with the first answer, not lost.
+    tasks: Tasks | BaseException
+    try:
+        tasks = importlib.import_module(module_name).TASKS
+    except ImportError as error:
+        tasks = error
+    while (data := receive(channel)) is not None:
+        request = msgspec.json.decode(data, type=Request)
+        body = request.nonce.encode() + _answer(tasks, request)
+        channel.sendall(HEADER.pack(len(body)) + body)
+
+
+def receive(channel: socket.socket) -> bytes | None:
+    """One message from a blocking socket, or None when the other side has closed it."""
+    parts = bytearray()
+    size = HEADER.size
+    header = True
+    while len(parts) < size:
+        chunk = channel.recv(size - len(parts))
+        if not chunk:
+            return None
+        parts += chunk
+        if header and len(parts) == size:
+            (size,) = HEADER.unpack(parts)
+            parts.clear()
+            header = False
+    return bytes(parts)
+
+
+def _answer(tasks: Tasks | BaseException, request: Request) -> bytes:
+    """The answer to one request. The one place in the project where any exception at all becomes a value."""
+    try:
+        if isinstance(tasks, BaseException):
+            raise tasks
+        request_type, function = tasks[request.task]
+        value = function(msgspec.json.decode(request.arguments, type=request_type))
+        return VALUE + msgspec.json.encode(value)
+    except Rejected as rejected:
+        return FAILURE + _encoded(rejected.failure)
+    except BaseException as error:  # noqa: BLE001  # the child-process border
+        return FAILURE + _encoded(_failure(error, request.stage))
+
+
+def _encoded(failure: Failure) -> bytes:
+    """Its JSON, of a length and of characters that JSON can hold, whatever text an exception had."""
+    message, detail = strip_paths.one_line(failure.message), strip_paths.several_lines(failure.detail)
+    return msgspec.json.encode(replace(failure, message=message, detail=detail))
+
+
+def _failure(error: BaseException, stage: Stage) -> Failure:
+    """What an exception that nobody expected says about the candidate."""
+    text = described(error)
+    detail = traced(error)
+    kind, message = "crash", text.splitlines()[0]
+    # XLA reports memory it cannot have as an error of its own with this word in front.
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
+        kind, message = "out-of-memory", f"out of memory: {message}"
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        kind, message = "no-space", f"no space left on the device while writing {error.filename or 'a file'}"
+    elif isinstance(error, OSError) and error.errno == errno.EFBIG:
+        kind, message = (
+            "file-too-large",
+            f"expected files of at most {FILE_BYTES >> 30} GiB, got a larger {error.filename or 'one'}",
+        )
+    elif isinstance(error, RatchetError):
+        kind = error.kind
+        message = str(error)
+    return Failure(stage=stage, kind=kind, message=message, detail=detail)
+
+
+if __name__ == "__main__":
+    main()
+    # Past interpreter shutdown: libtpu's and kernel.py's exit handlers have no say any more.
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,314 @@
+"""The cores of a chip running one compiled module: its top-level program, and every HLO op that this calls."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
+from harness.dumps.tables import Tables
+from harness.judge.simulate.account import Account
+from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.memory import Channel, Memory, Operand
+from harness.judge.simulate.opcodes import not_understood
+from harness.judge.simulate.pipes import Pipes
+from harness.judge.simulate.program import Program, Steps, compile_program
+from harness.judge.simulate.runs import CoreRun, Idle, OpRun
+from harness.judge.simulate.structure import prefetched_words
+from harness.judge.simulate.trace import Trace
+from harness.judge.simulate.values import Unknowable, Unknown
+from harness.records import Offence, OffenceKind, PartKind
+
+# A kernel that has not ended after this long on the chip does not end.
+_LONGEST_RUN_SECONDS = 10.0
+
+
+def run_cores(
+    dump: ModuleDump,
+    machine: Machine,
+    tables: Tables,
+    deadline: float = float("inf"),
+    traces: tuple[Trace, ...] = (),
+) -> tuple[CoreRun, ...]:
+    """The module on all cores of the chip, which wait for each other at the barriers that the program has.
+
+    `deadline` is a time.monotonic() value. `traces`, one for each core if given, note down what happens when.
+    """
+    module = _Module(dump, machine, tables, deadline, traced=bool(traces))
+    cores = [_Core(module, number, traces[number] if traces else None) for number in range(machine.cores)]
+    reason = module.unfit or _in_step([core.steps() for core in cores])
+    return tuple(core.finished(reason) for core in cores)
+
+
+def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf")) -> OpRun:
+    """One HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
+    module = _Module(None, machine, Tables(""), deadline)
+    module.add(schedule)
+    core = _Core(module, 0, None)
+    reason = module.unfit or _in_step([core.op_steps(schedule.name, (), (), 0)])
+    return core.finished(reason).ops[0]
+
+
+def _in_step(cores: list[Steps]) -> str:
+    """Runs all cores to their end, from barrier to barrier; why there is none, else ""."""
+    clock = 0
+    started = False
+    try:
+        while True:
+            arrived = []
+            for steps in cores:
+                try:
+                    arrived.append(steps.send(clock) if started else next(steps))
+                except StopIteration:
+                    continue
+            if not arrived:
+                return ""
+            if len(arrived) < len(cores):
+                return "one core has ended while the other waits for it"
+            clock = max(arrived)
+            started = True
+    except Unknowable as error:
+        return str(error)
+
+
+class _Module:
+    """The compiled programs of a module's schedules, shared by its cores."""
+
+    def __init__(
+        self, dump: ModuleDump | None, machine: Machine, tables: Tables, deadline: float, *, traced: bool = False
+    ) -> None:
+        self.traced = traced
+        self.machine = machine
+        self.tables = tables
+        self.deadline = deadline
+        self.programs: dict[str, Program] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.unfit = ""
+        self.top = None
+        if dump is not None:
+            for schedule in (*dump.schedules, dump.top):
+                if schedule.name in dump.calls or schedule is dump.top:
+                    self.add(schedule)
+            self.top = dump.top.name
+            self.parameters = _parameters(dump.hlo)
+
+    def add(self, schedule: Schedule) -> None:
+        """Compiles one more schedule."""
+        self.schedules[schedule.name] = schedule
+        self.unfit = self.unfit or _unfit(schedule)
+        self.programs[schedule.name] = compile_program(schedule, self.machine, traced=self.traced)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one op has done so far."""
+
+    pipes: Pipes
+    calls: int = 0
+    cycles: int = 0
+    idle: dict[tuple[int, PartKind, str], int] = field(default_factory=dict)
+    traffic: tuple[int, int, int] = (0, 0, 0)
+    remarks: dict[str, int] = field(default_factory=dict)
+    offences: dict[tuple[OffenceKind, str, str], int] = field(default_factory=dict)
+
+
+class _Core:
+    """One core while it runs."""
+
+    def __init__(self, module: _Module, number: int, trace: Trace | None) -> None:
+        self.trace = trace
+        self.module = module
+        self.number = number
+        self.channel = Channel(module.machine)
+        self.tallies: dict[str, _Tally] = {}
+        self.clock = 0
+        self.tick = _budget(module.machine, module.deadline)
+
+    def steps(self) -> Steps:
+        """The top-level program from its start."""
+        assert self.module.top is not None
+        self.clock = yield from self._run(self.module.top, (), self.module.parameters, 0, runtime=True)
+        return self.clock
+
+    def op_steps(
+        self, name: str, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...], clock: int
+    ) -> Steps:
+        """One call of the HLO op `name`; `operands` are the HLO instructions whose values it gets."""
+        self.clock = yield from self._run(name, arguments, operands, clock)
+        return self.clock
+
+    def _run(
+        self,
+        name: str,
+        arguments: "tuple[int | Unknown, ...]",
+        operands: tuple[str, ...],
+        clock: int,
+        *,
+        runtime: bool = False,
+    ) -> Steps:
+        module = self.module
+        tables = module.tables
+        if name not in module.programs:
+            twin = tables.same_code(name, module.programs)
+            if twin is None:
+                raise Unknowable(f"{name}: its schedule is not in the dump, nor one of an equal instruction")
+            name = twin
+        program = module.programs[name]
+        tally = self.tallies.get(name) or self.tallies.setdefault(name, _Tally(program.pipes()))
+        tally.calls += 1
+        account = Account(module.schedules[name])
+        if self.trace is not None:
+            self.trace.enter(module.schedules[name], program.stretches, account, clock)
+        memory = Memory(
+            self.channel,
+            program.names,
+            core=self.number,
+            arguments=_arguments(tables, arguments, operands),
+            operands=_operands(tables, program, operands, name),
+            account=account,
+            trace=self.trace,
+            runtime=runtime,
+            prefetched=prefetched_words(module.schedules[name]) if runtime else frozenset(),
+        )
+
+        def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
+            op = program.calls[number]
+            return self._run(called_name(op), values, called_operands(op), at)
+
+        end = clock
+        before = self.channel.traffic
+        try:
+            end = yield from program.run(memory, tally.pipes, self.tick, clock, call)
+            end = memory.end(end, len(module.schedules[name].bundles) - 1)
+        except Unknowable as error:
+            if error.unwritten:
+                memory.offend("memory-nobody-wrote", str(error))
+            raise Unknowable(str(error) if ": " in str(error) else f"{name}: {error}") from error
+        finally:
+            tally.cycles += end - clock
+            account.close()
+            for key, cycles in account.cycles.items():
+                tally.idle[key] = tally.idle.get(key, 0) + cycles
+            moved = zip(tally.traffic, self.channel.traffic, before, strict=True)
+            read, written, transfers = (old + now - then for old, now, then in moved)
+            tally.traffic = read, written, transfers
+            for text, count in memory.remarks.items():
+                tally.remarks[text] = tally.remarks.get(text, 0) + count
+            for offence, count in memory.offences.items():
+                tally.offences[offence] = tally.offences.get(offence, 0) + count
+        if self.trace is not None:
+            self.trace.leave(end)
+        return end
+
+    def finished(self, reason: str) -> CoreRun:
+        """What this core has done; `reason` is why the run has no end, else ""."""
+        names = [name for name in self.tallies if name != self.module.top]
+        if not names and reason:
+            names = [name for name in self.module.schedules if name != self.module.top]
+        return CoreRun(
+            cycles=self.clock,
+            top=self._op(self.module.top, reason) if self.module.top is not None else None,
+            ops=tuple(self._op(name, reason) for name in names),
+            read_bytes=self.channel.traffic[0],
+            written_bytes=self.channel.traffic[1],
+            transfers=self.channel.traffic[2],
+            reason=reason,
+        )
+
+    def _op(self, name: str, reason: str) -> OpRun:
+        program, schedule = self.module.programs[name], self.module.schedules[name]
+        tally = self.tallies.get(name) or _Tally(program.pipes())
+        executions = [0] * len(schedule.bundles)
+        busy = flops = 0
+        for stretch, count in zip(program.stretches, tally.pipes.counts, strict=True):
+            if count:
+                for index in range(stretch.first, stretch.last):
+                    executions[index] += count
+                for _, uses in stretch.uses:
+                    for use in uses:
+                        flops += count * use.flops
+                        busy += count * use.cycles * (use.flops > 0)
+        idle = dict(tally.idle)
+        for number, offset, waited, cycles in tally.pipes.stalls():
+            key: tuple[int, PartKind, str] = program.stretches[number].first + offset, "unit stall", waited
+            idle[key] = idle.get(key, 0) + cycles
+        remarks = [f"{name}: {text} ({count} times)" for text, count in tally.remarks.items()]
+        remarks += [f"{name}: {text}" for text in not_understood(schedule, executions)]
+        if tally.pipes.empty_pops:
+            remarks.append(f"{name}: results were popped that nothing had pushed: unit latencies are incomplete")
+        return OpRun(
+            schedule=schedule,
+            calls=tally.calls,
+            cycles=tally.cycles,
+            executions=tuple(executions),
+            idle=tuple(Idle(*key, cycles) for key, cycles in sorted(idle.items())),
+            mxu_busy_cycles=busy / self.module.machine.mxus,
+            mxu_flops=flops,
+            read_bytes=tally.traffic[0],
+            written_bytes=tally.traffic[1],
+            transfers=tally.traffic[2],
+            reason=reason,
+            remarks=tuple(remarks),
+            offences=tuple(
+                Offence(kind=kind, op=name, what=what, line=line, count=count)
+                for (kind, what, line), count in tally.offences.items()
+            ),
+        )
+
+
+def _arguments(
+    tables: Tables, arguments: "tuple[int | Unknown, ...]", operands: tuple[str, ...]
+) -> "list[int | Unknown]":
+    """The values handed over in registers; where the caller does not tell one, the HLO module may."""
+    given: list[int | Unknown] = [*arguments]
+    given += [Unknown("an argument that no caller handed over") for _ in operands[len(given) :]]
+    for index, name in enumerate(operands):
+        if isinstance(given[index], Unknown):
+            values = tables.values(name)
+            if values is not None and values.size == 1:
+                given[index] = int(values.ravel()[0])
+    return given
+
+
+def _operands(tables: Tables, program: Program, names: tuple[str, ...], op: str) -> list[Operand]:
+    """Where the op's operands lie, with their contents should a transfer ask for them; what it writes comes last."""
+    found = []
+    for index, (space, address) in program.operands.items():
+        name = names[index] if 0 <= index < len(names) else f"{op} operand {index}"
+        if index in program.outputs:
+            name = f"{op} output"
+        found.append(Operand(name=name, space=space, address=address, words=partial(tables.words, name)))
+    return found
+
+
+def _parameters(hlo: str) -> tuple[str, ...]:
+    """The names of the module's parameters in their order."""
+    found = re.findall(r"%([\w.\-]+) = [^\n]*? parameter\((\d+)\)", hlo.rpartition("\nENTRY ")[2])
+    return tuple(name for name, _ in sorted(found, key=lambda match: int(match[1])))
+
+
+def _unfit(schedule: Schedule) -> str:
+    """Why a schedule cannot be executed at all, else ""."""
+    if not schedule.bundles:
+        return f"{schedule.name}: its schedule holds no bundle that can be read"
+    for index, bundle in enumerate(schedule.bundles):
+        if bundle.address != index:
+            return f"{schedule.name}: bundle {index:#x} is missing from its schedule"
+    return ""
+
+
+def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:
+    """Called at every jump; raises Unknowable when the chip's time or this machine's runs out."""
+    limit = int(_LONGEST_RUN_SECONDS * machine.clock_hz)
+    jumps = 0
+
+    def tick(clock: int) -> None:
+        nonlocal jumps
+        jumps += 1
+        if clock > limit:
+            raise Unknowable(f"it has not ended after {_LONGEST_RUN_SECONDS:.0f} s on the chip")
+        if not jumps & 1023 and time.monotonic() > deadline:
+            raise Unknowable("the time limit of the simulation ran out")
+
+    return tick

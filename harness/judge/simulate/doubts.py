@@ -1,0 +1,145 @@
+"""Machines that a chip might be instead of the one that is believed: constants moved, and rules taken the other way.
+
+No published time settles these constants: docs/SIMULATOR.md says where each comes from. FIDELITY.md
+shows what moving them does to published kernels; a gain must be there on all of them (judge/robust.py).
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from harness.dumps.llo import ModuleDump, Op, read_module
+from harness.hardware import Chip
+from harness.judge.simulate.machine import Machine, machine_of
+from harness.judge.simulate.module import run_module
+from harness.judge.simulate.pipes import uses_of
+from harness.records import NOMINAL, Resimulation
+
+Change = Callable[[Machine], Machine]
+
+# Every number of the machine that is neither read off the schedules' text nor a count of something,
+# and the fields that are one constant.
+CONSTANTS = {
+    "clock_hz": ("clock_hz",),
+    "hbm_bytes_per_cycle": ("hbm_bytes_per_cycle",),
+    "dma_latency_cycles": ("dma_latency_cycles",),
+    "transfer_cycles": ("transfer_cycles",),
+    "matmul_rows_per_cycle": ("matmul_rows_per_cycle",),
+    "matmul_latency_cycles": ("matmul_latency_cycles",),
+    "push_cycles, push_transposed_cycles": ("push_cycles", "push_transposed_cycles"),
+    "xlu_cycles": ("xlu_cycles",),
+    "xlu_latency_cycles": ("xlu_latency_cycles",),
+    "eup_latency_cycles": ("eup_latency_cycles",),
+}
+FACTORS = (0.8, 1.2)
+# Fields that act on nothing but what an operation does to its unit.
+_OF_UNITS = (
+    "matmul_rows_per_cycle",
+    "matmul_results",
+    "push_cycles",
+    "push_transposed_cycles",
+    "prep_early_cycles",
+    "matmul_latency_cycles",
+    "xlu_cycles",
+    "xlu_latency_cycles",
+    "eup_latency_cycles",
+    "eup_packed_cycles",
+)
+
+
+def scaled(names: tuple[str, ...], factor: float) -> Change:
+    """Multiplies these fields."""
+
+    def change(machine: Machine) -> Machine:
+        values = {name: getattr(machine, name) for name in names}
+        # Cycles are whole, and a constant of 4 has to move too.
+        moved: dict[str, Any] = {
+            name: value + (round(value * factor) - value or (1 if factor > 1 else -1))
+            if name.endswith("_cycles")
+            else value * factor
+            for name, value in values.items()
+        }
+        return replace(machine, **moved)
+
+    return change
+
+
+def _setting(name: str, value: int) -> Change:
+    changed: dict[str, Any] = {name: value}
+    return lambda machine: replace(machine, **changed)
+
+
+# Each constant 20 % both ways, and the rule that is not known to a factor: what the compiler's own spacing of a row
+# pair's halves says.
+VARIANTS: dict[str, Change] = {
+    f"{constant} x{factor}": scaled(names, factor) for constant, names in CONSTANTS.items() for factor in FACTORS
+}
+VARIANTS["prep_early_cycles 8"] = _setting("prep_early_cycles", 8)
+
+# The clock scales all cycles alike, and the rows per cycle follow from published peaks: neither is in doubt.
+# Less bandwidth than published is what a chip delivers, more is not there. A transfer's latency and cost are fitted
+# on one chip to kernels with steps of some hundred ns; other accounts of transfers come to a tenth of them.
+DOUBTS: dict[str, Change] = {
+    **{
+        name: change
+        for name, change in VARIANTS.items()
+        if not name.startswith(("clock_hz", "matmul_rows", "hbm_bytes", "dma_latency", "transfer"))
+    },
+    # Half of the compiler's spacing: between the two rules.
+    "prep_early_cycles 4": _setting("prep_early_cycles", 4),
+    # A packed exponential keeps its unit for two cycles, by the compiler's spacing alone; four is the other guess.
+    "eup_packed_cycles 4": _setting("eup_packed_cycles", 4),
+    "hbm_bytes_per_cycle x0.9": scaled(("hbm_bytes_per_cycle",), 0.9),
+    "dma_latency_cycles x0.1": scaled(("dma_latency_cycles",), 0.1),
+    "transfer_cycles x0.1": scaled(("transfer_cycles",), 0.1),
+    # More of the one with less of the other is what the fit rules out, so they grow together.
+    "dma_latency_cycles, transfer_cycles x1.2": scaled(("dma_latency_cycles", "transfer_cycles"), 1.2),
+}
+
+
+def resimulate(
+    champion: Path, candidate: Path, chip: Chip, *, deadline_seconds: float = 600.0
+) -> tuple[Resimulation, ...]:
+    """The modules dumped in these folders on the chip's machine (`nominal`, first) and under each of DOUBTS.
+
+    Each dump is read once. `deadline_seconds` of this machine's time are for all runs together; what is not
+    done by then has no seconds. Raises RatchetError `no-dump` where a folder holds no schedule.
+    """
+    ends = time.monotonic() + deadline_seconds
+    columns = [_times(read_module(directory), chip, ends) for directory in (champion, candidate)]
+    return tuple(
+        Resimulation(name=name, champion_seconds=theirs, candidate_seconds=ours)
+        for name, theirs, ours in zip((NOMINAL, *DOUBTS), *columns, strict=True)
+    )
+
+
+def _times(dump: ModuleDump, chip: Chip, ends: float) -> list[float | None]:
+    """Seconds on the chip's own machine, then under each of DOUBTS."""
+    machine = machine_of(chip)
+    operations = _operations(dump)
+
+    def seconds(changed: Machine) -> float | None:
+        left = ends - time.monotonic()
+        return run_module(dump, chip, machine=changed, deadline_seconds=left).seconds if left > 0 else None
+
+    nominal = seconds(machine)
+    changed = [change(machine) for change in DOUBTS.values()]
+    return [nominal, *(nominal if _is_same(operations, other, machine) else seconds(other) for other in changed)]
+
+
+def _operations(dump: ModuleDump) -> tuple[Op, ...]:
+    """One operation of each kind; of transposes all, for what they do depends on their operands."""
+    ops = (op for schedule in dump.schedules for bundle in schedule.bundles for op in bundle.ops)
+    return tuple({(op.opcode, op.arguments if op.opcode.startswith("vxpose") else ""): op for op in ops}.values())
+
+
+def _is_same(operations: Iterable[Op], changed: Machine, machine: Machine) -> bool:
+    """Whether a program of these operations cannot tell the two machines apart: it lacks what has changed."""
+    differing = {
+        field.name for field in fields(Machine) if getattr(changed, field.name) != getattr(machine, field.name)
+    }
+    if not differing <= set(_OF_UNITS):
+        return False
+    return all(uses_of(op, changed) == uses_of(op, machine) for op in operations)

@@ -1,0 +1,303 @@
+"""The memory a schedule's scalar program can see: scalar memory, sync flags, and the DMA engine that raises them."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil
+
+from harness.judge.simulate.account import Account
+from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
+from harness.judge.simulate.trace import Trace
+from harness.judge.simulate.values import Unknowable, Unknown, decided
+from harness.records import OffenceKind
+
+_WORD_BYTES = 4
+# One row of a vector register: what addresses in VMEM count.
+_ROW_BYTES = 512
+
+
+class Channel:
+    """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.hbm_free = 0.0
+        self.read_bytes = 0
+        self.written_bytes = 0
+        self.transfers = 0
+
+    @property
+    def traffic(self) -> tuple[int, int, int]:
+        """Bytes read from and written to HBM, and transfers of any kind, so far."""
+        return self.read_bytes, self.written_bytes, self.transfers
+
+    def arrival(self, source: str, destination: str, amount: int, clock: int) -> int:
+        """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
+
+        A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
+        writes alike, and arrives one latency later: transfers overlap their latencies but not
+        their bytes.
+        """
+        machine = self.machine
+        self.transfers += 1
+        self.read_bytes += amount * (source == "hbm")
+        self.written_bytes += amount * (destination == "hbm")
+        # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
+        # which is no less.
+        touched = amount * max(1, (source == "hbm") + (destination == "hbm"))
+        self.hbm_free = max(self.hbm_free, clock) + machine.transfer_cycles + touched / machine.hbm_bytes_per_cycle
+        return ceil(self.hbm_free + machine.dma_latency_cycles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """Where an operand begins in the addresses of its memory space, what it is called, and its words if known."""
+
+    name: str
+    space: str
+    address: int
+    words: Callable[[], tuple[int, ...] | None]
+
+
+class Memory:
+    """What one call of one HLO op sees: scalar memory, sync flags, its operands. Time is in cycles.
+
+    `core` is which of the chip's cores runs it, `arguments` are the values its caller hands over,
+    `operands` are where it finds what it is handed, `account` is where its waits
+    are booked, `trace` what is told about them. `runtime` is true for the top-level program,
+    whose scalar memory the runtime has written before it starts; `prefetched` are those words of
+    it that say whether an operand is there already (see structure.py).
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        names: dict[int, str],
+        *,
+        core: int = 0,
+        arguments: Sequence["int | Unknown"] = (),
+        operands: Sequence[Operand] = (),
+        account: Account,
+        trace: Trace | None = None,
+        runtime: bool = False,
+        prefetched: frozenset[str] = frozenset(),
+    ) -> None:
+        self.channel = channel
+        self.names = names
+        self.account = account
+        self.trace = trace
+        in_hbm = sorted((operand.address, operand.name) for operand in operands if operand.space == "hbm")
+        self._operand_starts = [address for address, _ in in_hbm]
+        self._operand_names = [name for _, name in in_hbm]
+        self.core = core
+        self.arguments = arguments
+        self.operands = operands
+        self.runtime = runtime
+        self.prefetched = prefetched
+        self.words: dict[int, int | Unknown] = {}
+        self.flags: dict[int, int] = {}
+        self.arrivals: dict[int, list[tuple[int, int, str, bool]]] = {}
+        self.remarks: dict[str, int] = {}
+        # What the chip would not let pass, with the line of kernel.py if it is known, and how often.
+        self.offences: dict[tuple[OffenceKind, str, str], int] = {}
+        # Flags that were last set to a value, as the compiler leaves those of a grid's windows.
+        self._set: set[int] = set()
+        self._stored_anywhere = False
+
+    def name_of(self, address: int) -> str:
+        """`#allocation5 + 3` for an address."""
+        base = max((start for start in self.names if start <= address), default=None)
+        return f"address {address}" if base is None else f"{self.names[base]} + {address - base}"
+
+    def load(self, address: "int | Unknown") -> "int | Unknown":
+        """The scalar memory word, unknown if nothing wrote it."""
+        if isinstance(address, Unknown):
+            return address
+        word = self.words.get(address)
+        if word is None:
+            name = self.name_of(address)
+            if self.runtime and "spill" not in name:
+                # The word the top-level program compares with 1 asks it to run. Nothing has been fetched for it: what
+                # it reads counts as its own. No other word decides anything.
+                return 0 if name.removesuffix(" + 0") in self.prefetched else 1
+            # An operand's words were the caller's to write, and a store to an unknown place may have written any.
+            unwritten = name.startswith("#") and not self._stored_anywhere
+            return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
+        return word
+
+    def argument(self, index: int) -> "int | Unknown":
+        """The value that the caller handed over in a register."""
+        if 0 <= index < len(self.arguments):
+            return self.arguments[index]
+        return Unknown(f"operand {index}, which the caller handed over in a register")
+
+    def store(self, predicate: "bool | Unknown", address: "int | Unknown", value: "int | Unknown") -> None:
+        """Writes a scalar memory word under a predicate; where either is unknown, so is what it may have written."""
+        if isinstance(address, Unknown):
+            self.remark(f"a store to scalar memory whose address depends on {address.reason}")
+            self._stored_anywhere = True
+            doubt = Unknown(f"scalar memory that a store at {address.reason} may have changed")
+            self.words = dict.fromkeys(self.words, doubt)
+        elif isinstance(predicate, Unknown):
+            self.words[address] = predicate
+        elif predicate:
+            self.words[address] = value
+
+    def set_flag(self, flag: "int | Unknown", value: "int | Unknown") -> None:
+        """Sets a sync flag."""
+        address = decided(flag, "a sync flag")
+        self.flags[address] = decided(value, "a sync flag's value")
+        self._set.add(address)
+
+    def add_flag(self, flag: "int | Unknown", amount: "int | Unknown") -> None:
+        """Adds to a sync flag."""
+        address = decided(flag, "a sync flag")
+        self.flags[address] = self.flags.get(address, 0) + decided(amount, "a sync flag's value")
+        self._set.discard(address)
+
+    def flag(self, flag: "int | Unknown") -> "int | Unknown":
+        """What a sync flag holds; unknown while a transfer raises it, for when that arrives is not known so exactly."""
+        address = decided(flag, "a sync flag")
+        if self.arrivals.get(address):
+            return Unknown(f"the sync flag {self.name_of(address)}, which a transfer raises that was not waited for")
+        return self.flags.get(address, 0)
+
+    def check(self, failed: "bool | Unknown", where: str, line: str = "") -> None:
+        """Notes a check of the compiler that fails, at which the chip halts, or that cannot be evaluated."""
+        if isinstance(failed, Unknown):
+            if failed.reason != CROSS_CORE:
+                self.remark(f"a check cannot be evaluated ({failed.reason}): {where}")
+                self.offend("check-unknown", f"a check of the compiler that depends on {failed.reason}: {where}", line)
+        elif failed:
+            self.offend("chip-halts", f"a check of the compiler that fails: {where}", line)
+
+    def offend(self, kind: OffenceKind, what: str, line: str = "") -> None:
+        """Counts something that the chip would not let pass."""
+        key = kind, what, line
+        self.offences[key] = self.offences.get(key, 0) + 1
+
+    def end(self, clock: int, bundle: int) -> int:
+        """The cycle at which the last transfer has ended, of an op whose program is done at `clock`.
+
+        Notes transfers that nothing waited for, and flags that are not zero, unless they were set to a value: the
+        compiler leaves the flags of a grid's windows at one.
+        """
+        last, name, outgoing = clock, "", False
+        for address, pending in self.arrivals.items():
+            for arrival, _, operand, is_outgoing in pending:
+                what = f"a transfer of {operand} that nothing waits for (sync flag {self.name_of(address)})"
+                self.offend("transfer-pending", what)
+                if arrival > last:
+                    last, name, outgoing = arrival, operand, is_outgoing
+        for address, value in self.flags.items():
+            if value and address not in self._set and not self.arrivals.get(address):
+                self.offend(
+                    "semaphore-not-zero", f"the semaphore {self.name_of(address)}, which holds {value} at the end"
+                )
+        if last > clock:
+            self.account.wait(bundle, name, outgoing, last - clock)
+            if self.trace is not None:
+                self.trace.waited(name, clock, last)
+        return last
+
+    def fill(self, space: str, source: "int | Unknown", address: "int | Unknown", size: "int | Unknown") -> None:
+        """Puts into scalar memory what a transfer brings: an operand's known words, else words that are unknown."""
+        first = decided(address, "the destination in scalar memory of a transfer")
+        granule = self.channel.machine.granule_bytes
+        count = decided(size, "the size of a transfer to scalar memory") * granule // _WORD_BYTES
+        words = self._contents(space, source, granule)
+        filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
+        for place in range(count):
+            self.words[first + place] = words[place] if words and place < len(words) else filled
+
+    def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int, ...] | None":
+        if isinstance(source, Unknown):
+            return None
+        for operand in self.operands:
+            # A transfer counts its address in granules; the operand's may count rows of 512 bytes.
+            for base in {operand.address, operand.address * _ROW_BYTES // granule}:
+                offset = (source - base) * granule // _WORD_BYTES
+                words = operand.words() if operand.space == space and offset >= 0 else None
+                if words is not None and offset < len(words):
+                    return words[offset:]
+        return None
+
+    def operand_name(self, address: "int | Unknown") -> str:
+        """The operand in HBM that holds `address`, which counts granules; "" where that is not known."""
+        if isinstance(address, Unknown):
+            return ""
+        address &= 0xFFFFFFFF
+        # A transfer counts its address in granules; where the operand's counts rows, it has been scaled.
+        scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
+        place = bisect_right(self._operand_starts, address // scale if address >= FIRST_OPERAND * scale else address)
+        return self._operand_names[place - 1] if place else ""
+
+    def start(
+        self,
+        source: str,
+        destination: str,
+        operand: "int | Unknown",
+        size: "int | Unknown",
+        flag: "int | Unknown",
+        clock: int,
+    ) -> None:
+        """Starts a transfer of `size` granules at `clock`; it raises its flag when it has arrived.
+
+        `operand` is the address in HBM, if it has one.
+        """
+        granules = decided(size, f"the size of a transfer from {source} to {destination}")
+        target = decided(flag, f"the sync flag of a transfer from {source} to {destination}")
+        if granules < 0:
+            raise Unknowable(f"a transfer from {source} to {destination} has the impossible size {granules}")
+        name = self.operand_name(operand) if "hbm" in (source, destination) else ""
+        name = name or f"{source.upper()} to {destination.upper()}"
+        amount = granules * self.channel.machine.granule_bytes
+        arrival = self.channel.arrival(source, destination, amount, clock)
+        if self.trace is not None:
+            touched = amount * ((source == "hbm") + (destination == "hbm"))
+            self.trace.transferred(name, destination == "hbm", touched, clock, arrival)
+        heappush(self.arrivals.setdefault(target, []), (arrival, granules, name, destination == "hbm"))
+
+    def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int) -> int:
+        """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there.
+
+        Notes a transfer of which only a part is waited for: a flag counts what has arrived, not which part of it.
+        """
+        address = decided(flag, "a wait")
+        needed = decided(goal, "a wait")
+        value = self.flags.get(address, 0)
+        pending = self.arrivals.get(address, [])
+        ready = clock
+        last = "", False
+        brought, name = 0, ""
+        while pending and value < needed:
+            arrival, brought, name, outgoing = heappop(pending)
+            value += brought
+            if arrival > ready:
+                ready, last = arrival, (name, outgoing)
+        self.flags[address] = value
+        if value < needed:
+            raise Unknowable(
+                f"a wait for {needed} on the sync flag {self.name_of(address)} can never be satisfied: "
+                f"it has {value} and no transfer is under way"
+            )
+        if brought and value > needed:
+            what = f"a wait for {needed} granules on the sync flag {self.name_of(address)}, to which a transfer of "
+            self.offend("transfer-part-waited", what + f"{brought} of {name} brings it")
+        if ready > clock:
+            self.account.wait(bundle, *last, ready - clock)
+            if self.trace is not None:
+                self.trace.waited(last[0], clock, ready)
+        return ready
+
+    def met(self, bundle: int, since: int, clock: int) -> None:
+        """The core has waited for the other one at a barrier."""
+        self.account.add(bundle, "barrier wait", clock - since)
+        if self.trace is not None:
+            self.trace.waited("the other core", since, clock)
+
+    def remark(self, text: str) -> None:
+        """Counts something worth telling."""
+        self.remarks[text] = self.remarks.get(text, 0) + 1

@@ -1,0 +1,228 @@
+"""One compiled module simulated: every HLO op that its top-level program calls, added up."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.dumps.boundary import Boundary, boundary
+from harness.dumps.llo import ModuleDump, read_module
+from harness.dumps.tables import Tables, Values
+from harness.hardware import Chip
+from harness.judge.simulate.anatomy import anatomy
+from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.machine import Machine, machine_of
+from harness.judge.simulate.profiled import as_profiled_seconds, boundary_seconds
+from harness.judge.simulate.runs import CoreRun, OpRun
+from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
+from harness.records import Anatomy, Offence, OpTime, PartKind, Simulation, Unit
+
+# Published peaks and clocks are rounded to three digits.
+_ROUNDED_PEAK = 1.002
+
+
+def run(
+    dump_directory: Path,
+    chip: Chip,
+    *,
+    deadline_seconds: float = 60.0,
+    operands: Mapping[str, Values] | None = None,
+) -> Simulation:
+    """The module dumped in `dump_directory`, executed on `chip`.
+
+    `operands` are contents of parameters by name, for programs whose control flow reads them.
+    `seconds` is None, with the reason first in `unknown`, where the control flow depends on
+    something that is not known, a wait can never be satisfied, or the run exceeds
+    `deadline_seconds` of this machine's time. Raises RatchetError `no-dump` without a schedule.
+    """
+    return run_module(read_module(dump_directory), chip, deadline_seconds=deadline_seconds, operands=operands)
+
+
+def run_module(
+    dump: ModuleDump,
+    chip: Chip,
+    *,
+    machine: Machine | None = None,
+    deadline_seconds: float = 60.0,
+    operands: Mapping[str, Values] | None = None,
+) -> Simulation:
+    """The same for a dump that has been read, on another `machine` than the chip's own if one is given."""
+    deadline = time.monotonic() + deadline_seconds
+    machine = machine or machine_of(chip)
+    simulation = _total(dump, machine, run_cores(dump, machine, Tables(dump.hlo, operands), deadline))
+    if machine == machine_of(chip):
+        simulation = _possible(simulation, chip)
+    return _profiled(simulation, boundary(dump.hlo), chip)
+
+
+def _profiled(simulation: Simulation, module: Boundary | None, chip: Chip) -> Simulation:
+    """The simulation with what a profile would show, and its uncertainty: what is not explained counts as doubt."""
+    if simulation.seconds is None:
+        return simulation
+    op_seconds = {op.name: op.seconds for op in simulation.ops}
+    border = boundary_seconds(module, chip)
+    return replace(
+        simulation,
+        plus_minus_seconds=plus_minus_seconds(simulation.seconds, border, is_understood=not simulation.unknown),
+        as_profiled_seconds=as_profiled_seconds(simulation.seconds, op_seconds, module, chip),
+    )
+
+
+def _possible(simulation: Simulation, chip: Chip) -> Simulation:
+    """The simulation, without a latency where it claims more than the chip can do: then the simulator is wrong."""
+    found = impossibilities(simulation, chip)
+    if not found:
+        return simulation
+    reasons = tuple(f"the simulator is wrong: {text}" for text in found)
+    return replace(simulation, seconds=None, plus_minus_seconds=None, cycles=None, unknown=reasons + simulation.unknown)
+
+
+def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
+    """Sentences on what no chip of this kind can do in the simulated time; empty for a sound simulation."""
+    seconds, cycles = simulation.seconds, simulation.cycles
+    if seconds is None or cycles is None:
+        return ()
+    found = []
+    if simulation.anatomy is not None:
+        for what, counted in (("parts", simulation.anatomy.parts), ("lines", simulation.anatomy.lines)):
+            total = sum(part.cycles for part in counted)
+            if total != cycles:
+                found.append(f"the {what} of its time are {total:.0f} of {cycles:.0f} cycles")
+    found += [
+        f"{unit.name} issues {unit.executed_slots} operations in {unit.offered_slots} slots"
+        for unit in simulation.units
+        if unit.executed_slots > unit.offered_slots
+    ]
+    found += [
+        f"{unit.name} is busy for {unit.busy_cycles:.0f} of {cycles:.0f} cycles"
+        for unit in simulation.units
+        if unit.busy_cycles is not None and unit.busy_cycles > cycles
+    ]
+    if (simulation.mxu_flops or 0) > chip.peak_bf16_flops_per_second * _ROUNDED_PEAK * seconds:
+        found.append(f"{simulation.mxu_flops} FLOPs in {seconds} s are more than the MXUs can do")
+    moved = simulation.hbm_read_bytes + simulation.hbm_written_bytes
+    if moved > chip.hbm_bytes_per_second * seconds:
+        found.append(f"{moved} bytes in {seconds} s are more than HBM can move")
+    return tuple(found)
+
+
+def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Simulation:
+    # The cores end together, at a barrier; should one be later, the chip is done when it is.
+    last = max(cores, key=lambda core: core.cycles)
+    reason = last.reason
+    parts = anatomy(last, machine)
+    cycles = float(last.cycles)
+    seconds = None if reason else cycles / machine.clock_hz
+    runs = [op for core in cores for op in core.ops]
+    columns = _columns(dump, runs)
+    remarks = [remark for op in runs for remark in op.remarks] + list(dump.remarks)
+    for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
+        if schedule.name in dump.calls and (table is None or len(table.rows) != len(schedule.bundles)):
+            remarks.append(f"{schedule.name}: no table of unit slots fits its schedule, so its slots are not counted")
+    offered = 0.0 if reason else cycles * machine.cores
+    slots = {name: columns.get(name, _Column(0)) for name in ("VSTORE:SPILL", "VLOAD:FILL")}
+    called = {op.schedule.name: op.schedule for op in runs}.values()
+    return Simulation(
+        chip=machine.chip,
+        seconds=seconds,
+        plus_minus_seconds=None,
+        cycles=None if reason else cycles,
+        bundle_cycles=sum(op.bundle_cycles for op in last.ops),
+        dma_wait_cycles=_cycles(parts, "operand wait", "fill and drain"),
+        unit_stall_cycles=_cycles(parts, "unit stall"),
+        launch_cycles=_cycles(parts, "launch", "barrier wait"),
+        clock_hz=machine.clock_hz,
+        ops=() if reason else tuple(_op_time(op, machine) for op in last.ops),
+        units=_units(columns, offered, sum(op.mxu_busy_cycles for op in runs) / machine.cores),
+        static_bundles=sum(len(schedule.bundles) for schedule in called),
+        empty_bundles=sum(not bundle.ops for schedule in called for bundle in schedule.bundles),
+        static_spills=slots["VSTORE:SPILL"].static,
+        static_fills=slots["VLOAD:FILL"].static,
+        executed_spills=slots["VSTORE:SPILL"].executed,
+        executed_fills=slots["VLOAD:FILL"].executed,
+        hbm_read_bytes=sum(core.read_bytes for core in cores),
+        hbm_written_bytes=sum(core.written_bytes for core in cores),
+        dma_transfers=sum(core.transfers for core in cores),
+        unknown=tuple(dict.fromkeys([*([reason] if reason else []), *remarks])),
+        mxu_flops=sum(op.mxu_flops for op in runs),
+        executed_steps=None if reason else _steps(runs),
+        executed_empty_bundles=sum(_empty_executed(op) for op in last.ops),
+        relative_uncertainty=relative_uncertainty(machine.chip),
+        anatomy=None if reason else parts,
+        offences=_offences(cores),
+    )
+
+
+def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
+    """What the cores' ops did wrong, what all cores did named once; the top-level program's too."""
+    runs = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
+    found: dict[tuple[str, str, str, str], Offence] = {}
+    for offence in (offence for op in runs for offence in op.offences):
+        key = offence.kind, offence.op, offence.what, offence.line
+        before = found.get(key)
+        found[key] = offence if before is None else replace(before, count=before.count + offence.count)
+    return tuple(found.values())
+
+
+def _cycles(anatomy: Anatomy, *kinds: PartKind) -> float:
+    return float(sum(part.cycles for part in anatomy.parts if part.kind in kinds))
+
+
+def _op_time(op: OpRun, machine: Machine) -> OpTime:
+    return OpTime(
+        name=op.schedule.name,
+        bundles=len(op.schedule.bundles),
+        executed_bundles=op.bundle_cycles,
+        cycles=op.cycles,
+        seconds=op.cycles / machine.clock_hz,
+        calls=op.calls,
+    )
+
+
+def _steps(runs: list[OpRun]) -> int | None:
+    """Grid steps of all Pallas kernels together, from how often their grid loops' exit tests ran."""
+    steps = [run.steps for run in runs if run.steps is not None]
+    return sum(steps) if steps else None
+
+
+def _empty_executed(run: OpRun) -> int:
+    return sum(n for n, bundle in zip(run.executions, run.schedule.bundles, strict=True) if not bundle.ops)
+
+
+@dataclass(slots=True)
+class _Column:
+    slots: int
+    static: int = 0
+    executed: int = 0
+
+
+def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _Column]:
+    """Issue slots per unit from the compiler's per-bundle table, weighted by how often each bundle ran."""
+    columns: dict[str, _Column] = {}
+    for schedule, table in zip(dump.schedules, dump.utilisations, strict=True):
+        ran = [run.executions for run in runs if run.schedule is schedule]
+        if not ran or table is None or len(table.rows) != len(schedule.bundles):
+            continue
+        executions = [sum(counts) for counts in zip(*ran, strict=True)]
+        for i, (name, slots) in enumerate(zip(table.units, table.slots, strict=True)):
+            column = columns.setdefault(name, _Column(slots))
+            used = [row[i] for row in table.rows]
+            column.static += sum(used)
+            column.executed += sum(n * count for n, count in zip(used, executions, strict=True) if n)
+    return columns
+
+
+def _units(columns: dict[str, _Column], offered: float, mxu_busy: float) -> tuple[Unit, ...]:
+    return tuple(
+        Unit(
+            name=name,
+            slots_per_bundle=column.slots,
+            static_slots=column.static,
+            executed_slots=column.executed,
+            offered_slots=int(offered) * column.slots,
+            busy_cycles=mxu_busy if name == "MXU" else None,
+        )
+        for name, column in columns.items()
+        if not re.search(r":(FILL|SPILL)$", name)
+    )

@@ -1,0 +1,50 @@
+"""The operations whose meaning does not matter to time, and so which ones were not understood."""
+
+import re
+from collections import Counter
+
+from harness.dumps.llo import Op, Schedule
+from harness.judge.simulate.scalar import is_known
+
+# Vector operations that are done in the cycle they issue in, by the first word of their opcode; seen in
+# schedules of libtpu 0.0.42 and 0.0.50, named after what they do.
+_VECTOR_WORDS = """
+    vabs vadd vand vandn vbcast vcarry vceil vclamp vclz vcmask vcmp vcombine vcountsetbits vcvt vdwg vexp vexp2
+    vfloor vimm vlaneseq vld vldmsk vlog vlog2 vmand vmax vmerge vmin vmneg vmor vmov vmpcnt vmul vmulu vmxor vneg
+    vnor vnot vor vpack vperm vpop vpow vpow2 vprng vpush vrcp vrng vround vrot vrsqrt vsel vset vsetiar vsetrngseed
+    vshll vshrl vshra vsin vcos vsqrt vst vstmsk vstv vsub vtanh vtrunc vunpack vweird vxor vxpose
+    vmatmul vmatpush vmatpush1 vmatpush2 vmatpush3 vmatprep vtrace vsettm vsfence vsyncpa vsyncadd vsyncset vsyncmov
+    vwait vdelay verf vfma vmpackc vnez vmmov vbitcast vselect vsign vsigmoid vscale vmsk vmask
+"""
+_OTHER_WORDS = """
+    sst sfence shalt.err compiler-scheduling-barrier inlined_call_operand.hbm inlined_call_operand.vmem
+    inlined_call_operand.smem inlined_call dma.done.wait strace
+"""
+_VECTOR = frozenset(_VECTOR_WORDS.split())
+_OTHER = frozenset(_OTHER_WORDS.split())
+
+
+def not_understood(schedule: Schedule, executions: list[int]) -> list[str]:
+    """A sentence for each opcode whose effect or time is not modelled and that was executed, most frequent first."""
+    counts: Counter[str] = Counter()
+    seen: dict[tuple[str, bool], bool] = {}
+    for bundle, executed in zip(schedule.bundles, executions, strict=True):
+        if not executed:
+            continue
+        for op in bundle.ops:
+            key = (op.opcode, bool(op.destination))
+            known = seen.get(key)
+            if known is None:
+                known = seen[key] = _known(op)
+            if not known:
+                counts[op.opcode] += executed
+    return [f"the operation {opcode} is not known ({count} executed)" for opcode, count in counts.most_common()]
+
+
+def _known(op: Op) -> bool:
+    name = op.opcode
+    if name.startswith("v"):
+        return re.split(r"[.]", name)[0] in _VECTOR
+    if name in _OTHER or name.startswith(("sbr.rel", "sdivrem", "spop", "dma.")):
+        return True
+    return op.destination != "" and is_known(op)

@@ -1,0 +1,251 @@
+"""The units that keep an operation longer than one cycle (MXU, XLU, EUP), and the stalls that waiting for them causes.
+
+A bundle issues in order and as a whole: it stalls until every unit it pushes to is free and
+every result it pops has come out. The compiler removes the empty bundles that this makes
+superfluous, so counting bundles alone makes programs faster than the units can be.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from harness.dumps.llo import Op
+from harness.judge.simulate.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one operation does to one unit.
+
+    It needs `port` free, or free within `early` cycles, and keeps it for `cycles`; after `latency` it
+    puts `results` values, one every `spacing` cycles, into `queue`; or (`pops`) it takes one value out
+    of `queue`. A queue is first in first out, except where its name ends in `]`: that is an
+    addressed result buffer.
+    """
+
+    port: str
+    cycles: int
+    queue: str
+    latency: int = 0
+    results: int = 0
+    spacing: int = 0
+    pops: bool = False
+    flops: int = 0
+    early: int = 0
+
+
+# One stretch's uses: (bundle offset within the stretch, uses of that bundle).
+Uses = tuple[tuple[int, tuple[Use, ...]], ...]
+# Cycles from the stretch's start until each port is free and each result is out; only what is still to come.
+State = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
+
+IDLE: State = ((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bundles `first` to `last` (excluded) that run one after the other without a decision or a transfer between.
+
+    Of an operation that is predicated and keeps a unit busy, each outcome is a stretch of its own.
+    """
+
+    first: int
+    last: int
+    uses: Uses
+
+
+@dataclass(slots=True)
+class Pass:
+    """A stretch entered in one state: what it takes, the number of the state it leaves, and how often that happened.
+
+    `stalls` are those of one passage: bundle offset within the stretch, what was waited for, cycles.
+    """
+
+    cycles: int
+    state: int
+    stalls: tuple[tuple[int, str, int], ...] = ()
+    visits: int = 0
+
+
+# A queue deeper than any hardware FIFO means that pushes and pops were not paired rightly.
+_DEEPEST_QUEUE = 512
+
+# After this many cycles every unit of every chip is idle.
+_LONGEST_MEMORY = 1 << 14
+
+_MXU = re.compile(r"mxu\d")
+_XLU = re.compile(r"xlu\d")
+# The width of a transpose stands behind its arrays: (vx, 128) or (vx, vy, 128).
+_WIDTH = re.compile(r", (\d+)$")
+_BUFFER = re.compile(r"mrb\[(\d+)\]")
+EUP = ("vexp", "vpow", "vrcp", "vlog", "vrsqrt", "vtanh", "vsqrt", "vsin", "vcos", "verf", "vsigmoid", "vrecip")
+
+
+def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
+    """What `op` does to the long-running units; empty for anything that is done in its cycle."""
+    name = op.opcode
+    if mxu := _MXU.search(name):
+        return _mxu_uses(name, mxu[0], machine)
+    if xlu := _XLU.search(name):
+        if name.startswith("vpop"):
+            return (Use("", 0, f"{xlu[0]} {name.split('.')[1]}", pops=True),)
+        if name.startswith("vset"):
+            return ()
+        if name.startswith("vxpose"):
+            return _transpose_uses(op, xlu[0], machine)
+        kind = "xlane" if ".xlane" in name else "permute"
+        return (Use(xlu[0], machine.xlu_cycles, f"{xlu[0]} {kind}", machine.xlu_latency_cycles, results=1),)
+    if name == "vpop.eup":
+        return (Use("", 0, "eup", pops=True),)
+    if name.startswith(EUP):
+        cycles = machine.eup_packed_cycles if ".bf16" in name else 1
+        return (Use("eup", cycles, "eup", machine.eup_latency_cycles, results=1),)
+    return ()
+
+
+def waited_for(use: Use) -> str:
+    """What a stall for `use` waits for: `MXU busy`, `MXU weights` (its weight port), `XLU result` and so on."""
+    unit, _, port = (use.queue if use.pops else use.port).partition(" ")
+    return f"{unit[:3].upper()} {'result' if use.pops else port or 'busy'}"
+
+
+def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
+    """A transpose takes its rows in with several operations; what it makes of them comes out after the last.
+
+    `width` columns become rows, 8 of 32 bits or 16 of 16 bits in a register; `binary` transposes two arrays.
+    """
+    if ".end" not in op.opcode:
+        return (Use(xlu, machine.xlu_cycles, ""),)
+    width = _WIDTH.search(op.arguments)
+    rows = 16 if ".b16" in op.opcode else 32 if ".b8" in op.opcode else 8
+    results = max(1, (int(width[1]) if width else 128) // rows * (2 if ".binary" in op.opcode else 1))
+    return (Use(xlu, machine.xlu_cycles, f"{xlu} trf", machine.xlu_latency_cycles, results, machine.xlu_cycles),)
+
+
+def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
+    buffer = _BUFFER.search(name)
+    if name.startswith("vpop"):
+        return (Use("", 0, f"{mxu}[{buffer[1]}]" if buffer else mxu, pops=True),)
+    if name.startswith("vmatmul"):
+        rows, results = _rows_and_results(name, machine)
+        cycles = max(1, round(rows / machine.matmul_rows_per_cycle))
+        spacing = cycles // results
+        latency = machine.matmul_latency_cycles
+        flops = 2 * rows * machine.mxu_size**2
+        # The first matmul with new weights takes them over from the staging registers when they are all there.
+        latch = (Use(f"{mxu} weights", 0, ""),) if "lgmr" in name or ".dwg" in name else ()
+        if buffer is None:
+            return (*latch, Use(mxu, cycles, mxu, latency, results, spacing, flops=flops))
+        first = int(buffer[1])
+        slots = (Use("", 0, f"{mxu}[{first + i}]", latency + i * spacing, results=1) for i in range(results))
+        return (*latch, Use(mxu, cycles, "", flops=flops), *slots)
+    if name.startswith("vmatpush"):
+        cycles = machine.push_transposed_cycles if ".xpose" in name else machine.push_cycles
+        return (Use(f"{mxu} weights", cycles, ""),)
+    if name.startswith("vmatprep.subr"):
+        # On 256-wide units one row pair is a prep and a push; the push carries the cost of both.
+        return (Use(f"{mxu} weights", 0, "", early=machine.prep_early_cycles),)
+    return ()
+
+
+def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
+    """Rows of the left operand in one matmul, and the vectors (8 rows of 32 bits each) that come out.
+
+    A vector register holds 8 rows of 32-bit values, 16 of 16-bit and 32 of 8-bit ones.
+    """
+    if ".f32" in name or ".s32" in name:
+        return 8, max(1, machine.matmul_results // 2)
+    if ".s8" in name or ".u8" in name or ".x8" in name or ".f8" in name:
+        return 32, 2 * machine.matmul_results
+    return 16, machine.matmul_results
+
+
+class Pipes:
+    """Stalls of stretches of bundles, remembered: a stretch entered in the same state takes the same time again."""
+
+    def __init__(self, stretches: Iterable[tuple[int, Uses]]) -> None:
+        self._stretches = tuple(stretches)
+        self._states: list[State] = [IDLE]
+        self._numbers: dict[State, int] = {IDLE: 0}
+        self._after: dict[tuple[int, int], int] = {}
+        self.memories: tuple[dict[int, Pass], ...] = tuple({} for _ in self._stretches)
+        self.empty_pops = 0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How often each stretch ran."""
+        return tuple(sum(passed.visits for passed in memory.values()) for memory in self.memories)
+
+    def stalls(self) -> Iterator[tuple[int, int, str, int]]:
+        """Of all passages: stretch, bundle offset within it, what was waited for (see `waited_for`), cycles."""
+        for number, memory in enumerate(self.memories):
+            for passed in memory.values():
+                for offset, name, cycles in passed.stalls:
+                    yield number, offset, name, cycles * passed.visits
+
+    def run(self, stretch: int, state: int) -> Pass:
+        """The stretch when entered in `state`; states are numbers."""
+        length, uses = self._stretches[stretch]
+        ports = dict(self._states[state][0])
+        queues = {name: list(values) for name, values in self._states[state][1]}
+        stall = 0
+        stalls = []
+        for offset, bundle in uses:
+            now = offset + stall
+            ready = now
+            last = None
+            for use in bundle:
+                free = 0
+                if use.pops:
+                    queue = queues.get(use.queue)
+                    if queue:
+                        free = queue[0] if use.queue[-1] == "]" else queue.pop(0)
+                    elif use.queue[-1] != "]":
+                        self.empty_pops += 1
+                elif use.port:
+                    free = ports.get(use.port, 0) - use.early
+                if free > ready:
+                    ready, last = free, use
+            if last is not None:
+                stall += ready - now
+                stalls.append((offset, waited_for(last), ready - now))
+            for use in bundle:
+                if use.cycles:
+                    ports[use.port] = ready + use.cycles
+                if use.results:
+                    first = ready + use.latency
+                    out = [first + i * use.spacing for i in range(use.results)]
+                    if use.queue[-1] == "]":
+                        queues[use.queue] = out
+                    else:
+                        queues[use.queue] = (queues.get(use.queue, []) + out)[-_DEEPEST_QUEUE:]
+        end = length + stall
+        passed = self.memories[stretch][state] = Pass(end, self._number(ports, queues, end), tuple(stalls))
+        return passed
+
+    def later(self, state: int, cycles: int) -> int:
+        """The state after doing nothing for `cycles`."""
+        if state == 0 or cycles == 0:
+            return state
+        cycles = min(cycles, _LONGEST_MEMORY)
+        known = self._after.get((state, cycles))
+        if known is None:
+            ports, queues = self._states[state]
+            known = self._number(dict(ports), {name: list(values) for name, values in queues}, cycles)
+            self._after[state, cycles] = known
+        return known
+
+    def _number(self, ports: dict[str, int], queues: dict[str, list[int]], elapsed: int) -> int:
+        state = (
+            tuple(sorted((name, free - elapsed) for name, free in ports.items() if free > elapsed)),
+            tuple(
+                (name, tuple(max(0, out - elapsed) for out in values))
+                for name, values in sorted(queues.items())
+                if values and (name[-1] != "]" or values[0] > elapsed)
+            ),
+        )
+        number = self._numbers.get(state)
+        if number is None:
+            number = self._numbers[state] = len(self._states)
+            self._states.append(state)
+        return number

@@ -1,0 +1,369 @@
+"""A schedule compiled to one Python function that runs its scalar program and counts how often each stretch runs.
+
+Vector work never reaches the function: it is summed up once per stretch of bundles, so a step
+of a kernel costs as many Python statements as it has scalar instructions.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import cast
+
+from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
+from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.memory import Memory
+from harness.judge.simulate.pipes import Pipes, Stretch, Use, Uses, uses_of
+from harness.judge.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
+from harness.judge.simulate.structure import cross_core_pops, delay_slots, is_branch, is_timed, memory_space
+from harness.judge.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, remainder, smaller
+
+_REGISTER = re.compile(r"\b[sp]\d+\b")
+_THREAD = re.compile(r"\[thread:[^\]]*\]")
+_REGION = re.compile(r"region(\d+)")
+# What a division hands to the pops that follow it, by what its comment says: the quotient comes first, and where
+# only one of the two is wanted, it alone comes.
+_DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
+
+# What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
+Steps = Generator[int, int, int]
+# Calls an HLO op by its place in `Program.calls` with its arguments at a clock.
+Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]
+Run = Callable[[Memory, Pipes, Callable[[int], None], int, Call], Steps]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """`run(memory, pipes, tick, clock, call)` executes it from `clock` on: a generator (see Steps)
+    that returns the clock at its end and raises Unknowable.
+
+    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `calls` are
+    the `inlined_call` operations, `operands` memory space and address by operand, `outputs` those
+    of them that the op writes.
+    """
+
+    stretches: tuple[Stretch, ...]
+    names: dict[int, str]
+    operands: dict[int, tuple[str, int]]
+    outputs: frozenset[int]
+    calls: tuple[Op, ...]
+    run: Run
+    text: str
+
+    def pipes(self) -> Pipes:
+        """Fresh units; what they remember serves all runs of the program."""
+        return Pipes((stretch.last - stretch.first, stretch.uses) for stretch in self.stretches)
+
+
+def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = False) -> Program:
+    """The schedule as an executable program; a `traced` one tells the memory's trace about every stretch."""
+    writer = _Writer(schedule, machine, traced)
+    text = writer.function()
+    scope: dict[str, object] = {
+        "Unknown": Unknown,
+        "Unknowable": Unknowable,
+        "decided": decided,
+        "deque": deque,
+        "divided": divided,
+        "larger": larger,
+        "pick": pick,
+        "remainder": remainder,
+        "smaller": smaller,
+    }
+    exec(compile(text, f"<schedule of {schedule.name}>", "exec"), scope)
+    return Program(
+        stretches=tuple(writer.stretches),
+        names=writer.names.by_address(),
+        operands=writer.names.operands,
+        outputs=frozenset(writer.names.outputs),
+        calls=tuple(writer.calls),
+        run=cast(Run, scope["run"]),
+        text=text,
+    )
+
+
+class _Writer:
+    """Writes the function; its registers are Python locals named as on the chip (`s12`, `p3`)."""
+
+    def __init__(self, schedule: Schedule, machine: Machine, traced: bool) -> None:
+        self.traced = traced
+        self.bundles = schedule.bundles
+        self.grid_exit = schedule.grid_exit
+        self.machine = machine
+        self.names = Names()
+        self.stretches: list[Stretch] = []
+        self.registers: set[str] = set()
+        self.uses = [tuple((op, uses_of(op, machine)) for op in bundle.ops) for bundle in self.bundles]
+        self.calls: list[Op] = []
+        self.cross_core = cross_core_pops(schedule)
+        self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
+        self.branches = {i: op for i, bundle in enumerate(self.bundles) for op in bundle.ops if is_branch(op)}
+
+    def function(self) -> str:
+        starts = self._block_starts()
+        blocks = [
+            self._block(first, last) for first, last in zip(starts, [*starts[1:], len(self.bundles)], strict=False)
+        ]
+        lines = [
+            "def run(memory, pipes, tick, clock, call):",
+            "    if False: yield clock",
+            "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
+            "    account, idle = memory.account, memory.account.add",
+            "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
+            "    divisions, flags = deque(), deque()",
+            "    state = block = 0",
+            "    unset = Unknown('a register that nothing wrote')",
+        ]
+        targets = [*sorted(self.registers), *(f"b{index}" for index in self.branches)]
+        lines += [f"    {name} = {'False' if name[0] == 'b' else 'unset'}" for name in targets]
+        if not blocks:
+            return "\n".join([*lines, "    return clock"]) + "\n"
+        lines += ["    while True:", "        tick(clock)"]
+        lines += self._dispatch(blocks, 0, len(blocks), 2)
+        return "\n".join(lines) + "\n"
+
+    def _block_starts(self) -> list[int]:
+        if not self.bundles:
+            self.block_of: dict[int, int] = {}
+            return []
+        starts = {0}
+        self.slots = {index: delay_slots(self.bundles, index, self.machine) for index in self.branches}
+        for index, op in self.branches.items():
+            starts.add(min(index + self.slots[index] + 1, len(self.bundles)))
+            target = self._target(op)
+            if target is not None:
+                starts.add(target)
+        self.block_of = {first: number for number, first in enumerate(sorted(starts - {len(self.bundles)}))}
+        return sorted(self.block_of)
+
+    def _target(self, op: Op) -> int | None:
+        match = _REGION.search(op.arguments)
+        return self.region_start.get(int(match[1]), self.region_start.get(EXIT_REGION)) if match else None
+
+    def _dispatch(self, blocks: list[list[str]], first: int, last: int, depth: int) -> list[str]:
+        """The blocks `first` to `last` under a binary tree of comparisons."""
+        indent = "    " * depth
+        if last - first == 1:
+            return [indent + line for line in blocks[first]] or [indent + "pass"]
+        middle = (first + last) // 2
+        return [
+            f"{indent}if block < {middle}:",
+            *self._dispatch(blocks, first, middle, depth + 1),
+            f"{indent}else:",
+            *self._dispatch(blocks, middle, last, depth + 1),
+        ]
+
+    def _block(self, first: int, last: int) -> list[str]:
+        lines: list[str] = []
+        position = first
+        while position < last:
+            end = position + 1
+            if not self._has_predicated_use(position):
+                while end < last and not self._begins_stretch(end):
+                    end += 1
+            lines += self._stretch(position, end)
+            position = end
+        # A branch of an earlier block may have its delay slots end here: each one is asked, newest last.
+        for index, op in sorted(self.branches.items()):
+            behind = index + self.slots[index] + 1
+            if behind == last or (last == len(self.bundles) and behind > last):
+                lines += self._jump(index, op)
+        lines.append(f"block = {self.block_of[last]}" if last < len(self.bundles) else "return clock")
+        return lines
+
+    def _jump(self, index: int, op: Op) -> list[str]:
+        target = self._target(op)
+        if target is None:
+            where = f"{op.opcode} {op.arguments}".strip()
+            return [f"if b{index}: {_raise(f'the branch `{where}` leads nowhere that is known')}"]
+        late = self.machine.branch_slots - self.slots[index]
+        spent = f"    clock += {late}; state = later(state, {late}); idle({index}, 'unit stall', {late}, 'branch')"
+        wait = [spent] if late else []
+        return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
+
+    def _begins_stretch(self, index: int) -> bool:
+        return any(is_timed(op) for op in self.bundles[index].ops) or self._has_predicated_use(index)
+
+    def _has_predicated_use(self, index: int) -> bool:
+        return any(op.predicate and uses for op, uses in self.uses[index])
+
+    def _stretch(self, first: int, last: int) -> list[str]:
+        """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
+        timed = [line for op in self.bundles[first].ops if is_timed(op) for line in self._timed(op, first)]
+        guarded = [op.predicate for op, uses in self.uses[first] if op.predicate and uses]
+        number = len(self.stretches)
+        for outcome in range(1 << len(guarded)):
+            self.stretches.append(Stretch(first, last, self._uses_between(first, last, outcome)))
+        if guarded:
+            bits = " + ".join(f"({1 << i} if pick({_predicate(p)}, True, False) else 0)" for i, p in enumerate(guarded))
+            for p in guarded:
+                self.registers.add(p.lstrip("!"))
+            timing = [f"number = {number} + {bits}"]
+        else:
+            timing = [f"number = {number}"] if self.traced else []
+        which = "number" if timing else str(number)
+        timing.append(f"after = memories[{which}].get(state) or stretch({which}, state)")
+        if self.traced:
+            timing.append("memory.trace.passed(number, clock, after)")
+        timing.append("clock += after.cycles; state = after.state; after.visits += 1")
+        scalar = [line for index in range(first, last) for line in self._scalar(index)]
+        if self.grid_exit is not None and first <= self.grid_exit < last:
+            scalar.append("account.turn += 1")
+        return [*timed, *timing, *scalar]
+
+    def _uses_between(self, first: int, last: int, outcome: int) -> Uses:
+        found: list[tuple[int, tuple[Use, ...]]] = []
+        bit = 0
+        for index in range(first, last):
+            here: list[Use] = []
+            for op, uses in self.uses[index]:
+                if op.predicate and uses:
+                    executed = outcome >> bit & 1
+                    bit += 1
+                    if not executed:
+                        continue
+                here += uses
+            if here:
+                found.append((index - first, tuple(here)))
+        return tuple(found)
+
+    def _timed(self, op: Op, index: int) -> list[str]:
+        operands = _THREAD.sub("", op.arguments)
+        values = [expression(part, self.names) for part in re.split(r",(?![^\[]*\])", operands) if part.strip()]
+        self._note(values)
+        condition = [f"if {self._condition(op)}:"] if op.predicate else []
+        indent = "    " if condition else ""
+        if op.opcode == "inlined_call":
+            number = len(self.calls)
+            self.calls.append(op)
+            arguments = "".join(f"{value}, " for value in values)
+            return [*condition, f"{indent}clock = yield from call({number}, ({arguments}), clock); state = 0"]
+        if op.opcode == "vpop.ccrf":
+            return [
+                *condition,
+                f"{indent}since = clock; clock = yield clock; memory.met({index}, since, clock)",
+                f"{indent}state = later(state, clock - since)",
+            ]
+        if op.opcode.startswith("dma.") and len(values) >= 4:
+            kind = op.opcode
+            if kind == "dma.general":
+                source, destination = (memory_space(self.bundles, index, op.operands[place]) for place in (0, 2))
+                kind = f"dma.{source}_to_{destination}"
+            if "_to_" not in kind or "?" in kind:
+                return [*condition, indent + _raise(f"where {kind} moves data from and to is not known")]
+            source, _, destination = kind.removeprefix("dma.").partition("_to_")
+            operand = values[2] if destination == "hbm" else values[0]
+            lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
+            if destination == "smem":
+                lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
+            return [*condition, *(indent + line for line in lines)]
+        if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
+            return [
+                *condition,
+                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index})",
+                f"{indent}state = later(state, clock - since)",
+            ]
+        if op.opcode == "vdelay" and len(values) == 1:
+            return [
+                *condition,
+                f"{indent}since = clock; clock += max(0, decided({values[0]}, 'a delay'))",
+                f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', clock - since, 'delay')",
+            ]
+        return [*condition, indent + _raise(f"the unknown operation {op.opcode} moves data or waits")]
+
+    def _scalar(self, index: int) -> list[str]:
+        """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
+        values: list[tuple[str, str, str]] = []
+        effects: list[str] = []
+        for op in self.bundles[index].ops:
+            write = write_of(op, self.names)
+            if write is not None and id(op) in self.cross_core:
+                write = Write(write.register, f"Unknown({CROSS_CORE!r})")
+            if write is not None:
+                values.append((write.register, write.value, _predicate(op.predicate)))
+                self._note([write.register, write.value, _predicate(op.predicate)])
+            elif not is_timed(op):
+                effects += self._effect(op, index)
+        written = [register for register, _, _ in values]
+        reads = [set(_REGISTER.findall(f"{value} {predicate}")) for _, value, predicate in values]
+        clash = len(set(written)) < len(written) or any(
+            register in read for i, register in enumerate(written) for j, read in enumerate(reads) if i != j
+        )
+        touched = {name for line in effects for name in _REGISTER.findall(line)}
+        if not clash and not touched & set(written):
+            late = [line for line in effects if line.startswith("store(")]
+            early = [line for line in effects if not line.startswith("store(")]
+            return [*early, *(f"{r} = {_guarded(r, value, p)}" for r, value, p in values), *late]
+        lines = [f"t{i} = {value}" for i, (_, value, _) in enumerate(values)]
+        lines += [f"q{i} = {predicate}" for i, (_, _, predicate) in enumerate(values) if predicate]
+        lines += effects
+        return lines + [f"{r} = {_guarded(r, f't{i}', f'q{i}' if p else '')}" for i, (r, _, p) in enumerate(values)]
+
+    def _effect(self, op: Op, index: int) -> list[str]:
+        """What an operation without a register does to memory, flags, the control flow or the report."""
+        name = op.opcode
+        condition = _predicate(op.predicate) or "True"
+        self._note([condition])
+        if name == "sst":
+            place, _, value = op.arguments.rpartition("]")
+            terms = [expression(place, self.names), expression(value.strip(" ,"), self.names)]
+            self._note(terms)
+            return [f"store({condition}, {terms[0]}, {terms[1]})"]
+        if name in ("vsyncadd", "vsyncpa", "vsyncset"):
+            values = [expression(operand, self.names) for operand in op.operands]
+            self._note(values)
+            if len(values) != 2:
+                return [_raise(f"the operation {name} {op.arguments} is not understood")]
+            method = "add_flag" if name == "vsyncadd" else "set_flag"
+            return [f"if {self._condition(op)}: memory.{method}({', '.join(values)})"]
+        if name == "vsyncmov" and len(op.operands) == 1:
+            flag = expression(op.operands[0], self.names)
+            self._note([flag])
+            return [f"if {self._condition(op)}: flags.append(memory.flag({flag}))"]
+        if name == "shalt.err":
+            where = f"bundle {self.bundles[index].address:#x}" + (f", {op.note}" if op.note else "")
+            return [f"memory.check({condition}, {where!r}, {op.source!r})"]
+        if name.startswith("sdivrem"):
+            values = [expression(operand, self.names) for operand in op.operands]
+            self._note(values)
+            results = _DIVISIONS.get(op.note)
+            if len(values) != 2 or results is None:
+                return [_raise(f"the operation {name} {op.arguments} {op.note}".strip() + " is not understood")]
+            put = (f"divisions.append({result}({', '.join(values)}))" for result in results)
+            return [f"if {self._condition(op)}: {'; '.join(put)}"]
+        if is_branch(op):
+            if any(other in self.branches for other in range(index + 1, index + self.slots[index] + 1)):
+                return [_raise("a branch stands in the delay slots of another")]
+            return [f"b{index} = {self._condition(op)}"]
+        if name == UNREADABLE:
+            return [_raise(f"`{op.arguments}` is no operation that can be read")]
+        if "sync" in name:
+            return [_raise(f"the unknown operation {name} changes a sync flag")]
+        if "smem" in op.arguments and not name.startswith(("inlined_call", "v")):
+            return [f"store(True, Unknown({f'the unknown operation {name}'!r}), 0)"]
+        return []
+
+    def _condition(self, op: Op) -> str:
+        """The operation's predicate where something is decided by it; unknown ones raise."""
+        if not op.predicate:
+            return "True"
+        self._note([_predicate(op.predicate)])
+        return f"(True if {_predicate(op.predicate)} else False)"
+
+    def _note(self, texts: list[str]) -> None:
+        for text in texts:
+            self.registers.update(_REGISTER.findall(text))
+
+
+def _raise(reason: str) -> str:
+    """A statement that ends the run without a latency."""
+    return f"raise Unknowable({reason!r})"
+
+
+def _predicate(text: str) -> str:
+    """`!p3` as an expression."""
+    return f"({text[1:]} ^ True)" if text.startswith("!") else text
+
+
+def _guarded(register: str, value: str, predicate: str) -> str:
+    return f"pick({predicate}, {value}, {register})" if predicate else value

@@ -1,0 +1,78 @@
+"""Which source line an operation of the schedule belongs to, also where the compiler does not say."""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from harness.dumps.llo import Op, Schedule
+from harness.judge.simulate.structure import unit_of, vector_spill
+
+_VECTOR = re.compile(r"\bv\d+\b")
+_ARRAY = re.compile(r"[mx][xl]u\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Ascribed:
+    """Of one bundle: the line (`kernel.py:23`, or "") of each operation, and those that share its cycle."""
+
+    operations: tuple[str, ...]
+    shared: tuple[str, ...]
+
+
+def ascribed(schedule: Schedule) -> list[Ascribed]:
+    """The lines of each bundle's operations.
+
+    The compiler names most; what it adds itself has none. A transcendental belongs to the line that
+    pops its result, a spill to the line whose value is saved, what has no register to the one that
+    its MXU or XLU works for next, and any other vector operation (a fill, a pack) to the line that
+    uses its result next in the schedule. An empty bundle is there because the next bundle's operations
+    have to wait, so it is theirs.
+    """
+    lines = [[op.source for op in bundle.ops] for bundle in schedule.bundles]
+    _name_pushes(schedule, lines)
+    uses: dict[str, str] = {}
+    for bundle, here in zip(reversed(schedule.bundles), reversed(lines), strict=True):
+        for place, op in enumerate(bundle.ops):
+            if not here[place] and op.opcode[:1] == "v":
+                here[place] = uses.get(op.destination or _array(op), "")
+        for op in bundle.ops:
+            uses.pop(op.destination, None)
+        for op, line in zip(bundle.ops, here, strict=True):
+            if line:
+                for register in _VECTOR.findall(op.arguments):
+                    uses[register] = line
+                if not op.destination and (array := _array(op)):
+                    uses[array] = line
+    makers: dict[str, str] = {}
+    for bundle, here in zip(schedule.bundles, lines, strict=True):
+        for place, op in enumerate(bundle.ops):
+            if vector_spill(op) == "spill":
+                stored = _VECTOR.findall(op.arguments)
+                here[place] = here[place] or makers.get(stored[-1] if stored else "", "")
+        for op, line in zip(bundle.ops, here, strict=True):
+            if op.destination:
+                makers[op.destination] = line
+    found: list[Ascribed] = []
+    shared: tuple[str, ...] = ("",)
+    for here in reversed(lines):
+        shared = tuple(here) or shared
+        found.append(Ascribed(tuple(here), shared))
+    return found[::-1]
+
+
+def _array(op: Op) -> str:
+    """The MXU or XLU (`mxu0`) that takes the operation in, else ""."""
+    match = _ARRAY.search(op.opcode)
+    return match[0] if match else ""
+
+
+def _name_pushes(schedule: Schedule, lines: list[list[str]]) -> None:
+    """Gives the operations of the transcendental unit, first in first out, the lines of those that pop."""
+    pushed: deque[tuple[list[str], int]] = deque()
+    for bundle, here in zip(schedule.bundles, lines, strict=True):
+        for place, op in enumerate(bundle.ops):
+            if op.opcode == "vpop.eup" and pushed:
+                where, which = pushed.popleft()
+                where[which] = where[which] or here[place]
+            elif unit_of(op.opcode) == "EUP":
+                pushed.append((here, place))

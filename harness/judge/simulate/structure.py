@@ -1,0 +1,133 @@
+"""What a schedule's operations say about each other: which jump, which wait, what belongs to a jump's delay slots."""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from functools import cache
+
+from harness.dumps.llo import Bundle, Op, Schedule, called_name
+from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.pipes import EUP
+
+# By the beginning of the opcode. Names for a register's value, and marks, take no slot of a unit.
+_UNITS = {
+    ("vpop.sfrf", "vpop.ccrf"): "",
+    ("vld",): "VLOAD",
+    ("vst",): "VSTORE",
+    ("vpop",): "VPOP",
+    ("dma.", "vsync", "vwait"): "DMA",
+    ("sphi", "int_to_ptr", "inlined_call", "reloc", "compiler-", "sfence", "strace", "vtrace", "vsettm", "vdelay"): "",
+}
+_WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
+_SPACE = re.compile(r"\.(hbm|vmem|smem)$")
+
+
+def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
+    """How many bundles after a branch are executed whatever it decides.
+
+    As many as the branch takes to act, on all chips but the newest: there the compiler leaves
+    out empty ones, which the chip makes up for when it jumps. What is moved up into them from
+    the path without the jump carries the branch's opposite predicate; without such, they end
+    where a region of the program starts or ends.
+    """
+    most = machine.branch_slots
+    if not machine.branch_slots_vary:
+        return most
+    (branch,) = (op for op in bundles[index].ops if is_branch(op))
+    opposite = branch.predicate[1:] if branch.predicate[:1] == "!" else f"!{branch.predicate}"
+    behind = bundles[index + 1 : index + 1 + most]
+    started = next((i for i, bundle in enumerate(behind) if bundle.regions), len(behind))
+    behind = behind[:started]
+    moved_up = [i for i, bundle in enumerate(behind) if any(op.predicate == opposite for op in bundle.ops)]
+    if moved_up:
+        last = moved_up[-1] + 1
+        while last < len(behind) and not behind[last].ops:
+            last += 1
+        return last
+    for slots, bundle in enumerate(behind):
+        if bundle.ends:
+            return slots + 1
+        # What no compiler moves from behind the jump: transfers and waits, and the setting of a flag for good.
+        if any(is_timed(op) or op.opcode == "vsyncpa" for op in bundle.ops):
+            return slots
+    return len(behind)
+
+
+def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:
+    """The memory space that `register` points to, by the operation that made the address; `?` if none tells."""
+    for bundle in bundles[index::-1]:
+        for op in bundle.ops:
+            if op.destination == register and (match := _SPACE.search(op.opcode)):
+                return match[1]
+    return "?"
+
+
+def cross_core_pops(schedule: Schedule) -> set[int]:
+    """Identities of the operations that take a scalar from a vector which the other core sent: checks, not data."""
+    pushed: deque[bool] = deque()
+    sent: set[str] = set()
+    pops = set()
+    for bundle in schedule.bundles:
+        for op in bundle.ops:
+            if op.opcode == "vpop.ccrf":
+                sent.add(op.destination)
+            elif op.opcode == "vpush":
+                pushed.append(op.arguments in sent)
+            elif op.opcode == "spop" and pushed and pushed.popleft():
+                pops.add(id(op))
+            elif op.destination in sent:
+                sent.discard(op.destination)
+    return pops
+
+
+def prefetched_words(schedule: Schedule) -> frozenset[str]:
+    """The words of scalar memory (`#allocation9`) that say whether the program before has fetched an operand already.
+
+    XLA's cross-program prefetch asks whether such a word is 0. The only other word that the
+    runtime leaves and that is compared with "not equal" asks the program to run, by being 1.
+    """
+    loaded: dict[str, str] = {}
+    words = set()
+    for bundle in schedule.bundles:
+        asked = [op.operands for op in bundle.ops if op.opcode.startswith("scmp.ne.") and op.operands[1:] == ("0",)]
+        words |= {loaded[operands[0]] for operands in asked if operands[0] in loaded}
+        for op in bundle.ops:
+            word = _WORD.fullmatch(op.arguments) if op.opcode == "sld" else None
+            if word is not None:
+                loaded[op.destination] = word[1]
+            else:
+                loaded.pop(op.destination, None)
+    return frozenset(words)
+
+
+def is_branch(op: Op) -> bool:
+    return op.opcode.startswith("sbr")
+
+
+def is_timed(op: Op) -> bool:
+    """Whether the clock matters to the operation, or it moves the clock."""
+    if op.opcode == "inlined_call":
+        return called_name(op) != ""
+    return op.opcode.startswith(("dma.", "vwait", "vdelay", "vpop.ccrf"))
+
+
+def vector_spill(op: Op) -> str:
+    """`spill` for a vector register saved to VMEM because there are too few, `fill` for one restored, else ""."""
+    kind = {"vst": "spill", "vld": "fill"}.get(op.opcode[:3], "")
+    return kind if kind and "_spill" in op.arguments else ""
+
+
+@cache
+def unit_of(opcode: str) -> str:
+    """The unit that issues the operation, by the names of the compiler's table of slots; "" for none of them.
+
+    DMA stands for transfers and what waits for them, which the table has no column for.
+    """
+    for prefixes, unit in _UNITS.items():
+        if opcode.startswith(prefixes):
+            return unit
+    if "mxu" in opcode or "xlu" in opcode:
+        return "MXU" if "mxu" in opcode else "XLU"
+    if opcode.startswith(EUP):
+        return "EUP"
+    return "VALU" if opcode.startswith("v") else "SALU"

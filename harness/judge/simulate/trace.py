@@ -1,0 +1,198 @@
+"""What an instrumented run notes down while it runs: the spans of a timeline, row by row."""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.dumps.llo import Schedule
+from harness.judge.simulate.account import Account
+from harness.judge.simulate.pipes import Pass, Stretch
+from harness.judge.simulate.sources import Ascribed, ascribed
+from harness.judge.simulate.structure import unit_of, vector_spill
+from harness.records import Span, SpanKind
+
+# A row this long is looked at in its beginning, its end and its window; a browser holds 15 such rows with ease.
+_MOST_SPANS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Which part of the HLO op `op`'s first call is shown bundle by bundle: from `first` to `last` (excluded).
+
+    Counted in turns of the grid's loop, in an op without a grid in cycles since its start.
+    """
+
+    op: str
+    first: int
+    last: int
+
+
+class _Row:
+    """Spans in the order of their ends: the first ones, the last ones and those of the window, the rest is counted."""
+
+    def __init__(self) -> None:
+        self.first: list[Span] = []
+        self.last: deque[Span] = deque()
+        self.left_out = 0
+
+    def add(self, span: Span, shown: bool) -> None:
+        if shown or len(self.first) < _MOST_SPANS // 2:
+            self.first.append(span)
+            return
+        self.last.append(span)
+        if len(self.last) > _MOST_SPANS // 2:
+            self.last.popleft()
+            self.left_out += 1
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A call under way: `turn` of its grid's loop since `turned`."""
+
+    schedule: Schedule
+    stretches: tuple[Stretch, ...]
+    account: Account
+    start: int
+    window: Window | None
+    turned: int
+    turn: int = 0
+    # The turn before, which is no step if it was the last.
+    before: tuple[int, int, int] | None = None
+    sources: list[Ascribed] | None = None
+
+    def shown(self, clock: int, turn: int) -> bool:
+        """Whether what happens at `clock` or in that turn is in the window."""
+        if self.window is None:
+            return False
+        place = clock - self.start if self.account.first_body is None else turn
+        return self.window.first <= place < self.window.last
+
+
+class Trace:
+    """Of one core; `window` is None where nothing is to be shown bundle by bundle."""
+
+    def __init__(self, core: int, window: Window | None) -> None:
+        self.core = core
+        self.window = window
+        self.shown_cycles: tuple[int, int] | None = None
+        self._rows: dict[str, _Row] = {}
+        self._frames: list[_Frame] = []
+        self._seen: set[str] = set()
+        # Per unit what was issued last: a run of bundles that do the same is one span.
+        self._issues: dict[str, tuple[str, int, int, int]] = {}
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """All that is kept."""
+        for row in self._rows.values():
+            yield from row.first
+            yield from row.last
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """How many are not, by row."""
+        return Counter({f"core {self.core} {name}": row.left_out for name, row in self._rows.items() if row.left_out})
+
+    def enter(self, schedule: Schedule, stretches: tuple[Stretch, ...], account: Account, clock: int) -> None:
+        """A call of an HLO op, or of the top-level program, begins."""
+        window = self.window
+        if window is not None and (window.op != schedule.name or schedule.name in self._seen):
+            window = None
+        self._seen.add(schedule.name)
+        self._frames.append(_Frame(schedule, stretches, account, clock, window, clock))
+
+    def leave(self, clock: int) -> None:
+        """The innermost call has ended."""
+        frame = self._frames[-1]
+        if frame.before is not None:
+            self._add("step", "steps", "drain", frame.before[1], clock)
+        self._flush()
+        self._frames.pop()
+        if self._frames:
+            self._add("op", "ops", frame.schedule.name, frame.start, clock)
+
+    def passed(self, number: int, clock: int, after: Pass) -> None:
+        """Stretch `number` of the innermost call begins at `clock`."""
+        frame = self._frames[-1]
+        if frame.account.turn != frame.turn:
+            self._turn(frame, clock)
+        if frame.shown(clock, frame.turn):
+            self._bundles(frame, frame.stretches[number], clock, after)
+
+    def transferred(self, name: str, outgoing: bool, hbm_bytes: int, start: int, arrival: int) -> None:
+        """A transfer of the operand `name` starts, which will have arrived at `arrival`."""
+        self._add("transfer", "DMA out" if outgoing else "DMA in", name, start, arrival, hbm_bytes=hbm_bytes)
+
+    def waited(self, name: str, start: int, end: int) -> None:
+        """The core has waited for the operand `name`."""
+        self._add("wait", "waits", name, start, end)
+
+    def _turn(self, frame: _Frame, clock: int) -> None:
+        """A turn has ended, so the one before it was not the last."""
+        if frame.before is not None:
+            turn, start, end = frame.before
+            step = turn - (frame.account.first_body or 0)
+            self._add("step", "steps", f"step {step}" if step >= 0 else "fill", start, end, turn=turn)
+        frame.before = frame.turn, frame.turned, clock
+        frame.turn, frame.turned = frame.account.turn, clock
+
+    def _bundles(self, frame: _Frame, stretch: Stretch, clock: int, after: Pass) -> None:
+        stalls = {offset: (name, cycles) for offset, name, cycles in after.stalls}
+        begin = self.shown_cycles[0] if self.shown_cycles else clock
+        frame.sources = frame.sources or ascribed(frame.schedule)
+        for index in range(stretch.first, stretch.last):
+            if index - stretch.first in stalls:
+                name, cycles = stalls[index - stretch.first]
+                self._add("stall", "stalls", name, clock, clock + cycles)
+                clock += cycles
+            units: dict[str, set[str]] = {}
+            lines: dict[str, int] = {}
+            for op, source in zip(frame.schedule.bundles[index].ops, frame.sources[index].operations, strict=True):
+                if unit := unit_of(op.opcode):
+                    units.setdefault(unit, set()).add(f"{op.opcode} {vector_spill(op)}".strip())
+                    lines[unit] = lines.get(unit) or int(source.rpartition(":")[2] or 0)
+            for unit, names in units.items():
+                self._issue(unit, " + ".join(sorted(names)), lines[unit], clock)
+            clock += 1
+        self.shown_cycles = begin, clock
+
+    def _issue(self, unit: str, name: str, line: int, clock: int) -> None:
+        pending = self._issues.get(unit)
+        if pending is not None:
+            if pending[:2] == (name, line) and pending[3] == clock:
+                self._issues[unit] = name, line, pending[2], clock + 1
+                return
+            self._add("issue", unit, pending[0], pending[2], pending[3], line=pending[1])
+        self._issues[unit] = name, line, clock, clock + 1
+
+    def _flush(self) -> None:
+        for unit, (name, line, start, end) in self._issues.items():
+            self._add("issue", unit, name, start, end, line=line)
+        self._issues.clear()
+
+    def _add(
+        self,
+        kind: SpanKind,
+        row: str,
+        name: str,
+        start: int,
+        end: int,
+        *,
+        hbm_bytes: int = 0,
+        line: int = 0,
+        turn: int | None = None,
+    ) -> None:
+        if end == start:
+            return
+        span = Span(
+            kind=kind,
+            row=f"core {self.core} {row}",
+            name=name,
+            start=start,
+            end=end,
+            hbm_bytes=hbm_bytes,
+            line=line,
+        )
+        frame = self._frames[-1]
+        shown = kind not in ("issue", "stall") and frame.shown(start, frame.turn if turn is None else turn)
+        self._rows.setdefault(row, _Row()).add(span, shown)

@@ -1,0 +1,1 @@
+"""Champion against challenger: from evidence to accept, reject, inconclusive or failed; no I/O, no clock, no device."""

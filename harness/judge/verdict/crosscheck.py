@@ -1,0 +1,89 @@
+"""Whether the program that is scored does the work of the one that was checked: counts of the one beside the other's.
+
+What is checked (the CPU twin) and what is compiled and simulated (the TPU program) are made from
+one trace and handed over as two files; here the counts that both sides have are compared.
+"""
+
+import math
+import re
+
+from harness.judge.verdict.roofline import finished_run
+from harness.records import Array, Evidence, Failure
+
+# The simulator counts whole tiles of the matrix unit, so an honest program shows the useful matmul
+# FLOPs or more. One in a hundred is allowed for: blocks that a compiler finds to be constant.
+_FEWEST = 0.99
+# What one operation of the exponential unit takes at most: a register of 8 x 128 words, two bfloat16 in each.
+ELEMENTS_OF_AN_EXPONENTIAL = 2048
+
+
+def failure(evidence: Evidence) -> Failure | None:
+    """The Failure `static`, `twin-differs` where the compiled program lacks work of the checked one, else None.
+
+    Only a lack counts, and only of matrix products, exponentials and transfers: no compiler leaves those out,
+    and a kernel that passed the checks needs them (an exponential only as far as its trace has it: there
+    are other ways to compute one). Unrolled loops, tiles that are not full, pipelines inside the kernel and
+    several passes for float32 are more. Of a trace with less arithmetic than the useful matmul FLOPs
+    (loops whose trip count it does not show) products and exponentials, and in general counts that are not
+    known, say nothing.
+    """
+    trace = evidence.trace
+    if trace is None:
+        return None
+    lacking = [*_lacking_transfers(evidence)]
+    if evidence.problem.work.matmul_flops <= trace.pallas_flops:
+        lacking += [*_lacking_products(evidence), *_lacking_exponentials(evidence)]
+    if not lacking:
+        return None
+    work = evidence.problem.work
+    return Failure(
+        stage="static",
+        kind="twin-differs",
+        message=f"the compiled program does less than the one that was checked: {' and '.join(lacking)}, where the "
+        f"trace has {trace.pallas_flops:,} FLOPs in Pallas calls and {work.matmul_flops:,} in matmuls are useful, "
+        f"with {work.minimum_hbm_bytes:,} bytes of HBM traffic at least",
+    )
+
+
+def _lacking_transfers(evidence: Evidence) -> list[str]:
+    """Outputs that are not written, or inputs that are not read, as a whole."""
+    run = finished_run(evidence)
+    if run is None:
+        return []
+    outputs = sum(map(_bytes, evidence.problem.outputs))
+    inputs = evidence.problem.work.minimum_hbm_bytes - outputs
+    found = []
+    if run.hbm_written_bytes < _FEWEST * outputs:
+        found.append(f"{run.hbm_written_bytes:,} bytes written to HBM (simulated) of the outputs' {outputs:,}")
+    if run.hbm_read_bytes < _FEWEST * inputs:
+        found.append(f"{run.hbm_read_bytes:,} bytes read from HBM (simulated) of the inputs' {inputs:,}")
+    return found
+
+
+def _bytes(array: Array) -> int:
+    # `bfloat16`, `float8_e4m3fn`: the first number is the bits. A dtype without one counts for nothing.
+    bits = re.search(r"\d+", array.dtype)
+    return math.prod(array.shape) * int(bits[0]) // 8 if bits else 0
+
+
+def _lacking_products(evidence: Evidence) -> list[str]:
+    mosaic, run = evidence.mosaic, finished_run(evidence)
+    useful = evidence.problem.work.matmul_flops
+    if not useful:
+        return []
+    lacking = []
+    if mosaic is not None and mosaic.matmul == 0:
+        lacking.append("no matrix product in its kernels")
+    if run is not None and run.mxu_flops is not None and run.mxu_flops < _FEWEST * useful:
+        lacking.append(f"{run.mxu_flops:,} FLOPs on the matrix unit (simulated)")
+    return lacking
+
+
+def _lacking_exponentials(evidence: Evidence) -> list[str]:
+    trace, run = evidence.trace, finished_run(evidence)
+    unit = next((unit for unit in run.units if unit.name == "EUP"), None) if run is not None else None
+    if trace is None or unit is None:
+        return []
+    needed = min(trace.exponentials, evidence.problem.work.exponentials)
+    most = ELEMENTS_OF_AN_EXPONENTIAL * unit.executed_slots
+    return [f"at most {most:,} exponentials (simulated) of {needed:,}"] if most < _FEWEST * needed else []

@@ -1,0 +1,257 @@
+"""Accept, reject, inconclusive or failed, with reasons: only a proven, believable gain is accepted."""
+
+import hashlib
+import json
+import math
+import statistics
+from dataclasses import astuple
+
+from harness.advice.report import changes
+from harness.hardware import Chip
+from harness.judge.verdict import crosscheck, executed, measured, robust, roofline, simulated, stats
+from harness.records import Change, Duel, Evidence, Failure, Key, Latency, Policy, Resimulation, Source, Verdict
+from harness.units import percent, seconds
+
+
+def decide(
+    candidate: Evidence,
+    champion: Evidence | None,
+    duel: Duel | None,
+    policy: Policy,
+    chip: Chip,
+    attempts_since_accept: int = 1,
+    resimulated: tuple[Resimulation, ...] = (),
+) -> Verdict:
+    """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
+
+    Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency,
+    a check or the pairs of `duel` are missing, or the interval does not settle it. A simulated
+    gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
+    each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive); of
+    a measured one the whole confidence interval must lie beyond it, an interval that is the wider
+    the more attempts there were since the last accept (`attempts_since_accept` counts this one).
+    Raises ValueError where the two were not taken under the same key.
+    """
+    failure = (
+        candidate.failure
+        or _failed_check(candidate)
+        or crosscheck.failure(candidate)
+        or executed.failure(candidate)
+        or _impossible(candidate, duel, chip)
+    )
+    if failure:
+        return Verdict(outcome="failed", reasons=(f"{failure.stage}: {failure.message}",), failure=failure)
+    doubts = _doubts(candidate, "the candidate") or _barely_possible(candidate, chip)
+    if doubts:
+        return Verdict(outcome="inconclusive", reasons=doubts)
+    own = _latency(candidate)
+    if champion is None:
+        time = f"{seconds(_known(candidate))}, {_label(own.source, chip)}"
+        reason = f"all {len(candidate.checks)} checks passed; judged on its own, against no champion: {time}"
+        return Verdict(outcome="accept", reasons=(reason,))
+    _require_comparable(candidate, champion, chip)
+    moved = changes(candidate, champion, chip)
+    doubts = _doubts(champion, "the champion")
+    if doubts:
+        return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
+    if own.source == "simulated":
+        verdict = _simulated(candidate, champion, policy, chip, moved)
+        return robust.judged(verdict, candidate, champion, resimulated) if verdict.outcome == "accept" else verdict
+    return _measured(candidate, champion, duel, policy, chip, attempts_since_accept, moved)
+
+
+def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
+    """Whether the candidate would be accepted for its simulated time, so that it is worth simulating the pair again.
+
+    Raises ValueError where the two were not taken under the same key.
+    """
+    if candidate.latency is None or candidate.latency.source != "simulated":
+        return False
+    if decide(candidate, None, None, policy, chip).outcome != "accept" or _doubts(champion, "the champion"):
+        return False
+    _require_comparable(candidate, champion, chip)
+    return _simulated(candidate, champion, policy, chip, ()).outcome == "accept"
+
+
+def key_digest(key: Key) -> str:
+    """Twelve hex digits that stand for `key` in tables and trailers."""
+    return hashlib.sha256(json.dumps(astuple(key)).encode()).hexdigest()[:12]
+
+
+def _simulated(
+    candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip, moved: tuple[Change, ...]
+) -> Verdict:
+    ours, theirs = _known(candidate), _known(champion)
+    ruling = simulated.rule(theirs, ours, simulated.uncertainty(candidate, champion), policy)
+    times = f"{seconds(ours)} against {seconds(theirs)}, {_label('simulated', chip)}"
+    return Verdict(
+        outcome=ruling.outcome,
+        reasons=(f"{ruling.reason}: {times}",),
+        time_ratio=ruling.ratio,
+        time_ratio_low=ruling.low,
+        time_ratio_high=ruling.high,
+        changes=moved,
+    )
+
+
+def _measured(
+    candidate: Evidence,
+    champion: Evidence,
+    duel: Duel | None,
+    policy: Policy,
+    chip: Chip,
+    attempts: int,
+    moved: tuple[Change, ...],
+) -> Verdict:
+    """Three outcomes by where the whole interval lies; without enough sound pairs, inconclusive."""
+    source = _latency(candidate).source
+    if duel is None:
+        reason = "the candidate was not timed in turn with the champion, and separate timings do not count"
+        return Verdict(outcome="inconclusive", reasons=(reason,), changes=moved)
+    ruling = measured.rule(duel, policy, attempts)
+    outcome = ruling.outcome
+    reasons = [f"{ruling.reason} ({_label(source, chip)}, {duel.clock} clock)", _certainty(duel, policy, attempts)]
+    if outcome == "accept" and source == "measured" and duel.clock == "host":
+        outcome = "inconclusive"
+        reasons.insert(0, "host time alone does not tell a faster kernel from a faster dispatch: no device time")
+    host_only = _host_only(candidate, champion, duel, policy, attempts)
+    if host_only and outcome != "accept" and ruling.ratio is not None:
+        reasons.insert(0, host_only)
+    return Verdict(
+        outcome=outcome,
+        reasons=tuple(reasons),
+        time_ratio=ruling.ratio,
+        time_ratio_low=ruling.low,
+        time_ratio_high=ruling.high,
+        changes=moved,
+        attempts_since_accept=attempts,
+        error_rate=stats.attempt_error(policy, attempts),
+    )
+
+
+def _certainty(duel: Duel, policy: Policy, attempts: int) -> str:
+    """How sure the interval had to be, and why so sure."""
+    missed = 2 * stats.look_error(policy, attempts)
+    # As many digits as it takes to tell it from 100 %.
+    digits = max(0, -math.floor(math.log10(missed)) - 2)
+    return (
+        f"attempt {attempts} since the last accept, look {duel.looks} of at most {len(policy.looks)}: intervals of "
+        f"{percent(1 - missed, digits)}, so that the chance that luck alone is accepted before the next real gain "
+        f"is at most {percent(policy.false_accept_rate)}, however often it is tried"
+    )
+
+
+def _host_only(candidate: Evidence, champion: Evidence, duel: Duel, policy: Policy, attempts: int) -> str:
+    """The sentence on a gain that the host's clock shows and the device's does not; empty if there is none."""
+    if duel.clock != "device" or candidate.samples is None or champion.samples is None:
+        return ""
+    old, new = champion.samples.host_seconds, candidate.samples.host_seconds
+    try:
+        ratio, low, high = stats.paired_ratio(old, new, stats.look_error(policy, attempts))
+    except ValueError:
+        # Host times are told, not judged: where there are none there is nothing to tell.
+        return ""
+    if len(new) < stats.MINIMUM_PAIRS or high > 1 - policy.minimum_effect:
+        return ""
+    return (
+        "host-only: the host waits less, the device does not work less, so what got faster is dispatch or transfer "
+        f"and not the kernel; host time ratio {measured.interval_text(ratio, low, high, len(new))}"
+    )
+
+
+def _failed_check(evidence: Evidence) -> Failure | None:
+    """A check that did not pass is a failure even where the stage that ran it forgot to say so."""
+    for check in evidence.checks:
+        if check.error is None or check.tolerance is None:
+            message = f"{check.family} ({check.mode}): the output could not be compared with the reference"
+            return Failure(stage="correctness", kind="wrong-result", message=message)
+        if not check.elements:
+            message = f"{check.family} ({check.mode}): nothing was compared, and nothing unchecked is accepted"
+            return Failure(stage="correctness", kind="nothing-compared", message=message)
+        # Written so that a NaN error fails too.
+        if not (check.passed and check.error <= check.tolerance):
+            message = f"{check.family} ({check.mode}): error {check.error:.3g}, tolerance {check.tolerance:.3g}"
+            return Failure(stage="correctness", kind="wrong-result", message=message)
+    return None
+
+
+def _impossible(evidence: Evidence, duel: Duel | None, chip: Chip) -> Failure | None:
+    times = [time for time in (roofline.latency_seconds(evidence),) if time is not None]
+    if duel is not None and duel.candidate_seconds:
+        median = statistics.median(duel.candidate_seconds)
+        times += [median] if math.isfinite(median) and median > 0 else []
+    for time in times:
+        found = roofline.impossibilities(evidence.problem.work, time, chip)
+        found += roofline.beyond_bandwidth(evidence, time, chip)
+        if found:
+            return Failure(stage="latency", kind="impossible", message="; ".join(found))
+    return None
+
+
+def _barely_possible(evidence: Evidence, chip: Chip) -> tuple[str, ...]:
+    """Doubt where the low end of a measured time is more than `chip` can do: then the clock may be wrong in all of it.
+
+    A simulated time has no such low end: its schedule is one that the chip can issue, and how far
+    hardware may be from it says nothing against it.
+    """
+    time = evidence.latency
+    if time is None or time.seconds is None or not time.plus_minus_seconds or time.source == "simulated":
+        return ()
+    low = time.seconds - time.plus_minus_seconds
+    found = roofline.impossibilities(evidence.problem.work, low, chip) if low > 0 else ("its interval reaches zero",)
+    return tuple(f"the low end of the measured time is not possible: {sentence}" for sentence in found)
+
+
+def _doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
+    """Why `evidence` cannot carry a verdict; empty if it can."""
+    if evidence.failure:
+        return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
+    if not evidence.checks:
+        return (f"no correctness check of {who} was run, and nothing unchecked is accepted",)
+    if unknown := executed.doubts(evidence):
+        return unknown
+    if roofline.latency_seconds(evidence) is not None:
+        return ()
+    reasons = evidence.latency.reasons if evidence.latency else ()
+    return (f"the latency of {who} is unknown: {'; '.join(reasons) or 'no latency was taken'}",)
+
+
+def _latency(evidence: Evidence) -> Latency:
+    if evidence.latency is None:
+        raise ValueError("expected evidence with a latency, got none")
+    return evidence.latency
+
+
+def _known(evidence: Evidence) -> float:
+    known = roofline.latency_seconds(evidence)
+    if known is None:
+        raise ValueError("expected a known latency, got none")
+    return known
+
+
+def _label(source: Source, chip: Chip) -> str:
+    return f"{source} {chip.name}" if source != "measured cpu" else f"{source}, which says nothing about a {chip.kind}"
+
+
+def _require_comparable(candidate: Evidence, champion: Evidence, chip: Chip) -> None:
+    """Raises ValueError naming what differs: the caller must evaluate the champion again under the new key."""
+    sources = (_latency(candidate).source, champion.latency.source if champion.latency else _latency(candidate).source)
+    pairs: list[tuple[str, object, object]] = [
+        ("chip", candidate.chip, champion.chip),
+        ("chip of the verdict", candidate.chip, chip.name),
+        ("problem", candidate.problem, champion.problem),
+        ("source", *sources),
+    ]
+    ours, theirs = candidate.environment, champion.environment
+    pairs += [(name, getattr(ours, name), getattr(theirs, name)) for name in _environment_fields(sources[0])]
+    for name, ours_value, theirs_value in pairs:
+        if ours_value != theirs_value:
+            raise ValueError(
+                f"candidate and champion are not comparable: {name} is {ours_value} for the candidate, "
+                f"{theirs_value} for the champion"
+            )
+
+
+def _environment_fields(source: Source) -> tuple[str, ...]:
+    names = ("jax", "jaxlib", "libtpu")
+    return names if source == "simulated" else (*names, "machine")

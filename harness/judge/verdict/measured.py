@@ -1,0 +1,96 @@
+"""What the pairs of a duel settle: the control first, then the whole interval against the minimum effect."""
+
+import math
+from collections.abc import Sequence
+
+from harness.judge.verdict import stats
+from harness.judge.verdict.ruling import ROUNDING, Ruling
+from harness.records import Duel, Outcome, Policy, Row, Source
+from harness.units import percent
+
+# Two loads of one program may honestly differ a little (where their buffers lie). A tenth of the
+# minimum effect moves the limit of an accept from 1 % to 0.9 % and cannot make a gain of nothing.
+_TOLERATED_SHARE = 0.1
+
+
+def rule(duel: Duel, policy: Policy, attempts_since_accept: int) -> Ruling:
+    """The ruling on the pairs so far, of the attempt with that number since the last accept (1: the first).
+
+    Asked after each batch of a running duel, and again on the record of a finished one: the same
+    pairs give the same ruling. Each end of the interval misses the true ratio with
+    `stats.look_error`. The control is judged with the error of a first attempt, the largest there
+    is, so it is at least as sharp as any verdict; it cries wolf in at most `policy.false_accept_rate`
+    of the duels.
+    """
+    try:
+        unusable = _unusable(duel, policy)
+        if unusable:
+            return _inconclusive(unusable)
+        error = stats.look_error(policy, attempts_since_accept)
+        ratio, low, high = stats.paired_ratio(duel.champion_seconds, duel.candidate_seconds, error)
+        against_itself = stats.paired_ratio(
+            duel.champion_seconds, duel.control_seconds, stats.look_error(policy, attempts_since_accept=1)
+        )
+    except ValueError as found:
+        return _inconclusive(f"the duel's samples are unusable: {found}")
+    pairs = len(duel.candidate_seconds)
+    control = "the champion against itself: " + interval_text(*against_itself, pairs)
+    _, control_low, control_high = against_itself
+    tolerated = _TOLERATED_SHARE * policy.minimum_effect
+    if pairs >= stats.MINIMUM_PAIRS and not (control_low <= 1 + tolerated and control_high >= 1 - tolerated):
+        return _inconclusive(
+            f"the machine is too noisy: the same program takes different times in its two slots ({control})"
+        )
+    limit = 1 - policy.minimum_effect
+    outcome: Outcome = "inconclusive"
+    if pairs < stats.MINIMUM_PAIRS:
+        reason = f"{pairs} pairs of timings: at least {stats.MINIMUM_PAIRS} are needed before an interval means much"
+    elif high <= limit + ROUNDING:
+        outcome, reason = "accept", f"the whole interval is at or below {limit:.4f}"
+    elif low > limit + ROUNDING:
+        outcome = "reject"
+        reason = f"the whole interval is above {limit:.4f}: not {percent(policy.minimum_effect)} less time"
+    elif control_high - control_low > policy.minimum_effect:
+        reason = f"the machine is too noisy to tell {percent(policy.minimum_effect)} ({control})"
+    else:
+        reason = f"the interval straddles {limit:.4f}: too small a gain to tell"
+    figures = f"time ratio {interval_text(ratio, low, high, pairs)}"
+    return Ruling(
+        outcome=outcome,
+        reason=f"{reason}; {figures}",
+        is_final=outcome != "inconclusive",
+        ratio=ratio,
+        low=low,
+        high=high,
+    )
+
+
+def attempts_since_accept(rows: Sequence[Row], source: Source) -> int:
+    """Which attempt the next one is of those that luck could have had accepted since the last accept, from 1.
+
+    Repeats of one program count like any other attempt. An undo or a revoke gives no new chances. What failed,
+    or was judged by another source, had none: it was not timed against anything.
+    """
+    last = max((row.number for row in rows if row.is_title), default=0)
+    since = [row for row in rows if row.number > last and row.kind == "experiment" and row.source == source]
+    return 1 + sum(row.outcome != "failed" for row in since)
+
+
+def interval_text(ratio: float, low: float, high: float, pairs: int) -> str:
+    """`0.9702, interval 0.9690 to 0.9715 from 40 pairs`."""
+    if math.isinf(high):
+        return f"{ratio:.4f}, no interval from {pairs} pairs: too few for the certainty that is asked for"
+    return f"{ratio:.4f}, interval {low:.4f} to {high:.4f} from {pairs} pairs"
+
+
+def _unusable(duel: Duel, policy: Policy) -> str:
+    """Why no ruling can come of this duel however long it goes on; empty if it can."""
+    if not duel.control_seconds:
+        return "the champion was not timed against itself, so nobody knows what the machine's own noise is"
+    if duel.looks > len(policy.looks):
+        return f"the samples were looked at {duel.looks} times: the policy's certainty allows {len(policy.looks)}"
+    return ""
+
+
+def _inconclusive(reason: str) -> Ruling:
+    return Ruling(outcome="inconclusive", reason=reason, is_final=True)

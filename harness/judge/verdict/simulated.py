@@ -1,0 +1,79 @@
+"""What two simulated times settle: a gain has to be wanted, and beyond what the simulator is uncertain of.
+
+The same program always takes the same simulated time, so there is no luck in trying again and no
+interval that narrows: what is uncertain is whether hardware agrees. The simulator's errors are
+those of its model (a latency, a queue, a clock). Two programs share most of them, and what is left
+comes from what differs between the two: for one and the same schedule it is nothing. Were the
+error of a pair a fraction c of the change plus a floor f, the sign of a change g would be known
+once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with the change only
+costs a factor, and the floor alone would keep small changes from being believed.
+
+That is not what the published times show. Among pairs of kernels of the same kind the error does
+not depend on how far apart the two times are (docs/FIDELITY.md), and no published pair is as near
+as a champion and a candidate often are; so none of it is taken to shrink with the change, and all
+of it is floor. For programs that differ little this is the cautious side. A record states one number
+for its program, one standard deviation of such a pair's ratio; of the two records' the larger counts.
+"""
+
+import math
+
+from harness.judge.verdict.ruling import ROUNDING, Ruling
+from harness.records import Evidence, Outcome, Policy
+from harness.units import percent
+
+# How many standard deviations a gain must exceed. One: the published pairs differ in lengths, heads and
+# blocks, a champion and a candidate in less, so that the record's number is more likely too much than
+# too little; more on top of that would refuse nearly everything that a single change brings. Of pairs
+# as different as the published ones, one in six that are truly no faster gets beyond it; that doubt is
+# left to a device.
+_DEVIATIONS = 1.0
+
+
+def rule(champion_seconds: float, candidate_seconds: float, uncertainty: float | None, policy: Policy) -> Ruling:
+    """The ruling on two simulated times whose ratio has that relative `uncertainty` (None: nobody knows).
+
+    Less than the minimum effect is rejected. A gain that is wanted is accepted where the whole of
+    ratio * (1 -+ uncertainty) is less time, and inconclusive where it is not.
+    """
+    ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
+    reach = math.inf if uncertainty is None else _DEVIATIONS * uncertainty
+    low, high = max(0.0, ratio * (1 - reach)), ratio * (1 + reach)
+    doubt = "its uncertainty is not recorded"
+    if uncertainty is not None:
+        doubt = f"{percent(uncertainty)} of the ratio, one sigma"
+    outcome: Outcome = "reject"
+    if ratio <= 1 - effect + ROUNDING and high < 1:
+        outcome = "accept"
+        reason = (
+            f"{percent(1 - ratio)} less time than the champion; threshold {percent(max(effect, 1 - 1 / (1 + reach)))} "
+            f"(minimum effect {percent(effect)}, simulator uncertainty {doubt})"
+        )
+    elif ratio <= 1 - effect + ROUNDING:
+        outcome = "inconclusive"
+        reason = (
+            f"{percent(1 - ratio)} less time than the champion is within the simulator's uncertainty ({doubt}); try a "
+            "larger change, or measure on a device"
+        )
+    elif ratio == 1:
+        reason = "exactly the champion's time"
+    elif ratio < 1 + effect:
+        more_or_less = "less" if ratio < 1 else "more"
+        reason = f"{percent(abs(1 - ratio), 2)} {more_or_less} time than the champion is within ±{percent(effect)}"
+    else:
+        reason = f"{percent(ratio - 1)} more time than the champion"
+    is_bounded = math.isfinite(high)
+    return Ruling(
+        outcome=outcome,
+        reason=reason,
+        is_final=True,
+        ratio=ratio,
+        low=low if is_bounded else None,
+        high=high if is_bounded else None,
+    )
+
+
+def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
+    """One standard deviation of the pair's time ratio as a fraction of it, or None where a record does not say."""
+    runs = (candidate.simulation, champion.simulation)
+    known = [run.relative_uncertainty for run in runs if run is not None and run.relative_uncertainty >= 0]
+    return max(known) if len(known) == len(runs) else None

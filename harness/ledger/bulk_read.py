@@ -1,0 +1,141 @@
+"""Every attempt of a contest with its record and kernel, read in a handful of git calls instead of some for each."""
+
+import hashlib
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.ledger import diff, experiments, git, history, messages
+from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, decode_head_row, encode_row
+from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
+from harness.records import Attempt, Row
+
+# So many commits are read in one process: their records and kernels are held in memory together.
+_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the ledger holds of one row: its record and kernel.py, None where `complaint` says why it has none."""
+
+    row: Row
+    attempt: Attempt | None
+    kernel: bytes | None
+    complaint: str = ""
+
+
+def whole(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
+    """The record and the kernel of each of `rows`, in their order, as git stores them.
+
+    From the log, else from experiments/ in the working tree or at HEAD. A kernel that is in
+    neither log nor branch is made of its diff, and believed only if its hash is right.
+    """
+    found = {encode_row(held.row): held for held in _logged(place)}
+    elsewhere = {row.number for row in rows if encode_row(row) not in found}
+    found |= {encode_row(held.row): held for held in _filed(place, elsewhere)} if elsewhere else {}
+    kernels: dict[str, bytes] = {
+        held.attempt.kernel_sha256: held.kernel
+        for held in found.values()
+        if held.attempt is not None and held.kernel is not None
+    }
+    kernels |= _accepted(place, [row for row in rows if row.kernel_sha256 not in kernels])
+    result = []
+    for row in rows:
+        held = found.get(encode_row(row))
+        if held is None:
+            result.append(Held(row=row, attempt=None, kernel=None, complaint="its record is not in this clone"))
+            continue
+        kernel = kernels.get(row.kernel_sha256)
+        if kernel is None and held.attempt is not None:
+            kernel = _rebuilt(held.attempt, result, kernels)
+        if kernel is not None:
+            kernels[row.kernel_sha256] = kernel
+        result.append(Held(row=row, attempt=held.attempt, kernel=kernel, complaint=held.complaint))
+    return tuple(result)
+
+
+def _logged(place: Place) -> Iterator[Held]:
+    try:
+        commits = history.log_commits(place)
+    except RatchetError:
+        # A damaged log: what experiments/ has is shown all the same, and `rows` has said it.
+        return
+    for start in range(0, len(commits), _BATCH):
+        batch = commits[start : start + _BATCH]
+        names = [f"{commit.id}:{name}" for commit in batch for name in (RECORD_NAME, KERNEL_NAME)]
+        blobs = _read(place, names)
+        for commit, data, kernel in zip(batch, blobs[::2], blobs[1::2], strict=True):
+            where = f"{RECORD_NAME} in log commit {commit.id[:12]}"
+            try:
+                row = messages.row_of(commit.message, where)
+            except RecordError:
+                continue
+            yield _held(row, data, kernel, where)
+
+
+def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
+    """The attempts of these numbers in experiments/; the working tree last, because `rows` shows that one."""
+    committed = {
+        name: entry for name, entry in history.committed_names(place).items() if experiments.number_of(name) in numbers
+    }
+    blobs = zip(committed, _read(place, [entry.blob for entry in committed.values()]), strict=True)
+    here = [
+        (name, _bytes_of(place.experiments_directory / name))
+        for name in experiments.names_in(place.experiments_directory)
+        if experiments.number_of(name) in numbers
+    ]
+    for name, data in (*blobs, *here):
+        where = f"{place.experiments}/{name}"
+        try:
+            row = decode_head_row(data or b"", where) or decode_attempt_row(data or b"", where)
+        except RecordError:
+            continue
+        yield _held(row, data, None, where)
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _held(row: Row, data: bytes | None, kernel: bytes | None, where: str) -> Held:
+    if data is None:
+        return Held(row=row, attempt=None, kernel=kernel, complaint=f"{where} cannot be read; `fsck` says what to do")
+    try:
+        return Held(row=row, attempt=decode_attempt(data, where), kernel=kernel)
+    except RecordError as error:
+        return Held(row=row, attempt=None, kernel=kernel, complaint=str(error))
+
+
+def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, bytes]:
+    """The kernels that accepting commits of the branch hold, by hash."""
+    commits = [row.commit for row in rows if row.is_on_branch]
+    blobs = _read(place, [f"{commit}:{place.kernel}" for commit in commits])
+    return {hashlib.sha256(blob).hexdigest(): blob for blob in blobs if blob is not None}
+
+
+def _rebuilt(attempt: Attempt, before: Sequence[Held], kernels: dict[str, bytes]) -> bytes | None:
+    """The kernel that the attempt's diff makes of its champion's, if its hash is that of what was judged."""
+    old: bytes | None = b""
+    if attempt.champion is not None:
+        number = attempt.champion.attempt
+        hashes = [held.row.kernel_sha256 for held in before if held.row.number == number]
+        old = next((kernels[digest] for digest in hashes if digest in kernels), None)
+    if old is None:
+        return None
+    try:
+        new = diff.applied(old, attempt.diff)
+    except RatchetError:
+        return None
+    return new if hashlib.sha256(new).hexdigest() == attempt.kernel_sha256 else None
+
+
+def _read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
+    """The blobs; all of them None where git cannot read one of them and stops."""
+    try:
+        return git.read_blobs(place.repository, names)
+    except (RatchetError, ValueError):
+        return (None,) * len(names)

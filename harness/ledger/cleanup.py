@@ -1,0 +1,36 @@
+"""What a killed process leaves behind: half-written files, private indexes, git's locks; found and removed."""
+
+import contextlib
+from pathlib import Path
+
+from harness import files
+from harness.ledger import experiments, recording
+from harness.ledger.git import locks
+from harness.ledger.journal import Recording
+from harness.ledger.paths import Place
+
+
+def remove_leftovers(place: Place) -> None:
+    """Removes the private indexes and the half-written files of a process that was killed."""
+    for leftover in leftovers(place):
+        with contextlib.suppress(OSError):
+            leftover.unlink(missing_ok=True)
+
+
+def leftovers(place: Place) -> tuple[Path, ...]:
+    """What a killed process may have left, of names that only the ratchet gives: nothing of it is needed any more."""
+    half_written = [files.temporary_of(path) for path in (recording.journal_path(place), place.kernel_path)]
+    for path in place.experiments_directory.glob(f".*.json{files.TEMPORARY_SUFFIX}"):
+        if experiments.number_of(path.name[1:].removesuffix(files.TEMPORARY_SUFFIX)) is not None:
+            half_written.append(path)
+    return (*place.state_directory.glob("index.*"), *(path for path in half_written if path.exists()))
+
+
+def remove_dead_locks(place: Place, decided: Recording) -> tuple[str, ...]:
+    """Removes git's locks on what `decided` writes, if the git commands that made them are dead; says which.
+
+    Only those made since the decision was journalled: earlier ones cannot be ours.
+    """
+    since = recording.journal_path(place).stat().st_mtime
+    removed = locks.remove_dead(place.repository, (place.log_ref, decided.branch), since)
+    return tuple(f"removed {lock}: the git command that made it for attempt {decided.number} died" for lock in removed)

@@ -1,0 +1,163 @@
+"""What a ledger holds, read place by place; what cannot be read becomes a finding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.errors import RatchetError
+from harness.ledger import experiments, git, history, messages
+from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
+from harness.ledger.git.refs import refs
+from harness.ledger.paths import RECORD_NAME, Place
+from harness.records import Attempt, Finding, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One attempt as a place of the ledger holds it; `blob` is the id of its record in git."""
+
+    where: str
+    data: bytes
+    row: Row
+    attempt: Attempt
+    commit: git.Commit | None = None
+
+
+def log(place: Place, findings: list[Finding]) -> tuple[git.Commit, ...]:
+    """The log's commits, oldest first."""
+    try:
+        return history.log_commits(place)[::-1]
+    except RatchetError as error:
+        findings.append(finding("broken-log", place.log_ref, str(error), fetch(place)))
+        return ()
+
+
+def logged(place: Place, commits: Sequence[git.Commit], findings: list[Finding]) -> list[Known]:
+    found = []
+    blobs = read(place, [f"{commit.id}:{RECORD_NAME}" for commit in commits])
+    for commit, data in zip(commits, blobs, strict=True):
+        where = f"log commit {commit.id[:12]}"
+        try:
+            row = messages.row_of(commit.message, where)
+            if data is None:
+                raise RecordError("missing-record", f"{where} has no readable {RECORD_NAME}")
+            inside = f"{RECORD_NAME} in {where}"
+            beside = decode_attempt_row(data, inside)
+            known = Known(where=where, data=data, row=row, attempt=decode_attempt(data, inside), commit=commit)
+        except RecordError as error:
+            findings.append(_unreadable(error, where, fetch(place)))
+            continue
+        found.append(known)
+        if encode_row(row) != encode_row(beside):
+            findings.append(
+                finding(
+                    "row-differs",
+                    where,
+                    f"the row in its message is not the row in its {RECORD_NAME}",
+                    f"the record decides; a commit like that was not made by the ratchet. {fetch(place)}",
+                )
+            )
+    return found
+
+
+def filed(place: Place, findings: list[Finding]) -> list[Known]:
+    """The attempts in experiments/: of the working tree, and of HEAD where it differs."""
+    found = []
+    committed = history.committed_names(place)
+    blobs = read(place, [entry.blob for entry in committed.values()])
+    at_head = dict(zip(committed, blobs, strict=True))
+    here: dict[str, bytes | None] = {}
+    for name in experiments.names_in(place.experiments_directory):
+        try:
+            here[name] = (place.experiments_directory / name).read_bytes()
+        except OSError:
+            here[name] = None
+    both = [(name, data, "") for name, data in here.items()]
+    both += [(name, data, " at HEAD") for name, data in at_head.items() if not _same(place, name, here.get(name), data)]
+    for name, data, suffix in both:
+        where = f"{place.experiments}/{name}{suffix}"
+        try:
+            if data is None:
+                raise RecordError("missing-record", f"{where} cannot be read")
+            row, attempt = decode_attempt_row(data, where), decode_attempt(data, where)
+            if experiments.number_of(name) != attempt.number:
+                raise RecordError("foreign-record", f"{where} holds attempt {attempt.number}")
+        except RecordError as error:
+            findings.append(_unreadable(error, where, f"git checkout HEAD -- '{place.experiments}/{name}'"))
+            continue
+        found.append(Known(where=where, data=data, row=row, attempt=attempt))
+    return found
+
+
+def _same(place: Place, name: str, here: bytes | None, at_head: bytes | None) -> bool:
+    """True if the working tree's file is what HEAD has, line endings and filters aside."""
+    if here is None or at_head is None:
+        return False
+    path = f"{place.experiments}/{name}"
+    ids = git.blob_ids(place.repository, (f"HEAD:{path}",))
+    return here == at_head or git.hash_of(place.repository, here, path) == ids[0]
+
+
+def other_logs(place: Place, findings: list[Finding], notes: list[str]) -> set[str]:
+    """The rows, as text, of logs that gave way and are kept here; a log that went on apart is a finding."""
+    kept: set[str] = set()
+    for ref in refs(place.repository):
+        own = ref.startswith(f"refs/ratchet/{place.name}/")
+        if ref == place.log_ref or not (own or ref.endswith(f"/ratchet/{place.name}/log")):
+            continue
+        if own:
+            for commit in git.log(place.repository, (ref,), first_parent=True):
+                try:
+                    kept.add(encode_row(messages.row_of(commit.message, ref)))
+                except RecordError:
+                    continue
+            notes.append(f"{ref} keeps a log that gave way to {place.log_ref}")
+        elif git.is_ancestor(place.repository, ref, place.log_ref):
+            continue
+        elif git.is_ancestor(place.repository, place.log_ref, ref):
+            notes.append(f"{ref} is ahead of the log here: git fetch . {ref}:{place.log_ref}")
+        else:
+            what = f"it and {place.log_ref} both went on from the same attempt: two clones numbered apart"
+            findings.append(finding("numbered-apart", ref, what, choose(place)))
+    return kept
+
+
+# --- the small things ----------
+
+
+def read(place: Place, names: Sequence[str]) -> tuple[bytes | None, ...]:
+    """The blobs, None for each that is missing or damaged."""
+    try:
+        return git.read_blobs(place.repository, names)
+    except (RatchetError, ValueError):
+        return tuple(_read_one(place, name) for name in names)
+
+
+def _read_one(place: Place, name: str) -> bytes | None:
+    try:
+        return git.read_blobs(place.repository, (name,))[0]
+    except (RatchetError, ValueError):
+        return None
+
+
+def _unreadable(error: RecordError, where: str, remedy: str) -> Finding:
+    advice = "update the ratchet; nothing is wrong with it" if error.kind == "newer-record" else remedy
+    return finding(error.kind, where, str(error), advice)
+
+
+def fetch(place: Place) -> str:
+    return f"take it from a clone that has it: git fetch REMOTE +{place.log_ref}:{place.log_ref}"
+
+
+def choose(place: Place) -> str:
+    kept = f"refs/ratchet/{place.name}/apart"
+    return (
+        "git cannot merge two logs: choose the one that is shared. In the clone whose log gives way, "
+        f"`git update-ref {kept} {place.log_ref}` keeps its own and "
+        f"`git fetch REMOTE +{place.log_ref}:{place.log_ref}` takes the shared one. "
+        "Nothing is lost: `results` shows both, and what is worth it can be run again"
+    )
+
+
+def finding(kind: str, where: str, what: str, remedy: str) -> Finding:
+    """One finding."""
+    return Finding(kind=kind, where=where, what=what, remedy=remedy)

@@ -1,0 +1,372 @@
+"""What a repository says: one function per question, nothing written; `write` is the other half."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from git import Repo
+from git.exc import InvalidGitRepositoryError, NoSuchPathError
+
+from harness.errors import RatchetError
+from harness.ledger.git.command import attempted, environment_here, refusal, run
+
+# Files in the git directory that stand for an operation the user has not finished.
+_OPERATIONS = (
+    ("MERGE_HEAD", "a merge", "git merge --continue, or --abort"),
+    ("rebase-merge", "a rebase", "git rebase --continue, or --abort"),
+    ("rebase-apply", "a rebase or git am", "git rebase --continue, or --abort"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick", "git cherry-pick --continue, or --abort"),
+    ("REVERT_HEAD", "a revert", "git revert --continue, or --abort"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a tree or the index holds at one path: the mode as git writes it (`100644`) and the object's id."""
+
+    mode: str
+    blob: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEntry:
+    """One path in the user's index; `stages` other than ("0",) is a conflict, `tag` is that of `git ls-files -v`."""
+
+    entry: Entry
+    stages: tuple[str, ...]
+    tag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit of a log: its id, its parents' ids and its whole message."""
+
+    id: str
+    parents: tuple[str, ...]
+    message: str
+
+
+# --- the repository ----------------------------------------------------------------------------
+
+
+def open_repository(path: Path) -> Repo:
+    """The repository whose working tree `path` lies in; GIT_DIR and its like, as hooks set them, do not count.
+
+    Raises RatchetError `not-a-repository`, `bare-repository` or `unsafe-repository`.
+    """
+    folder = path if path.is_dir() else path.parent
+    try:
+        repository = Repo(folder.resolve(), search_parent_directories=True, expand_vars=False)
+    except (InvalidGitRepositoryError, NoSuchPathError) as error:
+        raise RatchetError(
+            "not-a-repository",
+            f"expected a folder in a git repository, got {folder}: the ledger lives in git. "
+            "Run `git init` and make a first commit, or name another folder with -C",
+        ) from error
+    if repository.working_tree_dir is None:
+        raise RatchetError(
+            "bare-repository",
+            f"{repository.git_dir} is bare: it has no files to experiment on. Use a clone or a worktree",
+        )
+    top = str(repository.working_tree_dir)
+    overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)
+    repository.git.update_environment(**overrides)
+    # Discovery read files only; the first real command is where git checks who owns them.
+    run(repository, "rev-parse", "--git-dir")
+    return repository
+
+
+def find_repository(path: Path) -> Repo | None:
+    """The repository that `path` lies in, or None if it lies in none that can be used."""
+    try:
+        return open_repository(path)
+    except RatchetError:
+        return None
+
+
+def root(repository: Repo) -> Path:
+    """The top folder of the working tree."""
+    return Path(str(repository.working_tree_dir)).resolve()
+
+
+def git_directory(repository: Repo) -> Path:
+    """The git directory of this working tree; a linked worktree has its own."""
+    return Path(str(repository.git_dir)).resolve()
+
+
+def common_directory(repository: Repo) -> Path:
+    """The git directory that all worktrees of the repository share: objects, branches, refs/ratchet."""
+    return Path(_common_directory(str(repository.git_dir))).resolve()
+
+
+def relative_path(repository: Repo, path: Path) -> str:
+    """`path` as git names it: from the top, with slashes. Raises RatchetError `outside` if it lies elsewhere."""
+    try:
+        return path.resolve().relative_to(root(repository)).as_posix()
+    except ValueError as error:
+        raise RatchetError("outside", f"{path} does not lie in the repository {root(repository)}") from error
+
+
+def is_set(repository: Repo, name: str, default: bool) -> bool:
+    """A boolean setting, such as `commit.gpgsign`."""
+    status, output, complaint = attempted(repository, "config", "--type=bool", "--get", name)
+    if status == 1:
+        return default
+    if status != 0:
+        raise refusal(("config", name), status, complaint)
+    return output.strip() == b"true"
+
+
+def operation_in_progress(repository: Repo) -> tuple[str, str] | None:
+    """What the user has not finished (`a merge`) and how to, or None."""
+    for name, words, remedy in _OPERATIONS:
+        if (git_directory(repository) / name).exists():
+            return words, remedy
+    return None
+
+
+def require_committable(repository: Repo) -> None:
+    """Raises RatchetError where an accept could not be committed, before anybody waits for a verdict.
+
+    Kinds: `no-commit`, `detached-head`, `in-progress`, `identity`, `read-only`.
+    """
+    head_commit(repository)
+    branch(repository)
+    unfinished = operation_in_progress(repository)
+    if unfinished:
+        raise RatchetError(
+            "in-progress", f"{unfinished[0]} is not finished here; finish or end it first: {unfinished[1]}"
+        )
+    for variable in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+        status, _, complaint = attempted(repository, "var", variable)
+        if status != 0:
+            raise RatchetError(
+                "identity",
+                "git does not know who you are, and attempts are commits. Say it once:\n"
+                '  git config --global user.name "Your Name"\n  git config --global user.email you@example.org\n'
+                f"git says: {complaint.splitlines()[-1] if complaint else 'nothing'}",
+            )
+    for folder in (common_directory(repository) / "objects", git_directory(repository), root(repository)):
+        if not os.access(folder, os.W_OK):
+            raise RatchetError(
+                "read-only",
+                f"{folder} cannot be written, and attempts are commits; make it writable for you, or clone it",
+            )
+
+
+# --- commits and refs --------------------------------------------------------------------------
+
+
+def head_commit(repository: Repo) -> str:
+    """The commit at HEAD. Raises RatchetError `no-commit` in a repository without one."""
+    commit = commit_of(repository, "HEAD")
+    if commit is None:
+        raise RatchetError(
+            "no-commit", "expected a commit to judge against, got an empty repository: git add your files, git commit"
+        )
+    return commit
+
+
+def branch(repository: Repo) -> str:
+    """The ref that HEAD names, such as `refs/heads/main`. Raises RatchetError `detached-head`."""
+    name = branch_or_none(repository)
+    if name is None:
+        raise RatchetError(
+            "detached-head",
+            "expected HEAD on a branch, got a detached HEAD: an accept would have no branch to go to. "
+            "git switch BRANCH, or git switch -c NEW",
+        )
+    return name
+
+
+def branch_or_none(repository: Repo) -> str | None:
+    """The ref that HEAD names, or None if it is detached."""
+    status, output, _ = attempted(repository, "symbolic-ref", "--quiet", "HEAD")
+    return output.decode("utf-8", "surrogateescape").strip() if status == 0 else None
+
+
+def commit_of(repository: Repo, name: str) -> str | None:
+    """The commit that a ref or other name stands for, or None."""
+    status, output, _ = attempted(repository, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    return output.decode().strip() if status == 0 else None
+
+
+def is_ancestor(repository: Repo, old: str, new: str) -> bool:
+    """True if `new` contains `old`; False too where one of the two is not there."""
+    return attempted(repository, "merge-base", "--is-ancestor", old, new)[0] == 0
+
+
+def log(
+    repository: Repo,
+    tips: Sequence[str],
+    *,
+    hidden: Sequence[str] = (),
+    limit: int | None = None,
+    first_parent: bool = False,
+    containing: str = "",
+) -> tuple[Commit, ...]:
+    """The commits reachable from `tips` and not from `hidden`, newest first, in one process.
+
+    `tips` may hold `--branches`. `containing` keeps those whose message has that text.
+    """
+    options = ["--topo-order", "--format=%H %P%n%B"]
+    options += [f"--max-count={limit}"] if limit is not None else []
+    options += ["--first-parent"] if first_parent else []
+    options += ["--fixed-strings", f"--grep={containing}"] if containing else []
+    hiding = ["--not", *hidden] if hidden else []
+    output = run(repository, "log", "-z", *options, *tips, *hiding, "--")
+    commits = []
+    for record in output.decode("utf-8", "replace").split("\0"):
+        if record:
+            ids, _, message = record.partition("\n")
+            own, *parents = ids.split()
+            commits.append(Commit(id=own, parents=tuple(parents), message=message))
+    return tuple(commits)
+
+
+# --- trees and blobs ---------------------------------------------------------------------------
+
+
+def entries(repository: Repo, commit: str, folder: str) -> dict[str, Entry]:
+    """Files directly in `folder` of a commit, by name; empty if there is no such folder."""
+    where = f"{folder}/" if folder else ""
+    output = run(repository, "ls-tree", "-z", "--full-tree", commit, *([where] if where else []))
+    found = {}
+    for mode, kind, blob, path in _tree_lines(output):
+        if kind == "blob":
+            found[path.removeprefix(where)] = Entry(mode=mode, blob=blob)
+    return found
+
+
+def entry_at(repository: Repo, commit: str, path: str) -> Entry | None:
+    """The entry of one file in a commit, or None if the commit has no such file."""
+    for mode, kind, blob, found in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
+        if found == path and kind == "blob":
+            return Entry(mode=mode, blob=blob)
+    return None
+
+
+def file_at(repository: Repo, commit: str, path: str) -> bytes | None:
+    """The bytes of one file in a commit, as git stores them, or None."""
+    return read_blobs(repository, (f"{commit}:{path}",))[0]
+
+
+def read_blobs(repository: Repo, names: Sequence[str]) -> tuple[bytes | None, ...]:
+    """The blobs called `names` (ids, or `COMMIT:PATH`), None where there is no such blob, in one process."""
+    if not names:
+        return ()
+    asked = "".join(f"{_one_line(name)}\n" for name in names).encode("utf-8", "surrogateescape")
+    output = run(repository, "cat-file", "--batch=%(objecttype) %(objectsize)", stdin=asked)
+    blobs: list[bytes | None] = []
+    position = 0
+    for _ in names:
+        end = output.index(b"\n", position)
+        words = output[position:end].split(b" ")
+        position = end + 1
+        # The answer for an unknown name is `NAME missing`; a name may itself have spaces.
+        if words[-1] in (b"missing", b"ambiguous"):
+            blobs.append(None)
+            continue
+        size = int(words[1])
+        blobs.append(output[position : position + size] if words[0] == b"blob" else None)
+        position += size + 1
+    return tuple(blobs)
+
+
+def blob_ids(repository: Repo, names: Sequence[str]) -> tuple[str | None, ...]:
+    """The ids of the blobs called `names` (`COMMIT:PATH`), None where there is none, in one process."""
+    if not names:
+        return ()
+    asked = "".join(f"{_one_line(name)}\n" for name in names).encode("utf-8", "surrogateescape")
+    output = run(repository, "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
+    lines = [line.split(" ") for line in output.decode("utf-8", "surrogateescape").splitlines()]
+    return tuple(words[1] if words[0] == "blob" and len(words) == 2 else None for words in lines)
+
+
+def in_working_tree_form(repository: Repo, blob: str, path: str) -> bytes:
+    """A blob as a checkout would write it to `path`: line endings and smudge filters applied."""
+    return run(repository, "cat-file", "--filters", f"--path={path}", blob)
+
+
+def differing_paths(repository: Repo, old: str, new: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Those files under `paths` that are not the same in the two commits."""
+    output = run(repository, "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new, "--", *paths)
+    return _names(output)
+
+
+# --- working tree and index --------------------------------------------------------------------
+
+
+def changed_paths(repository: Repo, paths: Sequence[Path]) -> tuple[str, ...]:
+    """Files under `paths` that differ from HEAD: staged, edited, deleted, untracked (ignored ones do not count).
+
+    Files marked assume-unchanged or skip-worktree are compared by content, since `git status`
+    would not look at them.
+    """
+    if not paths:
+        return ()
+    names = [relative_path(repository, path) for path in paths]
+    output = run(repository, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *names)
+    changed = [record[3:] for record in _names(output)]
+    hidden = [path for path, tag in _index_tags(repository, names).items() if tag == "S" or tag.islower()]
+    for path in hidden:
+        file = root(repository) / path
+        # A file that a sparse checkout leaves out is not there, and so is not changed.
+        if file.is_file():
+            entry = entry_at(repository, "HEAD", path)
+            if entry is None or entry.blob != hash_of(repository, file.read_bytes(), path):
+                changed.append(path)
+    return tuple(dict.fromkeys(changed))
+
+
+def hash_of(repository: Repo, data: bytes, path: str) -> str:
+    """The blob id that `data` would get at `path`, clean filters applied; writes nothing."""
+    return run(repository, "hash-object", "--stdin", f"--path={path}", stdin=data).decode().strip()
+
+
+def index_entries(repository: Repo, paths: Sequence[str]) -> dict[str, IndexEntry]:
+    """What the user's index holds at exactly `paths`; paths that it does not hold are left out."""
+    tags = _index_tags(repository, paths)
+    found: dict[str, IndexEntry] = {}
+    for record in _names(run(repository, "ls-files", "-z", "--stage", "--", *paths)):
+        facts, _, path = record.partition("\t")
+        mode, blob, stage = facts.split(" ")
+        if path in paths:
+            stages = (*found[path].stages, stage) if path in found else (stage,)
+            found[path] = IndexEntry(entry=Entry(mode=mode, blob=blob), stages=stages, tag=tags.get(path, "H"))
+    return found
+
+
+def staged(repository: Repo) -> bytes:
+    """What the user's index holds, as git lists it: modes, blobs, stages and paths, without times of files."""
+    return run(repository, "ls-files", "-z", "--stage")
+
+
+def _index_tags(repository: Repo, paths: Sequence[str]) -> Mapping[str, str]:
+    return {record[2:]: record[0] for record in _names(run(repository, "ls-files", "-z", "-v", "--", *paths))}
+
+
+def _common_directory(git_directory: str) -> str:
+    try:
+        pointer = (Path(git_directory) / "commondir").read_text(encoding="utf-8", errors="surrogateescape").strip()
+    except FileNotFoundError:
+        return git_directory
+    return os.path.normpath(os.path.join(git_directory, pointer))
+
+
+def _tree_lines(output: bytes) -> Iterable[tuple[str, str, str, str]]:
+    for record in _names(output):
+        facts, _, path = record.partition("\t")
+        mode, kind, blob = facts.split(" ")
+        yield mode, kind, blob, path
+
+
+def _names(output: bytes) -> tuple[str, ...]:
+    return tuple(name for name in output.decode("utf-8", "surrogateescape").split("\0") if name)
+
+
+def _one_line(name: str) -> str:
+    if "\n" in name:
+        raise RatchetError("git", f"a path with a line break cannot be looked up: {name!r}; rename it")
+    return name

@@ -1,0 +1,40 @@
+"""Where refs are: here by their names, and on the remotes."""
+
+from dataclasses import dataclass
+
+from git import Repo
+
+from harness.ledger.git.command import attempted, run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteRef:
+    """Where a remote has a ref; `commit` is None if it has none, `complaint` says why the remote did not answer."""
+
+    remote: str
+    commit: str | None
+    complaint: str = ""
+
+
+def refs(repository: Repo) -> dict[str, str]:
+    """Every ref of the repository, by name, with the id of what it points at."""
+    lines = run(repository, "for-each-ref", "--format=%(objectname) %(refname)").decode("utf-8", "surrogateescape")
+    return {name: own for own, _, name in (line.partition(" ") for line in lines.splitlines())}
+
+
+def ref_on_remotes(repository: Repo, ref: str, timeout_seconds: float = 10.0) -> tuple[RemoteRef, ...]:
+    """What each remote has at `ref`. Asks the remotes over the network, never for a password."""
+    names = run(repository, "remote").decode("utf-8", "surrogateescape").split("\n")
+    answers = []
+    for name in filter(None, names):
+        status, output, complaint = attempted(
+            repository,
+            "ls-remote",
+            name,
+            ref,
+            environment={"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never"},
+            timeout_seconds=timeout_seconds,
+        )
+        commit = output.decode().split()[0] if status == 0 and output.strip() else None
+        answers.append(RemoteRef(remote=name, commit=commit, complaint=complaint if status != 0 else ""))
+    return tuple(answers)

@@ -1,0 +1,138 @@
+"""What the ledger writes into a repository: objects by plumbing, refs by compare-and-swap, exactly named index entries.
+
+Commits are built with `commit-tree`, not `git commit`: the user's index and working tree take
+no part, so pre-commit and commit-msg hooks, which are about those, do not run; the
+`reference-transaction` hook does, and may refuse.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from git import Repo
+
+from harness.errors import RatchetError
+from harness.files import refusals_in_words
+from harness.ledger import git
+from harness.ledger.git import locks
+from harness.ledger.git.command import attempted, run
+
+# Editors and prompts hold index.lock for moments when they refresh; longer is somebody's real work.
+_INDEX_PATIENCE_SECONDS = 3.0
+_INDEX_PAUSE_SECONDS = 0.05
+# A private index must not take part in what a user's index may have switched on.
+_PLAIN_INDEX = ("core.splitIndex=false", "core.fsmonitor=false", "core.untrackedCache=false", "index.sparse=false")
+
+
+def write_blob(repository: Repo, data: bytes, path: str | None = None) -> str:
+    """Stores `data` and returns the blob's id; with `path`, as git would add it there (line endings, clean filters)."""
+    form = f"--path={path}" if path is not None else "--no-filters"
+    return run(repository, "hash-object", "-w", "--stdin", form, stdin=data).decode().strip()
+
+
+def write_tree(repository: Repo, base: str | None, changes: Mapping[str, git.Entry], private_index: Path) -> str:
+    """Stores the tree of commit `base` (None: empty) with `changes` by path, and returns its id.
+
+    Works in an index of its own at `private_index`, which is removed afterwards. Raises
+    RatchetError; a folder where a file should go is one.
+    """
+    leftovers = (private_index, private_index.with_name(f"{private_index.name}.lock"))
+    command = partial(run, settings=_PLAIN_INDEX, environment={"GIT_INDEX_FILE": str(private_index)})
+    with refusals_in_words(f"preparing {private_index}"):
+        private_index.parent.mkdir(parents=True, exist_ok=True)
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+    try:
+        command(repository, "read-tree", base or "--empty")
+        command(repository, "update-index", "-z", "--index-info", stdin=_index_lines(changes))
+        # --missing-ok: a partial clone need not fetch blobs that nobody changed.
+        return command(repository, "write-tree", "--missing-ok").decode().strip()
+    finally:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+
+
+def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: str, *, sign: bool) -> str:
+    """Stores a commit by the user, now, and returns its id; `sign` signs it as the user's configuration says.
+
+    Raises RatchetError `signing` or `identity`.
+    """
+    options = [word for parent in parents for word in ("-p", parent)]
+    options += ["--gpg-sign"] if sign else ["--no-gpg-sign"]
+    # A commit message cannot hold a NUL, nor text that is not UTF-8; the record keeps both.
+    text = message.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+    try:
+        return run(repository, "commit-tree", tree, *options, stdin=text).decode().strip()
+    except RatchetError as error:
+        if sign and error.kind == "git":
+            raise RatchetError(
+                "signing",
+                f"commit.gpgsign is set and signing the commit failed: {error}\n"
+                "Make signing work, or `git config commit.gpgsign false`; the next command then finishes what was "
+                "begun",
+            ) from error
+        raise
+
+
+def move_ref(repository: Repo, ref: str, new: str, old: str | None, reason: str) -> None:
+    """Points `ref` at `new` if it still is at `old` (None: does not exist yet). Raises RatchetError `ref-moved`."""
+    run(repository, "update-ref", "-m", reason, ref, new, old or "0" * len(new))
+
+
+def delete_ref(repository: Repo, ref: str, old: str) -> None:
+    """Deletes `ref` if it still is at `old`. Raises RatchetError `ref-moved`."""
+    run(repository, "update-ref", "-d", ref, old)
+
+
+def set_index_entries(repository: Repo, changes: Mapping[str, git.Entry]) -> None:
+    """Makes the user's index hold exactly `changes` at these paths; every other entry stays byte for byte.
+
+    Marks (assume-unchanged, skip-worktree) are kept. Waits a moment for another git command to let
+    the index go. Raises RatchetError `index-locked`.
+    """
+    if not changes:
+        return
+    tags = {path: entry.tag for path, entry in git.index_entries(repository, tuple(changes)).items()}
+    _patiently(repository, "update-index", "-z", "--index-info", stdin=_index_lines(changes))
+    _mark(repository, "--assume-unchanged", (path for path, tag in tags.items() if tag.islower()))
+    _mark(repository, "--skip-worktree", (path for path, tag in tags.items() if tag.upper() == "S"))
+    unmarked = [path for path in changes if tags.get(path, "H") == "H"]
+    refresh_index(repository, unmarked)
+
+
+def refresh_index(repository: Repo, paths: Sequence[str]) -> None:
+    """Takes the files' times and sizes at `paths` into the index, so that plumbing sees them clean; stages nothing.
+
+    A convenience for scripts: where it is not possible (a locked index), `git status` does it later.
+    """
+    if paths:
+        # File times tick in steps of some milliseconds and may lie before the clock's.
+        began = time.time() - 0.05
+        status, _, _ = attempted(repository, "add", "--refresh", "--ignore-errors", "--", *paths)
+        if status:
+            # On a full disk git is ended by a signal and leaves its lock behind.
+            locks.remove_dead(repository, (), began)
+
+
+def _mark(repository: Repo, mark: str, paths: Iterable[str]) -> None:
+    lines = "".join(f"{path}\0" for path in paths).encode("utf-8", "surrogateescape")
+    if lines:
+        _patiently(repository, "update-index", mark, "-z", "--stdin", stdin=lines)
+
+
+def _patiently(repository: Repo, *arguments: str, stdin: bytes = b"") -> None:
+    deadline = time.monotonic() + _INDEX_PATIENCE_SECONDS
+    while True:
+        try:
+            run(repository, *arguments, stdin=stdin)
+            return
+        except RatchetError as error:
+            if error.kind != "index-locked" or time.monotonic() > deadline:
+                raise
+        time.sleep(_INDEX_PAUSE_SECONDS)
+
+
+def _index_lines(changes: Mapping[str, git.Entry]) -> bytes:
+    lines = "".join(f"{entry.mode} {entry.blob}\t{path}\0" for path, entry in sorted(changes.items()))
+    return lines.encode("utf-8", "surrogateescape")

@@ -1,0 +1,86 @@
+"""Where a contest lies in its repository, and what its ledger is called there."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from git import Repo
+
+from harness.ledger import git
+
+RECORD_NAME = "attempt.json"
+KERNEL_NAME = "kernel.py"
+_ROOT_NAME = "root"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a contest lies: its repository, its name, and its folder (`directory` from the top, empty for the top)."""
+
+    repository: Repo
+    root: Path
+    directory: str
+    name: str
+
+    @property
+    def log_ref(self) -> str:
+        """The ref of the append-only log, shared by all worktrees."""
+        return f"refs/ratchet/{self.name}/log"
+
+    @property
+    def kernel(self) -> str:
+        """kernel.py as git names it."""
+        return self.inside(KERNEL_NAME)
+
+    @property
+    def experiments(self) -> str:
+        """The folder experiments/ as git names it."""
+        return self.inside("experiments")
+
+    @property
+    def kernel_path(self) -> Path:
+        """kernel.py in the working tree."""
+        return self.root / self.kernel
+
+    @property
+    def experiments_directory(self) -> Path:
+        """The folder experiments/ in the working tree."""
+        return self.root / self.experiments
+
+    @property
+    def state_directory(self) -> Path:
+        """Where the journal lies: in the git directory of this working tree."""
+        return git.git_directory(self.repository) / "ratchet" / self.name
+
+    def inside(self, name: str) -> str:
+        """A path in the contest's folder as git names it."""
+        return f"{self.directory}/{name}" if self.directory else name
+
+
+def place_of(directory: Path) -> Place:
+    """The place of the contest in `directory`. Raises RatchetError where there is no usable repository."""
+    repository = git.open_repository(directory)
+    relative = git.relative_path(repository, directory)
+    relative = "" if relative == "." else relative
+    return Place(repository=repository, root=git.root(repository), directory=relative, name=contest_name(relative))
+
+
+def contest_name(directory: str) -> str:
+    """The contest's name, one component of a ref: `root` for the top folder, else its path with `+` for `/`.
+
+    Other characters than letters, digits, `_` and `-` are percent-encoded, and so is the first
+    letter of a folder that is really called `root`: different folders have different names.
+    """
+    if not directory:
+        return _ROOT_NAME
+    name = "".join(_encoded(sign) for sign in directory)
+    return f"%{ord('r'):02X}oot" if name == _ROOT_NAME else name
+
+
+def _encoded(sign: str) -> str:
+    if sign == "/":
+        return "+"
+    return (
+        sign if _PLAIN.fullmatch(sign) else "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogateescape"))
+    )

@@ -1,0 +1,88 @@
+"""A search for the input on which a kernel errs most, of the space that its problem's inputs are drawn from."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness import files
+from harness.contest import Contest
+from harness.errors import UsageError
+from harness.judge import simulate
+from harness.judge.evaluate.plan import Plan
+from harness.ledger import lock as locking
+from harness.loop import attacking
+from harness.records import Policy
+from harness.records.attack import Attack, Found
+
+_SCHEMA = 1
+Tell = Callable[[int, Found], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What a file holds: the input, and what it was found with."""
+
+    schema: int
+    problem: str
+    kernel_sha256: str
+    found: Found
+
+
+def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None, first: bool, tell: Tell) -> Attack:
+    """The worst input that was found for `kernel` in so many minutes; `tell` hears of each that is worse than before.
+
+    `first`: it ends with the first error above its tolerance.
+
+    Writes the input to `profile_data/attack/`; records nothing. Raises RatchetError `busy`, and what
+    `attacking.search` raises.
+    """
+    seed = secrets.randbits(31) if seed is None else seed
+    folder = contest.directory / "profile_data" / "attack"
+    sha256, title = hashlib.sha256(kernel).hexdigest(), contest.problem.statement().title
+    began = time.monotonic()
+    with locking.held(folder / "attack.lock", "attack"):
+        tried, worst = attacking.search(_plan(contest), kernel, seconds=60 * minutes, seed=seed, first=first, tell=tell)
+    path = folder / f"{sha256[:8]}-{seed}.json"
+    if worst is not None:
+        kept = _Kept(schema=_SCHEMA, problem=title, kernel_sha256=sha256, found=worst)
+        files.write_atomically(path, msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+    return Attack(
+        problem=title, kernel_sha256=sha256, seed=seed, tried=tried, seconds=time.monotonic() - began, worst=worst,
+        file=path.relative_to(contest.directory).as_posix() if worst else "",
+    )  # fmt: skip
+
+
+def repeat(contest: Contest, kernel: bytes, path: Path) -> Attack:
+    """The input in that file once more, with `kernel`; `path` may be relative to the contest's folder too.
+
+    Raises UsageError `bad-attack`: no such file, or one of another problem.
+    """
+    if not path.exists():
+        path = contest.directory / path
+    try:
+        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError("bad-attack", f"expected a file that an attack has written, got {path}: {error}") from error
+    title = contest.problem.statement().title
+    if kept.problem != title:
+        raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
+    began = time.monotonic()
+    with locking.held(contest.directory / "profile_data" / "attack" / "attack.lock", "attack"):
+        found = attacking.repeat(_plan(contest), kernel, kept.found)
+    return Attack(
+        problem=title, kernel_sha256=hashlib.sha256(kernel).hexdigest(), seed=found.seed, tried=1,
+        seconds=time.monotonic() - began, worst=found, file=str(path),
+    )  # fmt: skip
+
+
+def _plan(contest: Contest) -> Plan:
+    return Plan(
+        contest=contest.directory, problem=contest.problem, chip=contest.chip, policy=Policy(),
+        work=contest.directory / "profile_data" / "attack" / "work", simulate=simulate.run, source="simulated",
+        deep=False, timed=False,
+    )  # fmt: skip

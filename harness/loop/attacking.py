@@ -1,0 +1,202 @@
+"""The search for the input with the worst error: recipes drawn, then changed; the CPU program runs, the checker judges.
+
+kernel.py runs in a confined child that traces and exports it, as in a judgement; what is searched is the
+exported program.
+"""
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from harness.errors import RatchetError
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.plan import Plan
+from harness.judge.sandbox import environment as environments
+from harness.judge.sandbox import handover
+from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.messages import (
+    CheckReply,
+    CheckRequest,
+    Done,
+    ExportRequest,
+    TracedShape,
+    TraceReply,
+    TraceRequest,
+)
+from harness.judge.sandbox.reach import reach
+from harness.problems import Space
+from harness.problems.space import DRAWN
+from harness.records import Failure
+from harness.records.attack import Found
+
+# So many draws of each kind of input before the best are changed.
+_ROUNDS = 2
+# Then one draw in so many is a new one, so that the search does not stay where it began.
+_NEW = 3
+# How many of the best are changed.
+_KEPT = 6
+# After so many tries at a smaller shape the best is tried at the contest's own.
+_FULL = 12
+
+Tell = Callable[[int, Found], None]
+
+
+class Target:
+    """The exported programs of one kernel.py, ready to be checked on any input."""
+
+    def __init__(self, plan: Plan, children: Children, kernel: bytes) -> None:
+        self._plan = plan
+        self._children = children
+        evaluation.prepare(plan, kernel)
+        candidate = self._start("candidate")
+        platform = plan.chip.platform
+        request = TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform)))
+        traced = self._ask(candidate, "trace", request, TraceReply, plan.policy.trace_seconds)
+        assert isinstance(traced, TraceReply)
+        self._reduced = traced.reduced
+        self._artifacts: dict[TracedShape, str] = {}
+        shapes: dict[TracedShape, bool] = {
+            "reduced": traced.reduced is not None, "beside": traced.beside, "full": True,
+        }  # fmt: skip
+        for shape in (shape for shape, is_traced in shapes.items() if is_traced):
+            export = ExportRequest(artifact=str(plan.written(f"{shape}.cpu")), shape=shape)
+            self._ask(candidate, "export_cpu", export, Done, plan.policy.correctness_seconds)
+            kept = plan.scratch / f"{shape}.cpu"
+            failure = handover.taken(plan.written(f"{shape}.cpu"), kept, "correctness")
+            if failure is not None:
+                raise RatchetError(failure.kind, failure.message)
+            self._artifacts[shape] = str(kept)
+        self._checker = self._start("checker")
+
+    @property
+    def shapes(self) -> tuple[TracedShape, ...]:
+        """The shapes that it was traced for, the cheapest first."""
+        return tuple(self._artifacts)
+
+    def attack(self, shape: TracedShape, family: str, seed: int, words: str) -> Found:
+        """What the kernel makes of this input. Raises RatchetError where the program cannot be run."""
+        request = CheckRequest(
+            problem=str(self._plan.pickled_problem), reduced=None if shape == "full" else self._reduced,
+            beside=shape == "beside", family=family, seed=seed, artifact=self._artifacts[shape],
+        )  # fmt: skip
+        reply = self._ask(self._checker, "check", request, CheckReply, self._plan.policy.correctness_seconds)
+        assert isinstance(reply, CheckReply)
+        error, tolerance = reply.check.error, reply.check.tolerance
+        return Found(
+            shape=shape, title=f"{self._plan.problem.statement().operation} {list(reply.check.shape)}", family=family,
+            seed=seed, ratio=error / tolerance if error is not None and tolerance else None, words=words,
+            said=reply.failure.message if reply.failure else "", output=reply.check.shape,
+        )  # fmt: skip
+
+    def _start(self, name: str) -> Child:
+        modules = {"candidate": "harness.judge.evaluate.candidate", "checker": "harness.judge.evaluate.correctness"}
+        plan = self._plan
+        return self._children.start(
+            name, modules[name], plan.directory_of(name), environments.on_cpu(),
+            confinement=reach(
+                name, problem=plan.pickled_problem, work=plan.work, profiles=plan.contest / "profile_data",
+                on_device=False,
+            ),
+        )  # fmt: skip
+
+    def _ask(self, child: Child, task: str, request: object, reply_type: type, limit: float) -> Any:
+        """The answer. Raises RatchetError with the kind of the failure: there is nothing to attack then."""
+        self._children.ask(child, task, "correctness", task, request, reply_type, limit)
+        _, reply = self._children.wait()
+        if isinstance(reply, Failure):
+            raise RatchetError(reply.kind, f"the kernel cannot be attacked: {reply.message}")
+        return reply
+
+
+def search(
+    plan: Plan, kernel: bytes, *, seconds: float, seed: int, first: bool, tell: Tell
+) -> tuple[int, Found | None]:
+    """How many inputs were tried within `seconds`, and the worst of them; `tell` hears of each that is worse.
+
+    Equal seeds try equal inputs, as many as the time allows, or up to the `first` that fails. Raises RatchetError
+    `no-space`: the problem has no space of inputs; and what ends the kernel's trace.
+    """
+    space = plan.problem
+    if not isinstance(space, Space):
+        raise RatchetError(
+            "no-space",
+            f"expected a problem with a space of inputs, got {type(space).__name__}, which has families only",
+        )
+    began = time.monotonic()
+    tried: list[Found] = []
+    with _target(plan, kernel) as target:
+        for shape, family, drawn in _tries(space, target.shapes, tried, np.random.default_rng(seed)):
+            if time.monotonic() - began > seconds:
+                break
+            found = target.attack(shape, family, drawn, space.recipe_in_words(family))
+            if all(_badness(found) > _badness(other) for other in tried):
+                tell(len(tried) + 1, found)
+            tried.append(found)
+            if first and found.is_wrong:
+                break
+    return len(tried), max(tried, key=_badness, default=None)
+
+
+def repeat(plan: Plan, kernel: bytes, found: Found) -> Found:
+    """What the kernel makes of the very input of `found`. Raises RatchetError `another-shape`."""
+    with _target(plan, kernel) as target:
+        if found.shape not in target.shapes:
+            raise RatchetError(
+                "another-shape", f"expected the kernel to be traced for the {found.shape} shape, it is not"
+            )
+        return target.attack(found.shape, found.family, found.seed, found.words)
+
+
+class _target:
+    """The Target as a context: no process and no file of it is left behind."""
+
+    def __init__(self, plan: Plan, kernel: bytes) -> None:
+        self._plan, self._kernel = plan, kernel
+        self._children = Children(plan.policy.child_memory_bytes, are_confined=plan.policy.is_confined)
+
+    def __enter__(self) -> Target:
+        self._children.__enter__()
+        try:
+            return Target(self._plan, self._children, self._kernel)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def __exit__(self, *error: Any) -> None:
+        self._children.__exit__(*error)
+        shutil.rmtree(self._plan.scratch, ignore_errors=True)
+
+
+def _tries(
+    space: Space, shapes: tuple[TracedShape, ...], tried: list[Found], random: np.random.Generator
+) -> Iterator[tuple[TracedShape, str, int]]:
+    """Shape, family and seed of each try; `tried` holds what came of those before."""
+    turn = 0
+    kinds = [family for family in space.families(full=False) if family.startswith(DRAWN)]
+    while True:
+        turn += 1
+        best = sorted(tried, key=_badness, reverse=True)[:_KEPT]
+        drawn = int(random.integers(1 << 31))
+        shape: TracedShape = shapes[0] if len(shapes) < 3 or random.random() < 0.7 else "beside"
+        if turn % _FULL == 0 and shapes[0] != "full":
+            missing = [one for one in best if one.shape != "full"]
+            if missing:
+                yield "full", missing[0].family, missing[0].seed
+                continue
+        if turn <= _ROUNDS * len(kinds):
+            # Each kind in turn, before luck decides.
+            yield shape, space.recipe(kinds[turn % len(kinds)], drawn), drawn
+        elif turn % _NEW == 0 or not best:
+            yield shape, space.draw_recipe(random), drawn
+        else:
+            parent = best[int(random.integers(len(best)))]
+            # The same seed keeps the rest of the arrays, so that the change is all there is.
+            yield shape, space.mutate_recipe(parent.family, random), parent.seed if random.random() < 0.5 else drawn
+
+
+def _badness(found: Found) -> float:
+    return math.inf if found.ratio is None else found.ratio

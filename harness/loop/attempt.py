@@ -1,0 +1,386 @@
+"""One attempt: evaluate, judge, record; nothing else."""
+
+import shutil
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from harness.advice import report as reporting
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate.timing import latency
+from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.verdict import decision as judging
+from harness.judge.verdict import measured
+from harness.ledger import Ledger, diff, git
+from harness.loop import preconditions, robustness, tamper, watching
+from harness.loop.evaluation import MAY_PASS_NEXT_TIME, ON_SOURCE, Alternative, Options, Progress, Say, evaluate, sha256
+from harness.loop.opponent import Opponent, Run, champion_fails, defender, opponent
+from harness.loop.settings import rewrite
+from harness.records import (
+    Attempt,
+    Champion,
+    Duel,
+    Evidence,
+    Failure,
+    Key,
+    Policy,
+    Refused,
+    Report,
+    Trace,
+    Verdict,
+)
+from harness.units import percent, seconds
+from harness.workbench.profiles import pruning
+
+__all__ = [
+    "MAY_PASS_NEXT_TIME",
+    "ON_SOURCE",
+    "Alternative",
+    "Judged",
+    "Options",
+    "Progress",
+    "Say",
+    "attempt",
+    "attempt_locked",
+    "champion_fails",
+    "evaluate",
+    "rewritten",
+    "sha256",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What an attempt came to. `recorded` is False when an unchanged kernel was only evaluated again."""
+
+    attempt: Attempt
+    report: Report
+    champion_report: Report | None
+    recorded: bool
+    messages: tuple[str, ...]
+
+
+def attempt(
+    contest: Contest, hypothesis: str, options: Options, policy: Policy, progress: Progress, say: Say
+) -> Judged:
+    """Runs one attempt of `contest` from kernel.py in the working tree and records it, whatever its outcome.
+
+    Effects: one commit on the log ref; on accept one on the branch; on anything else kernel.py
+    becomes the champion's again. Raises RatchetError before anything is recorded when the
+    repository, the judge or the command is not fit for an attempt; files are then as they were.
+    """
+    ledger = Ledger.open(contest.directory)
+    with ledger.lock():
+        return attempt_locked(ledger, contest, hypothesis, options, policy, progress, say)
+
+
+def attempt_locked(
+    ledger: Ledger, contest: Contest, hypothesis: str, options: Options, policy: Policy, progress: Progress, say: Say
+) -> Judged:
+    """The same, for a caller that holds the lock of `ledger` already."""
+    for sentence in ledger.recover():
+        say(sentence)
+    preconditions.refuse_unfit(ledger.repository, contest)
+    original = contest.kernel_path.read_bytes()
+    kernel = rewritten(original, options.settings)
+    rows, skipped = ledger.rows()
+    for sentence in skipped:
+        say(sentence)
+    run = Run(
+        ledger=ledger,
+        contest=contest,
+        options=options,
+        policy=policy,
+        progress=progress,
+        say=say,
+        number=ledger.next_number(),
+        key=preconditions.key(contest, measuring.source(contest.chip, options.on)),
+        rows=rows,
+    )
+    ledger.begin(original, f"attempt {run.number}")
+    watch = None
+    try:
+        if kernel != original:
+            ledger.restore_kernel(kernel)
+        watch = watching.begin(ledger, contest)
+        judged = _attempt(run, watch, hypothesis, original, kernel)
+    except BaseException:
+        for sentence in _put_right(run, watch).sentences if watch else ():
+            say(sentence)
+        # Also Ctrl-C: what was only begun is undone, what was already decided is finished.
+        for sentence in ledger.recover():
+            say(sentence)
+        raise
+    if not judged.recorded:
+        ledger.abandon()
+    accepted = {row.number for row in rows if row.outcome == "accept"}
+    for sentence in pruning.tidy(contest.directory / "profile_data", accepted | {run.number}):
+        say(sentence)
+    return judged
+
+
+def rewritten(kernel: bytes, settings: tuple[tuple[str, str], ...]) -> bytes:
+    """`kernel` with these constants rewritten. Raises RatchetError `unknown-constant`."""
+    for name, value in settings:
+        kernel = rewrite(kernel, name, value, "kernel.py")
+    return kernel
+
+
+def _put_right(run: Run, watch: tamper.Watch) -> tamper.Tampering:
+    return watching.end(run.ledger, watch, f"{run.number:04d}", is_confined=run.policy.is_confined)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """One candidate, evaluated and judged."""
+
+    kernel: bytes
+    evidence: Evidence
+    duel: Duel | None
+    opponent: Opponent | None
+    verdict: Verdict
+
+
+def _attempt(run: Run, watch: tamper.Watch, hypothesis: str, original: bytes, kernel: bytes) -> Judged:
+    """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
+    ledger, contest, options = run.ledger, run.contest, run.options
+    started = _now()
+    head = git.head_commit(ledger.repository)
+    champion = ledger.champion()
+    champion_kernel = ledger.champion_kernel() if champion else b""
+    unchanged = champion is not None and kernel == champion_kernel
+    on_its_own = champion is None or unchanged or options.rebaseline
+    if champion and not options.rebaseline and ledger.kernel_changed_since(champion):
+        run.say(
+            f"kernel.py at HEAD is not the champion's (attempt {champion.number}): an ordinary commit changed it. "
+            "Attempts are judged against the champion; --rebaseline makes kernel.py the champion as it stands"
+        )
+    facing = None
+    if champion and not on_its_own:
+        facing = opponent(run, champion, champion_kernel)
+    found = _decided(run, watch, kernel, facing, may_be_known=unchanged)
+    settings, sweep = options.settings, options.sweep
+    if found.verdict.outcome == "failed" and options.alternatives and not unchanged:
+        chosen, found, refused = _in_its_place(run, original, found, facing, champion_kernel)
+        sweep = replace(sweep, refused=refused) if sweep else None
+        if chosen is not None:
+            settings, hypothesis = chosen.settings, chosen.hypothesis
+    evidence, verdict, facing = found.evidence, found.verdict, found.opponent
+    report = reporting.report(evidence, contest.chip, run.rows)
+    champion_report = reporting.report(facing.evidence, contest.chip) if facing else None
+    if unchanged and champion:
+        verdict = _with_drift(verdict, champion, report, run.key)
+    result = Attempt(
+        number=run.number,
+        contest=ledger.name,
+        hypothesis=hypothesis,
+        started=started,
+        finished=_now(),
+        judged_against=head,
+        kernel_sha256=sha256(found.kernel),
+        key=run.key,
+        policy=run.policy,
+        evidence=evidence,
+        verdict=verdict,
+        champion=_champion_record(ledger, champion, champion_report),
+        champion_evidence=facing.evidence if facing and facing.fresh else None,
+        duel=found.duel,
+        expected_time_ratio=options.expected_time_ratio,
+        settings=settings,
+        sweep=sweep,
+        diff=diff.unified(champion_kernel, found.kernel),
+        kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
+    )
+    lost = champion_fails(champion, evidence) if champion and unchanged else ()
+    if unchanged and not options.record:
+        return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=lost)
+    row = reporting.row(result, report, run.digest)
+    recorded = ledger.record(
+        result, row, found.kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
+    )
+    return Judged(
+        attempt=result,
+        report=report,
+        champion_report=champion_report,
+        recorded=True,
+        messages=(*lost, *recorded.messages),
+    )
+
+
+def _decided(
+    run: Run, watch: tamper.Watch, kernel: bytes, facing: Opponent | None, *, may_be_known: bool = False
+) -> _Decided:
+    """One candidate under the judge; what was changed while its processes ran is put right, and is its failure.
+
+    Raises RatchetError `identical-candidate` where its program was judged before, unless it `may_be_known`.
+    """
+
+    def refuse_identical(trace: Trace) -> None:
+        if not (run.options.again or run.options.rebaseline or may_be_known):
+            _refuse_identical(run, trace)
+
+    evidence = evaluate(
+        run.contest,
+        kernel,
+        run.options,
+        run.policy,
+        run.progress,
+        work=f"{run.number:04d}",
+        timed=facing is None,
+        after_trace=refuse_identical,
+    )
+    duel = None
+    attempts = measured.attempts_since_accept(run.rows, run.key.source)
+    if facing and evidence.failure is None and run.key.source != "simulated":
+        duel, evidence, facing = _duel(run, run.key.source, evidence, facing, attempts)
+    defending = defender(run, facing) if facing else None
+    resimulated = robustness.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
+    evidence = replace(evidence, failure=_put_right(run, watch).failure() or evidence.failure)
+    theirs = facing.evidence if facing else None
+    verdict = judging.decide(evidence, theirs, duel, run.policy, run.contest.chip, attempts, resimulated)
+    return _Decided(kernel=kernel, evidence=evidence, duel=duel, opponent=facing, verdict=verdict)
+
+
+def _in_its_place(
+    run: Run, original: bytes, first: _Decided, facing: Opponent | None, champion_kernel: bytes
+) -> tuple[Alternative | None, _Decided, tuple[Refused, ...]]:
+    """The first alternative that does not fail, judged in place of `first`, and every setting that failed before it.
+
+    Where all fail it is `first` again, whose files are put back. Tried is what promises a win: its screened time is
+    below the champion's. The same program as one that failed is not evaluated.
+    """
+    refused = [_refused(run.options.settings, first)]
+    programs = {first.evidence.trace.fingerprint} if first.evidence.trace else set()
+    files = run.contest.directory / "profile_data" / f"{run.number:04d}"
+    aside = files.with_name(f"{files.name}-failed")
+    tampered = first.verdict.failure is not None and first.verdict.failure.kind == "tampered"
+    worth = [] if tampered else [one for one in run.options.alternatives if _promises_a_win(one, facing)]
+    # Of a sweep that was killed.
+    shutil.rmtree(aside, ignore_errors=True)
+    for one in worth:
+        kernel = rewritten(original, one.settings)
+        if one.fingerprint in programs or kernel == champion_kernel:
+            continue
+        run.say(
+            f"{_setting(refused[-1].settings)} fails: {_words(refused[-1].failure)}. Next: {_setting(one.settings)}"
+        )
+        if not aside.exists():
+            files.rename(aside)
+        run.ledger.restore_kernel(kernel)
+        watch = watching.begin(run.ledger, run.contest)
+        try:
+            found = _decided(run, watch, kernel, facing)
+        except BaseException:
+            _put_right(run, watch)
+            raise
+        if found.verdict.outcome != "failed":
+            shutil.rmtree(aside, ignore_errors=True)
+            return one, found, tuple(refused)
+        refused.append(_refused(one.settings, found))
+        programs.add(one.fingerprint)
+    if aside.exists():
+        shutil.rmtree(files, ignore_errors=True)
+        aside.rename(files)
+        run.ledger.restore_kernel(first.kernel)
+    return None, first, tuple(refused)
+
+
+def _promises_a_win(one: Alternative, facing: Opponent | None) -> bool:
+    """True if the screened time is below the champion's of the same source, or nobody knows that one."""
+    if facing is None:
+        return True
+    if one.source == "simulated":
+        run = facing.evidence.simulation
+        theirs = run.seconds if run else None
+    else:
+        taken = facing.evidence.latency or facing.attempt.evidence.latency
+        theirs = taken.seconds if taken and taken.source == one.source else None
+    return theirs is None or one.seconds < theirs
+
+
+def _refused(settings: tuple[tuple[str, str], ...], found: _Decided) -> Refused:
+    assert found.verdict.failure is not None
+    # What a record keeps of it is one sentence: the whole of the first failure is the attempt's own.
+    return Refused(settings=settings, failure=replace(found.verdict.failure, detail=""))
+
+
+def _setting(settings: tuple[tuple[str, str], ...]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings)
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.kind}: {failure.message}"
+
+
+def _judge_paths(run: Run) -> tuple[str, ...]:
+    """The judge's files as the contest's repository names them; none where the harness lies elsewhere."""
+    root = run.ledger.root
+    return tuple(path.relative_to(root).as_posix() for path in run.contest.judge_files() if path.is_relative_to(root))
+
+
+def _refuse_identical(run: Run, trace: Trace) -> None:
+    """Raises RatchetError `identical-candidate` where this very program was judged before under the same key."""
+    for row in reversed(run.rows):
+        same = row.fingerprint == trace.fingerprint and row.key_digest == run.digest
+        if same and row.failure_kind not in MAY_PASS_NEXT_TIME:
+            raise RatchetError(
+                "identical-candidate",
+                f"this is the same program as attempt {row.number} "
+                f"({row.outcome}: {' '.join(row.hypothesis.split())}), "
+                "traced to the same operations under the same judge; nothing was recorded. --again judges it once more",
+            )
+
+
+def _duel(
+    run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
+) -> tuple[Duel | None, Evidence, Opponent]:
+    """Champion and candidate timed in turn; their evidence then holds the samples and latencies of the duel."""
+    folder = run.contest.directory / "profile_data"
+    outcome = duelling.run(
+        folder / f"{run.number:04d}-champion",
+        folder / f"{run.number:04d}",
+        run.contest.problem,
+        run.policy,
+        on="cpu" if source == "measured cpu" else run.contest.chip.platform,
+        deep=run.options.deep,
+        is_settled=lambda duel: measured.rule(duel, run.policy, attempts).is_final,
+    )
+    if isinstance(outcome, Failure):
+        # Whose fault it was cannot be told from outside; doubt falls on the candidate.
+        return None, replace(evidence, failure=outcome), opponent
+    duel, champion_samples, samples = outcome
+    ours = replace(evidence, samples=samples, latency=latency.measured(samples, source))
+    theirs = replace(opponent.evidence, samples=champion_samples, latency=latency.measured(champion_samples, source))
+    return duel, ours, replace(opponent, evidence=theirs)
+
+
+def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -> Verdict:
+    """The verdict on an unchanged kernel: how far its latency is from what it was when it was accepted."""
+    before = champion.evidence.latency
+    sentence = f"kernel.py is the champion's (attempt {champion.number})"
+    if champion.key != own:
+        sentence += f", evaluated under {preconditions.key_difference(champion.key, own)}"
+    ratio = None
+    then, now = ((key.chip, key.problem, key.source) for key in (champion.key, own))
+    if then == now and report.seconds and before and before.seconds:
+        ratio = report.seconds / before.seconds
+        sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
+    return replace(verdict, reasons=(sentence, *verdict.reasons), time_ratio=ratio)
+
+
+def _champion_record(ledger: Ledger, champion: Attempt | None, report: Report | None) -> Champion | None:
+    """The champion with what it scored under this attempt's key, if it was compared with."""
+    if champion is None:
+        return None
+    return Champion(
+        attempt=champion.number,
+        commit=ledger.champion_commit() or "",
+        score=report.score if report else None,
+        seconds=report.seconds if report else None,
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,97 @@
+"""What one evaluation of a kernel.py needs and gives: the options, and everything found out about the bytes."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from harness.contest import PACKAGE, Contest
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation as measuring
+from harness.judge.sandbox.strip_paths import portable
+from harness.records import Draw, Evidence, Policy, Source, Sweep, Trace
+
+# Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
+MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
+
+# How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
+ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
+
+Progress = Callable[[str, str, float], None]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another setting of the same kernel.py: what it is called as an attempt, and its screened time and program."""
+
+    settings: tuple[tuple[str, str], ...]
+    hypothesis: str
+    seconds: float
+    source: Source
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How one attempt is to be run, from the command line.
+
+    `alternatives` are judged in their order where the candidate fails, as long as they promise a win; all of
+    them together are one attempt.
+    """
+
+    settings: tuple[tuple[str, str], ...] = ()
+    expected_time_ratio: float | None = None
+    on: str | None = None
+    deep: bool = False
+    again: bool = False
+    record: bool = False
+    rebaseline: bool = False
+    sweep: Sweep | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+
+def of_champion(progress: Progress) -> Progress:
+    """What tells of the champion's stages while a candidate is on trial."""
+    return lambda stage, state, taken: progress(f"champion {stage}", state, taken)
+
+
+def evaluate(
+    contest: Contest,
+    kernel: bytes,
+    options: Options,
+    policy: Policy,
+    progress: Progress,
+    *,
+    work: str,
+    timed: bool = True,
+    checked: bool = True,
+    draws: tuple[Draw, ...] = (),
+    after_trace: Callable[[Trace], None] = lambda trace: None,
+) -> Evidence:
+    """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
+
+    Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked. `draws` are
+    those of an earlier evaluation: they are repeated, beside fresh ones.
+    """
+    evidence = measuring.gather(
+        contest.directory,
+        kernel,
+        contest.problem,
+        contest.chip,
+        policy,
+        work_directory=contest.directory / "profile_data" / work,
+        simulate=simulate.run,
+        on=options.on,
+        deep=options.deep,
+        timed=timed,
+        checked=checked,
+        draws=draws,
+        after_trace=after_trace,
+        progress=progress,
+    )
+    return replace(evidence, failure=portable(evidence.failure, PACKAGE.parent, contest.directory))
+
+
+def sha256(kernel: bytes) -> str:
+    """The hash by which records know a kernel.py."""
+    return hashlib.sha256(kernel).hexdigest()

@@ -1,0 +1,62 @@
+"""kernel.py as it stands, judged, and what that found kept for those who ask again: nothing of it is recorded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness import files
+from harness.contest import Contest
+from harness.ledger import lock as locking
+from harness.loop import attempt, preconditions
+from harness.records import Evidence, Key, Policy
+
+WORK = "judge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the last judgement found, and of what."""
+
+    kernel_sha256: str
+    key: Key
+    evidence: Evidence
+
+
+def judge(contest: Contest, options: attempt.Options, policy: Policy, progress: attempt.Progress) -> Evidence:
+    """The evidence about kernel.py as it stands, taken now; its files lie in `profile_data/judge` until the next time.
+
+    Raises RatchetError `busy` and what `attempt.evaluate` raises.
+    """
+    with locking.held(contest.directory / "profile_data" / "judge.lock", "judge"):
+        # First of all: what is kept must never speak of schedules that are being replaced.
+        if _path(contest).exists():
+            files.remove(_path(contest))
+        kernel = contest.kernel_path.read_bytes()
+        evidence = attempt.evaluate(contest, kernel, options, policy, progress, work=WORK)
+        found = _Found(kernel_sha256=attempt.sha256(kernel), key=_key(contest), evidence=evidence)
+        files.write_atomically(_path(contest), msgspec.json.encode(found))
+        return evidence
+
+
+def evidence(contest: Contest, policy: Policy, progress: attempt.Progress) -> Evidence:
+    """The same, but what was found last if neither kernel.py nor the judge, chip or compiler has changed since."""
+    return _kept(contest) or judge(contest, attempt.Options(), policy, progress)
+
+
+def _kept(contest: Contest) -> Evidence | None:
+    try:
+        found = msgspec.json.decode(_path(contest).read_bytes(), type=_Found)
+    except (OSError, msgspec.DecodeError):
+        return None
+    is_same = found.kernel_sha256 == attempt.sha256(contest.kernel_path.read_bytes()) and found.key == _key(contest)
+    return found.evidence if is_same else None
+
+
+def _key(contest: Contest) -> Key:
+    # What is simulated does not depend on the machine, wherever the latency was taken.
+    return preconditions.key(contest, "simulated")
+
+
+def _path(contest: Contest) -> Path:
+    return contest.directory / "profile_data" / WORK / "found.json"

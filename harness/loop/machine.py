@@ -1,0 +1,233 @@
+"""The machine in lines: versions, devices, room, git, ledger; each is ok, a note, or a problem with its remedy."""
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from git import Repo
+
+from harness.errors import RatchetError
+from harness.hardware import Chip, chip_of_device
+from harness.ledger import git, lock
+from harness.ledger.git.command import attempted
+from harness.records import Column, Environment, Isolation, LogState, Table
+from harness.records.checkup import Line
+
+_COLUMNS = (
+    Column(name="state", title="state"),
+    Column(name="what", title="what", is_whole=True),
+    Column(name="value", title="value"),
+    Column(name="remedy", title="what to do"),
+)
+_PYTHONS = ((3, 11), (3, 13))
+# One capture is tens of MB, the dumps of a kernel a few; the environment itself takes 1.7 GB.
+_DISK_BYTES = 2 << 30
+# The compiler and one interpretation of a full shape, as measured for README.
+_MEMORY_BYTES = 4 << 30
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?:\s*;\s*([^\\]+))?")
+
+
+def table(lines: tuple[Line, ...]) -> tuple[Table, bool]:
+    """The lines as a table, and whether one of them is a problem."""
+    rows = tuple((line.state, line.what, line.value, line.remedy or None) for line in lines)
+    return (
+        Table(name="machine", title="this machine", origin="static", columns=_COLUMNS, rows=rows),
+        any(line.state == "problem" for line in lines),
+    )
+
+
+def software(found: Environment, lock_file: Path) -> Iterator[Line]:
+    """Python and the packages, against the lock file."""
+    is_good = _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]
+    yield Line(
+        what="Python", value=found.python, state="ok" if is_good else "problem",
+        remedy="" if is_good else "Python 3.11 to 3.13 is needed: ./ratchet.sh --python 3.12",
+    )  # fmt: skip
+    yield Line(what="jax, jaxlib", value=f"{found.jax}, {found.jaxlib}")
+    on_linux = platform.system() == "Linux" and platform.machine() == "x86_64"
+    if found.libtpu:
+        yield Line(what="libtpu", value=found.libtpu)
+    else:
+        yield Line(
+            what="libtpu", value="not installed", state="problem" if on_linux else "note",
+            remedy="Remove .venv and run ratchet.sh again" if on_linux
+            else "It exists for x86-64 Linux only: nothing can be compiled for a TPU or simulated here",
+        )  # fmt: skip
+    yield _locked(lock_file)
+
+
+def _locked(lock_file: Path) -> Line:
+    """The installed versions against those that the lock names."""
+    if not lock_file.is_file():
+        return Line(what="requirements.lock", value="not found", state="note", remedy="Versions were not compared")
+    different, count = [], 0
+    for text in lock_file.read_text(encoding="utf-8").splitlines():
+        match = _REQUIREMENT.match(text)
+        if match is None:
+            continue
+        try:
+            version = importlib.metadata.version(match[1])
+        except importlib.metadata.PackageNotFoundError:
+            # A marker may leave it out on this platform.
+            if not match[3]:
+                different.append(f"{match[1]} {match[2]} is missing")
+            continue
+        count += 1
+        if version != match[2] and not match[3]:
+            different.append(f"{match[1]} is {version}, not {match[2]}")
+    if not different:
+        return Line(what="requirements.lock", value=f"{count} packages, all as locked")
+    more = f" and {len(different) - 4} more" if len(different) > 4 else ""
+    return Line(
+        what="requirements.lock", value=f"{'; '.join(different[:4])}{more}", state="note",
+        remedy="Remove .venv and run ratchet.sh again; results of other versions are not compared with these",
+    )  # fmt: skip
+
+
+def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | None) -> Iterator[Line]:
+    """What JAX sees (platform and kind of each), against the chip that the contest is for."""
+    if failure:
+        yield Line(what="devices", value=failure, state="problem", remedy="JAX does not start: see the message")
+        return
+    names = [kind for _, kind in kinds]
+    told = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    yield Line(what="devices", value=told)
+    if wanted is None:
+        return
+    if wanted in [chip_of_device(kind) for _, kind in kinds]:
+        yield Line(what="chip of the contest", value=f"{wanted.name}: is here")
+    elif wanted.platform == "tpu":
+        yield Line(
+            what="chip of the contest", value=f"{wanted.name}: not here", state="note",
+            remedy="Latencies are simulated, which is what this project does without a TPU",
+        )  # fmt: skip
+    else:
+        yield Line(
+            what="chip of the contest", value=f"{wanted.name}: not here", state="note",
+            remedy="There is no simulator for GPUs: --on cpu runs everything but the device",
+        )  # fmt: skip
+
+
+def room(folder: Path) -> Iterator[Line]:
+    """Cores, memory and disk."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Line(what="cores", value=str(cores))
+    free = _available_bytes()
+    if free is None:
+        yield Line(what="memory", value="unknown", state="note", remedy="Only Linux says what is available")
+    else:
+        is_good = free >= _MEMORY_BYTES
+        yield Line(
+            what="memory available", value=f"{free / 1e9:.1f} GB", state="ok" if is_good else "note",
+            remedy="" if is_good else f"Large shapes may need {_MEMORY_BYTES / 1e9:.1f} GB: end other programs",
+        )  # fmt: skip
+    disk = shutil.disk_usage(folder).free
+    is_good = disk >= _DISK_BYTES
+    yield Line(
+        what="disk free", value=f"{disk / 1e9:.1f} GB", state="ok" if is_good else "problem",
+        remedy="" if is_good else f"Make {_DISK_BYTES / 1e9:.1f} GB free: old captures lie in profile_data",
+    )  # fmt: skip
+
+
+def _available_bytes() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def isolation(layers: Isolation) -> Iterator[Line]:
+    """What confines a kernel.py that is judged."""
+    if layers.landlock is None:
+        yield Line(
+            what="Landlock", value="not offered by this kernel", state="note",
+            remedy="kernel.py can read and write what you can: read it before you run it",
+        )  # fmt: skip
+    else:
+        yield Line(what="Landlock", value=f"version {layers.landlock}")
+    if layers.system_calls_filtered:
+        yield Line(what="seccomp", value="system calls are filtered")
+    else:
+        yield Line(
+            what="seccomp", value="not available here", state="note",
+            remedy="kernel.py could start processes and open sockets: read it before you run it",
+        )  # fmt: skip
+
+
+def browser() -> Line:
+    """The browser of the page's own tests; nothing else needs one."""
+    path = shutil.which("chromium")
+    if path:
+        return Line(what="chromium", value=path)
+    return Line(
+        what="chromium", value="not found", state="note",
+        remedy="Only tests of the report page need it: apt-get install chromium",
+    )  # fmt: skip
+
+
+def repository(folder: Path, lock_name: str) -> Iterator[Line]:
+    """git, who commits, and the lock of a run."""
+    program = shutil.which("git")
+    if program is None:
+        yield Line(what="git", value="not found", state="problem", remedy="Install git: the ledger lives in it")
+        return
+    try:
+        repo = git.open_repository(folder)
+    except RatchetError as error:
+        yield Line(what="git", value=error.kind, state="problem", remedy=str(error))
+        return
+    version = ".".join(map(str, repo.git.version_info))
+    yield Line(what="git", value=version)
+    yield _identity(repo)
+    path = git.common_directory(repo) / lock_name
+    holder = lock.holder(path)
+    if holder:
+        yield Line(what="lock", value=f"held by {holder}", state="note", remedy="Wait for it: one attempt at a time")
+    elif path.is_file() and path.stat().st_size:
+        yield Line(
+            what="lock", value="left by a run that was ended", state="note",
+            remedy="Nothing to do: the next run takes it over",
+        )  # fmt: skip
+    else:
+        yield Line(what="lock", value="free")
+
+
+def _identity(repo: Repo) -> Line:
+    status, output, _ = attempted(repo, "var", "GIT_COMMITTER_IDENT")
+    if status != 0:
+        return Line(
+            what="git identity", value="not set", state="problem",
+            remedy='git config --global user.name "Your Name"; git config --global user.email you@example.org',
+        )  # fmt: skip
+    # Name and address, without the time that follows.
+    return Line(what="git identity", value=output.decode("utf-8", "replace").rpartition(">")[0] + ">")
+
+
+def log(state: LogState | None, messages: tuple[str, ...]) -> Iterator[Line]:
+    """Whether the ledger's log is on a remote; None: it could not be asked, and `messages` say why."""
+    remedies: dict[LogState, str] = {
+        "not pushed": "git push origin 'refs/ratchet/*': a clone has only what is pushed",
+        "not fetched": "git fetch origin 'refs/ratchet/*:refs/ratchet/*'",
+        "no remote": "The log is here only: add a remote and push refs/ratchet/*",
+    }
+    if state is None:
+        yield Line(what="ledger", value="not read", state="note", remedy="; ".join(messages))
+        return
+    remedy = remedies.get(state, "")
+    yield Line(what="ledger's log", value=state, state="note" if remedy else "ok", remedy=remedy)
+    for message in messages:
+        yield Line(what="ledger", value="see below", state="note", remedy=message)
+
+
+def for_people(full: Table) -> Table:
+    """The same table with what to do below it: sentences do not fit into columns."""
+    told = tuple(f"{row[1]}: {row[3]}" for row in full.rows if row[3])
+    return replace(full, columns=full.columns[:3], rows=tuple(row[:3] for row in full.rows), notes=told)

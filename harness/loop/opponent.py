@@ -1,0 +1,120 @@
+"""The champion as a candidate meets it: its evidence under the attempt's own key, and what to do where it fails."""
+
+from dataclasses import dataclass
+
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.verdict import decision as judging
+from harness.ledger import Ledger
+from harness.loop import draws, preconditions, robustness
+from harness.loop.evaluation import Options, Progress, Say, evaluate, of_champion
+from harness.records import Attempt, Evidence, Key, Policy, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What stays the same during one attempt."""
+
+    ledger: Ledger
+    contest: Contest
+    options: Options
+    policy: Policy
+    progress: Progress
+    say: Say
+    number: int
+    key: Key
+    rows: tuple[Row, ...]
+
+    @property
+    def digest(self) -> str:
+        return judging.key_digest(self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opponent:
+    """The champion as the candidate meets it. `fresh`: it was evaluated inside this attempt."""
+
+    attempt: Attempt
+    commit: str
+    kernel: bytes
+    evidence: Evidence
+    fresh: bool
+
+
+def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
+    """The champion under this attempt's key: its own evidence, what an attempt since found out, or evaluated now."""
+    commit = run.ledger.champion_commit() or ""
+    if champion.key == run.key and run.key.source == "simulated":
+        return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=champion.evidence, fresh=False)
+    if run.key.source == "simulated":
+        known = _known_evidence(run, champion, commit)
+        if known:
+            return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
+        differs = preconditions.key_difference(champion.key, run.key)
+        run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
+    evidence = evaluate(
+        run.contest, kernel, run.options, run.policy, of_champion(run.progress), work=_work(run), timed=False
+    )
+    if evidence.failure:
+        raise RatchetError(
+            "champion-fails",
+            f"the champion (attempt {champion.number}) itself fails under "
+            f"{preconditions.key_difference(champion.key, run.key)}: "
+            f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
+            f"recorded. {_what_to_do(evidence)}; --rebaseline makes kernel.py the champion if it passes",
+        )
+    return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
+
+
+def defender(run: Run, facing: Opponent) -> robustness.Defender:
+    """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
+
+    def again() -> None:
+        evaluate(
+            run.contest, facing.kernel, run.options, run.policy, of_champion(run.progress), work=_work(run),
+            timed=False, checked=False,
+        )  # fmt: skip
+
+    works = (_work(run), f"{facing.attempt.number:04d}")
+    return robustness.Defender(evidence=facing.evidence, kernel=facing.kernel, works=works, again=again, say=run.say)
+
+
+def _work(run: Run) -> str:
+    """The folder of `profile_data` for a champion that is evaluated within the attempt."""
+    return f"{run.number:04d}-champion"
+
+
+def _known_evidence(run: Run, champion: Attempt, commit: str) -> Evidence | None:
+    """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to.
+
+    A revoke that gave it the title holds it as its own.
+    """
+    for row in run.rows:
+        if row.number > champion.number and row.key_digest == run.digest:
+            try:
+                since = run.ledger.attempt(row.number)
+            except RatchetError:
+                # Named already when the rows were read.
+                continue
+            if since.revocation:
+                if since.revocation.holder == champion.number and row.is_on_branch is not False:
+                    return since.evidence
+            elif since.champion and since.champion.commit == commit and since.champion_evidence:
+                return since.champion_evidence
+    return None
+
+
+def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
+    """What is to be said of the `evidence` about the champion's own kernel.py, if it fails now; () if it does not."""
+    if evidence.failure is None:
+        return ()
+    said = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
+    return (f"{said}. {_what_to_do(evidence)}",)
+
+
+def _what_to_do(evidence: Evidence) -> str:
+    """The command that takes the title of a champion with this evidence, on the very inputs that it fails on."""
+    return (
+        f"./ratchet.sh revoke{draws.options(draws.failing(evidence))} judges it again, takes its title and gives it "
+        "to the latest accepted attempt that passes"
+    )

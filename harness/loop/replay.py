@@ -1,0 +1,199 @@
+"""One attempt judged again, from git, under the judge as it is now; nothing is recorded."""
+
+from dataclasses import fields
+
+from harness.advice import report as reporting
+from harness.contest import Contest, load
+from harness.judge.evaluate import evaluation as measuring
+from harness.judge.verdict import decision as judging
+from harness.ledger import Ledger
+from harness.ledger import lock as locking
+from harness.loop import attempt as ratchet
+from harness.loop import draws, evaluation, preconditions, robustness
+from harness.records import (
+    Attempt,
+    Check,
+    Evidence,
+    Judgement,
+    Key,
+    Policy,
+    Redrawn,
+    Replay,
+    Source,
+    Statement,
+    Verdict,
+)
+
+
+def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
+    """Attempt `number` of the contest, a loser or a failed one too, evaluated and judged again.
+
+    It is checked on fresh inputs, and on those of its recorded checks, whose seeds make them again. Its
+    kernel.py comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the
+    ledger are not touched. The chip and the kind of latency are those of then; prepare.py, judge, policy and
+    versions are those of now, and what differs is said. A simulated latency is judged against the champion of
+    then, which is evaluated again too where the key differs. A measured one is timed alone: a verdict on it needs
+    a duel, that is, an attempt.
+
+    Raises RatchetError as reading the attempt or its kernel does, or `busy`.
+    """
+    ledger = Ledger.open(contest.directory)
+    attempt = ledger.attempt(number)
+    kernel = ledger.kernel(number)
+    # `prepare.py` names one chip; the attempt may have been judged for another.
+    contest = load(contest.directory, attempt.evidence.chip)
+    policy, on = Policy(), ratchet.ON_SOURCE[attempt.key.source]
+    key = preconditions.key(contest, measuring.source(contest.chip, on))
+    options = ratchet.Options(on=on)
+    work = f"replay/{number:04d}"
+    with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
+        evidence = ratchet.evaluate(
+            contest, kernel, options, policy, progress, work=work, draws=draws.of(attempt.evidence.checks)
+        )
+        opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
+        defender = _defender(ledger, attempt, opponent, contest, policy, progress)
+        resimulated = robustness.resimulated(contest, evidence, work, defender, policy)
+    if key.source == "simulated" or evidence.failure is not None:
+        verdict = judging.decide(evidence, opponent, None, policy, contest.chip, resimulated=resimulated)
+    else:
+        verdict = judging.decide(evidence, None, None, policy, contest.chip)
+    then = _judgement(attempt.evidence, attempt.verdict, contest)
+    now = _judgement(evidence, verdict, contest)
+    same_thing = all(getattr(attempt.key, name) == getattr(key, name) for name in ("problem", "chip", "source"))
+    known = then.seconds is not None and now.seconds is not None
+    return Replay(
+        number=number,
+        hypothesis=attempt.hypothesis,
+        kernel_sha256=attempt.kernel_sha256,
+        then=then,
+        now=now,
+        differences=(*_differences(attempt, key, policy, evidence.problem), *_alone(attempt, key.source)),
+        drift=now.seconds / then.seconds if same_thing and known and now.seconds and then.seconds else None,
+        changes=reporting.changes(evidence, attempt.evidence, contest.chip),
+        scratch=f"profile_data/{work}",
+        redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.checks),
+        are_same_draws=(attempt.key.judge, attempt.key.problem) == (key.judge, key.problem),
+    )
+
+
+def _redrawn(then: Check, evidence: Evidence) -> Redrawn:
+    """The recorded check beside the one of the same draw in `evidence`."""
+    named = (then.draw, then.family)
+    now = next((check for check in evidence.checks if (check.draw, check.family) == named), None)
+    if now is not None:
+        why_not = ""
+    elif then.mode == "device":
+        why_not = "it needs the device"
+    elif evidence.failure is not None:
+        why_not = f"{evidence.failure.kind} ended the judgement before"
+    elif then.mode == "interpret":
+        why_not = "of what is interpreted, the values at the reduced shape are repeated alone"
+    else:
+        why_not = "the judge has no such family, shape or probe now"
+    return Redrawn(
+        family=then.family,
+        draw=then.draw,
+        then=_fraction(then),
+        passed_then=then.passed,
+        now=_fraction(now) if now else None,
+        passes_now=now.passed if now else None,
+        why_not=why_not,
+    )
+
+
+def _fraction(check: Check) -> float | None:
+    """The part of its tolerance that the error takes up."""
+    return None if check.error is None or not check.tolerance else check.error / check.tolerance
+
+
+def _opponent(
+    ledger: Ledger, attempt: Attempt, contest: Contest, key: Key, policy: Policy, progress: ratchet.Progress
+) -> Evidence | None:
+    """The champion of then under the key of now; None where there was none, or where a duel would be needed."""
+    champion = attempt.champion
+    if not _was_compared(attempt) or champion is None or key.source != "simulated":
+        return None
+    if attempt.key == key:
+        return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
+
+    kernel, options = ledger.kernel(champion.attempt), ratchet.Options(on="simulated")
+    of_champion = evaluation.of_champion(progress)
+    return ratchet.evaluate(contest, kernel, options, policy, of_champion, work=_champions_work(attempt))
+
+
+def _defender(
+    ledger: Ledger,
+    attempt: Attempt,
+    opponent: Evidence | None,
+    contest: Contest,
+    policy: Policy,
+    progress: ratchet.Progress,
+) -> robustness.Defender | None:
+    """The champion of then, for a simulated gain to be held against."""
+    if opponent is None or attempt.champion is None:
+        return None
+    kernel, work = ledger.kernel(attempt.champion.attempt), _champions_work(attempt)
+
+    def again() -> None:
+        ratchet.evaluate(
+            contest, kernel, ratchet.Options(on="simulated"), policy, evaluation.of_champion(progress),
+            work=work, checked=False,
+        )  # fmt: skip
+
+    return robustness.Defender(
+        evidence=opponent, kernel=kernel, works=(work, f"{attempt.champion.attempt:04d}"), again=again,
+        say=lambda sentence: progress(sentence, "done", 0.0),
+    )  # fmt: skip
+
+
+def _champions_work(attempt: Attempt) -> str:
+    return f"replay/{attempt.number:04d}-champion"
+
+
+def _was_compared(attempt: Attempt) -> bool:
+    """True if the attempt was an experiment against a champion, rather than the first, adopted or an undo."""
+    return attempt.kind == "experiment"
+
+
+def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgement:
+    report = reporting.report(evidence, contest.chip)
+    used = [
+        (f"{check.family} ({check.mode})", part) for check in evidence.checks if (part := _fraction(check)) is not None
+    ]
+    return Judgement(
+        outcome=verdict.outcome,
+        reasons=verdict.reasons,
+        failure_kind=verdict.failure.kind if verdict.failure else "",
+        source=report.source,
+        seconds=report.seconds,
+        plus_minus_seconds=report.plus_minus_seconds,
+        score=report.score,
+        time_ratio=verdict.time_ratio,
+        checks_passed=sum(check.passed for check in evidence.checks),
+        checks=len(evidence.checks),
+        tightest=max(used, key=lambda pair: pair[1], default=None),
+        fingerprint=evidence.trace.fingerprint if evidence.trace else "",
+    )
+
+
+def _differences(attempt: Attempt, key: Key, policy: Policy, problem: Statement) -> tuple[str, ...]:
+    """What is not as it was when the attempt was judged: one sentence per thing."""
+    said = [
+        f"{field.name} {getattr(attempt.key, field.name) or 'none'} -> {getattr(key, field.name) or 'none'}"
+        for field in fields(Key)
+        if getattr(attempt.key, field.name) != getattr(key, field.name)
+    ]
+    if attempt.evidence.problem.title != problem.title:
+        said.append(f"problem: {attempt.evidence.problem.title} -> {problem.title}")
+    said += [
+        f"policy {field.name} {getattr(attempt.policy, field.name)} -> {getattr(policy, field.name)}"
+        for field in fields(Policy)
+        if getattr(attempt.policy, field.name) != getattr(policy, field.name)
+    ]
+    return tuple(said)
+
+
+def _alone(attempt: Attempt, source: Source) -> tuple[str, ...]:
+    if source == "simulated" or not _was_compared(attempt):
+        return ()
+    return ("timed alone, not in turn with the champion: a verdict against it needs an attempt (--again)",)

@@ -1,0 +1,377 @@
+"""The champion judged again: one that fails loses its title to the latest accepted attempt that passes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from harness import contest as contests
+from harness.advice import report as reporting
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.judge.evaluate import evaluation as measuring
+from harness.judge.verdict import decision as judging
+from harness.ledger import Ledger, diff, git
+from harness.loop import attempt as ratchet
+from harness.loop import preconditions, watching
+from harness.loop.draws import failing
+from harness.records import (
+    Attempt,
+    Champion,
+    Draw,
+    Evidence,
+    Failure,
+    Key,
+    Policy,
+    Rejudged,
+    Revocation,
+    Row,
+    Trace,
+    Verdict,
+)
+from harness.units import percent, seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """What judging the champion again came to.
+
+    `passes` and `undecided`: the title stays and nothing is recorded; `revoked`: another attempt holds it;
+    `no champion`: none passes. `time_ratio` is the champion's time, now / then, where both are known.
+    """
+
+    outcome: Literal["passes", "undecided", "revoked", "no champion"]
+    champion: int
+    reasons: tuple[str, ...]
+    time_ratio: float | None = None
+    attempt: Attempt | None = None
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Court:
+    """What stays the same while the attempts are judged again; `force` believes failures that may be the machine's."""
+
+    ledger: Ledger
+    contest: Contest
+    options: ratchet.Options
+    policy: Policy
+    progress: ratchet.Progress
+    key: Key
+    number: int
+    draws: tuple[Draw, ...]
+    force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """One attempt under the present judge."""
+
+    attempt: Attempt
+    kernel: bytes
+    evidence: Evidence
+    verdict: Verdict
+
+    @property
+    def failure(self) -> Failure | None:
+        """None where it passes; what is not known to pass is not given a title."""
+        if self.verdict.outcome == "accept":
+            return None
+        doubt = Failure(stage="latency", kind="inconclusive", message="; ".join(self.verdict.reasons))
+        return self.verdict.failure or doubt
+
+
+class _SameProgramError(Exception):
+    """The kernel that was just traced is the program of an attempt that failed a moment ago."""
+
+    def __init__(self, other: Rejudged) -> None:
+        super().__init__()
+        self.other = other
+
+
+def revoke(
+    contest: Contest,
+    reason: str,
+    policy: Policy,
+    progress: ratchet.Progress,
+    say: ratchet.Say,
+    *,
+    draws: Sequence[Draw] = (),
+    force: bool = False,
+) -> Revoked:
+    """Judges the champion again under the present judge, and takes its title where it fails.
+
+    The title then goes to the latest accepted attempt that passes; all of it is recorded as one attempt of
+    kind `revoke`, with a commit on the branch that holds that attempt's kernel.py. Where none passes the
+    commit holds kernel.py as it is, and the contest has no champion. Nothing is recorded where the champion passes.
+    `draws` are inputs on which a champion failed: everyone is checked on them too, as on those of failures of
+    the same kernel.py that were recorded since. kernel.py in the working tree becomes the holder's if it is the
+    champion's; a candidate that lies there stays.
+
+    Raises RatchetError `no-champion`, `kernel-changed` (an ordinary commit changed kernel.py), `undecided` (a
+    failure that may be the machine's, without `force`), and what an attempt raises where it cannot be recorded;
+    files are then as they were.
+    """
+    ledger = Ledger.open(contest.directory)
+    with ledger.lock("revoke"):
+        for sentence in ledger.recover():
+            say(sentence)
+        preconditions.refuse_unfit(ledger.repository, contest)
+        champion = ledger.champion()
+        if champion is None:
+            raise RatchetError(
+                "no-champion", "expected a champion, found none on this branch: there is no title to take"
+            )
+        if ledger.kernel_changed_since(champion):
+            raise RatchetError(
+                "kernel-changed",
+                f"expected kernel.py at HEAD to be that of the champion (attempt {champion.number}), got another one: "
+                "an ordinary commit changed it, and a revoke would commit over it. --rebaseline makes it the champion "
+                "if it passes; else commit the champion's kernel.py again first "
+                f"(./ratchet.sh checkout {champion.number})",
+            )
+        kernel = ledger.champion_kernel()
+        rows, skipped = ledger.rows()
+        for sentence in skipped:
+            say(sentence)
+        known = (*draws, *_recorded_failures(ledger, champion, rows))
+        court = _court(ledger, champion, policy, progress, known, force=force)
+        started = _now()
+        tried: list[Rejudged] = []
+        first = _judged(court, champion, kernel, tried)
+        if first.verdict.outcome != "failed":
+            return _title_stays(court, first)
+        say(f"attempt {champion.number}, the champion, fails: {_words(first.failure)}")
+        tried.append(_rejudged(first))
+        holder = _next_holder(court, champion, tried, say)
+        attempt = _attempt(court, reason, first, holder, tuple(tried), started)
+        messages = record(ledger, attempt, (holder or first).kernel)
+        return Revoked(
+            outcome="revoked" if holder else "no champion",
+            champion=champion.number,
+            reasons=attempt.verdict.reasons,
+            attempt=attempt,
+            messages=messages,
+        )
+
+
+def _recorded_failures(ledger: Ledger, champion: Attempt, rows: Sequence[Row]) -> Iterator[Draw]:
+    """The inputs on which attempts after the champion, with its very kernel.py, failed."""
+    for row in rows:
+        is_same = row.number > champion.number and row.kernel_sha256 == champion.kernel_sha256
+        if is_same and row.outcome == "failed":
+            yield from failing(ledger.attempt(row.number).evidence)
+
+
+def _court(
+    ledger: Ledger,
+    champion: Attempt,
+    policy: Policy,
+    progress: ratchet.Progress,
+    draws: tuple[Draw, ...],
+    *,
+    force: bool,
+) -> _Court:
+    # `prepare.py` names one chip; the champion may be that of another.
+    contest = contests.load(ledger.kernel_path.parent, champion.evidence.chip)
+    on = ratchet.ON_SOURCE[champion.key.source]
+    return _Court(
+        ledger=ledger,
+        contest=contest,
+        options=ratchet.Options(on=on),
+        policy=policy,
+        progress=progress,
+        key=preconditions.key(contest, measuring.source(contest.chip, on)),
+        number=ledger.next_number(),
+        draws=draws,
+        force=force,
+    )
+
+
+def _judged(court: _Court, attempt: Attempt, kernel: bytes, tried: Sequence[Rejudged]) -> _Trial:
+    """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
+    watch = watching.begin(court.ledger, court.contest)
+    try:
+        evidence = ratchet.evaluate(
+            court.contest, kernel, court.options, court.policy, _progress(court, attempt),
+            work=f"revoke/{attempt.number:04d}", draws=court.draws, after_trace=_unless_tried(tried),
+        )  # fmt: skip
+    finally:
+        name = f"{court.number:04d}-revoke"
+        tampering = watching.end(court.ledger, watch, name, is_confined=court.policy.is_confined)
+    evidence = replace(evidence, failure=tampering.failure() or evidence.failure)
+    verdict = judging.decide(evidence, None, None, court.policy, court.contest.chip)
+    trial = _Trial(attempt=attempt, kernel=kernel, evidence=evidence, verdict=verdict)
+    if verdict.failure is not None and verdict.failure.kind in ratchet.MAY_PASS_NEXT_TIME and not court.force:
+        raise RatchetError(
+            "undecided",
+            f"attempt {attempt.number} ended with {_words(verdict.failure)}. That may be this machine's fault and not "
+            "the kernel's, so nothing was recorded. Run it again while nothing else is at work; --force takes it as a "
+            "failure of the kernel",
+        )
+    return trial
+
+
+def _unless_tried(tried: Sequence[Rejudged]) -> Callable[[Trace], None]:
+    programs = {one.fingerprint: one for one in tried if one.fingerprint and one.same_as is None}
+
+    def refuse(trace: Trace) -> None:
+        if trace.fingerprint in programs:
+            raise _SameProgramError(programs[trace.fingerprint])
+
+    return refuse
+
+
+def _progress(court: _Court, attempt: Attempt) -> ratchet.Progress:
+    def told(stage: str, state: str, taken: float) -> None:
+        court.progress(f"{attempt.number} {stage}", state, taken)
+
+    return told
+
+
+def _next_holder(court: _Court, champion: Attempt, tried: list[Rejudged], say: ratchet.Say) -> _Trial | None:
+    """The latest accepted attempt before `champion` that passes; those that fail are added to `tried`, and it too."""
+    for before in court.ledger.accepted_before(champion.number):
+        same = next((one for one in tried if one.kernel_sha256 == before.kernel_sha256), None)
+        if same is not None:
+            tried.append(_same(before, same))
+            continue
+        try:
+            kernel = court.ledger.kernel(before.number)
+        except RatchetError as error:
+            missing = Failure(stage="contract", kind=error.kind, message=str(error))
+            tried.append(
+                Rejudged(attempt=before.number, kernel_sha256=before.kernel_sha256, fingerprint="", failure=missing)
+            )
+            continue
+        try:
+            trial = _judged(court, before, kernel, tried)
+        except _SameProgramError as found:
+            tried.append(_same(before, found.other))
+            say(f"attempt {before.number} is the program of attempt {found.other.attempt}")
+            continue
+        tried.append(_rejudged(trial))
+        if trial.failure is None:
+            return trial
+        say(f"attempt {before.number} fails: {_words(trial.failure)}")
+    return None
+
+
+def _same(before: Attempt, other: Rejudged) -> Rejudged:
+    return replace(
+        other,
+        attempt=before.number,
+        kernel_sha256=before.kernel_sha256,
+        same_as=other.attempt if other.same_as is None else other.same_as,
+    )
+
+
+def _rejudged(trial: _Trial) -> Rejudged:
+    return Rejudged(
+        attempt=trial.attempt.number,
+        kernel_sha256=trial.attempt.kernel_sha256,
+        fingerprint=trial.evidence.trace.fingerprint if trial.evidence.trace else "",
+        failure=trial.failure,
+    )
+
+
+def _title_stays(court: _Court, trial: _Trial) -> Revoked:
+    """The champion passes, or nobody can tell: how far its time is from what it was."""
+    champion = trial.attempt
+    before, now = champion.evidence.latency, trial.evidence.latency
+    ratio, drift = None, ""
+    comparable = all(getattr(champion.key, name) == getattr(court.key, name) for name in ("chip", "problem", "source"))
+    if comparable and before and now and before.seconds and now.seconds:
+        ratio = now.seconds / before.seconds
+        drift = f": {seconds(now.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
+    under = "" if champion.key == court.key else f" under {preconditions.key_difference(champion.key, court.key)}"
+    is_passed = trial.verdict.outcome == "accept"
+    word = "passes" if is_passed else "neither passes nor fails"
+    return Revoked(
+        outcome="passes" if is_passed else "undecided",
+        champion=champion.number,
+        reasons=(f"attempt {champion.number}, the champion, {word}{under}{drift}", *trial.verdict.reasons),
+        time_ratio=ratio,
+    )
+
+
+def _attempt(
+    court: _Court, reason: str, first: _Trial, holder: _Trial | None, tried: tuple[Rejudged, ...], started: str
+) -> Attempt:
+    """The record: evidence and kernel of the attempt that holds the title now, or of the failed champion."""
+    champion, shown = first.attempt, holder or first
+    revocation = Revocation(
+        champion=champion.number,
+        reason=reason,
+        tried=tried,
+        holder=holder.attempt.number if holder else None,
+    )
+    if holder is None:
+        sentence = f"attempt {champion.number} loses its title and no accepted attempt passes: there is no champion"
+    else:
+        sentence = f"attempt {champion.number} loses its title, attempt {holder.attempt.number} holds it again"
+    failed = tuple(_sentence(one) for one in tried if one.failure is not None)
+    own = () if holder is None else holder.verdict.reasons
+    return Attempt(
+        number=court.number,
+        contest=court.ledger.name,
+        hypothesis=f"revoke attempt {champion.number}: {reason or _words(first.failure)}",
+        started=started,
+        finished=_now(),
+        judged_against=git.head_commit(court.ledger.repository),
+        kernel_sha256=ratchet.sha256(shown.kernel),
+        key=court.key,
+        policy=court.policy,
+        evidence=shown.evidence,
+        verdict=Verdict(
+            outcome="accept" if holder else "failed",
+            reasons=(sentence, *failed, *own),
+            failure=None if holder else first.failure,
+        ),
+        champion=Champion(
+            attempt=champion.number, commit=court.ledger.champion_commit() or "", score=None, seconds=None
+        ),
+        champion_evidence=first.evidence if holder else None,
+        diff=diff.unified(first.kernel, shown.kernel),
+        kind="revoke",
+        revocation=revocation,
+    )
+
+
+def record(ledger: Ledger, attempt: Attempt, kernel: bytes) -> tuple[str, ...]:
+    """Puts a revoke into the ledger, its commit on the branch with `kernel`, and returns what is to be said of it.
+
+    The lock is held. kernel.py in the working tree becomes `kernel` if it is that of the champion that loses
+    its title. Raises RatchetError as recording an attempt does; files are then as they were, or the next command
+    finishes it.
+    """
+    original = ledger.kernel_path.read_bytes()
+    said: tuple[str, ...] = ()
+    ledger.begin(original, f"revoke {attempt.number}")
+    try:
+        if original == ledger.champion_kernel():
+            ledger.restore_kernel(kernel)
+        elif original != kernel:
+            said = ("kernel.py was not the champion's: it stays as it is, a candidate",)
+        report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
+        row = reporting.row(attempt, report, judging.key_digest(attempt.key))
+        recorded = ledger.record(attempt, row, kernel, new_branch_commit=True)
+    except BaseException:
+        ledger.recover()
+        raise
+    return (*said, *recorded.messages)
+
+
+def _sentence(one: Rejudged) -> str:
+    if one.same_as is not None:
+        return f"attempt {one.attempt} is the program of attempt {one.same_as}, which fails"
+    return f"attempt {one.attempt} fails: {_words(one.failure)}"
+
+
+def _words(failure: Failure | None) -> str:
+    return f"{failure.kind}: {failure.message}" if failure else ""
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

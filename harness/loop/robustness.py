@@ -1,0 +1,69 @@
+"""A simulated gain held against the doubts of the simulator: finds both programs' dumps, and runs them again."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.contest import Contest
+from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate.timing import resimulating
+from harness.judge.simulate import doubts
+from harness.judge.verdict import decision as judging
+from harness.records import Evidence, Failure, Policy, Resimulation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defender:
+    """The champion: its evidence, its kernel.py, and the folders of `profile_data` that may hold its dumps.
+
+    `again` compiles and simulates it, unchecked, into the first of them. `say` hears what was done.
+    """
+
+    evidence: Evidence
+    kernel: bytes
+    works: tuple[str, ...]
+    again: Callable[[], None]
+    say: Callable[[str], None]
+
+
+def resimulated(
+    contest: Contest, evidence: Evidence, work: str, defender: Defender | None, policy: Policy
+) -> tuple[Resimulation, ...]:
+    """The pair on every machine that the chip might be; nothing where the pair is no simulated gain.
+
+    `evidence` is the candidate's, whose dumps are in the folder `work` of `profile_data`. Dumps are the champion's
+    where the hash of its kernel.py stands beside them and they take the time that was judged; where there are
+    none, it is compiled again. Empty too, with the reason said, where the runs failed: then nobody knows.
+    """
+    if defender is None or not judging.is_simulated_gain(evidence, defender.evidence, policy, contest.chip):
+        return ()
+    began = time.monotonic()
+    defender.say("a gain: simulating champion and candidate again under changes of each uncertain constant")
+    data = contest.directory / "profile_data"
+    there = [other for other in defender.works if measuring.is_of(data / other, defender.kernel)]
+    found: tuple[Resimulation, ...] | Failure = ()
+    for other in (*there, None):
+        if other is None:
+            defender.again()
+        found = _run(data / (other or defender.works[0]), data / work, contest, policy)
+        if not isinstance(found, Failure) and _is_the_champion(found, defender.evidence):
+            break
+    if isinstance(found, Failure):
+        defender.say(f"the pair could not be simulated again: {found.kind}: {found.message}")
+        return ()
+    taken = time.monotonic() - began
+    defender.say(f"both were simulated again under {len(found) - 1} changes, which took {taken:.1f} s")
+    return found
+
+
+def _run(champion: Path, candidate: Path, contest: Contest, policy: Policy) -> tuple[Resimulation, ...] | Failure:
+    dumps = (champion / "dumps", candidate / "dumps")
+    return resimulating.run(*dumps, contest.chip, policy, doubts.resimulate)
+
+
+def _is_the_champion(runs: tuple[Resimulation, ...], champion: Evidence) -> bool:
+    known = champion.latency.seconds if champion.latency else None
+    again = runs[0].champion_seconds if runs else None
+    return known is not None and again is not None and math.isclose(known, again, rel_tol=1e-9)

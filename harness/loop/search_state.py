@@ -1,0 +1,277 @@
+"""Where the search for a faster kernel stands, and whether to go on: pure, from attempts and their kernels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.advice.kernel_changes import kinds_of_change
+from harness.hardware import Chip
+from harness.judge.verdict import roofline
+from harness.loop.settings import constants
+from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
+from harness.records.search_state import Advice, Constant, Floor, KindTried, Outlook, Standing, Tried
+from harness.units import percent, seconds
+
+# The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more
+# than multiply reaches less: from here on there is nothing left that changes of kernel.py have been seen to give.
+FLOOR_REACHED = 0.08
+# The report says it after five attempts that brought nothing. After as many again, of another kind, it is over.
+SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
+# Words for people, which change nothing of the program.
+_CLAIMS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighted:
+    """What the outlook is made from: all rows, oldest first, and each kernel.py that is looked into, by attempt.
+
+    `kernel` is kernel.py as it stands, `report` the champion's (or the last attempt's before there is one).
+    """
+
+    contest: str
+    problem: Statement
+    chip: Chip
+    rows: Sequence[Row]
+    kernels: Mapping[int, bytes]
+    kernel: bytes
+    champion: Row | None
+    is_present_key: bool
+    report: Report | None
+    messages: tuple[str, ...] = ()
+
+
+def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> Outlook:
+    """The state of the search; `plateau` attempts without a win are enough to stop; `tried` are the newest `limit`."""
+    standing = _standing(seen)
+    # What a CPU takes says nothing about the distance to the chip's floor.
+    on_chip = standing.seconds if standing and standing.source != "measured cpu" else None
+    floor = floor_of(seen.problem.work, seen.chip, on_chip)
+    tried = _tried(seen)[-(limit or len(seen.rows)) :]
+    since = since_win(seen.rows)
+    return Outlook(
+        contest=seen.contest,
+        problem=seen.problem.title,
+        champion=standing,
+        floor=floor,
+        attempts=sum(row.kind not in TITLE_MOVES for row in seen.rows),
+        attempts_since_win=len(since),
+        advice=_advice(standing, floor, since, tried, plateau),
+        hints=seen.report.hints if seen.report else (),
+        kinds=_by_kind(tried),
+        constants=_constants(seen.kernel, tried),
+        tried=tried,
+        messages=(*seen.messages, *_taken_back(seen.rows)),
+    )
+
+
+def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
+    """The least time the chip needs for `work`, and how far above it the champion is."""
+    compute = roofline.compute_only_seconds(work, chip)
+    memory = roofline.least_memory_seconds(work, chip)
+    least = max(compute, memory)
+    return Floor(
+        compute_seconds=compute,
+        memory_seconds=memory,
+        seconds=least,
+        bound_by="compute" if compute >= memory else "memory",
+        gap_seconds=None if champion_seconds is None else champion_seconds - least,
+        gap_fraction=None if champion_seconds is None else 1 - least / champion_seconds,
+    )
+
+
+def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The attempts after the last one that was accepted; an undo or a revoke is neither a win nor an attempt.
+
+    What was tried before a revoke was judged against a kernel that fails: it is counted no more.
+    """
+    last = max((row.number for row in rows if row.is_title or row.kind == "revoke"), default=0)
+    return tuple(row for row in rows if row.number > last and row.kind not in TITLE_MOVES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TitleMove:
+    """An undo or a revoke, the accepts that it took the title from, and who holds it then: places in rows.
+
+    `again` is None where nobody does, or where it is not known.
+    """
+
+    place: int
+    took: tuple[int, ...]
+    again: int | None
+    kind: Kind
+
+
+def title_moves(rows: Sequence[Row]) -> tuple[TitleMove, ...]:
+    """Every undo and revoke among `rows`, oldest first.
+
+    An undo takes back the newest accept on this branch that still stands, a revoke those that it names.
+    """
+    found: list[TitleMove] = []
+    accepts: list[int] = []
+    for place, row in enumerate(rows):
+        if row.is_on_branch is False:
+            continue
+        if row.is_title:
+            accepts.append(place)
+        elif row.kind == "revoke":
+            took = tuple(at for at in accepts if rows[at].number in row.revokes)
+            accepts = [at for at in accepts if at not in took]
+            again = next((at for at in reversed(accepts) if rows[at].number == row.holder), None)
+            found.append(TitleMove(place=place, took=took, again=again, kind=row.kind))
+        elif row.kind == "undo" and row.outcome == "accept" and accepts:
+            undone = accepts.pop()
+            again = accepts[-1] if accepts else None
+            found.append(TitleMove(place=place, took=(undone,), again=again, kind=row.kind))
+    return tuple(found)
+
+
+def revoked_by(rows: Sequence[Row], number: int) -> str:
+    """The sentence on how accepted attempt `number` lost its title because it fails; empty where it did not."""
+    for row in reversed(rows):
+        if row.is_on_branch is not False and number in row.revokes:
+            again = f"attempt {row.holder} holds the title again" if row.holder else "no accepted attempt passes"
+            return f"attempt {number} lost its title in attempt {row.number} ({row.hypothesis}): {again}"
+    return ""
+
+
+def title_row(rows: Sequence[Row], champion: int | None) -> Row | None:
+    """The champion's row, with the figures of the revoke that gave it the title, if one did: they are newer."""
+    found = next((row for row in rows if row.number == champion), None)
+    given = next((row for row in reversed(rows) if row.holder is not None and row.holder == champion), None)
+    if found is None or given is None or given.is_on_branch is False:
+        return found
+    return replace(
+        given, number=found.number, kind=found.kind, hypothesis=found.hypothesis, commit=found.commit, revokes=(),
+        holder=None,
+    )  # fmt: skip
+
+
+def _taken_back(rows: Sequence[Row]) -> tuple[str, ...]:
+    words = {"undo": "accepted and undone later", "revoke": "accepted, and revoked later because it fails"}
+    found = []
+    for kind, said in words.items():
+        numbers = [rows[at].number for move in title_moves(rows) if move.kind == kind for at in move.took]
+        if numbers:
+            found.append(f"{said}: attempt {', '.join(map(str, sorted(numbers)))}")
+    return tuple(found)
+
+
+def _standing(seen: Sighted) -> Standing | None:
+    row = seen.champion
+    if row is None:
+        return None
+    return Standing(
+        attempt=row.number,
+        hypothesis=row.hypothesis,
+        source=row.source,
+        chip=row.chip,
+        seconds=row.seconds,
+        plus_minus_seconds=seen.report.plus_minus_seconds if seen.report else None,
+        score=row.score,
+        is_present_key=seen.is_present_key,
+    )
+
+
+def _tried(seen: Sighted) -> tuple[Tried, ...]:
+    found = []
+    champion: int | None = None
+    for row in seen.rows:
+        if row.kind in TITLE_MOVES:
+            # No attempt; its kernel.py, that of the champion before, is what comes after it is compared with.
+            if row.is_on_branch is not False:
+                champion = row.number if row.outcome == "accept" else None
+            continue
+        kernel = seen.kernels.get(row.number)
+        kinds = constants_then = None
+        if kernel is not None:
+            constants_then = _tunable(kernel)
+            before = seen.kernels.get(champion) if champion is not None else None
+            kinds = _kinds(before, kernel) if before is not None else None
+        if champion is None:
+            kinds = ()
+        found.append(
+            Tried(
+                attempt=row.number,
+                hypothesis=row.hypothesis,
+                kinds=kinds,
+                constants=constants_then,
+                outcome=row.outcome,
+                failure_kind=row.failure_kind,
+                time_ratio=row.time_ratio,
+                expected_time_ratio=row.expected_time_ratio,
+                seconds=row.seconds,
+                source=row.source,
+                chip=row.chip,
+            )
+        )
+        if row.outcome == "accept" and row.is_on_branch is not False:
+            champion = row.number
+    return tuple(found)
+
+
+def _kinds(before: bytes, after: bytes) -> tuple[str, ...]:
+    return kinds_of_change(before.decode("utf-8", "replace"), after.decode("utf-8", "replace"))
+
+
+def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
+    """Grouped by kind, in the order in which the kinds were first tried; an attempt of two kinds is in both."""
+    groups: dict[str, list[Tried]] = {}
+    for one in tried:
+        for kind in one.kinds or ():
+            groups.setdefault(kind, []).append(one)
+    return tuple(
+        KindTried(
+            kind=kind,
+            attempts=tuple(one.attempt for one in group),
+            accepted=sum(one.outcome == "accept" for one in group),
+            best_time_ratio=min((one.time_ratio for one in group if one.time_ratio is not None), default=None),
+        )
+        for kind, group in groups.items()
+    )
+
+
+def _tunable(kernel: bytes) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in constants(kernel) if name not in _CLAIMS)
+
+
+def _constants(kernel: bytes, tried: Sequence[Tried]) -> tuple[Constant, ...]:
+    had: dict[str, dict[str, None]] = {}
+    for one in tried:
+        for name, value in one.constants or ():
+            had.setdefault(name, {})[value] = None
+    return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in _tunable(kernel))
+
+
+def _advice(
+    standing: Standing | None, floor: Floor, since: Sequence[Row], tried: Sequence[Tried], plateau: int
+) -> Advice:
+    if standing is None:
+        said = "no champion yet: the first attempt that passes becomes it"
+        return Advice(do="baseline", why="no champion", sentence=said)
+    label = _label(standing.source, standing.chip)
+    if floor.gap_fraction is None:
+        said = "the champion's latency is unknown: see why with show, before anything else is tried"
+        if standing.seconds is not None:
+            said = f"the champion was timed on a CPU, which says nothing about the floor of a {standing.chip}"
+        return Advice(do="go on", why="no latency", sentence=said)
+    if floor.gap_fraction <= FLOOR_REACHED:
+        said = (
+            f"stop: {percent(floor.gap_fraction)} of the time is above the {floor.bound_by} floor of "
+            f"{seconds(floor.seconds)} [{label}], less than {percent(FLOOR_REACHED, 0)}, and the best published "
+            "kernels get no nearer"
+        )
+        return Advice(do="stop", why="floor reached", sentence=said)
+    left = f"up to {percent(floor.gap_fraction)} of the time is left above the {floor.bound_by} floor [{label}]"
+    if len(since) >= plateau:
+        said = f"stop: {len(since)} attempts in a row brought nothing, though {left}"
+        return Advice(do="stop", why="plateau", sentence=said)
+    if len(since) >= SAME_IDEA_ATTEMPTS:
+        numbers = {row.number for row in since}
+        kinds = sorted({kind for one in tried if one.attempt in numbers for kind in one.kinds or ()})
+        spent = f", all of them changes of {' and '.join(kinds)}" if kinds else ""
+        said = f"change the kind of idea: {len(since)} attempts in a row brought nothing{spent}; {left}"
+        return Advice(do="change the kind of idea", why="same kinds", sentence=said)
+    return Advice(do="go on", why="room left", sentence=f"go on: {left}")
+
+
+def _label(source: Source, chip: str) -> str:
+    return source if source == "measured cpu" else f"{source} {chip}"

@@ -1,0 +1,261 @@
+"""A grid of settings of kernel.py: screened cheaply, then the best as one attempt that names the grid in its record.
+
+Screening compiles each setting and takes its simulated latency, on both cores; what it leaves out is
+whether the results are right, which is most of a judgement's time. A chip without a simulator is asked
+itself, one setting at a time. Screened latencies choose and decide nothing: the chosen setting is
+judged like any other candidate, and where a device times it, by a duel of samples taken afresh. So
+however many settings are screened, luck has the one chance there that an attempt has
+(docs/FALSE_ACCEPTS.md). A simulated time has no luck in it, but an error of its model, and the fastest of
+many is more likely than others to be one that errs in its favour: as if each had been an attempt, whether
+hardware agrees is known to the uncertainty that the verdict states, and no better.
+"""
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.judge.evaluate import evaluation as measuring
+from harness.judge.verdict import decision as judging
+from harness.judge.verdict import roofline
+from harness.ledger import Ledger
+from harness.loop import attempt as ratchet
+from harness.loop import preconditions, screening, watching
+from harness.loop.settings import parse
+from harness.records import Evidence, Policy, Row, Screened, Source, Sweep, Swept
+from harness.units import seconds
+
+Setting = tuple[str, str]
+Grid = tuple[tuple[str, tuple[str, ...]], ...]
+# Each takes some seconds of two cores; a grid beyond this is a slip of the keyboard or a search for a program.
+_MOST_SETTINGS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a sweep came to, and the attempt that judged its best setting, if one was worth it."""
+
+    swept: Swept
+    judged: ratchet.Judged | None
+
+
+def grid(texts: Sequence[str]) -> Grid:
+    """`("BQ=512,1024", "BKV=512")` -> each name with its values. Raises UsageError `bad-setting` or `bad-grid`."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip()
+        settings = [parse(f"{name}{equals}{value}") for value in _split(values)]
+        if name in found:
+            raise UsageError("bad-grid", f"--set {name} is given twice: list its values in one, {name}=512,1024")
+        found[name] = tuple(dict.fromkeys(value for _, value in settings))
+    size = _size(tuple(found.items()))
+    if not found:
+        raise UsageError("bad-grid", "expected --set NAME=VALUE,VALUE,... at least once, got none")
+    if size > _MOST_SETTINGS:
+        raise UsageError("bad-grid", f"expected at most {_MOST_SETTINGS} settings in a grid, got {size}: narrow it")
+    return tuple(found.items())
+
+
+def sweep(
+    contest: Contest,
+    hypothesis: str,
+    parameters: Grid,
+    options: ratchet.Options,
+    policy: Policy,
+    progress: ratchet.Progress,
+    say: ratchet.Say,
+    *,
+    jobs: int,
+) -> Outcome:
+    """Screens the grid from kernel.py in the working tree, then judges and records the best setting as an attempt.
+
+    Where the best fails its checks, the next best is judged in its place, as long as its screened time is below the
+    champion's; the record of the one attempt names each that failed. Where all fail, it is that of the best.
+
+    kernel.py is not written while the grid is screened, and what may not change is watched over. Raises what an
+    attempt raises, and RatchetError `unknown-constant` before anything is screened, `tampered` where a candidate
+    changed what is not its own.
+    """
+    began = time.monotonic()
+    ledger = Ledger.open(contest.directory)
+    with ledger.lock("sweep"):
+        for sentence in ledger.recover():
+            say(sentence)
+        preconditions.refuse_unfit(ledger.repository, contest)
+        original = contest.kernel_path.read_bytes()
+        settings = [tuple(zip(dict(parameters), values, strict=True)) for values in _products(parameters)]
+        kernels = [ratchet.rewritten(original, setting) for setting in settings]
+        watch = watching.begin(ledger, contest)
+        try:
+            found = _screened(contest, ledger, settings, kernels, options, policy, progress, jobs)
+        finally:
+            tampering = watching.end(ledger, watch, "sweep", is_confined=policy.is_confined)
+            for sentence in tampering.sentences:
+                say(sentence)
+        if tampering.sentences:
+            raise RatchetError(
+                "tampered",
+                f"something was changed while settings were screened: {tampering.sentences[0]}. Nothing was recorded; "
+                "read kernel.py before you run it again",
+            )
+        record = Sweep(parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened)
+        ranked = _ranked(found.screened, again=options.again)
+        if not ranked:
+            return Outcome(
+                swept=Swept(
+                    hypothesis=hypothesis, sweep=record, best=None, attempt=None, outcome=None,
+                    why_none=_why_none(found.screened), seconds=time.monotonic() - began,
+                ),
+                judged=None,
+            )  # fmt: skip
+        best, *others = ranked
+        told = f"{hypothesis} [best of {len(settings)}: {words(best.settings)}]"
+        alternatives = tuple(
+            ratchet.Alternative(
+                settings=one.settings,
+                hypothesis=f"{hypothesis} [best of {len(settings)} that does not fail: {words(one.settings)}]",
+                seconds=one.seconds or 0.0,
+                source=found.source,
+                fingerprint=one.fingerprint,
+            )
+            for one in others
+        )
+        judged = ratchet.attempt_locked(
+            ledger,
+            contest,
+            told,
+            replace(options, settings=best.settings, sweep=record, alternatives=alternatives),
+            policy,
+            progress,
+            say,
+        )
+    swept = Swept(
+        hypothesis=judged.attempt.hypothesis,
+        sweep=judged.attempt.sweep or record,
+        best=judged.attempt.settings,
+        attempt=judged.attempt.number if judged.recorded else None,
+        outcome=judged.attempt.verdict.outcome,
+        why_none="" if judged.recorded else "the best setting is the champion's own, so nothing was recorded",
+        seconds=time.monotonic() - began,
+    )
+    return Outcome(swept=swept, judged=judged)
+
+
+def words(settings: Sequence[Setting]) -> str:
+    """`BQ=2048 BKV=1024`."""
+    return " ".join(f"{name}={value}" for name, value in settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    source: Source
+    screened: tuple[Screened, ...]
+
+
+def _screened(
+    contest: Contest,
+    ledger: Ledger,
+    settings: Sequence[tuple[Setting, ...]],
+    kernels: Sequence[bytes],
+    options: ratchet.Options,
+    policy: Policy,
+    progress: ratchet.Progress,
+    jobs: int,
+) -> _Found:
+    source = measuring.source(contest.chip, options.on)
+    on = options.on
+    if contest.chip.platform == "tpu":
+        source, on = "simulated", "simulated"
+    began = time.monotonic()
+    progress("screening", "start", 0.0)
+
+    def tell(place: int, evidence: Evidence) -> None:
+        time_ = roofline.latency_seconds(evidence)
+        state = seconds(time_) if time_ is not None else evidence.failure.kind if evidence.failure else "no latency"
+        progress(words(settings[place]), state, sum(stage.seconds for stage in evidence.stages))
+
+    # A device is timed by one at a time.
+    found = screening.screen(contest, kernels, policy, on=on, jobs=jobs if source == "simulated" else 1, tell=tell)
+    progress("screening", "done", time.monotonic() - began)
+    rows, _ = ledger.rows()
+    digest = judging.key_digest(preconditions.key(contest, measuring.source(contest.chip, options.on)))
+    return _Found(
+        source=source,
+        screened=tuple(
+            _as_value(setting, evidence, rows, digest) for setting, evidence in zip(settings, found, strict=True)
+        ),
+    )
+
+
+def _as_value(settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], digest: str) -> Screened:
+    """What one setting came to: a latency, or why there is none."""
+    fingerprint = evidence.trace.fingerprint if evidence.trace else ""
+    same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, digest)), None)
+    latency = roofline.latency_seconds(evidence)
+    kind = message = ""
+    if evidence.failure is not None:
+        kind, message = evidence.failure.kind, evidence.failure.message
+    elif latency is None:
+        reasons = evidence.latency.reasons if evidence.latency else ()
+        kind, message = "no-latency", "; ".join(reasons) or "no latency was taken"
+    return Screened(
+        settings=settings,
+        seconds=None if kind else latency,
+        failure_kind=kind,
+        message=message,
+        same_as=same,
+        fingerprint=fingerprint,
+    )
+
+
+def _is_judged(row: Row, fingerprint: str, digest: str) -> bool:
+    is_same = bool(fingerprint) and row.fingerprint == fingerprint and row.key_digest == digest
+    return is_same and row.failure_kind not in ratchet.MAY_PASS_NEXT_TIME
+
+
+def _ranked(screened: Sequence[Screened], *, again: bool) -> list[Screened]:
+    """The settings with a latency that were not judged before (or all, if they may be judged again), fastest first."""
+    left = [one for one in screened if one.seconds is not None and (again or one.same_as is None)]
+    return sorted(left, key=lambda one: one.seconds or 0.0)
+
+
+def _why_none(screened: Sequence[Screened]) -> str:
+    if any(one.seconds is not None for one in screened):
+        numbers = sorted({one.same_as for one in screened if one.same_as is not None})
+        return (
+            f"every setting with a latency was judged before (attempts {', '.join(map(str, numbers))}); nothing was "
+            "recorded. --again judges the best once more"
+        )
+    kinds = sorted({one.failure_kind for one in screened})
+    return f"no setting has a latency ({', '.join(kinds)}); nothing was recorded"
+
+
+def _products(parameters: Grid) -> list[tuple[str, ...]]:
+    return list(itertools.product(*(values for _, values in parameters)))
+
+
+def _size(parameters: Grid) -> int:
+    size = 1
+    for _, values in parameters:
+        size *= len(values)
+    return size
+
+
+def _split(values: str) -> list[str]:
+    """At commas outside of brackets and quotes: `(8, 128),(16, 128)` are two values."""
+    parts, depth, quote = [""], 0, ""
+    for sign in values:
+        if sign == "," and not depth and not quote:
+            parts.append("")
+            continue
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        else:
+            depth += (sign in "([{") - (sign in ")]}")
+        parts[-1] += sign
+    return parts

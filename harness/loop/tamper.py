@@ -1,0 +1,186 @@
+"""Watches what no candidate may touch while its processes run, and puts it back as it was.
+
+Who changed a file cannot be seen afterwards, and a person may commit, fetch or edit while an attempt
+runs. So there are two answers. The judge's files, the ledger's, what makes git run programs
+(configuration, hooks) and the log belong to the attempt while its lock is held: any change of them is
+undone, what was there is kept aside, and the attempt fails. Branches, tags, HEAD and the index are the
+person's: they are never moved back. While the children were confined they cannot have touched
+them, and what an accept needs of them is checked again when it is committed (`branch-moved`). While
+they were not, doubt rejects: the attempt fails and says how to undo each change.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from git import Repo
+
+from harness import files
+from harness.errors import RatchetError
+from harness.ledger import git
+from harness.ledger.git import write
+from harness.ledger.git.refs import refs
+from harness.records import Failure
+
+# What git reads its own behaviour from, in the git directory: programs can be named in each of them.
+_CONFIGURATION = ("config", "config.worktree", "info/attributes", "hooks/*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Everything that is watched, as it was. `patterns` name the ledger's files, new ones too; `ours` its ref."""
+
+    repository: Repo
+    patterns: tuple[tuple[Path, str], ...]
+    contents: dict[Path, tuple[int, bytes]]
+    ours: str
+    head: str
+    places: dict[str, str]
+    staged: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tampering:
+    """What was changed and put back, what was changed and stays, both in sentences."""
+
+    undone: tuple[str, ...] = ()
+    standing: tuple[str, ...] = ()
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """All of it."""
+        return (*self.undone, *self.standing)
+
+    def failure(self) -> Failure | None:
+        """The attempt's failure, or None where nothing was changed."""
+        said = self.sentences
+        if not said:
+            return None
+        message = f"something was changed while the candidate's processes ran: {said[0]}"
+        return Failure(stage="static", kind="tampered", message=message, detail="\n".join(said))
+
+
+def watch(repository: Repo, judge: tuple[Path, ...], ledger: tuple[tuple[Path, str], ...], log_ref: str) -> Watch:
+    """What there is now of the judge's files, of the ledger's (folders and patterns), and of the repository."""
+    common = git.common_directory(repository)
+    patterns = (*ledger, *((common, name) for name in _CONFIGURATION))
+    paths = (*judge, *(path for folder, pattern in patterns for path in folder.glob(pattern)))
+    return Watch(
+        repository=repository,
+        patterns=patterns,
+        contents={path: found for path in paths if (found := _content(path)) is not None},
+        ours=log_ref,
+        head=git.head_commit(repository),
+        places=_places(repository),
+        staged=git.staged(repository),
+    )
+
+
+def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
+    """Undoes what may not have changed since `before`, the files first, since git obeys some of them.
+
+    Keeps what was there in the folder `aside`. Raises RatchetError where a file cannot be written.
+    """
+    undone, standing = _files_put_right(before, aside)
+    undone += _broken_log_removed(before, aside)
+    places = _places(before.repository)
+    was, there = before.places.get(before.ours), places.get(before.ours)
+    if was != there:
+        _move_back(before.repository, before.ours, was, there)
+        undone.append(
+            f"{before.ours} was moved from {_short(was)} to {_short(there)}, and was moved back; "
+            "if you fetched it, fetch it again"
+        )
+    if were_confined:
+        return Tampering(undone=tuple(undone), standing=tuple(standing))
+    for name in sorted({*before.places, *places} - {before.ours}):
+        was, there = before.places.get(name), places.get(name)
+        if was != there:
+            moved = f"{name} was at {_short(was)} and is at {_short(there)}"
+            standing.append(f"{moved}; if that was not you: git {_remedy(name, was)}")
+    if not standing and git.staged(before.repository) != before.staged:
+        standing.append("what is staged was changed; if that was not you: git diff --cached shows it")
+    return Tampering(undone=tuple(undone), standing=tuple(standing))
+
+
+def _files_put_right(before: Watch, aside: Path) -> tuple[list[str], list[str]]:
+    """Puts every file back, but those that are what HEAD now has: a person committed, or pulled, meanwhile."""
+    said: list[str] = []
+    standing: list[str] = []
+    # Also what was added: the patterns are looked at again.
+    present = {path for folder, pattern in before.patterns for path in folder.glob(pattern) if path.is_file()}
+    for path in sorted({*before.contents, *present}):
+        was = before.contents.get(path)
+        there = _content(path)
+        if was == there:
+            continue
+        if there is not None and _is_committed(before, path, there[1]):
+            # A record more does not matter; another judge would have given half of the verdict.
+            if path.suffix != ".json":
+                standing.append(f"{_shown(before, path)} was changed by a commit, and stays; run the attempt again")
+            continue
+        if there is not None:
+            files.write_atomically(aside / f"{len(said)}-{path.name}", there[1])
+        if was is None:
+            files.remove(path)
+            done = f"was added, and was removed again (kept in {_shown(before, aside)})"
+        else:
+            files.write_atomically(path, was[1])
+            path.chmod(was[0])
+            done = "was removed" if there is None else f"was changed (what it held is kept in {_shown(before, aside)})"
+            done += ", and is again what it was"
+        said.append(f"{_shown(before, path)} {done}")
+    return said, standing
+
+
+def _broken_log_removed(before: Watch, aside: Path) -> list[str]:
+    """Takes away a file that stands for the log and names no commit: git would neither list nor move it."""
+    path = git.common_directory(before.repository) / before.ours
+    if not path.is_file() or git.commit_of(before.repository, before.ours) is not None:
+        return []
+    files.write_atomically(aside / path.name, path.read_bytes())
+    files.remove(path)
+    return [f"{before.ours} named no commit, and was removed (kept in {_shown(before, aside)})"]
+
+
+def _content(path: Path) -> tuple[int, bytes] | None:
+    """Permissions and bytes of a file, None where there is none."""
+    return (path.stat().st_mode & 0o7777, path.read_bytes()) if path.is_file() else None
+
+
+def _is_committed(before: Watch, path: Path, there: bytes) -> bool:
+    """True if HEAD has moved, and now holds just this."""
+    if git.head_commit(before.repository) == before.head:
+        return False
+    try:
+        name = git.relative_path(before.repository, path)
+    except RatchetError:
+        return False
+    entry = git.entry_at(before.repository, "HEAD", name)
+    return entry is not None and entry.blob == git.hash_of(before.repository, there, name)
+
+
+def _move_back(repository: Repo, ref: str, was: str | None, there: str | None) -> None:
+    if was is None:
+        write.delete_ref(repository, ref, there or "")
+    else:
+        write.move_ref(repository, ref, was, there, "ratchet: undo what was changed during an attempt")
+
+
+def _places(repository: Repo) -> dict[str, str]:
+    """Every ref and where it points, and HEAD with the branch it names."""
+    return {**refs(repository), "HEAD": git.branch_or_none(repository) or git.head_commit(repository)}
+
+
+def _remedy(name: str, was: str | None) -> str:
+    if was is None:
+        return f"update-ref -d {name}"
+    return f"symbolic-ref HEAD {was}" if name == "HEAD" else f"update-ref {name} {was}"
+
+
+def _shown(before: Watch, path: Path) -> str:
+    top = git.root(before.repository)
+    return path.relative_to(top).as_posix() if path.is_relative_to(top) else str(path)
+
+
+def _short(place: str | None) -> str:
+    return "nothing" if place is None else place if place.startswith("refs/") else place[:12]

@@ -1,5 +1,0 @@
-"""The TPU compiler's final schedule, executed: cycles, stalls, traffic and unit use without a TPU."""
-
-from harness.simulate.module import run
-
-__all__ = ["run"]

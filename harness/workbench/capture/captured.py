@@ -1,0 +1,119 @@
+"""The process whose program is captured: so many calls in a profile, or on and on under JAX's profiler server."""
+
+import itertools
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from harness.judge.evaluate.timing import profiling
+from harness.judge.sandbox.messages import Done
+from harness.problems import Problem
+from harness.workbench.capture.messages import (
+    CaptureReply,
+    CaptureRequest,
+    ServeReply,
+    ServeRequest,
+    Subject,
+    WatchRequest,
+)
+
+
+def capture(request: CaptureRequest) -> CaptureReply:
+    """Compiles, warms up, and profiles; writes the profile and the text of the compiled module."""
+    call, text = _warm(request.subject)
+    host_seconds: list[float] = []
+
+    def timed() -> None:
+        began = time.perf_counter()
+        call()
+        host_seconds.append(time.perf_counter() - began)
+
+    calls: Iterator[Callable[[], None]] = itertools.repeat(timed, request.calls)
+    folder = profiling.trace(calls, Path(request.profile_directory), request.session, request.mode)
+    Path(request.hlo_text).write_text(text, encoding="utf-8")
+    return CaptureReply(
+        profile=str(next(folder.glob("*.xplane.pb"))),
+        device_kind=jax.devices()[0].device_kind,
+        host_seconds=tuple(host_seconds),
+        device_seconds=profiling.device_seconds(folder),
+    )
+
+
+@dataclass(slots=True)
+class _Served:
+    """The program that runs on and on, in a thread of its own, and what ended it."""
+
+    call: Callable[[], None]
+    thread: threading.Thread | None = None
+    raised: list[Exception] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begins; the process ends it by ending."""
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            for step in itertools.count():
+                with jax.profiler.StepTraceAnnotation("kernel", step_num=step):
+                    self.call()
+        # Told by `watch`, in the thread that answers.
+        except Exception as error:  # noqa: BLE001
+            self.raised.append(error)
+
+
+_served: _Served | None = None
+
+
+def serve(request: ServeRequest) -> ServeReply:
+    """Starts the server and the program; both go on after the answer. The server listens on all interfaces."""
+    global _served
+    call, _ = _warm(request.subject)
+    began = time.perf_counter()
+    call()
+    taken = time.perf_counter() - began
+    jax.profiler.start_server(request.port)
+    _served = _Served(call)
+    _served.start()
+    return ServeReply(device_kind=jax.devices()[0].device_kind, call_seconds=taken)
+
+
+def watch(request: WatchRequest) -> Done:
+    """Waits for what `serve` started. Raises what ended it."""
+    if _served is None or _served.thread is None:
+        raise RuntimeError("expected a serve request before one to watch, got none")
+    _served.thread.join()
+    raise _served.raised[0]
+
+
+def _warm(subject: Subject) -> tuple[Callable[[], None], str]:
+    """One blocking call of the compiled program, warmed up, on inputs on the device; and the text of its module."""
+    problem: Problem = pickle.loads(Path(subject.problem).read_bytes())
+    if subject.reduced is not None:
+        problem = next(itertools.islice(problem.reduced(), subject.reduced, None))
+    drawn = problem.make_inputs(problem.families(full=subject.reduced is None)[-1], subject.seed)
+    inputs = [jax.device_put(array) for array in drawn]
+    exported = jax.export.deserialize(bytearray(Path(subject.artifact).read_bytes()))
+    compiled = jax.jit(exported.call).lower(*inputs).compile()
+    call = partial(_blocked, compiled, inputs)
+    for _ in range(subject.warmup_calls):
+        call()
+    return call, compiled.as_text() or ""
+
+
+def _blocked(compiled: Callable[..., Any], inputs: list[Any]) -> None:
+    jax.block_until_ready(compiled(*inputs))
+
+
+TASKS = {
+    "capture": (CaptureRequest, capture),
+    "serve": (ServeRequest, serve),
+    "watch": (WatchRequest, watch),
+}

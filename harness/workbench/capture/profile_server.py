@@ -1,0 +1,110 @@
+"""A kernel that runs on and on under JAX's profiler server: for captures from XProf's page, and for snapshots."""
+
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.files import refusals_in_words
+from harness.judge.evaluate.plan import Progress
+from harness.judge.sandbox.child import Child
+from harness.judge.sandbox.messages import Done
+from harness.workbench.capture.capturing import Exported, Kernel, exported
+from harness.workbench.capture.messages import (
+    ContinuousRequest,
+    ServeReply,
+    ServeRequest,
+    SnapshotReply,
+    SnapshotRequest,
+    WatchRequest,
+)
+
+_START_SECONDS = 300.0
+# A snapshot is written from memory; the rest is for a slow disk.
+_SNAPSHOT_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What is running: the program and where its profiler listens."""
+
+    program: Exported
+    child: Child
+    reply: ServeReply
+    address: str
+
+    def wait(self) -> None:
+        """Until Ctrl-C. Raises RatchetError with what ended the program where it fails."""
+        self.program.ask(self.child, "watch", WatchRequest(), Done, float("inf"))
+
+
+@contextmanager
+def serving(kernel: Kernel, port: int, warmup_calls: int, progress: Progress) -> Iterator[Served]:
+    """The kernel running again and again while JAX's profiler server listens on `port`; both end with the context.
+
+    jax (0.10 to 0.12) binds that server to all interfaces and offers nothing else. Its child may use
+    sockets, so it is not confined: it runs the exported program, never kernel.py. Raises
+    RatchetError `port-in-use` and what `exported` raises.
+    """
+    require_free(port)
+    with exported(kernel, warmup_calls, progress) as program:
+        child = program.start("served", "harness.workbench.capture.captured", is_confined=False)
+        request = ServeRequest(subject=program.subject, port=port)
+        reply = program.ask(child, "serve", request, ServeReply, _START_SECONDS)
+        yield Served(program=program, child=child, reply=reply, address=f"localhost:{port}")
+
+
+def snapshots(
+    served: Served, count: int, every_seconds: float, session: Callable[[int], str]
+) -> Iterator[tuple[Path, ...]]:
+    """So many snapshots of what the kernel did last, one every so often: each its files below profile_data.
+
+    `session(i)` names the run of snapshot i. Raises RatchetError `no-snapshot` where the profiler
+    writes none.
+    """
+    program = served.program
+    child = program.start("snapshots", "harness.workbench.capture.snapshots", is_confined=False)
+    switch = ContinuousRequest(address=served.address, is_on=True)
+    program.ask(child, "continuous", switch, Done, _SNAPSHOT_SECONDS)
+    for number in range(count):
+        folder = Path(tempfile.mkdtemp(dir=program.scratch))
+        request = SnapshotRequest(address=served.address, wait_seconds=every_seconds, directory=str(folder))
+        found = program.ask(child, "snapshot", request, SnapshotReply, every_seconds + _SNAPSHOT_SECONDS).files
+        if not found:
+            raise RatchetError(
+                "no-snapshot",
+                f"continuous profiling ran on the {served.reply.device_kind}, but its profiler wrote no snapshot: "
+                "XProf takes them from the history that a TPU's profiler keeps, and a CPU's keeps none. "
+                "ratchet.sh profile captures calls instead",
+            )
+        yield _kept(found, program.kernel.profiles / "plugins" / "profile" / session(number))
+    program.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)
+
+
+def require_free(port: int) -> None:
+    """Raises RatchetError `port-in-use`: JAX's server only logs that it could not listen."""
+    with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise RatchetError(
+                "port-in-use", f"port {port} cannot be listened on ({error.strerror}); choose another: --serve PORT"
+            ) from error
+
+
+def _kept(files: tuple[str, ...], run: Path) -> tuple[Path, ...]:
+    with refusals_in_words(f"writing {run}"):
+        run.mkdir(parents=True)
+        return tuple(Path(shutil.move(file, run / Path(file).name)) for file in files)
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,289 @@
+"""The process that runs a user's program: counts its compilations, says what caused each, and counts its transfers."""
+
+import contextlib
+import importlib.util
+import inspect
+import logging
+import math
+import os
+import re
+import runpy
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from harness.judge.sandbox.messages import Rejected
+from harness.records.checkup import Compilation, Dots, Phase, ProgramRun, Transfers
+from harness.workbench.capture.program_messages import ProgramRequest
+
+# jax 0.10.2 and 0.12.0: the events and sentences are the same in both.
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_MISS = re.compile(r"TRACING CACHE MISS at (?P<place>.*?)(?: \((?P<caller>.*?)\))?:\n(?P<rest>.*)", re.DOTALL)
+_DEFINED = re.compile(r"(?:for )?(\S+)(?: id=\d+)? defined at (\S+)")
+_REDEFINED = "being re-defined repeatedly"
+_DIFFERENT = re.compile(r"^\s*\* (.*)", re.MULTILINE)
+_TRANSFER = re.compile(r"((?:host|device)-to-(?:host|device)) transfer(?:: aval=ShapedArray\((\w+)\[([\d,]*)\])?")
+_DOT = re.compile(r"stablehlo\.dot_general ([^:\n]*): \(tensor<([^>]*)>, tensor<([^>]*)>\) -> tensor<([^>]*)>")
+_PRECISION = re.compile(r"precision = \[([\w, ]+)\]")
+_CONFIGURATION = (
+    "jax_platforms", "jax_default_matmul_precision", "jax_compilation_cache_dir", "jax_enable_compilation_cache",
+    "jax_disable_jit", "jax_debug_nans", "jax_enable_x64",
+)  # fmt: skip
+_WORDS = 60
+
+
+class _Watch(logging.Handler):
+    """Hears JAX's log and its monitoring events, and says of each compilation what was new about the call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase: Phase = "import"
+        self.compilations: list[Compilation] = []
+        self.lowering_seconds = 0.0
+        # By function: what the next compilation of that name is about.
+        self._pending: dict[str, tuple[str, str, tuple[str, ...], bool]] = {}
+        self._calls: dict[str, list[dict[str, str]]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        match = _MISS.match(record.getMessage())
+        if match is None:
+            return
+        rest = match["rest"]
+        defined = _DEFINED.search(rest)
+        name = defined[1] if defined else ""
+        where = defined[2] if defined else match["place"]
+        arguments = _arguments_of_the_call()
+        before = self._calls.setdefault(where, [])
+        is_redefinition = _REDEFINED in rest
+        changed: tuple[str, ...] = ()
+        if is_redefinition:
+            cause = "the function is made anew for each call, so nothing is found again"
+        elif "never seen function" in rest and not before:
+            cause = "first call"
+        elif arguments is not None and before:
+            cause, changed = _difference(arguments, before)
+        else:
+            told = _DIFFERENT.findall(rest)
+            cause, changed = "; ".join(told) or "JAX does not say what differs", tuple(t.split(",")[0] for t in told)
+        if arguments is not None:
+            before.append(arguments)
+        self._pending[name] = (match["place"], cause, changed, is_redefinition)
+
+    def duration(self, event: str, seconds: float, **about: Any) -> None:
+        """A monitoring event of JAX."""
+        if event == _LOWERED:
+            self.lowering_seconds += seconds
+        if event != _COMPILED:
+            return
+        name = str(about.get("fun_name", "?"))
+        inner = re.fullmatch(r"\w+\((.*)\)", name)
+        place, cause, changed, redefined = self._pending.pop(
+            inner[1] if inner else name, ("", "an operation outside any jit", (), False)
+        )
+        self.compilations.append(
+            Compilation(
+                name=name, place=place, phase=self.phase, seconds=seconds, cause=cause, arguments=changed,
+                is_redefinition=redefined,
+            )
+        )  # fmt: skip
+
+
+def _arguments_of_the_call() -> dict[str, str] | None:
+    """The arguments of the jitted call that is being traced, described by their names; None where JAX has changed.
+
+    The log names a static argument by position in one release and not at all in the next (0.12).
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        held = frame.f_locals
+        if frame.f_code.co_name == "cache_miss" and {"fun", "args", "kwargs"} <= held.keys():
+            return _described(held["fun"], held["args"], held["kwargs"])
+        frame = frame.f_back
+    return None
+
+
+def _described(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        bound: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        bound = {**{f"argument {place}": value for place, value in enumerate(args)}, **kwargs}
+    found = {}
+    for name, value in bound.items():
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+            found[f"{name}{jax.tree_util.keystr(path)}"] = _leaf(leaf)
+    return found
+
+
+def _leaf(value: Any) -> str:
+    """`float32[4,8]`, or the type and value of what is no array."""
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)) or hasattr(value, "aval"):
+        weak = " weak" if getattr(value, "weak_type", False) else ""
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]{weak}"
+    return f"{type(value).__name__} {str(value)[:_WORDS]}"
+
+
+def _difference(now: dict[str, str], before: list[dict[str, str]]) -> tuple[str, tuple[str, ...]]:
+    """What differs from the call before that is nearest, the latest of those, and which arguments those are."""
+
+    def differing(old: dict[str, str]) -> list[str]:
+        return [name for name in {**now, **old} if now.get(name) != old.get(name)]
+
+    nearest = min(reversed(before), key=lambda old: len(differing(old)))
+    changed = differing(nearest)
+    if not changed:
+        return "the same arguments as before: a setting of JAX, a mesh or a sharding differs", ()
+    # A number that is traced may change; that is no reason where a type changed too.
+    kinds = [name for name in changed if now.get(name, "").split(" ")[0] != nearest.get(name, "").split(" ")[0]]
+    told = [f"{name} is {now.get(name, 'left out')}, was {nearest.get(name, 'left out')}" for name in kinds or changed]
+    return "; ".join(told), tuple(kinds or changed)
+
+
+def run(request: ProgramRequest) -> ProgramRun:
+    """Runs the program and says what happened. Whatever it prints goes to this process's output."""
+    os.environ["HOME"] = request.home
+    os.environ.pop("TMPDIR", None)
+    os.chdir(request.directory)
+    path = Path(request.path)
+    sys.path.insert(0, str(path.parent))
+    sys.argv = [str(path)]
+    watch = _Watch()
+    jax_log = logging.getLogger("jax")
+    jax_log.addHandler(watch)
+    jax_log.propagate = False
+    dumps = Path(request.scratch) / "modules"
+    dumps.mkdir()
+    held = _settings(dumps)
+    jax.monitoring.register_event_duration_secs_listener(watch.duration)
+    transfers: list[Transfers] = []
+    seconds: dict[Phase, float] = {}
+
+    @contextlib.contextmanager
+    def phase(name: Phase) -> Iterator[None]:
+        watch.phase = name
+        with _counted_transfers(name, Path(request.scratch), transfers):
+            began = time.perf_counter()
+            yield
+            seconds[name] = time.perf_counter() - began
+
+    if not request.function:
+        with phase("run"):
+            runpy.run_path(str(path), run_name="__main__")
+    else:
+        with phase("import"):
+            function = _function(path, request.function)
+        with phase("first call"):
+            jax.block_until_ready(function())
+        with phase("second call"):
+            jax.block_until_ready(function())
+    device = jax.devices()[0]
+    return ProgramRun(
+        platform=device.platform,
+        device_kind=device.device_kind,
+        devices=jax.device_count(),
+        seconds=seconds,
+        lowering_seconds=watch.lowering_seconds,
+        compilations=tuple(watch.compilations),
+        transfers=tuple(transfers),
+        dots=tuple(_dots(dumps)),
+        configuration={name: str(jax.config.values.get(name)) for name in _CONFIGURATION},
+        unread=held,
+    )
+
+
+def _settings(dumps: Path) -> tuple[str, ...]:
+    """Makes JAX say what it does; sentences on what this release cannot say."""
+    unread = []
+    wanted = {
+        "jax_explain_cache_misses": (True, "why something is compiled"),
+        "jax_transfer_guard": ("log_explicit", "transfers"),
+        "jax_dump_ir_to": (str(dumps), "matrix products"),
+    }
+    for name, (value, what) in wanted.items():
+        try:
+            jax.config.update(name, value)
+        except AttributeError:
+            unread.append(f"this release of JAX has no {name}: {what} could not be read")
+    return tuple(unread)
+
+
+def _function(path: Path, name: str) -> Callable[[], Any]:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise Rejected("contract", "no-module", f"expected a Python file, got {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        offered = (
+            ", ".join(sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))) or "none"
+        )
+        raise Rejected(
+            "contract",
+            "no-function",
+            f"expected a function {name} in {path}, found none of that name; callable: {offered}",
+        )
+    return function  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _counted_transfers(name: Phase, scratch: Path, found: list[Transfers]) -> Iterator[None]:
+    """Adds the transfers of its body: the guard writes each to stderr, from C++; other lines are passed on."""
+    log = scratch / f"{name.replace(' ', '-')}.log"
+    kept = os.dup(2)
+    with log.open("wb") as stream:
+        os.dup2(stream.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            said = log.read_text("utf-8", "replace")
+            os.write(2, "".join(line for line in said.splitlines(True) if not _TRANSFER.search(line))[-8000:].encode())
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    unsized: Counter[str] = Counter()
+    for direction, dtype, shape in _TRANSFER.findall(said):
+        counts[direction] += 1
+        size = _bytes(dtype, shape)
+        sizes[direction] += size or 0
+        # Once a call takes JAX's fast path the guard says only that something went over.
+        unsized[direction] += size is None
+    found += [
+        Transfers(direction=d, phase=name, count=counts[d], num_bytes=sizes[d], unsized=unsized[d])
+        for d in sorted(counts)
+    ]
+
+
+def _bytes(dtype: str, shape: str) -> int | None:
+    if not dtype:
+        return None
+    try:
+        width: int = jax.numpy.dtype(dtype).itemsize
+    except TypeError:
+        return None
+    return math.prod(int(size) for size in shape.split(",") if size) * width
+
+
+def _dots(dumps: Path) -> Iterator[Dots]:
+    """The matrix products in the modules as they went to the compiler."""
+    for path in sorted(dumps.glob("*.mlir")):
+        kinds: Counter[tuple[str, ...]] = Counter()
+        for attributes, left, right, result in _DOT.findall(path.read_text("utf-8", "replace")):
+            types = tuple(shape.rpartition("x")[2] for shape in (left, right, result))
+            said = _PRECISION.search(attributes)
+            kinds[(*types, said[1] if said else "DEFAULT, DEFAULT")] += 1
+        module = re.sub(r"^jax_ir\d+_|_compile$", "", path.stem)
+        for (left, right, result, precision), count in kinds.items():
+            yield Dots(module=module, left=left, right=right, result=result, precision=precision, count=count)
+
+
+TASKS = {"run": (ProgramRequest, run)}

@@ -1,0 +1,29 @@
+"""The devices that JAX sees in the user's environment, asked for in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+from harness.judge.sandbox import environment
+
+# A TPU that is busy, or not there although libtpu is, is noticed within a minute.
+_SECONDS = 120.0
+_PROGRAM = "import jax, json; print('found', json.dumps([[d.platform, d.device_kind] for d in jax.devices()]))"
+
+
+def seen() -> tuple[tuple[tuple[str, str], ...], str]:
+    """Platform and kind of each device; else () and what JAX said last."""
+    meant = {name: value for name, value in os.environ.items() if name.startswith(("JAX_PLATFORM", "CUDA_", "NVIDIA_"))}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROGRAM], env={**environment.base(), **meant}, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return (), f"JAX found no device within {_SECONDS:g} s"
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        if line.startswith("found "):
+            return tuple((str(platform), str(kind)) for platform, kind in json.loads(line.removeprefix("found "))), ""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return (), lines[-1][:200] if lines else f"JAX ended with exit code {done.returncode}"

@@ -1,0 +1,390 @@
+"""The rules on flags, as data and one pure function each: what crashes, excludes, does nothing, lacks, harms."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from harness.hardware import Chip
+from harness.records.checkup import Answers, Gravity, Known, Setting, Settings
+from harness.workbench.doctor.findings import Finding
+
+_SECTION_7 = "protocol, section 7"
+_SECTION_8 = "protocol, section 8"
+_JAX = "JAX documentation, configuration options"
+_JAX_MEMORY = "JAX documentation, GPU memory allocation"
+_TPU = "xla_tpu_enable_"
+_BASE = f"{_TPU}async_collective_fusion"
+_OVERLAP = "xla_tpu_overlap_compute_collective_tc"
+_COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter")
+# MaxText's set of that name, which section 7 refers to.
+_DATA_PARALLEL_OVERLAP = (
+    "xla_tpu_enable_data_parallel_all_reduce_opt",
+    "xla_tpu_data_parallel_opt_different_sized_ops",
+)
+# The chip that section 7 gives the offload for.
+_OFFLOADING = ("v7x",)
+_OFF = ("false", "0", "no", "off", "f", "n", "disabled", "")
+
+
+def _fuse(collective: str) -> str:
+    return f"{_BASE}_fuse_{collective}"
+
+
+def _offload(collective: str) -> str:
+    return f"{_TPU}sparse_core_collective_offload_{collective}"
+
+
+def _offloaded(collective: str) -> tuple[str, ...]:
+    return (_offload(collective),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What a person saw, and the sets of flags one of which has to be on."""
+
+    name: str
+    ways: tuple[tuple[str, ...], ...]
+
+
+SYMPTOMS = {
+    symptom.name: symptom
+    for symptom in (
+        *(
+            Symptom(
+                name=f"{collective.replace('_', '-')}-stalls",
+                ways=((_BASE, _fuse(collective)), _offloaded(collective)),
+            )
+            for collective in _COLLECTIVES
+        ),
+        Symptom(name="nothing-overlaps", ways=((_BASE,),)),
+        Symptom(name="moe-communication", ways=(_DATA_PARALLEL_OVERLAP,)),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harm:
+    """A flag or variable that spoils a measurement where its value is one of `when` (() for: any that is not off)."""
+
+    name: str
+    why: str
+    remedy: str
+    source: str
+    when: tuple[str, ...] = ()
+
+
+_UNSET = "leave it out of runs that are timed"
+_DUMPS = (
+    "xla_dump_to", "xla_dump_hlo_as_text", "xla_dump_hlo_as_proto", "xla_dump_hlo_as_html", "xla_dump_hlo_as_dot",
+    "xla_dump_hlo_as_url", "xla_dump_hlo_snapshots", "xla_jf_dump_to", "xla_jf_dump_llo_text", "xla_mosaic_dump_to",
+    "xla_jf_dump_static_llo_profile_to", "JAX_DUMP_IR_TO",
+)  # fmt: skip
+_HARMS = (
+    *(
+        Harm(
+            name=name,
+            why="the compiler writes dumps: compilation takes longer and a file system is in the way",
+            remedy=f"{_UNSET}, or dump in a run of its own",
+            source="libtpu's own dumps: 250 MB and 10 s for one kernel without a filter",
+        )
+        for name in _DUMPS
+    ),
+    Harm(name="JAX_DEBUG_NANS", why="every result is read back and searched for NaN", remedy=_UNSET, source=_JAX),
+    Harm(name="JAX_DEBUG_INFS", why="every result is read back and searched for Inf", remedy=_UNSET, source=_JAX),
+    Harm(name="JAX_DISABLE_JIT", why="nothing is compiled as a whole", remedy=_UNSET, source=_JAX),
+    Harm(name="JAX_ENABLE_CHECKS", why="JAX checks itself at each step", remedy=_UNSET, source=_JAX),
+    Harm(name="JAX_CHECK_TRACER_LEAKS", why="tracing is slow and caches are off", remedy=_UNSET, source=_JAX),
+    Harm(name="JAX_DISABLE_MOST_OPTIMIZATIONS", why="the compiler does not optimise", remedy=_UNSET, source=_JAX),
+    Harm(name="JAX_LOG_COMPILES", why="every compilation is written to stderr", remedy=_UNSET, source=_JAX),
+    Harm(name="JAX_EXPLAIN_CACHE_MISSES", why="every trace is explained on stderr", remedy=_UNSET, source=_JAX),
+    Harm(
+        name="JAX_PALLAS_ENABLE_DEBUG_CHECKS", why="kernels carry checks that run on the device", remedy=_UNSET,
+        source=_JAX,
+    ),
+    Harm(name="JAX_NO_EXECUTION", why="nothing is executed", remedy=_UNSET, source=_JAX),
+    Harm(
+        name="JAX_ENABLE_X64", why="types without a width become 64 bit, which a TPU computes in software",
+        remedy="say 32 or 16 bit where a width matters", source=_JAX,
+    ),
+    *(
+        Harm(
+            name=name, when=("log", "log_explicit"), why="every transfer is written to stderr", remedy=_UNSET,
+            source=_JAX,
+        )
+        for name in ("JAX_TRANSFER_GUARD", "JAX_TRANSFER_GUARD_HOST_TO_DEVICE", "JAX_TRANSFER_GUARD_DEVICE_TO_HOST")
+    ),
+    Harm(
+        name="JAX_DEFAULT_MATMUL_PRECISION",
+        when=("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "F32_F32_F32", "BF16_BF16_F32_X6"),
+        why="matrix products of float32 are made of three or six passes of bfloat16",
+        remedy="leave it at its default, with bfloat16 operands and float32 accumulation",
+        source=_SECTION_8,
+    ),
+    Harm(
+        name="XLA_PYTHON_CLIENT_ALLOCATOR", when=("platform",), why="each array is allocated by the driver",
+        remedy=_UNSET, source=_JAX_MEMORY,
+    ),
+    Harm(
+        name="XLA_PYTHON_CLIENT_PREALLOCATE", when=("false", "0"),
+        why="memory is taken from the driver while the program runs (GPU only)",
+        remedy="time after enough warm-up calls, or leave it out", source=_JAX_MEMORY,
+    ),
+    Harm(
+        name="PYTHON_TRACER", why="the profiler's Python tracer was on: it slows the host, and fills the trace",
+        remedy="ProfileOptions.python_tracer_level = 0", source="protocol, section 4",
+    ),
+    Harm(name="xla_hlo_profile", why="every operation is instrumented", remedy=_UNSET, source="XLA's help"),
+    Harm(name="xla_disable_all_hlo_passes", why="the compiler does not optimise", remedy=_UNSET, source="XLA's help"),
+    Harm(name="xla_disable_hlo_passes", why="passes are left out", remedy=_UNSET, source="XLA's help"),
+    Harm(
+        name="xla_backend_optimization_level", when=("0", "1", "2"), why="below the default of 3", remedy=_UNSET,
+        source="XLA's help",
+    ),
+    Harm(
+        name="TF_CPP_MIN_LOG_LEVEL", when=("0",), why="all logs of XLA are written to stderr", remedy=_UNSET,
+        source="XLA's logging",
+    ),
+    Harm(name="TF_CPP_VMODULE", why="verbose logs of XLA are written to stderr", remedy=_UNSET, source="XLA's logging"),
+)  # fmt: skip
+_NO_CACHE = ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the rules look at: the settings, what libraries say to them, the chip and the symptoms that were named."""
+
+    found: Settings
+    known: Known
+    chip: Chip | None = None
+    symptoms: tuple[Symptom, ...] = ()
+    is_capture: bool = False
+    final: Mapping[str, Setting] = field(init=False)
+
+    def __post_init__(self) -> None:
+        last = {s.name or s.variable: s for s in self.found.settings if s.is_final}
+        object.__setattr__(self, "final", last)
+
+    def is_on(self, name: str) -> bool:
+        """Whether a flag is there and not off."""
+        setting = self.final.get(name)
+        return setting is not None and (setting.value is None or setting.value.lower() not in _OFF)
+
+
+def _finding(
+    gravity: Gravity, rule: str, setting: Setting, observation: str, remedy: str, source: str, *, word: str = ""
+) -> Finding:
+    return Finding(
+        gravity=gravity, rule=rule, subject=word or setting.word, place=setting.place, observation=observation,
+        remedy=remedy, source=source,
+    )  # fmt: skip
+
+
+def unknown(subject: Subject) -> Iterator[Finding]:
+    """Flags that the library of their variable does not know: it ends the process."""
+    for setting in subject.found.settings:
+        answers = _answers(subject, setting)
+        if answers is None or setting.name not in answers.unknown or not setting.is_final:
+            continue
+        source = f"asked {answers.library}"
+        if setting.name in subject.known.elsewhere:
+            other = "LIBTPU_INIT_ARGS" if setting.variable == "XLA_FLAGS" else "XLA_FLAGS"
+            yield _finding(
+                "ends the process", "wrong-variable", setting,
+                f"{answers.library} does not know {setting.name} in {setting.variable}; the other library does",
+                f"Move it to {other}", source,
+            )  # fmt: skip
+            continue
+        near = answers.unknown[setting.name] or answers.similar.get(setting.name, "")
+        yield _finding(
+            "ends the process", "unknown-flag", setting, f"{answers.library} does not know {setting.name}",
+            f"Did you mean {near}? Else leave it out" if near else "Leave it out: no name in the library is near",
+            source,
+        )  # fmt: skip
+
+
+def refused(subject: Subject) -> Iterator[Finding]:
+    """Values that the library cannot read: it ends the process."""
+    for setting in subject.found.settings:
+        answers = _answers(subject, setting)
+        if answers is not None and setting.name in answers.refused and setting.is_final:
+            yield _finding(
+                "ends the process", "bad-value", setting,
+                f"{answers.library} does not take {answers.refused[setting.name]!r} for {setting.name}",
+                "Write a value of its kind: true or false for a switch, else a whole number or a name",
+                f"asked {answers.library}",
+            )  # fmt: skip
+
+
+def _answers(subject: Subject, setting: Setting) -> Answers | None:
+    return {"XLA_FLAGS": subject.known.jaxlib, "LIBTPU_INIT_ARGS": subject.known.libtpu}.get(setting.variable)
+
+
+def twice(subject: Subject) -> Iterator[Finding]:
+    """One flag twice in a variable, with different values: the last wins."""
+    seen: dict[tuple[str, str], Setting] = {}
+    for setting in subject.found.settings:
+        if not setting.is_final or not setting.is_certain or not setting.name:
+            continue
+        before = seen.get((setting.variable, setting.name))
+        if before is not None and before.value != setting.value:
+            yield _finding(
+                "contradiction", "set-twice", setting,
+                f"{before.word} ({before.place}) and {setting.word} ({setting.place}): the last one counts",
+                "Keep one of the two", "the parsers of tsl and abseil",
+            )  # fmt: skip
+        seen[setting.variable, setting.name] = setting
+
+
+def exclusive(subject: Subject) -> Iterator[Finding]:
+    """Continuation fusion and SparseCore offload of one collective."""
+    for collective in _COLLECTIVES:
+        if subject.is_on(_fuse(collective)) and subject.is_on(_offload(collective)):
+            one, other = subject.final[_fuse(collective)], subject.final[_offload(collective)]
+            yield _finding(
+                "contradiction", "fusion-and-offload", other,
+                f"{one.word} ({one.place}) and {other.word} ({other.place}) exclude each other for {collective}",
+                f"Set one of them to false: --{_fuse(collective)}=false with the offload", _SECTION_7,
+            )  # fmt: skip
+
+
+def based(subject: Subject) -> Iterator[Finding]:
+    """Flags that need another: those of one collective need the base of continuation fusion."""
+    dependent = [*map(_fuse, _COLLECTIVES), _OVERLAP]
+    needy = [subject.final[name] for name in dependent if subject.is_on(name)]
+    if needy and not subject.is_on(_BASE):
+        base = subject.final.get(_BASE)
+        yield _finding(
+            "contradiction" if base else "missing", "no-base-flag", needy[0],
+            f"{', '.join(s.name for s in needy)} need {_BASE}, which is {'off' if base else 'not set'}",
+            f"Add --{_BASE}=true", _SECTION_7,
+        )  # fmt: skip
+
+
+def other_chip(subject: Subject) -> Iterator[Finding]:
+    """SparseCore offload on a chip that it is not given for; TPU flags where JAX shall use something else."""
+    if subject.chip is not None and subject.chip.name not in _OFFLOADING:
+        for collective in _COLLECTIVES:
+            if subject.is_on(_offload(collective)):
+                yield _finding(
+                    "no effect", "no-offload", subject.final[_offload(collective)],
+                    f"collectives are offloaded to SparseCores on {', '.join(_OFFLOADING)}, not on {subject.chip.name}",
+                    f"Use continuation fusion: --{_BASE}=true --{_fuse(collective)}=true", _SECTION_7,
+                )  # fmt: skip
+    platforms = subject.final.get("JAX_PLATFORMS")
+    flags = [s for s in subject.found.settings if s.variable == "LIBTPU_INIT_ARGS" and s.is_final]
+    if platforms is not None and platforms.value and "tpu" not in platforms.value and flags:
+        yield _finding(
+            "no effect", "no-tpu", platforms,
+            f"LIBTPU_INIT_ARGS holds {len(flags)} flags, and {platforms.word} keeps JAX from the TPU",
+            "Name the TPU in JAX_PLATFORMS, or leave the flags out", _JAX,
+        )  # fmt: skip
+
+
+def lost(subject: Subject) -> Iterator[Finding]:
+    """Flags that a later assignment of their variable throws away."""
+    for setting in subject.found.settings:
+        if not setting.is_final and setting.name:
+            yield _finding(
+                "no effect", "overwritten", setting,
+                f"a later assignment of {setting.variable} throws {setting.word} away",
+                f'Append instead: {setting.variable}="${setting.variable} ..."', "the shell's assignment",
+            )  # fmt: skip
+
+
+def no_dashes(subject: Subject) -> Iterator[Finding]:
+    """Words in LIBTPU_INIT_ARGS that begin with no dash: libtpu passes over them without a word."""
+    before: Setting | None = None
+    for setting in subject.found.settings:
+        if setting.variable == "LIBTPU_INIT_ARGS" and setting.is_final:
+            is_value = before is not None and before.word.startswith("-") and before.value is None
+            if not setting.word.startswith("-") and not is_value:
+                yield _finding(
+                    "no effect", "no-dashes", setting, f"libtpu passes over {setting.word}: it begins with no dashes",
+                    f"Write --{setting.word}", "tried with libtpu 0.0.42.1",
+                )  # fmt: skip
+            before = setting
+
+
+def unread(subject: Subject) -> Iterator[Finding]:
+    """Variables beginning with JAX_ that JAX does not read."""
+    known = subject.known.jax_variables
+    for setting in subject.found.settings:
+        if known and setting.is_final and setting.variable.startswith("JAX_") and setting.variable not in known:
+            yield _finding(
+                "no effect", "unknown-variable", setting, f"the installed JAX reads no {setting.variable}",
+                "Check its name: each option jax_name is read from JAX_NAME", "asked the installed JAX",
+            )  # fmt: skip
+
+
+def cached(subject: Subject) -> Iterator[Finding]:
+    """The persistent compilation cache: where it spoils dumps, and where it is set up but not used."""
+    folder = subject.final.get("JAX_COMPILATION_CACHE_DIR")
+    switch = subject.final.get("JAX_ENABLE_COMPILATION_CACHE")
+    is_off = switch is not None and not subject.is_on("JAX_ENABLE_COMPILATION_CACHE")
+    dumping = [subject.final[name] for name in _DUMPS if subject.is_on(name)]
+    if folder is not None and folder.value and is_off and switch is not None:
+        yield _finding(
+            "no effect", "cache-off", folder, f"{folder.word} and {switch.word}: the cache is off",
+            "Keep one of the two", _JAX,
+        )  # fmt: skip
+    elif folder is not None and folder.value and dumping:
+        yield _finding(
+            "contradiction", "cache-and-dumps", folder,
+            f"a program that comes from {folder.word} is not compiled, so {dumping[0].word} writes nothing for it",
+            "Turn the cache off where dumps are read: JAX_ENABLE_COMPILATION_CACHE=false", _SECTION_8,
+        )  # fmt: skip
+    for name in _NO_CACHE:
+        if name in subject.final and (folder is None or not folder.value):
+            yield _finding(
+                "no effect", "no-cache", subject.final[name], "there is no compilation cache for it to apply to",
+                "Set JAX_COMPILATION_CACHE_DIR", _JAX,
+            )  # fmt: skip
+
+
+def harmful(subject: Subject) -> Iterator[Finding]:
+    """What spoils a measurement."""
+    for harm in _HARMS:
+        setting = subject.final.get(harm.name)
+        if setting is None or (not subject.is_on(harm.name) and not harm.when):
+            continue
+        if harm.when and (setting.value or "").lower() not in (value.lower() for value in harm.when):
+            continue
+        yield _finding(
+            "harmful", "harmful-for-measuring", setting, harm.why, harm.remedy[:1].upper() + harm.remedy[1:],
+            harm.source,
+        )  # fmt: skip
+
+
+def platform(subject: Subject) -> Iterator[Finding]:
+    """Nothing says which platform is meant: without it JAX falls back to the CPU, with a warning at most."""
+    if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
+        yield Finding(
+            gravity="harmful", rule="no-platform", subject="JAX_PLATFORMS", place=subject.found.subject,
+            observation="JAX_PLATFORMS is not set: where the accelerator does not start, JAX falls back to the CPU",
+            remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then", source=_SECTION_8,
+        )  # fmt: skip
+
+
+def symptomatic(subject: Subject) -> Iterator[Finding]:
+    """Flags that are missing for a symptom that was named."""
+    for symptom in subject.symptoms:
+        ways = [
+            way
+            for way in symptom.ways
+            if subject.chip is None
+            or subject.chip.name in _OFFLOADING
+            or not any("sparse_core" in name for name in way)
+        ]
+        if any(all(subject.is_on(name) for name in way) for way in ways):
+            continue
+        lacking = [" ".join(f"--{name}=true" for name in way if not subject.is_on(name)) for way in ways]
+        yield Finding(
+            gravity="missing", rule="missing-for-symptom", subject=symptom.name, place=subject.found.subject,
+            observation=f"for {symptom.name} none of the sets of flags that help is complete",
+            remedy=f"Add to LIBTPU_INIT_ARGS {', or on v7x '.join(lacking)}", source=_SECTION_7,
+        )  # fmt: skip
+
+
+RULES: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
+    unknown, refused, twice, exclusive, based, other_chip, lost, no_dashes, unread, cached, symptomatic, harmful,
+    platform,
+)  # fmt: skip

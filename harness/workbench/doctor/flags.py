@@ -1,0 +1,65 @@
+"""The audit of flags: every rule on every setting, as tables."""
+
+from collections.abc import Iterator
+
+from harness.records import Column, Table
+from harness.records.checkup import Settings
+from harness.workbench.doctor import findings
+from harness.workbench.doctor.findings import Finding
+from harness.workbench.doctor.flag_rules import RULES, Subject
+
+_COLUMNS = (
+    Column(name="variable", title="variable"),
+    Column(name="flag", title="flag"),
+    Column(name="value", title="value"),
+    Column(name="place", title="where"),
+    Column(name="judgement", title="judgement"),
+)
+# Findings of these kinds make the audit fail: the program does not start, or not as somebody meant it.
+_FAILING = ("ends the process", "contradiction")
+
+
+def audit(subject: Subject) -> tuple[tuple[Table, ...], bool]:
+    """The findings and all settings with what was found about each; and whether the audit fails."""
+    found = subject.found
+    table, ranked = findings.table(
+        (finding for rule in RULES for finding in rule(subject)),
+        title=f"flags of {found.subject}",
+        origin="static",
+        notes=(*_asked(subject), *found.notes, *_left_out(found)),
+        why_empty="no rule finds anything here",
+    )
+    return (table, _settings(found, ranked)), any(finding.gravity in _FAILING for finding in ranked)
+
+
+def _asked(subject: Subject) -> Iterator[str]:
+    """Which libraries answered, and which could not."""
+    for answers, variable in ((subject.known.jaxlib, "XLA_FLAGS"), (subject.known.libtpu, "LIBTPU_INIT_ARGS")):
+        count = sum(s.variable == variable and s.is_final for s in subject.found.settings)
+        if not count:
+            continue
+        if answers.library is None:
+            yield f"{count} flags of {variable} could not be checked: {answers.why_not}"
+        else:
+            yield f"{count} flags of {variable} were put to {answers.library}: it knows and takes what is not listed"
+
+
+def _left_out(found: Settings) -> Iterator[str]:
+    if found.not_understood:
+        yield f"{len(found.not_understood)} places were not understood: {'; '.join(found.not_understood)}"
+
+
+def _settings(found: Settings, ranked: tuple[Finding, ...]) -> Table:
+    rows = []
+    for setting in found.settings:
+        own = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]
+        judgement = ", ".join(dict.fromkeys(own)) or "harmless"
+        rows.append((setting.variable, setting.name or None, setting.value, setting.place, judgement))
+    return Table(
+        name="settings",
+        title=f"settings of {found.subject}",
+        origin="static",
+        columns=_COLUMNS,
+        rows=tuple(rows),
+        why_empty="" if rows else "it sets no flag and no variable of JAX, XLA or libtpu",
+    )

@@ -1,0 +1,169 @@
+"""Which flags the installed libraries know: jaxlib and libtpu are started with them and say what they think."""
+
+import difflib
+import importlib.util
+import json
+import mmap
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from harness.judge.sandbox import environment
+from harness.records.checkup import Answers, Known, Settings
+
+_SECONDS = 120.0
+# One start for every value that jaxlib refuses: it stops at the first.
+_TRIES = 6
+
+# Both libraries read their flags when the first device or topology is asked for.
+_START_XLA = "import jax; jax.devices()"
+_START_LIBTPU = (
+    "from jax.experimental import topologies; "
+    "topologies.get_topology_desc(topology_name='v5e:2x2', platform='tpu'); print('flags-taken')"
+)
+_NAME_JAX = """
+import json, pathlib, re, jax
+folder = pathlib.Path(jax.__file__).parent
+read = {name for path in folder.rglob("*.py") for name in re.findall(r"\\bJAX_[A-Z0-9_]+", path.read_text("utf-8"))}
+print(json.dumps(sorted(read | {name.upper() for name in jax.config.values})))
+"""
+# tsl (XLA_FLAGS) and abseil (LIBTPU_INIT_ARGS), jaxlib 0.10.2 and 0.12.0, libtpu 0.0.42.1 and 0.0.50.1.
+_XLA_UNKNOWN = re.compile(r"Unknown flags? in XLA_FLAGS: (.*)")
+_XLA_REFUSED = re.compile(r"Couldn't interpret value (.*) for flag (\w+)\.")
+_TPU_UNKNOWN = re.compile(r"Unknown command line flag '(\w+)'(?:\. Did you mean: ([\w, ]+?) ?\?)?")
+_TPU_REFUSED = re.compile(r"Illegal value '(.*)' specified for flag '(\w+)'(?:; (.*))?")
+
+
+def known(found: Settings) -> Known:
+    """What the installed libraries say to the flags of `found`. Starts a few processes, a few seconds each."""
+    xla = _words(found, "XLA_FLAGS")
+    tpu = _words(found, "LIBTPU_INIT_ARGS")
+    to_xla = _ask_xla(xla)
+    # A flag that jaxlib does not know may be libtpu's, and the other way round: then the variable is wrong.
+    to_tpu = _ask_libtpu([*tpu, *(word for word in xla if _name(word) in to_xla.unknown)])
+    astray = [word for word in tpu if _name(word) in to_tpu.unknown]
+    to_both = _ask_xla(astray) if astray else None
+    elsewhere = {
+        _name(word)
+        for word in xla
+        if to_tpu.library and _name(word) in to_xla.unknown and _name(word) not in to_tpu.unknown
+    }
+    if to_both is not None and to_both.library:
+        elsewhere |= {_name(word) for word in astray if _name(word) not in to_both.unknown}
+    jax = any(setting.variable.startswith("JAX_") for setting in found.settings)
+    return Known(
+        jaxlib=to_xla, libtpu=to_tpu, elsewhere=frozenset(elsewhere), jax_variables=_variables() if jax else frozenset()
+    )
+
+
+def _words(found: Settings, variable: str) -> list[str]:
+    """The flags of a variable as written, each once; libraries refuse what has no dashes in ways of their own."""
+    return list(
+        dict.fromkeys(s.word for s in found.settings if s.variable == variable and s.name and s.word.startswith("-"))
+    )
+
+
+def _name(word: str) -> str:
+    return word.lstrip("-").partition("=")[0]
+
+
+def _ask_xla(words: Sequence[str]) -> Answers:
+    """Asks jaxlib; again without what it refuses, since it stops there."""
+    library, left, refused = _library("jaxlib"), list(words), dict[str, str]()
+    unknown: list[str] = []
+    for _ in range(_TRIES if left else 0):
+        code, said = _started(_START_XLA, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(left)})
+        bad = {name: value for value, name in _XLA_REFUSED.findall(said)}
+        if bad:
+            refused |= bad
+            left = [word for word in left if _name(word) not in bad]
+            continue
+        if match := _XLA_UNKNOWN.search(said):
+            unknown = [_name(word) for word in match[1].split()]
+        elif code != 0:
+            return _silent(f"{library} did not start: {_last(said)}")
+        break
+    return Answers(
+        library=library, unknown=dict.fromkeys(unknown, ""), refused=refused, similar=_similar(unknown, "jaxlib")
+    )
+
+
+def _ask_libtpu(words: Sequence[str]) -> Answers:
+    """Asks libtpu, which names everything it does not like at once."""
+    library = _library("libtpu")
+    if not words:
+        return Answers(library=library, unknown={}, refused={}, similar={})
+    if importlib.util.find_spec("libtpu") is None:
+        return _silent("libtpu is not installed here")
+    given = {
+        "JAX_PLATFORMS": "cpu",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "LIBTPU_INIT_ARGS": " ".join(words),
+    }
+    code, said = _started(_START_LIBTPU, given)
+    unknown = {name: suggested.strip() for name, suggested in _TPU_UNKNOWN.findall(said)}
+    refused = {name: value for value, name, _ in _TPU_REFUSED.findall(said)}
+    if code != 0 and not unknown and not refused:
+        return _silent(f"{library} did not start: {_last(said)}")
+    lost = [name for name, suggested in unknown.items() if not suggested]
+    return Answers(library=library, unknown=unknown, refused=refused, similar=_similar(lost, "libtpu"))
+
+
+def _silent(why: str) -> Answers:
+    return Answers(library=None, why_not=why, unknown={}, refused={}, similar={})
+
+
+def _started(program: str, given: dict[str, str]) -> tuple[int, str]:
+    """Exit code and all output of a Python that runs `program`."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program], env={**environment.base(), **given}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return 1, f"no answer within {_SECONDS:g} s"
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def _last(said: str) -> str:
+    lines = said.strip().splitlines()
+    return lines[-1][:200] if lines else "it said nothing"
+
+
+def _library(package: str) -> str | None:
+    found = environment.environment()
+    version = {"jaxlib": found.jaxlib, "libtpu": found.libtpu}[package]
+    return f"{package} {version}" if version else None
+
+
+def _similar(unknown: Iterable[str], package: str) -> dict[str, str]:
+    """The nearest name in the library for each; names there are more than flags, so it is a guess."""
+    wanted = [name for name in unknown if len(name) > 4]
+    if not wanted:
+        return {}
+    names = _names(package)
+    found = ((name, difflib.get_close_matches(name, names, n=1, cutoff=0.8)) for name in wanted)
+    return {name: near[0] for name, near in found if near}
+
+
+@cache
+def _names(package: str) -> tuple[str, ...]:
+    """What looks like a flag's name among the strings of a library."""
+    spec = importlib.util.find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    path = Path(folders[0]) / {"jaxlib": "libjax_common.so", "libtpu": "libtpu.so"}[package] if folders else None
+    if path is None or not path.is_file():
+        return ()
+    with path.open("rb") as library, mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        return tuple(sorted({name.decode() for name in re.findall(rb"xla_[a-z0-9_]{4,100}(?=\0)", text)}))
+
+
+@cache
+def _variables() -> frozenset[str]:
+    """The variables that JAX reads: one for each of its options, and those that its sources name."""
+    code, said = _started(_NAME_JAX, {"JAX_PLATFORMS": "cpu"})
+    return frozenset(json.loads(said.splitlines()[-1])) if code == 0 and said else frozenset()

@@ -1,0 +1,219 @@
+"""Flags and variables as they stand in the environment, in a shell script, in a Python program or in a capture."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from harness.dumps.xplane import Space
+from harness.records.checkup import Setting, Settings
+from harness.workbench.doctor import python_settings
+
+FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+_PREFIXES = ("XLA_", "JAX_", "LIBTPU_", "TPU_", "PJRT_", "TF_CPP_", "ENABLE_PJRT", "MEGASCALE_")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_EXPANSION = re.compile(r"\$(?:(\w+)|\{(\w+)(?:(:?[-+=?])((?:[^{}]|\{[^{}]*\})*))?\})")
+_OPENS, _CLOSES = {"if", "case", "while", "until", "for"}, {"fi", "esac", "done"}
+# A quote that is never closed must not swallow the script.
+_LONGEST_COMMAND = 400
+_PYTHON = re.compile(r"^\s*(import|from)\s+\w|os\.environ|jax\.config", re.MULTILINE)
+
+
+def is_watched(name: str) -> bool:
+    """Whether a variable is one that JAX, XLA or libtpu reads."""
+    return name.startswith(_PREFIXES)
+
+
+def of_environment(variables: Mapping[str, str]) -> Settings:
+    """What a program that is started in this environment gets."""
+    reader = Reader("the environment")
+    for name in sorted(variables):
+        if is_watched(name):
+            reader.assign(name, variables[name], "environment")
+    return reader.settings()
+
+
+def of_script(text: str, subject: str) -> Settings:
+    """The settings in a launch script: Python where it parses as Python and looks like it, else shell."""
+    reader = Reader(subject)
+    try:
+        tree = ast.parse(text) if _PYTHON.search(text) else None
+    except (SyntaxError, ValueError):
+        tree = None
+    if tree is not None:
+        for step in python_settings.steps(tree):
+            if step.problem:
+                reader.not_understood.append(f"line {step.line}: {step.problem}")
+            elif is_watched(step.name):
+                reader.assign(step.name, step.value, f"line {step.line}", is_certain=step.is_certain)
+    else:
+        _read_shell(text, reader)
+    return reader.settings()
+
+
+def of_capture(space: Space, subject: str) -> Settings:
+    """The settings that a capture records: those in statistics of the planes that describe it.
+
+    JAX's profiler writes none today; other launchers put command lines and flags there.
+    """
+    reader = Reader(subject)
+    for plane in space.planes:
+        for name, value in plane.stats.items():
+            words = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+            if is_watched(name.upper()):
+                reader.assign(name.upper(), words, f"plane {plane.name}")
+            elif "--xla_" in words:
+                variable = "LIBTPU_INIT_ARGS" if "--xla_tpu" in words or "--xla_jf" in words else "XLA_FLAGS"
+                reader.assign(variable, words, f"plane {plane.name}, {name}")
+    if not reader.assigned:
+        reader.notes.append(
+            "The capture records no flags: the profiler of JAX writes none into its planes. Audit the launch script."
+        )
+    traced = sum(
+        event.of.name.startswith("$") for plane in space.planes for line in plane.lines for event in line.events
+    )
+    if traced:
+        reader.assign("PYTHON_TRACER", str(traced), "events of the capture")
+    return reader.settings()
+
+
+@dataclass
+class Reader:
+    """Assignments in the order they are made, and what the variables hold after each."""
+
+    subject: str
+    values: dict[str, str] = field(default_factory=dict)
+    assigned: list[Setting] = field(default_factory=list)
+    not_understood: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def assign(self, name: str, value: str, place: str, *, is_certain: bool = True) -> None:
+        """`name` holds `value` from here on; flags that it held and `value` does not are thrown away."""
+        if name in FLAG_VARIABLES:
+            new = value.split()
+            old = self.values.get(name, "").split()
+            kept = len(old) if new[: len(old)] == old else 0
+            at = next((i for i in range(len(new)) if old and new[i : i + len(old)] == old), None)
+            if not kept and at is None and is_certain:
+                self._throw_away(name, new)
+            added = new[len(old) :] if kept else new if at is None else new[:at] + new[at + len(old) :]
+            self.assigned += [_flag(name, word, place, is_certain) for word in added]
+        elif is_watched(name) or name == "PYTHON_TRACER":
+            if is_certain:
+                self._throw_away(name, [])
+            self.assigned.append(
+                Setting(variable=name, name="", value=value, word=f"{name}={value}", place=place, is_certain=is_certain)
+            )
+        self.values[name] = value
+
+    def _throw_away(self, variable: str, kept: list[str]) -> None:
+        self.assigned = [
+            replace(s, is_final=False) if s.variable == variable and s.is_certain and s.word not in kept else s
+            for s in self.assigned
+        ]
+
+    def settings(self) -> Settings:
+        """What was read."""
+        return Settings(
+            subject=self.subject, settings=tuple(self.assigned), not_understood=tuple(self.not_understood),
+            notes=tuple(self.notes),
+        )  # fmt: skip
+
+
+def _flag(variable: str, word: str, place: str, is_certain: bool) -> Setting:
+    name, equals, value = word.lstrip("-").partition("=")
+    return Setting(
+        variable=variable, name=name, value=value if equals else None, word=word, place=place, is_certain=is_certain
+    )
+
+
+def _read_shell(text: str, reader: Reader) -> None:
+    depth = 0
+    for line, source, words in _commands(text):
+        if words is None:
+            if _mentions(source):
+                reader.not_understood.append(f"line {line}: quotes that do not close: {source.strip()[:80]}")
+            continue
+        if words[:1] == ["set"] or words[:1] == ["echo"]:
+            continue
+        heads = [word for word in words if word in _OPENS | _CLOSES]
+        depth += sum(word in _OPENS for word in heads)
+        read = False
+        for word in words:
+            match = _ASSIGNMENT.fullmatch(word.rstrip(";"))
+            if match is None:
+                continue
+            name, plus, raw = match.groups()
+            value, unread = _expanded(raw, reader.values, name)
+            if plus:
+                value = f"{reader.values.get(name, '')}{value}"
+            if is_watched(name) or "--xla" in value or name in reader.values or not unread:
+                if unread and (is_watched(name) or "--xla" in value):
+                    reader.not_understood.append(f"line {line}: {unread} in {name}: what it gives is not known")
+                reader.assign(name, value, f"line {line}", is_certain=depth == 0)
+                read = read or is_watched(name)
+        loose = [word for word in words if word.startswith("--xla_") and not read]
+        if loose and not any(_ASSIGNMENT.fullmatch(word) and not word.startswith("-") for word in words):
+            reader.not_understood.append(
+                f"line {line}: {loose[0]} stands on a command line, in no variable: only that program knows what it is"
+            )
+        depth = max(0, depth - sum(word in _CLOSES for word in heads))
+
+
+def _mentions(source: str) -> bool:
+    return any(prefix in source for prefix in (*FLAG_VARIABLES, "JAX_", "--xla_"))
+
+
+def _commands(text: str) -> Iterator[tuple[int, str, list[str] | None]]:
+    """Each command with its first line: lines joined where they are continued or inside quotes; None: not closed."""
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        joined, end = lines[at], at + 1
+        while joined.endswith("\\") and end < len(lines):
+            joined, end = joined[:-1] + lines[end], end + 1
+        words = _split(joined)
+        reached = end
+        while words is None and reached < min(len(lines), at + _LONGEST_COMMAND):
+            separator = "" if joined.endswith("\\") else "\n"
+            joined = (joined[:-1] if not separator else joined) + separator + lines[reached]
+            reached += 1
+            words = _split(joined) if not joined.endswith("\\") else None
+        if words is None:
+            yield at + 1, lines[at], None
+            at += 1
+            continue
+        yield at + 1, joined, words
+        at = max(end, reached) if reached > end else end
+
+
+def _split(source: str) -> list[str] | None:
+    lexer = shlex.shlex(source, posix=True, punctuation_chars=";&|()")
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:
+        return None
+
+
+def _expanded(raw: str, values: Mapping[str, str], own: str) -> tuple[str, str]:
+    """A value with its variables put in, and what could not be, in words. A variable that is not set is empty."""
+    unread = ""
+    # shlex cuts `$(...)` at its parenthesis.
+    if raw.endswith("$") or "$(" in raw or "`" in raw:
+        unread = "the output of a command"
+
+    def put(match: re.Match[str]) -> str:
+        nonlocal unread
+        name = match[1] or match[2]
+        if name in values:
+            return values[name] if match[3] not in (":+", "+") else match[4] or ""
+        if match[3] in (":-", "-", ":=", "="):
+            return match[4] or ""
+        # What the caller's environment holds comes in front: not known, and usual.
+        if name != own and not match[3]:
+            unread = unread or f"${name}, which is not set here,"
+        return ""
+
+    return _EXPANSION.sub(put, raw), unread

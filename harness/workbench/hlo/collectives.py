@@ -1,0 +1,173 @@
+"""The collectives of a module: what is sent, among whom, how often, and how long the links need for it."""
+
+from dataclasses import dataclass
+
+from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.global_shapes import group_size
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.groups import Groups
+from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, link_bytes_per_second, published_seconds
+from harness.workbench.hlo.module import Computation, Instruction
+from harness.workbench.hlo.shapes import Shape, Tuple, arrays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """One collective. `array_bytes` is V of the published formulas: the whole array, gathered or not yet scattered.
+
+    `size` is the number of devices of one group, `count` that of groups; `seconds` of one run by the rule V/W.
+    """
+
+    name: str
+    kind: Collective
+    within: str
+    operand: str
+    result: str
+    array_bytes: int | None
+    size: int | None
+    count: int | None
+    stride: int | None
+    groups: str
+    channel: int | None
+    runs: int | None
+    seconds: float | None
+    source: str
+
+
+def kind_of(opcode: str) -> Collective | None:
+    """The collective that an operation is, also its asynchronous start."""
+    for kind in COLLECTIVES:
+        if opcode in (kind, f"{kind}-start"):
+            return kind
+    return None
+
+
+def collectives(graph: Graph, target: Target) -> tuple[Traffic, ...]:
+    """Every collective of the module, those inside fusions included; what a fusion repeats is listed once."""
+    found: list[Traffic] = []
+    seen: set[tuple[object, ...]] = set()
+    for computation in graph.module.computations:
+        runs = graph.runs_of(computation)
+        if runs == 0:
+            continue
+        parent = graph.parents.get(computation.name)
+        for instruction in computation.instructions:
+            one = traffic(graph, computation, instruction, target)
+            if one is None:
+                continue
+            # The start, the overlapped part and the end of one asynchronous collective each repeat it.
+            key = (one.kind, one.channel, one.groups, one.operand, one.result)
+            if parent is not None and one.channel is not None and key in seen:
+                continue
+            seen.add(key)
+            found.append(one)
+    return tuple(sorted(found, key=lambda one: -(one.seconds or 0) * (one.runs or 1)))
+
+
+def traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Traffic | None:
+    """One instruction as a collective; None if it is none."""
+    kind = kind_of(instruction.opcode)
+    if kind is None:
+        return None
+    parent = graph.parents.get(computation.name)
+    result: Shape = instruction.shape
+    # A start gives a tuple: what it takes, what it makes, and flags.
+    if instruction.opcode.endswith("-start") and isinstance(result, Tuple) and len(result.members) > 1:
+        result = result.members[1]
+    # XLA writes some reduce-scatters as an all-reduce of which each device keeps a slice.
+    if kind == "all-reduce" and computation.name.startswith("all-reduce-scatter"):
+        kind = "reduce-scatter"
+        result = computation.root.shape if computation.root else result
+    size = _size(instruction, graph.module.devices)
+    operands = [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
+    before, after = _bytes(operands), _bytes([result])
+    whole = array_bytes(kind, before, after, size)
+    bandwidth = link_bytes_per_second(target.name)
+    seconds = published_seconds(kind, whole, bandwidth) if whole is not None and bandwidth else None
+    return Traffic(
+        name=instruction.name,
+        kind=kind,
+        within=parent[1].name if parent else "",
+        operand=", ".join(shape.plain for shape in operands),
+        result=result.plain,
+        array_bytes=whole,
+        size=size,
+        count=_count(instruction.groups, graph.module.devices, size),
+        stride=instruction.groups.stride if instruction.groups else None,
+        groups=_told(instruction),
+        channel=instruction.channel,
+        runs=graph.runs_of(computation),
+        seconds=seconds,
+        source=instruction.source,
+    )
+
+
+def named_kind(name: str) -> Collective | None:
+    """The collective that a computation is named after: `all-reduce-scatter.3` is XLA's name of a reduce-scatter."""
+    if name.startswith("all-reduce-scatter"):
+        return "reduce-scatter"
+    return next((kind for kind in COLLECTIVES if name.startswith(kind)), None)
+
+
+def named_traffic(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Traffic | None:
+    """The collective that a fusion runs whose computation the text does not have, by that computation's name."""
+    names = instruction.computations("calls") if instruction.opcode == "fusion" else ()
+    kind = named_kind(names[0]) if names else None
+    operands = [shape for shape in graph.operand_shapes(computation, instruction) if shape is not None]
+    before, after = _bytes(operands), _bytes([instruction.shape])
+    if kind is None or not before or not after:
+        return None
+    large, small = max(before, after), min(before, after)
+    size = large // small if kind in ("reduce-scatter", "all-gather") and large % small == 0 else None
+    whole = array_bytes(kind, before, after, size)
+    bandwidth = link_bytes_per_second(target.name)
+    return Traffic(
+        name=instruction.name,
+        kind=kind,
+        within="",
+        operand=", ".join(shape.plain for shape in operands),
+        result=instruction.shape.plain,
+        array_bytes=whole,
+        size=size,
+        count=None,
+        stride=None,
+        groups="",
+        channel=None,
+        runs=graph.runs_of(computation),
+        seconds=published_seconds(kind, whole, bandwidth) if whole is not None and bandwidth else None,
+        source=instruction.source,
+    )
+
+
+def array_bytes(kind: Collective, before: int | None, after: int | None, size: int | None) -> int | None:
+    """V: the bytes of the gathered array, of the one to be scattered or reduced, of all devices' parts together."""
+    if kind == "all-gather":
+        return after
+    if kind == "all-to-all":
+        return None if before is None or size is None else before * size
+    return before
+
+
+def _size(instruction: Instruction, devices: int) -> int | None:
+    if instruction.pairs:
+        return len({device for pair in instruction.pairs for device in pair})
+    return group_size(instruction.groups, devices)
+
+
+def _count(groups: Groups | None, devices: int, size: int | None) -> int | None:
+    if groups is None or not groups.is_whole:
+        return None
+    return len(groups.groups) or (1 if size == devices else None)
+
+
+def _told(instruction: Instruction) -> str:
+    if instruction.pairs:
+        shown = ",".join(f"{source}->{target}" for source, target in instruction.pairs[:8])
+        return shown + (",..." if len(instruction.pairs) > 8 else "")
+    return instruction.groups.text if instruction.groups else ""
+
+
+def _bytes(shapes: list[Shape]) -> int | None:
+    sizes = [array.logical_bytes for shape in shapes for array in arrays(shape)]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if shapes and len(known) == len(sizes) else None

@@ -1,0 +1,235 @@
+"""The copies of a module: which value, between whom, what they cost, why they are there and what takes them away."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.workbench.hlo.graph import RENAMES, Graph
+from harness.workbench.hlo.module import Computation, Instruction
+from harness.workbench.hlo.shapes import Array, Shape, arrays
+
+Kind = Literal["defensive", "relayout", "prefetch", "scalar"]
+# Below this a copy is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
+_SMALL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One copy. `bytes_moved` is what one execution reads and writes; `runs` None where that is not known.
+
+    `defensive`: the same layout in the same memory, so only the buffer is another one. `relayout`: another order of
+    dimensions or tiles. `prefetch`: from one memory to another, which the compiler overlaps. `scalar`: too small to
+    matter. `cause` is empty where none of the rules fits.
+    """
+
+    name: str
+    kind: Kind
+    shape: str
+    layouts: str
+    producer: str
+    consumers: tuple[str, ...]
+    buffer_bytes: int | None
+    bytes_moved: int | None
+    runs: int | None
+    cause: str
+    remedy: str
+    source: str = ""
+
+    @property
+    def bytes_per_run(self) -> int | None:
+        """Bytes that all its executions move in one run of the module."""
+        return None if self.bytes_moved is None or self.runs is None else self.bytes_moved * self.runs
+
+
+def copies(graph: Graph) -> tuple[Copy, ...]:
+    """Every copy that runs by itself: those that need not be first, the dearest of them before the others."""
+    found = [
+        _copy(graph, computation, instruction, moved, runs)
+        for computation, instruction, runs in graph.executed()
+        if (moved := _moved(graph, computation, instruction)) is not None
+    ]
+    return tuple(sorted(found, key=lambda copy: (copy.kind in ("prefetch", "scalar"), _rank(copy))))
+
+
+def _rank(copy: Copy) -> float:
+    """Dearest first; what is not known may be dearer than all."""
+    return -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
+
+
+def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
+    """The copy or transpose that an instruction is, or that all of its fusion comes down to."""
+    if instruction.opcode in ("copy", "copy-start", "transpose"):
+        return instruction
+    body = graph.inside(instruction) if instruction.opcode == "fusion" else None
+    if body is None:
+        return None
+    real = [inner for inner in body.instructions if inner.opcode not in (*RENAMES, "parameter", "reshape")]
+    return real[0] if len(real) == 1 and real[0].opcode in ("copy", "transpose") else None
+
+
+def _copy(
+    graph: Graph, computation: Computation, instruction: Instruction, moved: Instruction, runs: int | None
+) -> Copy:
+    source_shape = graph.operand_shape(computation, instruction, 0)
+    before = _first(source_shape)
+    after = _first(instruction.shape)
+    kind = _kind(before, after, moved)
+    producer = producer_of(graph, computation, instruction)
+    consumers = consumers_of(graph, computation, instruction)
+    cause, remedy = _why(graph, computation, kind, producer, consumers, instruction)
+    # Of a copy into VMEM both sides are moved; each is of the size that its own tiles make it.
+    sizes = [array.padded_bytes for array in (before, after) if array is not None]
+    known = [size for size in sizes if size is not None]
+    return Copy(
+        name=instruction.name,
+        kind=kind,
+        shape=after.plain if after else instruction.shape.plain,
+        layouts=_layouts(before, after),
+        producer=told(producer),
+        consumers=tuple(told(consumer) for consumer in consumers),
+        buffer_bytes=after.padded_bytes if after else None,
+        bytes_moved=sum(known) if len(known) == 2 else None,
+        runs=runs,
+        cause=cause,
+        remedy=remedy,
+        source=instruction.source or moved.source,
+    )
+
+
+def producer_of(graph: Graph, computation: Computation, instruction: Instruction) -> Instruction | None:
+    """What made the first operand, seen through what only renames it."""
+    found = graph.operand(computation, instruction, 0)
+    while found is not None and (found.opcode in RENAMES or found.opcode.endswith("-done")) and found.opcode != "tuple":
+        behind = graph.operand(computation, found, 0)
+        if behind is None:
+            break
+        found = behind
+    return found
+
+
+def consumers_of(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[Instruction, ...]:
+    """Who uses the result, seen through what only renames it; the computation's root stands for whoever called."""
+    found: dict[str, Instruction] = {}
+    waiting = [instruction]
+    seen = {instruction.name}
+    while waiting:
+        value = waiting.pop()
+        if value.is_root:
+            found[value.name] = value
+        for user in graph.using(computation, value):
+            if user.name in seen:
+                continue
+            seen.add(user.name)
+            if user.opcode in RENAMES or user.opcode == "copy-done":
+                waiting.append(user)
+            else:
+                found[user.name] = user
+    return tuple(found.values())
+
+
+def _kind(before: Array | None, after: Array | None, moved: Instruction) -> Kind:
+    if after is None or before is None:
+        return "relayout" if moved.opcode == "transpose" else "defensive"
+    if max(after.padded_bytes or 0, before.padded_bytes or 0) <= _SMALL_BYTES and (after.elements or 0) <= 1024:
+        return "scalar"
+    if _order(before) != _order(after) or moved.opcode == "transpose":
+        return "relayout"
+    return "prefetch" if before.memory_space != after.memory_space else "defensive"
+
+
+def _order(array: Array) -> tuple[object, ...]:
+    layout = array.layout
+    return (layout.minor_to_major, layout.tiles, layout.element_bits) if layout else ()
+
+
+def _why(
+    graph: Graph,
+    computation: Computation,
+    kind: Kind,
+    producer: Instruction | None,
+    consumers: tuple[Instruction, ...],
+    instruction: Instruction,
+) -> tuple[str, str]:
+    """The usual cause and the remedy, from where the copy stands; empty where no rule fits."""
+    opcodes = {consumer.opcode for consumer in consumers}
+    is_argument = producer is not None and producer.opcode == "parameter" and computation.is_entry
+    is_result = computation.is_entry and any(consumer.is_root for consumer in (*consumers, instruction))
+    in_loop = not computation.is_entry
+    if kind == "scalar":
+        return "a loop's counter or the like: too small to matter", ""
+    if kind == "prefetch":
+        return (
+            "the compiler moves it between HBM and VMEM, beside other work",
+            "none, unless its copy-done waits: then less in VMEM",
+        )
+    if kind == "relayout":
+        if is_argument:
+            return (
+                "the argument comes in the default layout, its user wants another",
+                "AUTO layouts: jax.jit(f, in_shardings=Format(Layout.AUTO))",
+            )
+        if "custom-call" in opcodes:
+            return (
+                "a kernel takes default layouts, what feeds it made another",
+                "produce that layout, or take the transposed block in its BlockSpec",
+            )
+        if producer is not None and producer.opcode == "custom-call":
+            return (
+                "a kernel writes the default layout, its user wants another",
+                "let the kernel write transposed blocks, or its user read this layout",
+            )
+        if is_result:
+            return (
+                "the result must leave in the default layout",
+                "AUTO layouts: jax.jit(f, out_shardings=Format(Layout.AUTO))",
+            )
+        return (
+            "its producer and its consumer want different layouts",
+            "change one: the order of an einsum, or the axis that is reduced",
+        )
+    if "while" in opcodes or in_loop:
+        return (
+            "the loop carries a value that is still read after it was written",
+            "scratch instead of reading what is written; carry or stack, not both",
+        )
+    if "custom-call" in opcodes and any(consumer.aliasing for consumer in consumers):
+        return (
+            "the kernel writes over an operand needed again, or reads its output",
+            "scratch; no read of an output ref before its last write; donate",
+        )
+    if is_argument and is_result:
+        return (
+            "an argument is returned or updated, but not given away",
+            "donate it: jax.jit(f, donate_argnums=...)",
+        )
+    if is_result:
+        return "a result that shares its buffer with another value", "return it once; donate"
+    if is_argument:
+        return "an argument that is overwritten, but not given away", "donate it: jax.jit(f, donate_argnums=...)"
+    return "", ""
+
+
+def told(instruction: Instruction | None) -> str:
+    """An instruction as a person calls it: its name, and what it is where the name does not say so."""
+    if instruction is None:
+        return "not given"
+    if instruction.opcode == "parameter":
+        return f"{instruction.name} (argument {instruction.number})"
+    what = instruction.fusion_kind or instruction.target or instruction.opcode
+    if instruction.is_root and instruction.opcode in ("tuple", "copy-done", "bitcast", "copy"):
+        return "the result"
+    return instruction.name if what in instruction.name else f"{instruction.name} ({what})"
+
+
+def _layouts(before: Array | None, after: Array | None) -> str:
+    if before is None or after is None or before.layout is None or after.layout is None:
+        return ""
+    if before.layout == after.layout:
+        return str(after.layout)
+    return f"{before.layout} -> {after.layout}"
+
+
+def _first(shape: Shape | None) -> Array | None:
+    """The array that a copy makes: its result, or the first member of what a copy-start gives."""
+    found = arrays(shape) if shape is not None else ()
+    return found[0] if found else None

@@ -1,0 +1,254 @@
+"""Predictions as tables: a matmul, a collective, the memory of a training run, true shapes from one device's parts."""
+
+import math
+from collections.abc import Sequence
+
+from harness.errors import UsageError
+from harness.records import Cell, Column, Table
+from harness.units import decimal, percent
+from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.interconnect import HOP_SECONDS, Collective, Links, exact_seconds, hops, published_seconds
+from harness.workbench.hlo.prediction import TRAINING_BYTES, Matmul, Spec, Time, roofline, whole_shape
+from harness.workbench.hlo.shapes import ELEMENT_BITS
+from harness.workbench.hlo.tables import FLOOR_COLUMNS
+
+
+def matmul_tables(
+    found: Matmul, target: Target, links: Links | None, devices: int, mesh: dict[str, int]
+) -> tuple[Table, ...]:
+    """The time of a matmul on `devices` devices."""
+    peak, remark = target.peak(found.left.dtype)
+    took = roofline(found.flops_per_device, found.bytes_per_device, peak, target.hbm_bytes_per_second)
+    is_split = any(axes for array in (found.left, found.right) for axes in array.axes)
+    result = f"[{','.join(map(str, found.result))}]"
+    notes = [
+        f"{found.left} x {found.right} -> {found.left.dtype}{result}, {found.letters[0]},{found.letters[1]}->"
+        f"{found.letters[2]}.",
+        _per_device(target, peak, remark),
+    ]
+    if is_split:
+        notes.append(
+            f"One device has {_sizes(found.left.local(mesh))} of the left and {_sizes(found.right.local(mesh))} of the "
+            "right, and reads them once."
+        )
+    elif devices > 1:
+        notes.append(
+            "Split evenly, no value read by two devices: bytes are the least there can be. Axes say more: "
+            "'X[32@data,1024,8192]' --mesh data=4."
+        )
+    tables = [
+        Table(
+            name="matmul",
+            title=f"matmul on {devices} {target.name} {target.device}{'s' if devices > 1 else ''}: "
+            "max(FLOPs/peak, bytes/bandwidth)",
+            origin="predicted",
+            columns=(
+                *FLOOR_COLUMNS,
+                Column(name="flops_per_device", title="a device", unit="FLOP"),
+                Column(name="hbm_bytes_per_device", title="a device", unit="B"),
+                Column(name="intensity", title="intensity", unit="FLOP/B"),
+            ),
+            rows=(_matmul_row(found, took),),
+            notes=tuple(notes),
+        )
+    ]
+    if found.partial_over:
+        tables.append(_partial(found, links, mesh))
+    return tuple(tables)
+
+
+def _matmul_row(found: Matmul, took: Time) -> tuple[Cell, ...]:
+    return (
+        took.seconds,
+        took.bound,
+        took.compute_seconds,
+        took.memory_seconds,
+        found.flops,
+        found.flops_per_device,
+        found.bytes_per_device,
+        found.flops_per_device / found.bytes_per_device,
+    )
+
+
+def _partial(found: Matmul, links: Links | None, mesh: dict[str, int]) -> Table:
+    """The dimension summed over is split: every device has a part of each sum."""
+    axes = dict.fromkeys(found.partial_over)
+    size = math.prod(mesh[axis] for axis in axes)
+    split = {
+        letter: math.prod(mesh[axis] for axis in array_axes)
+        for names, array in ((found.letters[0], found.left), (found.letters[1], found.right))
+        for letter, array_axes in zip(names, array.axes, strict=True)
+    }
+    out = (ELEMENT_BITS[found.left.dtype] // 8) * math.prod(
+        -(-length // split.get(letter, 1)) for letter, length in zip(found.letters[2], found.result, strict=True)
+    )
+    bandwidth = links.both_ways_bytes_per_second if links else None
+    kinds: tuple[Collective, ...] = ("reduce-scatter", "all-reduce")
+    return Table(
+        name="sum",
+        title=f"what must follow: the summed dimension is split over {'+'.join(axes)}",
+        origin="predicted",
+        columns=(
+            Column(name="kind", title="collective"),
+            Column(name="devices", title="devices", unit="count"),
+            Column(name="array_bytes", title="V", unit="B"),
+            Column(name="seconds", title="time", unit="s"),
+        ),
+        rows=tuple((kind, size, out, published_seconds(kind, out, bandwidth) if bandwidth else None) for kind in kinds),
+        notes=("Each device has partial sums; one of the two adds them up.",),
+    )
+
+
+def collective_tables(
+    kind: Collective,
+    array_bytes: float,
+    axes: Sequence[int],
+    target_name: str,
+    links: Links | None,
+    ring_bandwidth: float | None,
+    remark: str,
+) -> tuple[Table, ...]:
+    """The time of a collective on an array of `array_bytes`, over one axis or several of the torus.
+
+    `ring_bandwidth` is that of one axis in both directions; several axes carry that much each.
+    """
+    known = ring_bandwidth if ring_bandwidth is not None else links.both_ways_bytes_per_second if links else None
+    if known is None:
+        raise UsageError(
+            "no-bandwidth",
+            f"the links of {target_name} are not published in the table: expected --bandwidth B/s of a ring in both "
+            "directions",
+        )
+    size = math.prod(axes)
+    bandwidth = known * max(1, len(axes))
+    took = published_seconds(kind, array_bytes, bandwidth)
+    source = f"published for {target_name}: {links.source}" if ring_bandwidth is None and links else "as given"
+    notes = [f"W: {decimal(known, 'B/s')} of one ring in both directions, {source}."]
+    if remark:
+        notes.insert(0, remark)
+    if len(axes) > 1:
+        notes.append(f"{len(axes)} axes carry their share at the same time: {decimal(bandwidth, 'B/s')}.")
+    first = Table(
+        name="collective",
+        title=f"{kind} on {target_name}: {_RULES[kind]}",
+        origin="predicted",
+        columns=(
+            Column(name="seconds", title="time", unit="s"),
+            Column(name="array_bytes", title="V", unit="B"),
+            Column(name="bandwidth_bytes_per_second", title="W", unit="B/s"),
+            Column(name="devices", title="devices", unit="count"),
+        ),
+        rows=((took, int(array_bytes), bandwidth, size if axes else None),),
+        notes=tuple(notes),
+    )
+    if not axes:
+        return (first,)
+    return first, _bounds(kind, array_bytes, axes, known, links)
+
+
+_RULES: dict[Collective, str] = {
+    "all-gather": "V/W",
+    "reduce-scatter": "V/W",
+    "all-reduce": "2 V/W",
+    "all-to-all": "V/(4 W)",
+    "collective-permute": "2 V/W, one way",
+}
+
+
+def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: float, links: Links | None) -> Table:
+    """What the rule leaves out: that a device need not send to itself, wraparound, and the latency of hops."""
+    size = math.prod(axes)
+    rows: list[tuple[Cell, ...]] = []
+    # Of several axes the rows speak of the array's share on the longest one.
+    longest = max(axes)
+    share = array_bytes / len(axes)
+    closes = links.closes(longest) if links else None
+    for is_ring, words in ((True, "a ring, both directions"), (False, "a line, no wraparound")):
+        took = exact_seconds(kind, share, longest, known / 2, is_ring=is_ring)
+        here = "" if closes is None else "this axis" if closes == is_ring else ""
+        rows.append((f"least on {words}", took, hops(longest, is_ring=is_ring) * HOP_SECONDS, here))
+    chip = f" On {links.chip} an axis is a ring from {links.ring_size}." if links else ""
+    if links and links.rings_are_multiples:
+        chip = f" On {links.chip} an axis is a ring where its length is a multiple of {links.ring_size}."
+    return Table(
+        name="bounds",
+        title=f"what the rule leaves out, on an axis of {longest} of {size} devices",
+        origin="predicted",
+        columns=(
+            Column(name="case", title="case"),
+            Column(name="seconds", title="time", unit="s"),
+            Column(name="hop_seconds", title="hops alone", unit="s"),
+            Column(name="which", title="which"),
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"A device keeps 1/n of the array, so less than V is sent; a line has half the links at its ends.{chip} "
+            "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less.",
+        ),
+    )
+
+
+def memory_tables(parameters: float, target: Target | None, devices: int) -> tuple[Table, ...]:
+    """The memory of mixed-precision training with Adam: 16 bytes per parameter, activations not among them."""
+    total = sum(width for _, width in TRAINING_BYTES)
+    rows: list[tuple[Cell, ...]] = [(name, width, int(parameters * width)) for name, width in TRAINING_BYTES]
+    rows.append(("together", total, int(parameters * total)))
+    notes = ["Activations, the batch and the compiler's workspace come on top (ZeRO, Rajbhandari et al. 2020, 3.1)."]
+    if target is not None:
+        each = parameters * total / devices
+        least = math.ceil(parameters * total / target.hbm_bytes)
+        notes.append(
+            f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
+            f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; it takes at least {least}."
+        )
+    return (
+        Table(
+            name="memory",
+            title=f"memory to train {parameters:,.0f} parameters",
+            origin="predicted",
+            columns=(
+                Column(name="what", title="what"),
+                Column(name="bytes_per_parameter", title="a parameter", unit="B"),
+                Column(name="bytes", title="bytes", unit="B"),
+            ),
+            rows=tuple(rows),
+            notes=tuple(notes),
+        ),
+    )
+
+
+def shape_tables(given: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:
+    """The true shapes of arrays of which one device's part is given."""
+    return (
+        Table(
+            name="true_shapes",
+            title="true shapes",
+            origin="static",
+            columns=(
+                Column(name="local", title="one device's part"),
+                Column(name="whole", title="whole"),
+                Column(name="parts", title="parts", unit="count"),
+            ),
+            rows=tuple(
+                (
+                    str(array),
+                    whole_shape(array, mesh),
+                    math.prod(mesh[axis] for axes in array.axes for axis in axes),
+                )
+                for array in given
+            ),
+            notes=tuple(remarks),
+        ),
+    )
+
+
+def _per_device(target: Target, peak: float, remark: str) -> str:
+    what = f" ({remark})" if remark else ""
+    return (
+        f"A {target.device}: {decimal(peak, 'FLOP/s')}{what}, {decimal(target.hbm_bytes_per_second, 'B/s')} of HBM "
+        f"({target.source})."
+    )
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, sizes))}]"

@@ -1,0 +1,343 @@
+"""The true shapes behind the shards: which dimension is split over how many devices, read off the module itself."""
+
+from dataclasses import dataclass, field
+
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.groups import Groups
+from harness.workbench.hlo.module import Computation, Convolution, Instruction
+from harness.workbench.hlo.opcodes import ALIKE
+from harness.workbench.hlo.shapes import Array
+from harness.workbench.hlo.work import matmuls
+
+# One dimension of one value: computation, instruction, dimension.
+Dimension = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrueShape:
+    """A value that one device holds a part of: `local` is the part, `whole` all of it, `parts` into how many pieces
+    each dimension is split, `because` what says so."""
+
+    name: str
+    local: str
+    whole: str
+    parts: tuple[int, ...]
+    because: str
+
+
+@dataclass(slots=True)
+class _Classes:
+    """Dimensions known to be split alike, as a forest of sets, and what is known of each set."""
+
+    above: dict[Dimension, Dimension] = field(default_factory=dict)
+    known: dict[Dimension, tuple[int, str]] = field(default_factory=dict)
+
+    def find(self, dimension: Dimension) -> Dimension:
+        """The one that stands for the set of `dimension`."""
+        while (up := self.above.get(dimension, dimension)) != dimension:
+            dimension = up
+        return dimension
+
+    def join(self, one: Dimension, other: Dimension) -> None:
+        """Both are split alike. What was known of either stays, the first one's word before the other's."""
+        one, other = self.find(one), self.find(other)
+        if one == other:
+            return
+        self.above[other] = one
+        said = self.known.pop(other, None)
+        if said is not None:
+            self.known.setdefault(one, said)
+
+    def say(self, dimension: Dimension, parts: int, because: str) -> None:
+        """It is split into `parts`; what was said first stays."""
+        self.known.setdefault(self.find(dimension), (parts, because))
+
+
+def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
+    """The operands and results of matmuls and collectives with their whole shapes, where anything is known to be split.
+
+    Known are the shardings written at the arguments, and what a collective says: an all-reduce or reduce-scatter of a
+    matmul's result adds up parts, so the dimensions that matmul sums over are split over the groups' size; what is
+    gathered was split along the gathered dimension. What is known spreads along matmuls, fusions, loops and
+    element-wise operations, wherever a dimension is handed on as it is.
+    """
+    classes = _Classes()
+    places: dict[str, tuple[Computation, Instruction]] = {}
+    for computation in graph.module.computations:
+        for instruction in computation.instructions:
+            _spread(graph, classes, computation, instruction)
+            places.setdefault(instruction.name, (computation, instruction))
+    said: list[tuple[Dimension, int, str]] = []
+    for computation in graph.module.computations:
+        for instruction in computation.instructions:
+            said += _said(graph, computation, instruction)
+    # What is written at arguments is certain; what collectives say comes after it.
+    for dimension, parts, because in sorted(said, key=lambda one: not one[2].startswith("sharding of")):
+        classes.say(dimension, parts, because)
+    found: dict[str, TrueShape] = {}
+    for computation, instruction in _of_interest(graph):
+        shown = _true_shape(classes, computation, instruction)
+        if shown is not None:
+            found.setdefault(instruction.name, shown)
+    return tuple(found.values())
+
+
+def _of_interest(graph: Graph) -> list[tuple[Computation, Instruction]]:
+    """Arguments, then matmuls and collectives with what they take and give."""
+    found: list[tuple[Computation, Instruction]] = []
+    for computation in graph.module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter" and computation.is_entry:
+                found.append((computation, instruction))
+    for computation, instruction, _ in graph.executed():
+        if instruction.groups is None and not matmuls(graph, computation, instruction):
+            continue
+        for place in range(len(instruction.operands)):
+            operand = graph.operand(computation, instruction, place)
+            if operand is not None:
+                found.append((computation, operand))
+        found.append((computation, instruction))
+    return found
+
+
+def _true_shape(classes: _Classes, computation: Computation, instruction: Instruction) -> TrueShape | None:
+    shape = instruction.shape
+    if not isinstance(shape, Array) or not shape.dimensions or None in shape.dimensions:
+        return None
+    parts: list[int] = []
+    reasons: list[str] = []
+    for place in range(len(shape.dimensions)):
+        count, because = classes.known.get(classes.find((computation.name, instruction.name, place)), (1, ""))
+        parts.append(count)
+        if count > 1 and because not in reasons:
+            reasons.append(because)
+    if all(count == 1 for count in parts):
+        return None
+    whole = tuple((size or 0) * count for size, count in zip(shape.dimensions, parts, strict=True))
+    return TrueShape(
+        name=instruction.name,
+        local=shape.plain,
+        whole=Array(dtype=shape.dtype, dimensions=whole).plain,
+        parts=tuple(parts),
+        because="; ".join(reasons),
+    )
+
+
+def _said(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, int, str]]:
+    """What one instruction says about how dimensions are split."""
+    name = computation.name
+    if instruction.sharding is not None and instruction.opcode == "parameter" and instruction.sharding.parts:
+        because = f"sharding of {instruction.name}"
+        return [
+            ((name, instruction.name, place), parts, because) for place, parts in enumerate(instruction.sharding.parts)
+        ]
+    size = group_size(instruction.groups, graph.module.devices)
+    if size is None or size < 2 or not instruction.operands:
+        return []
+    words = f"{instruction.name} over groups of {size}"
+    operand = instruction.operands[0].name
+    if instruction.opcode in ("all-gather", "all-gather-start"):
+        return [((name, operand, place), size, words) for place in instruction.dimensions]
+    if instruction.opcode in ("reduce-scatter",):
+        scattered = [((name, instruction.name, place), size, words) for place in instruction.dimensions]
+        return scattered + _summed(graph, computation, instruction, size, words)
+    if instruction.opcode in ("all-reduce", "all-reduce-start"):
+        return _summed(graph, computation, instruction, size, words)
+    return []
+
+
+def _summed(
+    graph: Graph, computation: Computation, instruction: Instruction, size: int, words: str
+) -> list[tuple[Dimension, int, str]]:
+    """The dimensions that the matmul in front of a reduction sums over: each device has a part of them."""
+    behind = graph.operand(computation, instruction, 0)
+    while behind is not None and behind.opcode in ("bitcast", "copy", "convert", "get-tuple-element", "copy-done"):
+        behind = graph.operand(computation, behind, 0)
+    if behind is None:
+        return []
+    within = matmuls(graph, computation, behind)
+    if len(within) != 1:
+        return []
+    inside, matmul = within[0]
+    left, right = contracted(matmul)
+    found: list[tuple[Dimension, int, str]] = []
+    # Of several dimensions summed over, nobody knows which one is split.
+    if len(left) == 1 and len(right) == 1 and len(matmul.operands) > 1:
+        found.append(((inside.name, matmul.operands[0].name, left[0]), size, words))
+        found.append(((inside.name, matmul.operands[1].name, right[0]), size, words))
+    return found
+
+
+def contracted(matmul: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions of the left and of the right operand that a matmul sums over."""
+    if matmul.contraction is not None:
+        return matmul.contraction.left, matmul.contraction.right
+    if matmul.convolution is not None and not matmul.convolution.input_spatial:
+        return (matmul.convolution.input_feature,), (matmul.convolution.kernel_input,)
+    return (), ()
+
+
+def group_size(groups: Groups | None, devices: int) -> int | None:
+    """Devices that take part in one group of a collective."""
+    if groups is None:
+        return None
+    return devices if groups.is_everyone else groups.size
+
+
+def _spread(graph: Graph, classes: _Classes, computation: Computation, instruction: Instruction) -> None:
+    """Joins the dimensions that an instruction hands on as they are."""
+    name, opcode = computation.name, instruction.opcode
+    shape = instruction.shape
+
+    def same(operand: int, from_place: int, to_place: int) -> None:
+        if operand < len(instruction.operands):
+            behind = instruction.operands[operand].name
+            classes.join((name, behind, from_place), (name, instruction.name, to_place))
+
+    if opcode in ALIKE and isinstance(shape, Array):
+        for operand in range(len(instruction.operands)):
+            given = graph.operand_shape(computation, instruction, operand)
+            if opcode == "copy-done" or (isinstance(given, Array) and given.dimensions == shape.dimensions):
+                for place in range(len(shape.dimensions)):
+                    same(operand, place, place)
+            elif isinstance(given, Array) and opcode == "bitcast":
+                for before, after in _kept(given.dimensions, shape.dimensions):
+                    same(operand, before, after)
+    elif opcode == "copy-start":
+        # Its result is a tuple; the array in it stands here for the whole.
+        moved = graph.operand_shape(computation, instruction, 0)
+        for place in range(len(moved.dimensions) if isinstance(moved, Array) else 0):
+            same(0, place, place)
+    elif opcode == "while":
+        _spread_loop(graph, classes, computation, instruction)
+    elif opcode == "transpose":
+        for place, before in enumerate(instruction.dimensions):
+            same(0, before, place)
+    elif opcode == "broadcast":
+        for place, after in enumerate(instruction.dimensions):
+            same(0, place, after)
+    elif opcode == "dynamic-slice" or opcode == "all-gather":
+        sliced = graph.operand_shape(computation, instruction, 0)
+        if isinstance(sliced, Array) and isinstance(shape, Array):
+            pairs = zip(sliced.dimensions, shape.dimensions, strict=False)
+            for place, (length, kept) in enumerate(pairs):
+                if length == kept:
+                    same(0, place, place)
+    elif instruction.target == "AsyncCollectiveDone" and isinstance(shape, Array):
+        for operand in range(len(instruction.operands)):
+            done = graph.operand(computation, instruction, operand)
+            for place in range(len(shape.dimensions) if done is not None and done.opcode == "all-gather" else 0):
+                same(operand, place, place)
+    elif opcode == "dot" and instruction.contraction is not None:
+        _spread_dot(graph, classes, computation, instruction)
+    elif opcode == "convolution" and instruction.convolution is not None:
+        _spread_convolution(classes, name, instruction, instruction.convolution)
+    elif opcode == "fusion" and (body := graph.inside(instruction)) is not None:
+        for operand, named in enumerate(instruction.operands):
+            parameter = body.parameter(operand)
+            if parameter is not None and isinstance(parameter.shape, Array):
+                for place in range(len(parameter.shape.dimensions)):
+                    classes.join((name, named.name, place), (body.name, parameter.name, place))
+        if body.root is not None and isinstance(shape, Array):
+            for place in range(len(shape.dimensions)):
+                classes.join((body.name, body.root.name, place), (name, instruction.name, place))
+    elif opcode == "get-tuple-element" and isinstance(shape, Array):
+        made = _element(graph, computation, instruction)
+        if made is not None:
+            inside, element = made
+            for place in range(len(shape.dimensions)):
+                classes.join((inside, element, place), (name, instruction.name, place))
+
+
+def _spread_dot(graph: Graph, classes: _Classes, computation: Computation, dot: Instruction) -> None:
+    how = dot.contraction
+    left = graph.operand_shape(computation, dot, 0)
+    right = graph.operand_shape(computation, dot, 1)
+    if how is None or not isinstance(left, Array) or not isinstance(right, Array) or len(dot.operands) < 2:
+        return
+    name = computation.name
+    left_name, right_name = dot.operands[0].name, dot.operands[1].name
+    free_left = [p for p in range(len(left.dimensions)) if p not in (*how.left, *how.left_batch)]
+    free_right = [p for p in range(len(right.dimensions)) if p not in (*how.right, *how.right_batch)]
+    # The result's dimensions: batches, then what is left of the left operand, then of the right one.
+    for place, before in enumerate((*how.left_batch, *free_left)):
+        classes.join((name, left_name, before), (name, dot.name, place))
+    for place, before in enumerate(free_right, start=len(how.left_batch) + len(free_left)):
+        classes.join((name, right_name, before), (name, dot.name, place))
+    for one, other in zip((*how.left, *how.left_batch), (*how.right, *how.right_batch), strict=False):
+        classes.join((name, left_name, one), (name, right_name, other))
+
+
+def _spread_convolution(classes: _Classes, name: str, matmul: Instruction, how: Convolution) -> None:
+    if len(matmul.operands) < 2:
+        return
+    left, right = matmul.operands[0].name, matmul.operands[1].name
+    classes.join((name, left, how.input_batch), (name, matmul.name, how.output_batch))
+    classes.join((name, right, how.kernel_output), (name, matmul.name, how.output_feature))
+    classes.join((name, left, how.input_feature), (name, right, how.kernel_input))
+
+
+def _spread_loop(graph: Graph, classes: _Classes, computation: Computation, loop: Instruction) -> None:
+    """What a loop starts with is split as what its body hands on."""
+    start = graph.operand(computation, loop, 0)
+    body = graph.computations.get(next(iter(loop.computations("body")), ""))
+    root = body.root if body else None
+    if body is None or root is None or start is None or start.opcode != "tuple" or root.opcode != "tuple":
+        return
+    for place, (first, next_one) in enumerate(zip(start.operands, root.operands, strict=False)):
+        shape = graph.operand_shape(computation, start, place)
+        for dimension in range(len(shape.dimensions) if isinstance(shape, Array) else 0):
+            classes.join((computation.name, first.name, dimension), (body.name, next_one.name, dimension))
+
+
+def _element(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[str, str] | None:
+    """Where the value of a get-tuple-element was put into its tuple: computation and instruction."""
+    whole, number = graph.operand(computation, instruction, 0), instruction.number
+    if whole is None or number is None:
+        return None
+    if whole.opcode == "fusion":
+        body = graph.inside(whole)
+        root = body.root if body else None
+        if body is not None and root is not None and root.opcode == "tuple" and number < len(root.operands):
+            return body.name, root.operands[number].name
+        return _started(graph, body, root, number) if body is not None and root is not None else None
+    if whole.opcode == "tuple" and number < len(whole.operands):
+        return computation.name, whole.operands[number].name
+    starts: tuple[Computation, Instruction] | None = None
+    if whole.opcode == "while":
+        starts = (computation, whole)
+    elif whole.opcode == "parameter":
+        # Inside a loop's body: the tuple it started with.
+        starts = next(
+            (
+                (outside, loop)
+                for outside in graph.module.computations
+                for loop in outside.instructions
+                if loop.opcode == "while" and computation.name in loop.computations("body", "condition")
+            ),
+            None,
+        )
+    if starts is None:
+        return None
+    outside, loop = starts
+    start = graph.operand(outside, loop, 0)
+    if start is not None and start.opcode == "tuple" and number < len(start.operands):
+        return outside.name, start.operands[number].name
+    return None
+
+
+def _started(graph: Graph, body: Computation, root: Instruction, number: int) -> tuple[str, str] | None:
+    """What the start of an overlapped collective hands on: first what is sent, then what comes of it."""
+    sent = graph.operand(body, root, 0) if root.target == "AsyncCollectiveStart" else None
+    if sent is None or not sent.operands or number > 1:
+        return None
+    return body.name, sent.operands[0].name if number == 0 else sent.name
+
+
+def _kept(before: tuple[int | None, ...], after: tuple[int | None, ...]) -> list[tuple[int, int]]:
+    """The dimensions that a reshape keeps, where it only adds or drops dimensions of 1."""
+    ours = [place for place, size in enumerate(before) if size != 1]
+    theirs = [place for place, size in enumerate(after) if size != 1]
+    if [before[place] for place in ours] != [after[place] for place in theirs]:
+        return []
+    return list(zip(ours, theirs, strict=True))

@@ -1,0 +1,217 @@
+"""Who produces what for whom in a module: operands, users, and how often each computation runs."""
+
+import graphlib
+from dataclasses import dataclass, field
+
+from harness.errors import RatchetError
+from harness.workbench.hlo.module import Computation, Instruction, Module
+from harness.workbench.hlo.shapes import Shape, Tuple
+
+# What only renames a value: nothing is computed and nothing moves.
+RENAMES = ("bitcast", "get-tuple-element", "tuple", "opt-barrier", "optimization-barrier", "add-dependency")
+# What stands in the list of instructions and costs nothing of its own; `while` and the like cost what they run.
+FREE = (*RENAMES, "parameter", "constant", "after-all", "partition-id", "replica-id", "while", "conditional", "call")
+
+
+@dataclass(slots=True)
+class Graph:
+    """A module with its connections; made once, asked often. Raises RatchetError `bad-hlo` where they go in circles.
+
+    `runs` is how often each computation runs in one execution of the module (None where a loop's trip count is not
+    known); the insides of fusions and of reductions are not in it: they run with the instruction that has them.
+    `parents` is which instruction calls a computation.
+    """
+
+    module: Module
+    computations: dict[str, Computation] = field(default_factory=dict)
+    instructions: dict[tuple[str, str], Instruction] = field(default_factory=dict)
+    users: dict[tuple[str, str], list[Instruction]] = field(default_factory=dict)
+    runs: dict[str, int | None] = field(default_factory=dict)
+    trips: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    parents: dict[str, tuple[Computation, Instruction]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for computation in self.module.computations:
+            self.computations[computation.name] = computation
+            for instruction in computation.instructions:
+                self.instructions[computation.name, instruction.name] = instruction
+                for name in instruction.computations("calls"):
+                    self.parents[name] = computation, instruction
+                for operand in instruction.operands:
+                    self.users.setdefault((computation.name, operand.name), []).append(instruction)
+        self._refuse_circles()
+        entry = self.module.entry
+        if entry is not None:
+            self._count(entry, 1)
+
+    def executed(self) -> list[tuple[Computation, Instruction, int | None]]:
+        """Every instruction that runs by itself, with its computation and how often it runs."""
+        return [
+            (self.computations[name], instruction, count)
+            for name, count in self.runs.items()
+            for instruction in self.computations[name].instructions
+        ]
+
+    def runs_of(self, computation: Computation) -> int | None:
+        """How often a computation runs, also one inside a fusion; 0 for one that nothing runs."""
+        if computation.name in self.runs:
+            return self.runs[computation.name]
+        parent = self.parents.get(computation.name)
+        return self.runs_of(parent[0]) if parent is not None else 0
+
+    def operand(self, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
+        """The instruction behind an operand; None where the text does not have it."""
+        if place >= len(instruction.operands):
+            return None
+        return self.instructions.get((computation.name, instruction.operands[place].name))
+
+    def operand_shape(self, computation: Computation, instruction: Instruction, place: int) -> Shape | None:
+        """The shape of an operand: as the text repeats it, else that of the instruction behind it."""
+        if place >= len(instruction.operands):
+            return None
+        given = instruction.operands[place].shape
+        if given is not None:
+            return given
+        behind = self.operand(computation, instruction, place)
+        return behind.shape if behind is not None else None
+
+    def operand_shapes(self, computation: Computation, instruction: Instruction) -> list[Shape | None]:
+        """The shapes of all operands."""
+        return [self.operand_shape(computation, instruction, place) for place in range(len(instruction.operands))]
+
+    def using(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
+        """The instructions that take its result."""
+        return self.users.get((computation.name, instruction.name), [])
+
+    def inside(self, instruction: Instruction) -> Computation | None:
+        """The computation that a fusion or an asynchronous call runs as a part of itself."""
+        names = instruction.computations("calls")
+        return self.computations.get(names[0]) if names else None
+
+    def _refuse_circles(self) -> None:
+        """HLO has no recursion and no value made of itself; whoever follows such links would never come to an end."""
+        calls = {
+            computation.name: {name for instruction in computation.instructions for _, name in instruction.called}
+            for computation in self.module.computations
+        }
+        links = [("computations", calls)]
+        for computation in self.module.computations:
+            uses: dict[str, set[str]] = {}
+            for instruction in computation.instructions:
+                uses.setdefault(instruction.name, set()).update(o.name for o in instruction.operands if o.name)
+            links.append((f"values of {computation.name or 'the text'}", uses))
+        for what, found in links:
+            try:
+                graphlib.TopologicalSorter(found).prepare()
+            except graphlib.CycleError as error:
+                circle = " -> ".join(error.args[1][:6])
+                raise RatchetError("bad-hlo", f"expected {what} that do not go in circles, got {circle}") from error
+
+    def _count(self, computation: Computation, runs: int | None) -> None:
+        before = self.runs.get(computation.name, 0)
+        self.runs[computation.name] = None if runs is None or before is None else before + runs
+        for instruction in computation.instructions:
+            if instruction.opcode == "while":
+                trips = trip_count(self, computation, instruction)
+                self.trips[computation.name, instruction.name] = trips
+                for name in instruction.computations("body"):
+                    self._follow(name, None if runs is None or trips is None else runs * trips)
+            elif instruction.opcode == "call":
+                for name in instruction.computations("to_apply", "calls"):
+                    self._follow(name, runs)
+            elif instruction.opcode == "conditional":
+                # Which branch is taken is data.
+                for name in instruction.computations("branch", "calls"):
+                    self._follow(name, None)
+
+    def _follow(self, name: str, runs: int | None) -> None:
+        if name in self.computations:
+            self._count(self.computations[name], runs)
+
+
+def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int | None:
+    """How often a `while` runs its body; None where its form is not the plain counted one.
+
+    The compiler's own word comes first. Else: the condition compares element i of the loop's tuple with a constant,
+    the body adds a constant to that element, and it starts from a constant.
+    """
+    if loop.trip_count is not None:
+        return loop.trip_count
+    body = graph.computations.get(next(iter(loop.computations("body")), ""))
+    condition = graph.computations.get(next(iter(loop.computations("condition")), ""))
+    if body is None or condition is None or body.root is None or condition.root is None:
+        return None
+    test = condition.root
+    if test.opcode != "compare" or len(test.operands) != 2 or body.root.opcode != "tuple":
+        return None
+    counter = _element(graph, condition, test, 0)
+    if counter is None or counter >= len(body.root.operands):
+        return None
+    # The bound and the step are constants, or elements of the tuple that the body hands on unchanged.
+    limit = _constant(graph, condition, test, 1, (computation, loop, body))
+    start = _initial(graph, computation, loop, counter)
+    added = graph.operand(body, body.root, counter)
+    if added is None or added.opcode != "add" or _element(graph, body, added, 0) != counter:
+        return None
+    step = _constant(graph, body, added, 1, (computation, loop, body))
+    if limit is None or start is None or not step:
+        return None
+    if test.direction == "LT" and step > 0:
+        return max(0, -(-(limit - start) // step))
+    if test.direction == "LE" and step > 0:
+        return max(0, (limit - start) // step + 1)
+    if test.direction == "GT" and step < 0:
+        return max(0, -(-(start - limit) // -step))
+    return max(0, (start - limit) // -step + 1) if test.direction == "GE" and step < 0 else None
+
+
+def _behind(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
+    """The instruction behind an operand, looked at through copies."""
+    found = graph.operand(computation, instruction, place)
+    while found is not None and found.opcode in ("copy", "bitcast", "copy-done", "copy-start"):
+        found = graph.operand(computation, found, 0)
+    return found
+
+
+def _element(graph: Graph, computation: Computation, instruction: Instruction, place: int) -> int | None:
+    """Which element of the loop's tuple an operand is."""
+    found = _behind(graph, computation, instruction, place)
+    if found is None or found.opcode != "get-tuple-element":
+        return None
+    whole = graph.operand(computation, found, 0)
+    return found.number if whole is not None and whole.opcode == "parameter" else None
+
+
+def _constant(
+    graph: Graph,
+    computation: Computation,
+    instruction: Instruction,
+    place: int,
+    loop: tuple[Computation, Instruction, Computation],
+) -> int | None:
+    found = _behind(graph, computation, instruction, place)
+    if found is None:
+        return None
+    if found.opcode == "constant":
+        return _whole(found.literal)
+    element = _element(graph, computation, instruction, place)
+    outside, loop_instruction, body = loop
+    if element is None or body.root is None or _element(graph, body, body.root, element) != element:
+        return None
+    return _initial(graph, outside, loop_instruction, element)
+
+
+def _initial(graph: Graph, computation: Computation, loop: Instruction, element: int) -> int | None:
+    """The constant that an element of the loop's tuple starts from."""
+    start = graph.operand(computation, loop, 0)
+    if start is None or start.opcode != "tuple" or not isinstance(start.shape, Tuple):
+        return None
+    found = _behind(graph, computation, start, element)
+    return _whole(found.literal) if found is not None and found.opcode == "constant" else None
+
+
+def _whole(literal: str) -> int | None:
+    try:
+        return int(literal)
+    except ValueError:
+        return None

@@ -1,0 +1,287 @@
+"""Which devices take part in a collective, and how a value is split over devices, in all forms that HLO writes."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from harness.errors import RatchetError
+from harness.workbench.hlo.tokens import Misunderstood, Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The groups of devices among which a collective runs, as they stand in the text and as lists.
+
+    `is_everyone` says that no groups are named: all devices are one group. `is_whole` is False where the text leaves
+    groups out (`...`).
+    """
+
+    text: str
+    groups: tuple[tuple[int, ...], ...] = ()
+    is_everyone: bool = False
+    is_whole: bool = True
+
+    @property
+    def size(self) -> int | None:
+        """Devices in each group; None where groups differ or are not named."""
+        sizes = {len(group) for group in self.groups}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def stride(self) -> int | None:
+        """The distance between neighbours of a group, where it is one and the same everywhere."""
+        steps = {after - before for group in self.groups for before, after in itertools.pairwise(group)}
+        return steps.pop() if len(steps) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How one value is split: into how many parts each of its dimensions, from a `sharding={...}` attribute.
+
+    `parts` is empty for kinds that split nothing (`replicated`, `manual`, `maximal`).
+    """
+
+    text: str
+    kind: str
+    parts: tuple[int, ...] = ()
+
+
+def groups(text: str) -> Groups:
+    """The groups of `replica_groups=`: lists, iota forms, mesh forms. Raises RatchetError `bad-hlo`."""
+    tokens = Tokens(text)
+    try:
+        found = read_groups(tokens)
+        if tokens.peek().kind != "end":
+            raise tokens.misunderstood("the end of the groups")
+    except Misunderstood as error:
+        raise RatchetError(
+            "bad-hlo",
+            f"expected groups such as {{{{0,1}},{{2,3}}}}, [2,4]<=[8] or [4,2]<=[2,4]T(1,0), got "
+            f"{text[:60]!r}: {error}",
+        ) from error
+    return found
+
+
+def read_groups(tokens: Tokens) -> Groups:
+    """The groups that begin at the next token. Raises Misunderstood."""
+    start = tokens.peek().start
+    if tokens.sees("["):
+        sizes, devices = _iota(tokens)
+        if len(sizes) != 2:
+            raise Misunderstood(f"expected groups as [how many,how large], got {sizes}")
+        found = tuple(tuple(devices[at : at + sizes[1]]) for at in range(0, len(devices), sizes[1] or 1))
+        return Groups(text=_since(tokens, start), groups=found)
+    if tokens.sees("mesh", "@mesh"):
+        axes, devices = _mesh(tokens)
+        named = _axis_references(tokens, axes)
+        return Groups(text=_since(tokens, start), groups=_mesh_groups(axes, devices, named))
+    tokens.expect("{")
+    lists: list[tuple[int, ...]] = []
+    is_whole = True
+    while not tokens.skip("}"):
+        if lists:
+            tokens.expect(",")
+        if tokens.skip("..."):
+            is_whole = False
+        else:
+            lists.append(_list(tokens))
+    return Groups(text=_since(tokens, start), groups=tuple(lists), is_everyone=not lists, is_whole=is_whole)
+
+
+def read_sharding(tokens: Tokens) -> Sharding:
+    """The sharding in braces that begins at the next token. Raises Misunderstood."""
+    start = tokens.peek().start
+    tokens.expect("{")
+    if tokens.sees("{"):
+        # One sharding for each value of a tuple: which is whose only the shape says.
+        _rest(tokens)
+        return Sharding(text=_since(tokens, start), kind="tuple")
+    if tokens.sees("mesh"):
+        return _named_sharding(tokens, start)
+    kind = tokens.name()
+    if kind != "devices":
+        _rest(tokens)
+        return Sharding(text=_since(tokens, start), kind=kind)
+    tokens.expect("=")
+    sizes, _ = _iota(tokens)
+    replicated = 0
+    while not tokens.sees("}"):
+        word = tokens.name()
+        if word == "last_tile_dim_replicate":
+            replicated = 1
+        elif word == "last_tile_dims":
+            tokens.expect("=")
+            replicated = tokens.group().count(",") + 1
+        else:
+            tokens.misunderstood("last_tile_dim_replicate or last_tile_dims")
+            _rest(tokens)
+            break
+    tokens.skip("}")
+    return Sharding(text=_since(tokens, start), kind="devices", parts=tuple(sizes[: len(sizes) - replicated]))
+
+
+def _named_sharding(tokens: Tokens, start: int) -> Sharding:
+    """`{mesh['x'=2,'y'=4], [{'x'}, {}]}`: per dimension the axes of the mesh that split it."""
+    axes, _ = _mesh(tokens)
+    tokens.expect(",")
+    parts: list[int] = []
+    if tokens.sees("["):
+        tokens.expect("[")
+        while not tokens.skip("]"):
+            if parts:
+                tokens.expect(",")
+            parts.append(math.prod(size for _, _, size in _axis_references(tokens, axes)))
+    _rest(tokens)
+    return Sharding(text=_since(tokens, start), kind="mesh", parts=tuple(parts))
+
+
+def _rest(tokens: Tokens) -> None:
+    """Takes everything up to the brace that closes the present group, and it."""
+    while not tokens.skip("}"):
+        if tokens.peek().kind == "end":
+            raise tokens.misunderstood("`}`")
+        if tokens.sees("{", "[", "("):
+            tokens.group()
+        else:
+            tokens.take()
+
+
+def _list(tokens: Tokens) -> tuple[int, ...]:
+    """`{0,1,2}`; with an ellipsis, `{0,16,32,...,112}`, the numbers that go on in the same steps."""
+    tokens.expect("{")
+    found: list[int] = []
+    goes_on = False
+    while not tokens.skip("}"):
+        if found:
+            tokens.expect(",")
+        if tokens.skip("..."):
+            if len(found) < 2 or found[-1] <= found[-2]:
+                raise tokens.misunderstood("two rising numbers before `...`")
+            goes_on = True
+            continue
+        number = tokens.integer()
+        if goes_on:
+            step = found[-1] - found[-2]
+            if number <= found[-1] or (number - found[-1]) % step:
+                raise Misunderstood(f"after `...` expected a number in steps of {step} from {found[-1]}, got {number}")
+            found += range(found[-1] + step, number, step)
+            goes_on = False
+        found.append(number)
+    if goes_on:
+        raise tokens.misunderstood("the last number behind `...`")
+    return tuple(found)
+
+
+def _sizes(tokens: Tokens, opening: str, closing: str) -> list[int]:
+    tokens.expect(opening)
+    found: list[int] = []
+    while not tokens.skip(closing):
+        if found:
+            tokens.expect(",")
+        found.append(tokens.integer())
+    return found
+
+
+def _iota(tokens: Tokens) -> tuple[list[int], list[int]]:
+    """`[4,2]<=[2,4]T(1,0)`: the sizes in front, and the devices in their order; also `[2,2]0,1,2,3`."""
+    sizes = _sizes(tokens, "[", "]")
+    if tokens.skip("<="):
+        from_sizes = _sizes(tokens, "[", "]")
+        order = list(range(len(from_sizes)))
+        if tokens.skip("T"):
+            order = _sizes(tokens, "(", ")")
+        if sorted(order) != list(range(len(from_sizes))):
+            raise Misunderstood(f"T{tuple(order)} is no order of {len(from_sizes)} dimensions")
+        devices = _transposed(from_sizes, order)
+    else:
+        devices = [tokens.integer()]
+        while tokens.skip(","):
+            devices.append(tokens.integer())
+    if math.prod(sizes) != len(devices):
+        raise Misunderstood(f"{sizes} has room for {math.prod(sizes)} devices, there are {len(devices)}")
+    return sizes, devices
+
+
+def _transposed(sizes: list[int], order: list[int]) -> list[int]:
+    """0, 1, 2, ... reshaped to `sizes`, its dimensions put into `order`, read row by row."""
+    strides = [math.prod(sizes[place + 1 :]) for place in range(len(sizes))]
+    found = [0]
+    for place in order:
+        found = [base + strides[place] * index for base in found for index in range(sizes[place])]
+    return found
+
+
+def _mesh(tokens: Tokens) -> tuple[dict[str, int], list[int]]:
+    """`mesh['axis_0'=2,'axis_1'=4]`, and the devices of the mesh, which may be named behind it."""
+    tokens.take()
+    tokens.expect("[")
+    axes: dict[str, int] = {}
+    while not tokens.skip("]"):
+        if axes:
+            tokens.expect(",")
+        name = tokens.take().text.strip("'\"")
+        tokens.expect("=")
+        axes[name] = tokens.integer()
+    devices = list(range(math.prod(axes.values())))
+    before = tokens.place
+    if tokens.skip(",") and tokens.sees("device_ids"):
+        tokens.take()
+        tokens.expect("=")
+        tokens.skip("(")
+        devices = _iota(tokens)[1]
+        tokens.skip(")")
+    else:
+        tokens.jump(before)
+    return axes, devices
+
+
+def _axis_references(tokens: Tokens, axes: dict[str, int]) -> list[tuple[str, int, int]]:
+    """`{'x', 'y':(2)4}`: name, how many parts lie before (of a part of an axis), and size."""
+    tokens.expect("{")
+    found: list[tuple[str, int, int]] = []
+    while not tokens.skip("}"):
+        tokens.skip(",")
+        if tokens.skip("?"):
+            continue
+        name = tokens.take().text.strip("'\"")
+        if name not in axes:
+            raise Misunderstood(f"`{name}` is no axis of the mesh {axes}")
+        before, size = 1, axes[name]
+        if tokens.skip(":"):
+            tokens.expect("(")
+            before = tokens.integer()
+            tokens.expect(")")
+            size = tokens.integer()
+        found.append((name, before, size))
+    return found
+
+
+def _mesh_groups(
+    axes: dict[str, int], devices: list[int], named: list[tuple[str, int, int]]
+) -> tuple[tuple[int, ...], ...]:
+    """The devices that differ only in their places along the named axes, group by group."""
+    sizes: list[int] = []
+    places: dict[tuple[str, int], int] = {}
+    for axis, whole in axes.items():
+        # An axis of which only a part is named is cut into what lies before it, itself, and what is behind.
+        parts = sorted((before, size) for name, before, size in named if name == axis)
+        at = 1
+        for before, size in parts:
+            if before % at or whole % (before * size):
+                raise Misunderstood(f"({before}){size} is no part of the axis {axis} of {whole}")
+            sizes.append(before // at)
+            places[axis, before] = len(sizes)
+            sizes.append(size)
+            at = before * size
+        sizes.append(whole // at)
+    inner = [places[name, before] for name, before, _ in named]
+    outer = [place for place in range(len(sizes)) if place not in inner]
+    if len(devices) != math.prod(sizes):
+        raise Misunderstood(f"the mesh {axes} has {math.prod(sizes)} places for {len(devices)} devices")
+    order = [devices[place] for place in _transposed(sizes, outer + inner)]
+    length = math.prod(sizes[place] for place in inner)
+    return tuple(tuple(order[at : at + length]) for at in range(0, len(order), length))
+
+
+def _since(tokens: Tokens, start: int) -> str:
+    return tokens.text[start : tokens.place].strip().rstrip(",").rstrip()

@@ -1,0 +1,146 @@
+"""An HLO module as records: computations and their instructions, whether they came as text or as a proto."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.workbench.hlo.groups import Groups, Sharding
+from harness.workbench.hlo.shapes import Shape
+
+CallRole = Literal["calls", "to_apply", "body", "condition", "branch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """One operand: the name of an instruction of the same computation; its shape where the text repeats it."""
+
+    name: str
+    shape: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction:
+    """Which dimensions of the two operands of a dot are summed over, and which are batches."""
+
+    left: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
+    left_batch: tuple[int, ...] = ()
+    right_batch: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowDimension:
+    """How a convolution's window moves along one spatial dimension (xla_data.proto, WindowDimension)."""
+
+    size: int = 1
+    stride: int = 1
+    low_padding: int = 0
+    high_padding: int = 0
+    input_dilation: int = 1
+    window_dilation: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """The dimensions of a convolution: `bf_io->bf` is the plain matmul of a batch and a kernel.
+
+    `input_spatial`, `kernel_spatial`, `output_spatial` belong together one by one, and to `window`.
+    """
+
+    text: str
+    input_batch: int
+    input_feature: int
+    input_spatial: tuple[int, ...]
+    kernel_input: int
+    kernel_output: int
+    kernel_spatial: tuple[int, ...]
+    output_batch: int
+    output_feature: int
+    output_spatial: tuple[int, ...]
+    window: tuple[WindowDimension, ...] = ()
+    feature_groups: int = 1
+    batch_groups: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One instruction. Fields that its operation does not have are empty or None.
+
+    `number` is the parameter's or the tuple element's; `literal` the text of a constant; `called` the computations
+    it runs, with their role; `backend` the backend's configuration, JSON for a TPU; `trip_count` what the compiler
+    says about a loop; `other_attributes` the names of attributes that are passed over.
+    """
+
+    name: str
+    opcode: str
+    shape: Shape
+    operands: tuple[Operand, ...] = ()
+    is_root: bool = False
+    number: int | None = None
+    literal: str = ""
+    dimensions: tuple[int, ...] = ()
+    slice_sizes: tuple[int, ...] = ()
+    called: tuple[tuple[CallRole, str], ...] = ()
+    fusion_kind: str = ""
+    target: str = ""
+    contraction: Contraction | None = None
+    convolution: Convolution | None = None
+    direction: str = ""
+    groups: Groups | None = None
+    pairs: tuple[tuple[int, int], ...] = ()
+    channel: int | None = None
+    precision: tuple[str, ...] = ()
+    sharding: Sharding | None = None
+    aliasing: str = ""
+    trip_count: int | None = None
+    op_name: str = ""
+    source: str = ""
+    backend: str = ""
+    other_attributes: tuple[str, ...] = ()
+
+    def computations(self, *roles: CallRole) -> tuple[str, ...]:
+        """The computations it runs in one of these roles."""
+        return tuple(name for role, name in self.called if role in roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computation:
+    """A list of instructions, operands before their users."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    is_entry: bool = False
+
+    @property
+    def root(self) -> Instruction | None:
+        """What it returns; the last instruction where none is marked."""
+        marked = [instruction for instruction in self.instructions if instruction.is_root]
+        return marked[0] if marked else self.instructions[-1] if self.instructions else None
+
+    def parameter(self, number: int) -> Instruction | None:
+        """Its parameter of that number."""
+        for instruction in self.instructions:
+            if instruction.opcode == "parameter" and instruction.number == number:
+                return instruction
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
+
+    `devices` is how many it is split over (num_partitions times replica_count). `aliases` says that results share
+    memory with arguments: donated ones. `not_understood` are sentences on what could not be read, each with its line.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    devices: int = 1
+    aliases: str = ""
+    is_pasted: bool = False
+    not_understood: tuple[str, ...] = ()
+
+    @property
+    def entry(self) -> Computation | None:
+        """Where it begins; the last computation where none is marked."""
+        marked = [computation for computation in self.computations if computation.is_entry]
+        return marked[0] if marked else self.computations[-1] if self.computations else None

@@ -1,0 +1,239 @@
+"""HLO text into a module, instruction by instruction; what is not understood is recorded, never guessed."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+from harness.errors import RatchetError
+from harness.workbench.hlo.attributes import Attributes, read_attribute
+from harness.workbench.hlo.module import Computation, Instruction, Module, Operand
+from harness.workbench.hlo.shape_text import read_shape
+from harness.workbench.hlo.tokens import Misunderstood, Tokens
+
+# The tables of source places behind the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
+_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+_ROW = re.compile(r"(\d+) (.*)")
+_FIELD = re.compile(r"(\w+)=(\d+)")
+
+
+@dataclass(slots=True)
+class _Places:
+    """The tables of source places: which file and line a stack frame stands for."""
+
+    rows: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    def source(self, frame: int) -> str:
+        """`kernel.py:23` of a stack frame, empty if the tables do not have it."""
+        location = dict(_FIELD.findall(self.rows.get("FileLocations", {}).get(self._number(frame), "")))
+        name = self.rows.get("FileNames", {}).get(int(location.get("file_name_id", 0)), "").strip('"')
+        return f"{name}:{location.get('line', '?')}" if name else ""
+
+    def _number(self, frame: int) -> int:
+        found = dict(_FIELD.findall(self.rows.get("StackFrames", {}).get(frame, "")))
+        return int(found.get("file_location_id", 0))
+
+
+def module(text: str, name: str = "pasted text") -> Module:
+    """The module that `text` is: a whole one, some computations, or single instructions.
+
+    Raises RatchetError `bad-hlo` where not one instruction is understood.
+    """
+    reader = _Reader(text, name)
+    found = reader.read()
+    if not any(computation.instructions for computation in found.computations):
+        reason = found.not_understood[0] if found.not_understood else "it is empty"
+        raise RatchetError(
+            "bad-hlo",
+            "expected HLO: a module as compiled.as_text() gives it, or an instruction such as "
+            f"`%dot = f32[8,8]{{1,0}} dot(%a, %b), ...`; {name} holds none: {reason}",
+        )
+    return found
+
+
+class _Reader:
+    def __init__(self, text: str, name: str) -> None:
+        self._tokens = Tokens(text)
+        self._name = name
+        self._devices = 1
+        self._aliases = ""
+        self._is_module = False
+        self._places = _Places()
+        self._computations: list[Computation] = []
+        self._loose: list[Instruction] = []
+        self._misunderstood: list[str] = []
+
+    def read(self) -> Module:
+        tokens = self._tokens
+        while tokens.peek().kind != "end":
+            start = tokens.peek().start
+            try:
+                if tokens.sees("HloModule"):
+                    self._heading()
+                elif tokens.sees(*_TABLES):
+                    self._table()
+                elif self._begins_computation():
+                    self._computation()
+                else:
+                    self._loose.append(self._instruction())
+            except Misunderstood as error:
+                self._pass_over(start, error)
+        if self._loose:
+            self._computations.append(Computation(name="", instructions=tuple(self._loose), is_entry=True))
+        return Module(
+            name=self._name,
+            computations=tuple(self._computations),
+            devices=self._devices,
+            aliases=self._aliases,
+            is_pasted=not self._is_module,
+            not_understood=tuple(self._misunderstood),
+        )
+
+    def _pass_over(self, start: int, error: Misunderstood) -> None:
+        """Goes on behind the line of `start`, or behind the one where the trouble is, whichever is later."""
+        self._misunderstood.append(str(error))
+        text = self._tokens.text
+        end = text.find("\n", max(start, self._tokens.place - 1))
+        self._tokens.jump(len(text) if end < 0 else end + 1)
+
+    def _heading(self) -> None:
+        tokens = self._tokens
+        tokens.take()
+        self._name = tokens.name()
+        self._is_module = True
+        while tokens.skip(","):
+            key = tokens.name()
+            tokens.expect("=")
+            if key in ("num_partitions", "replica_count"):
+                self._devices *= tokens.integer()
+            elif key == "input_output_alias":
+                self._aliases = tokens.group()
+            else:
+                _value(tokens)
+
+    def _table(self) -> None:
+        """A heading, and rows that each begin with a number, up to an empty line."""
+        tokens = self._tokens
+        title = tokens.take().text
+        place = tokens.text.find("\n", tokens.place) + 1
+        rows = self._places.rows.setdefault(title, {})
+        while place and (end := tokens.text.find("\n", place)) >= 0:
+            match = _ROW.fullmatch(tokens.text[place:end])
+            if match is None:
+                break
+            rows[int(match[1])] = match[2]
+            place = end + 1
+        tokens.jump(place or len(tokens.text))
+
+    def _begins_computation(self) -> bool:
+        """A computation's first line has no `=` before its `{`: `%name (x: f32[]) -> f32[] {`, or only `name {`."""
+        tokens = self._tokens
+        start = tokens.peek().start
+        try:
+            tokens.skip("ENTRY")
+            if tokens.peek().kind != "name" or tokens.sees("ROOT"):
+                return False
+            tokens.take()
+            if tokens.sees("("):
+                tokens.group()
+                return tokens.sees("->")
+            return tokens.sees("{") and tokens.text[tokens.peek().start - 1].isspace()
+        except Misunderstood:
+            return False
+        finally:
+            tokens.jump(start)
+
+    def _computation(self) -> None:
+        tokens = self._tokens
+        is_entry = tokens.skip("ENTRY")
+        name = tokens.name()
+        if tokens.sees("("):
+            tokens.group()
+        if tokens.skip("->"):
+            read_shape(tokens)
+        tokens.expect("{")
+        instructions: list[Instruction] = []
+        while not tokens.skip("}"):
+            if tokens.peek().kind == "end":
+                self._misunderstood.append(f"the computation {name} breaks off at the end of the text")
+                break
+            start = tokens.peek().start
+            try:
+                instructions.append(self._instruction())
+            except Misunderstood as error:
+                self._pass_over(start, error)
+        while tokens.skip(","):
+            tokens.name()
+            tokens.expect("=")
+            _value(tokens)
+        self._computations.append(Computation(name=name, instructions=tuple(instructions), is_entry=is_entry))
+
+    def _instruction(self) -> Instruction:
+        """`ROOT %name = shape opcode(operands), key=value, ...`; without a name, the text may begin with its shape."""
+        tokens = self._tokens
+        is_root = tokens.skip("ROOT")
+        name = self._name_and_sign()
+        shape = read_shape(tokens)
+        if not name and tokens.begins_line():
+            return Instruction(name="", opcode="", shape=shape)
+        opcode = tokens.peek()
+        if opcode.kind != "name" or opcode.text.startswith("%"):
+            raise tokens.misunderstood("an operation such as fusion or dot")
+        tokens.take()
+        instruction = Instruction(name=name, opcode=opcode.text, shape=shape, is_root=is_root)
+        instruction = self._arguments(instruction)
+        read = Attributes()
+        while tokens.skip(","):
+            # Abridged listings end with a comma. An attribute has no blank before its `=`, an instruction has one.
+            key_end = tokens.peek().start + len(tokens.peek().text)
+            if tokens.begins_line() and not tokens.text.startswith("=", key_end):
+                break
+            key = tokens.name()
+            tokens.expect("=")
+            read_attribute(tokens, key, read)
+        if read.frame and not read.source:
+            read.source = self._places.source(read.frame)
+        return read.onto(instruction)
+
+    def _name_and_sign(self) -> str:
+        tokens = self._tokens
+        start = tokens.peek().start
+        if tokens.peek().kind not in ("name", "number"):
+            return ""
+        name = tokens.name()
+        if tokens.skip("="):
+            return name
+        tokens.jump(start)
+        return ""
+
+    def _arguments(self, instruction: Instruction) -> Instruction:
+        tokens = self._tokens
+        if instruction.opcode == "constant":
+            return replace(instruction, literal=tokens.group()[1:-1].strip())
+        tokens.expect("(")
+        if instruction.opcode == "parameter":
+            number = tokens.integer()
+            tokens.expect(")")
+            return replace(instruction, number=number)
+        operands: list[Operand] = []
+        while not tokens.skip(")"):
+            if operands:
+                tokens.expect(",")
+            operands.append(self._operand())
+        return replace(instruction, operands=tuple(operands))
+
+    def _operand(self) -> Operand:
+        tokens = self._tokens
+        begins_shape = tokens.sees("(") or (
+            tokens.peek().kind == "name" and tokens.text.startswith("[", tokens.peek().start + len(tokens.peek().text))
+        )
+        shape = read_shape(tokens) if begins_shape else None
+        if shape is not None and tokens.sees(",", ")"):
+            return Operand(name="", shape=shape)
+        return Operand(name=tokens.name(), shape=shape)
+
+
+def _value(tokens: Tokens) -> None:
+    """Passes over one value: a group, or words up to the next comma."""
+    if tokens.sees("{", "[", "("):
+        tokens.group()
+        return
+    tokens.take()

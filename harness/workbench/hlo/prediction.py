@@ -1,0 +1,232 @@
+"""The time an operation, a matmul or a collective needs at the least, and the memory a training run needs."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.errors import UsageError
+from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.shapes import ELEMENT_BITS, Array
+from harness.workbench.hlo.tokens import Misunderstood, Tokens
+from harness.workbench.hlo.work import Work
+
+Bound = Literal["FLOPs", "bytes", "bytes at least", "unknown"]
+# Bytes per parameter of mixed-precision training with Adam: weights and gradients in bfloat16, two moments and the
+# master copy in f32 (16 together; ZeRO, Rajbhandari et al. 2020, section 3.1).
+TRAINING_BYTES = (
+    ("weights", 2),
+    ("gradients", 2),
+    ("Adam, first moment", 4),
+    ("Adam, second moment", 4),
+    ("master weights", 4),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """The two floors of a time and what they come to: max(FLOPs/peak, bytes/bandwidth). None is not known."""
+
+    compute_seconds: float | None
+    memory_seconds: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """The larger of the two; a lower bound where one is not known; None where nothing is said at all."""
+        if self.compute_seconds is None and not self.memory_seconds:
+            return None
+        known = [value for value in (self.compute_seconds, self.memory_seconds) if value is not None]
+        return max(known, default=None)
+
+    @property
+    def bound(self) -> Bound:
+        """Which of the two it is."""
+        if self.seconds is None:
+            return "unknown"
+        if self.compute_seconds is None:
+            return "bytes at least"
+        return "FLOPs" if self.compute_seconds >= (self.memory_seconds or 0.0) else "bytes"
+
+
+def roofline(flops: float | None, hbm_bytes: float | None, peak: float, bandwidth: float) -> Time:
+    """T = max(FLOPs/peak, bytes/bandwidth), the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009)."""
+    return Time(
+        compute_seconds=None if flops is None else flops / peak,
+        memory_seconds=None if hbm_bytes is None else hbm_bytes / bandwidth,
+    )
+
+
+def operation_time(work: Work, dtype: str, target: Target) -> Time:
+    """The time of one execution of an instruction, all FLOPs taken at the MXU's peak: never too much."""
+    return roofline(work.flops, work.hbm_bytes, target.peak(dtype)[0], target.hbm_bytes_per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """An array as given by hand: `X[32@data,1024,8192]`, with the mesh axes that split each dimension."""
+
+    name: str
+    dtype: str
+    dimensions: tuple[int, ...]
+    axes: tuple[tuple[str, ...], ...]
+
+    def local(self, mesh: dict[str, int]) -> tuple[int, ...]:
+        """The dimensions of one device's part, rounded up."""
+        return tuple(
+            -(-size // math.prod(mesh[axis] for axis in axes))
+            for size, axes in zip(self.dimensions, self.axes, strict=True)
+        )
+
+    def whole(self, mesh: dict[str, int]) -> tuple[int, ...]:
+        """The dimensions of all parts together, if what is given is one device's part."""
+        return tuple(
+            size * math.prod(mesh[axis] for axis in axes) for size, axes in zip(self.dimensions, self.axes, strict=True)
+        )
+
+    def __str__(self) -> str:
+        parts = (
+            "+".join([str(size), *axes]).replace("+", "@", 1)
+            for size, axes in zip(self.dimensions, self.axes, strict=True)
+        )
+        return f"{self.name or self.dtype}[{','.join(parts)}]"
+
+
+def spec(text: str, dtype: str) -> Spec:
+    """The array that `text` describes; `dtype` holds where the text names none. Raises UsageError `bad-shape`."""
+    tokens = Tokens(text)
+    try:
+        name = "" if tokens.sees("[") else tokens.name()
+        tokens.expect("[")
+        sizes: list[int] = []
+        axes: list[tuple[str, ...]] = []
+        while not tokens.skip("]"):
+            if sizes:
+                tokens.expect(",")
+            sizes.append(tokens.integer())
+            if sizes[-1] < 1:
+                raise Misunderstood(f"a dimension of {sizes[-1]}")
+            split: list[str] = []
+            while tokens.skip("@") or tokens.skip("+"):
+                split.append(tokens.name())
+            axes.append(tuple(split))
+        if tokens.peek().kind != "end":
+            raise tokens.misunderstood("the end of the shape")
+    except Misunderstood as error:
+        raise UsageError(
+            "bad-shape", f"expected an array such as X[32,1024,8192] or bf16[4096@model,8192], got {text!r}: {error}"
+        ) from error
+    is_type = name in ELEMENT_BITS
+    return Spec(
+        name="" if is_type else name, dtype=name if is_type else dtype, dimensions=tuple(sizes), axes=tuple(axes)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matmul:
+    """A matmul of two arrays: `letters` name the dimensions of left, right and result, as in an einsum."""
+
+    left: Spec
+    right: Spec
+    letters: tuple[str, str, str]
+    result: tuple[int, ...]
+    flops: float
+    flops_per_device: float
+    bytes_per_device: float
+    partial_over: tuple[str, ...]
+
+
+def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], devices: int) -> Matmul:
+    """The work of a matmul on `devices` devices, split as the axes in its operands say, else evenly.
+
+    FLOPs are 2 times the product of all different dimensions. Without axes each device does its share of them and
+    reads and writes its share of all bytes, which is the least: nothing is read by two devices. With axes each device
+    reads its parts as they are. Raises UsageError `bad-shape`, `bad-einsum`, `unknown-axis`.
+    """
+    letters = _letters(left, right, einsum)
+    sizes: dict[str, int] = {}
+    axes: dict[str, tuple[str, ...]] = {}
+    for array, names in ((left, letters[0]), (right, letters[1])):
+        for letter, size, split in zip(names, array.dimensions, array.axes, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                raise UsageError(
+                    "bad-shape",
+                    f"expected the dimension `{letter}` of {left} and {right} to be the same, got {sizes[letter]} and "
+                    f"{size}; --einsum says which dimensions belong together: --einsum bsd,df->bsf",
+                )
+            axes[letter] = tuple(dict.fromkeys((*axes.get(letter, ()), *split)))
+    for name in {axis for split in axes.values() for axis in split}:
+        if name not in mesh:
+            given = ", ".join(f"{axis}={size}" for axis, size in mesh.items()) or "none"
+            raise UsageError("unknown-axis", f"expected the size of the axis {name} in --mesh {name}=N, got {given}")
+    result = tuple(sizes[letter] for letter in letters[2])
+    width = _width(left.dtype), _width(right.dtype)
+    total = math.prod(left.dimensions) * width[0] + math.prod(right.dimensions) * width[1]
+    total += math.prod(result) * width[0]
+    flops = 2.0 * math.prod(sizes.values())
+    is_split = any(axes.values())
+    parts = {letter: math.prod(mesh[axis] for axis in split) for letter, split in axes.items()}
+    summed = [letter for letter in letters[0] if letter in letters[1] and letter not in letters[2]]
+    per_device = total / devices
+    if is_split:
+        out = math.prod(-(-sizes[letter] // parts[letter]) for letter in letters[2])
+        per_device = math.prod(left.local(mesh)) * width[0] + math.prod(right.local(mesh)) * width[1] + out * width[0]
+    return Matmul(
+        left=left,
+        right=right,
+        letters=letters,
+        result=result,
+        flops=flops,
+        flops_per_device=flops / (math.prod(parts.values()) if is_split else devices),
+        bytes_per_device=per_device,
+        partial_over=tuple(axis for letter in summed for axis in axes[letter]),
+    )
+
+
+def _letters(left: Spec, right: Spec, einsum: str | None) -> tuple[str, str, str]:
+    if einsum is None:
+        if len(right.dimensions) != 2 or not left.dimensions:
+            raise UsageError(
+                "bad-einsum",
+                f"expected a matrix on the right, got {right}; --einsum says which dimensions belong together: "
+                "--einsum bmk,bkn->bmn",
+            )
+        if left.dimensions[-1] != right.dimensions[0]:
+            raise UsageError(
+                "bad-shape",
+                f"expected the last dimension of {left} and the first of {right} to be the same, got "
+                f"{left.dimensions[-1]} and {right.dimensions[0]}; --einsum says otherwise: --einsum bd,fd->bf",
+            )
+        rows = "abcdefghijklm"[: len(left.dimensions) - 1]
+        return f"{rows}x", "xy", f"{rows}y"
+    inputs, arrow, result = einsum.replace(" ", "").partition("->")
+    names = inputs.split(",")
+    if not arrow or len(names) != 2 or len(names[0]) != len(left.dimensions) or len(names[1]) != len(right.dimensions):
+        raise UsageError(
+            "bad-einsum",
+            f"expected --einsum with {len(left.dimensions)} and {len(right.dimensions)} letters for {left} and "
+            f"{right}, such as bd,df->bf, got {einsum!r}",
+        )
+    if set(result) - set(inputs) or len(set(result)) != len(result):
+        raise UsageError(
+            "bad-einsum", f"the result `{result}` of --einsum {einsum} has letters of no operand, or twice"
+        )
+    return names[0], names[1], result
+
+
+def _width(dtype: str) -> float:
+    bits = ELEMENT_BITS.get(dtype)
+    if bits is None:
+        raise UsageError("bad-dtype", f"expected --dtype as in HLO, such as {', '.join(TYPES)}, got {dtype!r}")
+    return bits / 8
+
+
+TYPES = ("bf16", "f32", "f16", "s8", "f8e4m3fn")
+
+
+def spec_bytes(array: Spec) -> int:
+    """Bytes of an array given by hand, without padding."""
+    return math.ceil(math.prod(array.dimensions) * _width(array.dtype))
+
+
+def whole_shape(array: Spec, mesh: dict[str, int]) -> str:
+    """The true shape of an array of which one device's part is given."""
+    return Array(dtype=array.dtype, dimensions=array.whole(mesh)).plain

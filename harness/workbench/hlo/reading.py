@@ -1,0 +1,252 @@
+"""One instruction or one shape, explained: what it is, what lies where in memory, what it costs, who takes part."""
+
+from collections import Counter
+from dataclasses import replace
+
+from harness.records import Cell, Column, Table
+from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
+from harness.workbench.hlo.copies import consumers_of, copies, producer_of, told
+from harness.workbench.hlo.global_shapes import true_shapes
+from harness.workbench.hlo.graph import FREE, Graph
+from harness.workbench.hlo.interconnect import COLLECTIVES
+from harness.workbench.hlo.module import Computation, Instruction
+from harness.workbench.hlo.prediction import operation_time
+from harness.workbench.hlo.shapes import Array, Shape, arrays
+from harness.workbench.hlo.tables import copy_tables, memory_table, time_table, true_shape_table
+from harness.workbench.hlo.work import compiler_cycles, matmuls, work
+
+_OPERATIONS = {
+    "fusion": "several operations in one pass over the data; XLA puts one matmul at most into one",
+    "dot": "a matmul",
+    "convolution": "a convolution; XLA writes matmuls as convolutions too",
+    "custom-call": "code that XLA did not make: a kernel or a call of the runtime",
+    "copy": "a copy into another buffer, layout or memory",
+    "copy-start": "the start of a copy that runs beside other work",
+    "copy-done": "the wait for a copy that was started before",
+    "transpose": "a change of the order of the dimensions",
+    "bitcast": "the same bytes under another shape: costs nothing",
+    "get-tuple-element": "one value out of several: costs nothing",
+    "tuple": "several values put together: costs nothing",
+    "parameter": "an argument",
+    "constant": "a value known when it was compiled",
+    "while": "a loop",
+    "broadcast": "a value repeated along new dimensions",
+    "reduce": "a reduction along some dimensions",
+    "dynamic-slice": "a part of an array, from a place known only when it runs",
+    "dynamic-update-slice": "a part of an array written anew, in place",
+    "all-reduce": "every device of a group gets the sum over the group",
+    "reduce-scatter": "every device of a group gets its part of the sum over the group",
+    "all-gather": "every device of a group gets the parts of all of them",
+    "all-to-all": "every device of a group sends a part to each other one",
+    "collective-permute": "each device sends its value to one other",
+}
+# So many operands are named; a fusion may have dozens.
+_SHOWN = 8
+_FUSIONS = {
+    "kLoop": "element-wise work in one loop over the result",
+    "kInput": "it ends in a reduction",
+    "kOutput": "a matmul or the like, with element-wise work behind it",
+    "kCustom": "made by the backend itself, such as a collective with its slices",
+}
+
+
+def operation_tables(
+    graph: Graph, computation: Computation, instruction: Instruction, target: Target
+) -> tuple[Table, ...]:
+    """Everything the module's text says about one instruction, and what it comes to on `target`."""
+    found = [_facts(graph, computation, instruction), _memory(graph, computation, instruction)]
+    sent = sending(graph, computation, instruction, target)
+    if instruction.opcode not in FREE and (sent is None or sent.seconds is None):
+        found.append(_cost(graph, computation, instruction, target))
+    if sent is not None:
+        found.append(_sent(sent, target))
+    own = [copy for copy in copies(graph) if copy.name == instruction.name and computation.name in graph.runs]
+    if own:
+        found += copy_tables(own)
+    names = {instruction.name, *(operand.name for operand in instruction.operands)}
+    split = [shape for shape in true_shapes(graph) if shape.name in names]
+    if split:
+        found.append(true_shape_table(split))
+    return tuple(found)
+
+
+def shape_tables(shape: Shape) -> tuple[Table, ...]:
+    """A bare shape, as it lies in memory."""
+    return (memory_table("shape", "how it lies in memory", [("shape", "", array) for array in arrays(shape)]),)
+
+
+def sending(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Traffic | None:
+    """The collective that an instruction is, or that its fusion holds or is named after; None if there is none."""
+    found = traffic(graph, computation, instruction, target)
+    body = graph.inside(instruction) if instruction.opcode == "fusion" else None
+    if found is not None:
+        return found
+    if body is None:
+        return named_traffic(graph, computation, instruction, target)
+    return next((one for inner in body.instructions if (one := traffic(graph, body, inner, target))), None)
+
+
+def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
+    rows: list[tuple[str, str]] = []
+
+    def say(what: str, said: str) -> None:
+        # Names and paths come out of a file: nothing in them shall steer the terminal.
+        if said:
+            rows.append((what, "".join(letter for letter in said if letter.isprintable())))
+
+    opcode = instruction.opcode
+    base = opcode.removesuffix("-start") if opcode.removesuffix("-start") in COLLECTIVES else opcode
+    say("operation", f"{opcode}: {_OPERATIONS[base]}" if base in _OPERATIONS else opcode)
+    if instruction.fusion_kind:
+        say("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'a kind that is not known')}")
+    say("calls", instruction.target)
+    for role, name in instruction.called:
+        body = graph.computations.get(name)
+        say("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _named(name)}")
+    for inside, matmul in matmuls(graph, computation, instruction):
+        say("matmul", _matmul_words(graph, inside, matmul))
+    for place, operand in enumerate(instruction.operands[:_SHOWN]):
+        say(f"operand {place}", _operand_words(graph, computation, instruction, place, operand.name))
+    if len(instruction.operands) > _SHOWN:
+        say("operands", f"{len(instruction.operands) - _SHOWN} more")
+    users = [user.name for user in consumers_of(graph, computation, instruction) if user is not instruction]
+    say("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
+    say("result of", (computation.name or "the text") if instruction.is_root else "")
+    say("reduced or laid along", ", ".join(map(str, instruction.dimensions)))
+    if opcode == "while":
+        trips = graph.trips.get((computation.name, instruction.name))
+        say("times", "not known" if trips is None else f"{trips}")
+    elif computation.name in graph.runs and not graph.module.is_pasted:
+        runs = graph.runs[computation.name]
+        say(
+            "executed",
+            "a number of times that is not known"
+            if runs is None
+            else "once"
+            if runs == 1
+            else f"{runs} times in one run",
+        )
+    say("groups", instruction.groups.text if instruction.groups else "")
+    say("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
+    say("channel", str(instruction.channel or ""))
+    say("sharding", instruction.sharding.text if instruction.sharding else "")
+    say("aliases", instruction.aliasing)
+    say("precision", ", ".join(instruction.precision))
+    say("value", instruction.literal)
+    say("comes from", instruction.op_name)
+    say("source", instruction.source)
+    say("passed over", ", ".join(instruction.other_attributes))
+    return Table(
+        name="operation",
+        title=instruction.name or "the operation",
+        origin="static",
+        columns=(Column(name="fact", title="what"), Column(name="reading", title="says")),
+        rows=tuple(rows),
+    )
+
+
+def _named(name: str) -> str:
+    """What the name of a computation says where its body is not given."""
+    said = named_kind(name)
+    return f"not given here; by its name a {said}" if said else "not given here: its FLOPs are unknown"
+
+
+def _holds(body: Computation) -> str:
+    counts = Counter(inner.opcode for inner in body.instructions if inner.opcode not in ("parameter", "constant"))
+    shown = ", ".join(f"{count} {opcode}" for opcode, count in counts.most_common(8))
+    return f"which holds {shown}" if shown else "which is empty"
+
+
+def _matmul_words(graph: Graph, computation: Computation, matmul: Instruction) -> str:
+    shapes = [shape.plain if shape else "?" for shape in graph.operand_shapes(computation, matmul)[:2]]
+    how = ""
+    if matmul.contraction is not None:
+        left, right = (",".join(map(str, places)) for places in (matmul.contraction.left, matmul.contraction.right))
+        how = f", summed over dimension {left} of the left and {right} of the right"
+    elif matmul.convolution is not None:
+        how = f", dimensions {matmul.convolution.text}"
+    return f"{' x '.join(shapes)} -> {matmul.shape.plain}{how}"
+
+
+def _operand_words(graph: Graph, computation: Computation, instruction: Instruction, place: int, name: str) -> str:
+    behind = graph.operand(computation, instruction, place)
+    if behind is None:
+        return f"{name}, made outside of this text" if name else "not named"
+    only = replace(instruction, operands=(instruction.operands[place],))
+    made = producer_of(graph, computation, only)
+    return told(behind) if made is None or made is behind else f"{name}, from {told(made)}"
+
+
+def _memory(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
+    values: list[tuple[str, str, Array]] = []
+    for array in arrays(instruction.shape):
+        values.append(("result", "", array))
+    for place, operand in enumerate(instruction.operands):
+        shape = graph.operand_shape(computation, instruction, place)
+        for array in arrays(shape) if shape is not None else ():
+            values.append((f"{place}:", operand.name, array))
+    return memory_table("values", "how its values lie in memory", values)
+
+
+def _cost(graph: Graph, computation: Computation, instruction: Instruction, target: Target) -> Table:
+    done = work(graph, computation, instruction)
+    within = matmuls(graph, computation, instruction)
+    dtype = operand_dtype(graph, *within[0]) if within else "bf16"
+    took = operation_time(done, dtype, target)
+    notes = []
+    if done.unknown:
+        notes.append(f"FLOPs unknown: {', '.join(done.unknown)}; the time is that of the bytes alone, a lower bound.")
+    if done.claimed:
+        notes.append("FLOPs and bytes are those that the kernel claims for itself.")
+    elif instruction.opcode == "custom-call":
+        notes.append("Bytes are each operand and result once; what a kernel reads again is not in them.")
+    if done.flops and not within:
+        notes.append("All FLOPs are the vector unit's; they are taken at the MXU's peak, so their time is too short.")
+    remark = target.peak(dtype)[1]
+    if remark and within:
+        notes.append(f"{remark}.")
+    cycles = compiler_cycles(instruction)
+    if cycles is not None:
+        at = f", {cycles / target.clock_hz * 1e6:.1f} us at {target.clock_hz / 1e9:g} GHz" if target.clock_hz else ""
+        notes.append(f"The compiler itself estimates {cycles:,} cycles{at}.")
+    return time_table(instruction.opcode, done, took, target, notes)
+
+
+def operand_dtype(graph: Graph, computation: Computation, matmul: Instruction) -> str:
+    """The type in which a matmul multiplies: that of its left operand."""
+    shape = graph.operand_shape(computation, matmul, 0)
+    return shape.dtype if isinstance(shape, Array) else "bf16"
+
+
+def _sent(one: Traffic, target: Target) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (one.kind, one.size, one.count, one.stride, one.array_bytes, one.seconds),
+    ]
+    notes = [f"{one.operand} becomes {one.result}."]
+    if one.seconds is None:
+        notes.append(f"Time unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
+    else:
+        notes.append(f"Time by the rule V/W on one ring of {target.name}: `predict collective` shows what it rests on.")
+    if one.within:
+        notes.append(f"It runs inside {one.within}.")
+    return Table(
+        name="collective",
+        title="what is sent",
+        origin="predicted",
+        columns=(
+            Column(name="kind", title="collective"),
+            Column(name="devices_per_group", title="devices a group", unit="count"),
+            Column(name="groups", title="groups", unit="count"),
+            Column(name="stride", title="stride", unit="count"),
+            Column(name="array_bytes", title="V", unit="B"),
+            Column(name="seconds", title="time", unit="s"),
+        ),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def is_collective(instruction: Instruction) -> bool:
+    """Whether an instruction sends something to other devices."""
+    return kind_of(instruction.opcode) is not None

@@ -1,0 +1,81 @@
+"""How much of a device's runs is idle: all of them, fill, steady steps and drain, and the time between runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from harness.records import Device
+from harness.workbench.profiles import stretches
+from harness.workbench.profiles.spent import steps
+from harness.workbench.profiles.stretches import Stretch
+
+# Protocol, section 3, item 4: under 5 % is excellent, over 10 % a red flag.
+EXCELLENT, RED_FLAG = 0.05, 0.10
+# The same item: the first and last 2 to 3 steps are fill and drain. Two leave a middle from six steps on.
+EDGE_STEPS = 2
+FEWEST_STEPS = 3 * EDGE_STEPS
+
+BETWEEN, STEADY = "between runs", "steady"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a device's time: `inside` are the runs it consists of, idle time there is a bubble."""
+
+    name: str
+    inside: tuple[Stretch, ...]
+    idle: tuple[Stretch, ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return stretches.length(self.inside)
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of it was idle."""
+        return stretches.length(self.idle) / self.seconds if self.seconds > 0 else None
+
+
+def parts(device: Device) -> Iterator[Part]:
+    """All runs together, fill, steady steps and drain where there are steps enough, and what lies between the runs."""
+    runs = inside(device)
+    busy = stretches.busy(device)
+    yield _part("all runs", runs, busy)
+    found, _ = steps(device)
+    if len(found) >= FEWEST_STEPS:
+        edges = (
+            ("fill", found[:EDGE_STEPS]),
+            (STEADY, found[EDGE_STEPS:-EDGE_STEPS]),
+            ("drain", found[-EDGE_STEPS:]),
+        )
+        for name, some in edges:
+            yield _part(f"{name}: {len(some)} steps", stretches.common(stretches.of(some), runs), busy)
+    if len(runs) > 1:
+        outside = tuple(Stretch(one.end, other.start) for one, other in pairwise(runs))
+        yield Part(name=BETWEEN, inside=(Stretch(runs[0].start, runs[-1].end),), idle=outside)
+
+
+def inside(device: Device) -> tuple[Stretch, ...]:
+    """The runs of the device's modules; without any, from its first operation to its last."""
+    if device.modules:
+        return stretches.of(device.modules)
+    busy = stretches.busy(device)
+    return (Stretch(busy[0].start, busy[-1].end),) if busy else ()
+
+
+def verdict(part: Part) -> str:
+    """What the protocol says to a bubble fraction; nothing to the time between runs, which is the host's."""
+    if part.fraction is None:
+        return "nothing ran"
+    if part.name == BETWEEN:
+        return "host or input?" if part.fraction > RED_FLAG else "fine"
+    if part.name.startswith(("fill", "drain")):
+        return "not counted"
+    if part.fraction < EXCELLENT:
+        return "excellent"
+    return "red flag" if part.fraction > RED_FLAG else "fair"
+
+
+def _part(name: str, runs: tuple[Stretch, ...], busy: Sequence[Stretch]) -> Part:
+    return Part(name=name, inside=runs, idle=tuple(gap for run in runs for gap in stretches.holes(run, busy)))

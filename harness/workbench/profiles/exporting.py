@@ -1,0 +1,207 @@
+"""A whole capture in the JSON trace-event format, for ui.perfetto.dev: every plane a process, every line a thread."""
+
+import contextlib
+import gzip
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from harness.dumps import xplane
+from harness.dumps.xplane import Event, Plane, Space, Value
+from harness.files import make_directory, refusals_in_words, temporary_of
+from harness.records import Capture, Column, Table
+from harness.workbench.profiles.spent import origin
+
+# Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
+_CUT_AT = 1_000_000
+_PICOSECONDS = 1000  # in a nanosecond
+# Devices stand above the host in the viewer.
+_DEVICE = re.compile(r"/device:")
+
+
+@dataclass(slots=True)
+class _Count:
+    """What has been written so far."""
+
+    events: int = 0
+    threads: int = 0
+    processes: int = 0
+    timeless: int = 0
+
+
+def export(capture: Capture, path: Path) -> tuple[Table, ...]:
+    """Writes the trace of `capture` to `path` (gzip), whole, and says what is in it.
+
+    Raises RatchetError `bad-profile`, `no-space`, `read-only` or `io`; `path` is then as it was.
+    """
+    count = _Count()
+    temporary = temporary_of(path)
+    with refusals_in_words(f"writing {path}"):
+        make_directory(path.parent)
+        try:
+            with open(temporary, "wb") as stream:
+                _write(stream, capture, count)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    notes = ["Open it at https://ui.perfetto.dev (`Open trace file`): the file stays on your machine."]
+    if count.events > _CUT_AT:
+        notes.append(f"All events are in it; the profiler's own trace.json.gz stops at {_CUT_AT:,}.")
+    if count.timeless:
+        notes.append(f"{count.timeless} events are sums without a place in time and are left out.")
+    if len(capture.paths) > 1:
+        notes.append("Each host has its own clock: what lies side by side need not have happened at once.")
+    return (
+        Table(
+            name="export",
+            title=f"{capture.name} for Perfetto",
+            origin=origin(capture),
+            columns=(
+                Column(name="file", title="file", is_whole=True),
+                Column(name="events", title="events", unit="count"),
+                Column(name="processes", title="planes", unit="count"),
+                Column(name="threads", title="lines", unit="count"),
+                Column(name="bytes", title="size", unit="B"),
+            ),
+            rows=((str(path), count.events, count.processes, count.threads, path.stat().st_size),),
+            notes=tuple(notes),
+        ),
+    )
+
+
+def _write(stream: BinaryIO, capture: Capture, count: _Count) -> None:
+    """The document, piece by piece: a capture of millions of events does not have to fit as text."""
+    about = {
+        "source": origin(capture),
+        "run": capture.name,
+        "hosts": len(capture.paths),
+    }
+    with gzip.GzipFile(fileobj=stream, mode="wb", filename="", mtime=0, compresslevel=6) as packed:
+        packed.write(b'{"displayTimeUnit":"ns","otherData":' + _bytes(about) + b',"traceEvents":[\n')
+        between = b""
+        for event in _events(capture, count):
+            packed.write(between + _bytes(event))
+            between = b",\n"
+        packed.write(b"\n]}\n")
+
+
+def _bytes(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _events(capture: Capture, count: _Count) -> Iterator[dict[str, object]]:
+    for path in capture.paths:
+        file = Path(path)
+        with refusals_in_words(f"reading {file}"):
+            data = file.read_bytes()
+        space = xplane.read(data, str(file))
+        host = space.hostnames[0] if space.hostnames else file.name.removesuffix(".xplane.pb")
+        zero = _first(space)
+        for plane in sorted(space.planes, key=lambda plane: (_DEVICE.match(plane.name) is None, plane.name)):
+            if any(line.events for line in plane.lines):
+                yield from _plane(plane, host, zero, count)
+
+
+def _first(space: Space) -> int:
+    """When the file's first event began."""
+    starts = (
+        event.start_ps
+        for plane in space.planes
+        for line in plane.lines
+        for event in line.events
+        if event.occurrences is None
+    )
+    return min(starts, default=0)
+
+
+def _plane(plane: Plane, host: str, zero: int, count: _Count) -> Iterator[dict[str, object]]:
+    count.processes += 1
+    # Process 0 is the idle process of an operating system to a viewer.
+    process = {"pid": count.processes}
+    yield _named("process_name", process | {"tid": 0}, f"{plane.name} ({host})")
+    yield {"ph": "M", "name": "process_sort_index", **process, "tid": 0, "args": {"sort_index": count.processes}}
+    for line in plane.lines:
+        timed = [event for event in line.events if event.occurrences is None]
+        count.timeless += len(line.events) - len(timed)
+        for number, lane in enumerate(lanes(timed), 1):
+            count.threads += 1
+            where = process | {"tid": count.threads}
+            yield _named("thread_name", where, line.name if number == 1 else f"{line.name} ({number})")
+            yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": count.threads}}
+            for event in lane:
+                count.events += 1
+                yield _slice(event, where, zero)
+
+
+def lanes(events: Sequence[Event]) -> list[list[Event]]:
+    """The events in as few lists as it takes for none to cross another of its list; one may lie within another.
+
+    A viewer draws a thread's slices one in the other and gets lost where they cross, as asynchronous ones do.
+    """
+    found: list[list[Event]] = []
+    open_ends: list[list[int]] = []
+    for event in sorted(events, key=lambda event: (_nanoseconds(event.start_ps), -_end(event))):
+        start, end = _nanoseconds(event.start_ps), _end(event)
+        for lane, ends in zip(found, open_ends, strict=True):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            if not ends or end <= ends[-1]:
+                lane.append(event)
+                ends.append(end)
+                break
+        else:
+            found.append([event])
+            open_ends.append([end])
+    return found
+
+
+def _slice(event: Event, where: Mapping[str, int], zero: int) -> dict[str, object]:
+    """A complete event. Its ends are rounded to nanoseconds, not its length: neighbours stay neighbours."""
+    start = _nanoseconds(event.start_ps) - _nanoseconds(zero)
+    arguments = {"duration_ps": event.duration_ps, **_plain(event.of.stats), **_plain(event.stats)}
+    name = event.of.display_name or event.of.name
+    if name != event.of.name:
+        arguments["long_name"] = event.of.name
+    return {
+        "ph": "X",
+        "name": name or "(no name)",
+        **where,
+        "ts": start / 1000,
+        "dur": (_end(event) - _nanoseconds(event.start_ps)) / 1000,
+        "args": arguments,
+    }
+
+
+def _named(kind: str, where: Mapping[str, int], name: str) -> dict[str, object]:
+    return {"ph": "M", "name": kind, **where, "args": {"name": name}}
+
+
+def _plain(stats: Mapping[str, Value]) -> dict[str, str | int | float]:
+    """Without what is bytes; numbers that JSON has no word for as words."""
+    return dict(_spoken(stats.items()))
+
+
+def _spoken(stats: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, str | int | float]]:
+    for name, value in stats:
+        if isinstance(value, bytes):
+            continue
+        # NaN, infinity, and integers that a viewer in a browser would round.
+        is_number = math.isfinite(value) and abs(value) < 1 << 53 if isinstance(value, (int, float)) else False
+        yield name, value if is_number or isinstance(value, str) else str(value)
+
+
+def _nanoseconds(picoseconds: int) -> int:
+    # In integers: counted from 1970, picoseconds are beyond what a float tells apart.
+    return (picoseconds + _PICOSECONDS // 2) // _PICOSECONDS
+
+
+def _end(event: Event) -> int:
+    return _nanoseconds(event.start_ps + event.duration_ps)

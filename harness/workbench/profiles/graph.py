@@ -1,0 +1,217 @@
+"""What an operation of a capture takes and who takes what it makes: producers and consumers, as a table or as DOT."""
+
+import difflib
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import RatchetError, UsageError
+from harness.records import Capture, Column, Table
+from harness.units import seconds
+from harness.workbench.hlo import parse, proto
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.module import Instruction
+from harness.workbench.profiles.reading import hlo_protos
+from harness.workbench.profiles.spent import Spent, devices, origin, spent
+
+# What a person can look at; the nearest are kept.
+_MOST = 200
+_COLUMNS = (
+    Column(name="distance", title="away"),
+    Column(name="instruction", title="instruction"),
+    Column(name="opcode", title="opcode"),
+    Column(name="shape", title="shape"),
+    Column(name="takes", title="takes"),
+    Column(name="mean_seconds", title="self time", unit="s"),
+    Column(name="count", title="runs", unit="count"),
+    Column(name="framework_name", title="tf_op"),
+    Column(name="source", title="source"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One instruction, `distance` away: below 0 it produces for the operation asked for, above 0 it consumes from it.
+
+    `instruction` is None for an operand of which the capture says only the name.
+    """
+
+    name: str
+    distance: int
+    instruction: Instruction | None
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The names of its operands."""
+        return tuple(operand.name for operand in self.instruction.operands) if self.instruction else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    """The operation `name` of `module` with what is around it, by distance; `left_out` nodes were too many.
+
+    `is_whole` says that the module's proto was in the capture; without it there are only the operations that ran.
+    """
+
+    module: str
+    name: str
+    nodes: tuple[Node, ...]
+    took: dict[str, Spent]
+    left_out: int
+    other_modules: tuple[str, ...]
+    is_whole: bool
+
+
+def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str | None = None) -> Neighbourhood:
+    """What is up to `depth` instructions away from `operation` (`fusion.3` or `%fusion.3`).
+
+    In the module where it took longest, if several have one of that name and none is asked for.
+    Raises RatchetError `no-hlo`, `unknown-op`, UsageError `usage` or `unknown-module`.
+    """
+    if depth < 1:
+        raise UsageError("usage", f"expected --depth 1 or more, got {depth}")
+    name = operation.strip().removeprefix("%")
+    graphs, is_whole = _graphs(capture)
+    if not graphs:
+        raise RatchetError(
+            "no-hlo",
+            f"{capture.name} holds no HLO: neither modules (enable_hlo_proto) nor operations with their text (a TPU's)",
+        )
+    if module is not None:
+        graphs = {known: graph for known, graph in graphs.items() if module in (known, known.split("(")[0])}
+        if not graphs:
+            raise UsageError("unknown-module", f"{capture.name} has no module {module!r}")
+    took = {(one.operation.module, one.operation.name): one for one in spent(devices(capture))}
+    found = {known: place for known, graph in graphs.items() if (place := _place(graph, name)) is not None}
+    if not found:
+        raise RatchetError("unknown-op", f"{_unknown(capture, graphs, name)}")
+    meant = max(found, key=lambda known: took[known, name].self_seconds if (known, name) in took else -1.0)
+    nodes = _around(graphs[meant], found[meant], name, depth)
+    return Neighbourhood(
+        module=meant,
+        name=name,
+        nodes=tuple(sorted(nodes[:_MOST], key=lambda node: node.distance)),
+        took={operation: one for (known, operation), one in took.items() if known == meant},
+        left_out=max(0, len(nodes) - _MOST),
+        other_modules=tuple(known for known in found if known != meant),
+        is_whole=is_whole,
+    )
+
+
+def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
+    """One row for each instruction, producers first."""
+    notes = [
+        "away: below 0 it produces for the operation (through so many others), above 0 it consumes. Self time is one "
+        "run's; - did not run by itself."
+    ]
+    if around.other_modules:
+        notes.append(f"The name stands in {', '.join(around.other_modules)} too (--module).")
+    if not around.is_whole:
+        notes.append("The capture has no HLO module: only operations that ran, and the names of what they take.")
+    if around.left_out:
+        notes.append(f"{around.left_out} instructions farther away are left out.")
+    return (
+        Table(
+            name="graph",
+            title=f"Around %{around.name} of {around.module}",
+            origin=origin(capture),
+            columns=_COLUMNS,
+            rows=tuple(_row(node, around) for node in around.nodes),
+            notes=tuple(notes),
+        ),
+    )
+
+
+def dot(around: Neighbourhood) -> str:
+    """The same as a graph in DOT, for `dot -Tsvg`; arrows go from producers to consumers."""
+    return "\n".join(_dot_lines(around))
+
+
+def _dot_lines(around: Neighbourhood) -> Iterator[str]:
+    yield f"digraph {json.dumps(around.module)} {{"
+    yield "  rankdir=TB; node [shape=box, fontname=monospace];"
+    shown = {node.name for node in around.nodes}
+    for node in around.nodes:
+        words = [f"%{node.name}"]
+        if node.instruction is not None:
+            words.append(f"{node.instruction.opcode} {node.instruction.shape.plain}")
+        if node.name in around.took:
+            words.append(f"{seconds(around.took[node.name].mean_seconds)} x {around.took[node.name].count}")
+        style = ", style=bold" if node.distance == 0 else ""
+        yield f"  {json.dumps(node.name)} [label={json.dumps(chr(10).join(words))}{style}];"
+    for node in around.nodes:
+        for operand in dict.fromkeys(node.takes):
+            if operand in shown:
+                yield f"  {json.dumps(operand)} -> {json.dumps(node.name)};"
+    yield "}"
+
+
+def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, ...]:
+    instruction, took = node.instruction, around.took.get(node.name)
+    return (
+        f"{node.distance:+d}" if node.distance else "0",
+        f"%{node.name}",
+        instruction.opcode if instruction else None,
+        str(instruction.shape) if instruction else None,
+        " ".join(f"%{name}" for name in node.takes) or None,
+        took.mean_seconds if took else None,
+        took.count if took else None,
+        (instruction.op_name if instruction else "") or (took.operation.framework_name if took else "") or None,
+        (instruction.source if instruction else "") or (took.operation.source if took else "") or None,
+    )
+
+
+def _graphs(capture: Capture) -> tuple[dict[str, Graph], bool]:
+    """The modules of the capture as graphs, and whether they are whole ones."""
+    protos = hlo_protos(tuple(map(Path, capture.paths)))
+    if protos:
+        return {name: Graph(proto.module(data, name)) for name, data in protos.items()}, True
+    texts: dict[str, list[str]] = defaultdict(list)
+    for device in capture.devices:
+        for operation in device.operations:
+            if operation.text and operation.text not in texts[operation.module]:
+                texts[operation.module].append(operation.text)
+    return {name: Graph(parse.module("\n".join(lines), name)) for name, lines in texts.items() if lines}, False
+
+
+def _place(graph: Graph, name: str) -> str | None:
+    """The computation in which the instruction stands: one that runs by itself before the inside of a fusion."""
+    places = [computation for computation, instruction in graph.instructions if instruction == name]
+    return min(places, key=lambda place: place not in graph.runs, default=None)
+
+
+def _around(graph: Graph, computation: str, name: str, depth: int) -> list[Node]:
+    """The nodes around `name`, nearest first, each once."""
+    found = {name: Node(name=name, distance=0, instruction=graph.instructions[computation, name])}
+    for way in (-1, 1):
+        edge = [name]
+        for distance in range(1, depth + 1):
+            beyond = dict.fromkeys(
+                neighbour
+                for one in edge
+                for neighbour in _neighbours(graph, computation, one, way)
+                if neighbour not in found
+            )
+            for neighbour in beyond:
+                instruction = graph.instructions.get((computation, neighbour))
+                found[neighbour] = Node(name=neighbour, distance=way * distance, instruction=instruction)
+            edge = list(beyond)
+    return sorted(found.values(), key=lambda node: abs(node.distance))
+
+
+def _neighbours(graph: Graph, computation: str, name: str, way: int) -> list[str]:
+    if way > 0:
+        return [user.name for user in graph.users.get((computation, name), ())]
+    instruction = graph.instructions.get((computation, name))
+    return [operand.name for operand in instruction.operands] if instruction else []
+
+
+def _unknown(capture: Capture, graphs: dict[str, Graph], name: str) -> str:
+    names = sorted({instruction for graph in graphs.values() for _, instruction in graph.instructions})
+    near = difflib.get_close_matches(name, names, 3)
+    hint = f"; near it: {', '.join(near)}" if near else ""
+    return (
+        f"expected an operation of {capture.name} ({len(names)} are known; `xprof ops` lists them), got {name!r}{hint}"
+    )

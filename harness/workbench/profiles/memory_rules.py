@@ -1,0 +1,67 @@
+"""What a buffer is for, read off its group and name: rules as data, the first that matches counts."""
+
+import re
+from dataclasses import dataclass
+
+from harness.workbench.hlo.prediction import TRAINING_BYTES
+from harness.workbench.profiles.buffers import Buffer
+
+PARAMETERS, OPTIMIZER, INPUTS = "parameters", "optimizer", "other inputs"
+LOGITS, MOE, ATTENTION, OTHER = "logits, cross entropy", "MoE", "attention", "other"
+SMALL = "small buffers"
+
+# A dimension as long as a vocabulary (protocol, section 6).
+VOCABULARY_ELEMENTS = 100_000
+# 16 (protocol, section 5).
+TRAINING_BYTES_PER_PARAMETER = sum(width for _, width in TRAINING_BYTES)
+
+_SHAPE = re.compile(r"([a-z][a-z0-9]*)\[([\d,]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Buffers of `group` (of any, if empty) in whose name `pattern` is found are of `category`."""
+
+    category: str
+    pattern: str
+    group: str = ""
+
+
+# Protocol, section 6: the groups and words of the published analysis, the arguments first. `softmax` alone is said to
+# mean the loss; inside an attention it does not, so that word comes last. What is neither is named for what it is.
+RULES = (
+    Rule(OPTIMIZER, r"opt_state|optimizer|\bmu\b|\bnu\b|momentum", group="Parameter"),
+    Rule(PARAMETERS, r"params?\b|weights?\b|kernel\b", group="Parameter"),
+    Rule(INPUTS, r"", group="Parameter"),
+    Rule(LOGITS, r"logits|cross_entropy|lm_head|log_softmax"),
+    Rule(MOE, r"\bmoe|expert|\bt?gmm|router"),
+    Rule(ATTENTION, r"attention|attn|\bmla\b|splash_m[hq]a|\bwq_|\bwkv_"),
+    Rule(LOGITS, r"softmax"),
+)
+CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, LOGITS, MOE, ATTENTION, OTHER, SMALL)
+
+
+def category(buffer: Buffer) -> str:
+    """One of CATEGORIES."""
+    if not buffer.shape:
+        return SMALL
+    return of_name(f"{buffer.op_name} {buffer.name}", buffer.group)
+
+
+def of_name(name: str, group: str = "") -> str:
+    """The category of what is called `name`."""
+    for rule in RULES:
+        if rule.group in ("", group) and re.search(rule.pattern, name, re.IGNORECASE):
+            return rule.category
+    return OTHER
+
+
+def dimensions(shape: str) -> tuple[int, ...]:
+    """`bf16[512,100352]{1,0:T(8,128)}` -> (512, 100352); of a tuple's shape the first array's."""
+    match = _SHAPE.search(shape)
+    return tuple(int(size) for size in match[2].split(",") if size) if match else ()
+
+
+def has_vocabulary(shape: str) -> bool:
+    """Whether one of its dimensions is as long as a vocabulary."""
+    return any(size >= VOCABULARY_ELEMENTS for size in dimensions(shape))

@@ -1,0 +1,193 @@
+"""Communication: how much of it is exposed, and the bus bandwidth of each collective against the links'."""
+
+from collections.abc import Iterator, Sequence
+
+from harness.hardware import chip_of_device
+from harness.records import Capture, Column, Device, Table
+from harness.units import decimal, percent
+from harness.workbench.hlo.interconnect import Links, exact_seconds, links
+from harness.workbench.profiles import stretches
+from harness.workbench.profiles.collectives import Flight, flights
+from harness.workbench.profiles.spent import called, devices, origin, why_nothing_ran
+
+# Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
+_FUSE = "xla_tpu_enable_async_collective_fusion"
+_OFFLOAD = "xla_tpu_enable_sparse_core_collective_offload"
+_WITH_FLAGS = ("all-gather", "all-reduce", "reduce-scatter")
+# Ours, the protocol's red flag for idle time: so much of a collective's flight waited for is a stall.
+_STALL = 0.10
+# Protocol, section 5: collectives should run near the bandwidth; its bounds for any operation are 10 % and 2x.
+_NEAR, _HALF = 0.9, 0.5
+
+_EXPOSED = (
+    Column(name="device", title="device"),
+    Column(name="flight_seconds", title="in flight", unit="s"),
+    Column(name="waited_seconds", title="waited", unit="s"),
+    Column(name="synchronous_seconds", title="synchronous", unit="s"),
+    Column(name="exposed_seconds", title="exposed", unit="s"),
+    Column(name="exposed_fraction", title="of busy time", unit="fraction"),
+    Column(name="hidden_fraction", title="hidden", unit="fraction"),
+)
+_COLLECTIVES = (
+    Column(name="collective", title="collective"),
+    Column(name="kind", title="kind"),
+    Column(name="devices", title="n", unit="count"),
+    Column(name="array_bytes", title="array", unit="B"),
+    Column(name="count", title="runs", unit="count"),
+    Column(name="flight_seconds", title="flight", unit="s"),
+    Column(name="waited_seconds", title="waited", unit="s"),
+    Column(name="bus_bytes_per_second", title="bus", unit="B/s"),
+    Column(name="link_fraction", title="of an axis", unit="fraction"),
+    Column(name="reading", title="reading", is_whole=True),
+)
+
+
+def overlap(capture: Capture) -> tuple[Table, ...]:
+    """Exposed communication of each device, then every collective by the time waited for it."""
+    found = devices(capture)
+    of_device = [(device, flights(device)) for device in found]
+    why = "" if found else why_nothing_ran(capture)
+    if found and not any(some for _, some in of_device):
+        why = "no operation of the capture is a collective: nothing was communicated between devices"
+    return (
+        Table(
+            name="communication",
+            title="Exposed communication",
+            origin=origin(capture),
+            columns=_EXPOSED,
+            rows=() if why else tuple((called(device, found), *_exposed(device, some)) for device, some in of_device),
+            notes=()
+            if why
+            else (
+                *_what_is_exposed(found),
+                *stalls([one for device, some in of_device for one in some if device.platform == "tpu"]),
+            ),
+            why_empty=why,
+        ),
+        Table(
+            name="collectives",
+            title="Collectives, mean of one run on one device",
+            origin=origin(capture),
+            columns=_COLLECTIVES,
+            rows=() if why else _rows(found, [one for _, some in of_device for one in some]),
+            notes=() if why else tuple(_notes(found)),
+            why_empty=why,
+        ),
+    )
+
+
+def stalls(every: Sequence[Flight]) -> Iterator[str]:
+    """A TPU's flags to try for each kind of collective that is waited for, and if nothing overlaps at all."""
+    kinds = {one.moved.kind for one in every if one.flights and one.count}
+    overlapped = False
+    for kind in sorted(str(kind) for kind in kinds if kind):
+        some = [one for one in every if one.moved.kind == kind]
+        flight, waited = (sum(getattr(one, name) for one in some) for name in ("flight_seconds", "waited_seconds"))
+        overlapped = overlapped or waited < flight
+        if kind in _WITH_FLAGS and flight > 0 and waited > _STALL * flight:
+            word = kind.replace("-", "_")
+            yield (
+                f"{kind} stalls for {percent(waited / flight)} of its flight: try {_FUSE}_fuse_{word}, or on v7x "
+                f"{_OFFLOAD}_{word}, not both (protocol, section 7)."
+            )
+    if kinds - {None} and not overlapped:
+        yield f"Nothing overlaps: {_FUSE} is the base flag (protocol, section 7)."
+
+
+def _what_is_exposed(found: Sequence[Device]) -> Iterator[str]:
+    if any(device.platform == "tpu" for device in found):
+        yield (
+            "Exposed is the time in async-done operations, 0 where all is hidden, and in synchronous collectives "
+            "(protocol, section 6)."
+        )
+    else:
+        yield "Operations run side by side here: exposed is the time of collectives beside which nothing else ran."
+
+
+def _exposed(device: Device, some: Sequence[Flight]) -> tuple[float | None, ...]:
+    if some and not any(one.count for one in some):
+        # Only halves that start something are in the capture: how long they were waited for it does not say.
+        return (None,) * (len(_EXPOSED) - 1)
+    busy = stretches.length(stretches.busy(device))
+    flight = sum(one.flight_seconds for one in some)
+    synchronous = sum(one.waited_seconds for one in some if not one.is_asynchronous)
+    exposed = sum(one.waited_seconds for one in some)
+    return (
+        flight or None,
+        exposed - synchronous,
+        synchronous,
+        exposed,
+        exposed / busy if busy > 0 else None,
+        max(0.0, 1 - exposed / flight) if flight > 0 else None,
+    )
+
+
+def _rows(found: Sequence[Device], every: Sequence[Flight]) -> tuple[tuple[str | float | int | None, ...], ...]:
+    network = _network(found)
+    groups: dict[tuple[str, str], list[Flight]] = {}
+    for one in every:
+        groups.setdefault((one.module, one.name), []).append(one)
+    rows = []
+    for group in groups.values():
+        first, count = group[0].moved, sum(one.count for one in group)
+        known = sum(one.flights for one in group)
+        took = sum(one.flight_seconds for one in group) / known if known else None
+        fraction = _of_an_axis(group[0], took, network)
+        rows.append(
+            (
+                group[0].name,
+                first.kind or "unknown",
+                first.size,
+                first.array_bytes,
+                count,
+                took,
+                sum(one.waited_seconds for one in group) / count if count else None,
+                first.bus_bytes / took if first.bus_bytes is not None and took else None,
+                fraction,
+                _reading(fraction, network),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: -(row[6] or 0.0) * row[4]))
+
+
+def _of_an_axis(one: Flight, took: float | None, network: Links | None) -> float | None:
+    """The time that one axis of the torus needs over the time that it took; above 1 more than one axis was used."""
+    if took is None or network is None or one.moved.kind is None or one.moved.array_bytes is None:
+        return None
+    if one.moved.size is None or took <= 0:
+        return None
+    # What all devices exchange is `size` times what each of them holds.
+    whole = one.moved.array_bytes * (one.moved.size if one.moved.kind == "all-to-all" else 1)
+    least = exact_seconds(one.moved.kind, whole, one.moved.size, network.one_way_bytes_per_second, is_ring=True)
+    return least / took
+
+
+def _reading(fraction: float | None, network: Links | None) -> str:
+    if fraction is None or network is None:
+        return "unknown"
+    if fraction > network.axes:
+        return "too fast: check the array"
+    if fraction > 1:
+        return "uses several axes"
+    return "near the link" if fraction >= _NEAR else "look" if fraction >= _HALF else "far below"
+
+
+def _network(found: Sequence[Device]) -> Links | None:
+    chip = chip_of_device(found[0].kind.removesuffix(" (simulated)")) if found else None
+    return links(chip.name) if chip else None
+
+
+def _notes(found: Sequence[Device]) -> Iterator[str]:
+    yield "Bus bandwidth: the array times 2 (n-1)/n for all-reduce, (n-1)/n for the others, over the time in flight."
+    network = _network(found)
+    if network is None:
+        kind = found[0].kind or "a device that does not say what it is"
+        yield f"Link bandwidth unknown: nothing published is known here about the links of {kind}."
+        return
+    yield (
+        f"An axis of {network.chip}: {decimal(network.both_ways_bytes_per_second, 'B/s')} in both directions of a "
+        f"ring; half of it where the slice does not close one; {network.axes} axes. Source: {network.source}."
+    )
+    yield "Near the link: within 10 %; far below: under half of it (protocol, section 5)."
+    if any(device.platform == "tpu" and not device.asynchronous for device in found):
+        yield "In flight is from start to done where no line shows asynchronous operations: bus is a lower bound."

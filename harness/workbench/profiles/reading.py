@@ -1,0 +1,309 @@
+"""The files of one run of a profiler as a Capture: what each device and host did, and what was not understood."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from harness.dumps import xplane
+from harness.dumps.xplane import Described, Event, Plane, Space, Value
+from harness.errors import RatchetError
+from harness.files import refusals_in_words
+from harness.records import Capture, Device, Execution, Operation, Period
+from harness.records.capture import Platform
+from harness.workbench.profiles import executions
+from harness.workbench.profiles.executions import Operations
+from harness.workbench.profiles.modules import Modules, protos
+
+_PICOSECONDS = 1e12
+_TPU = re.compile(r"/device:(TPU:\d+)")
+_GPU = re.compile(r"/device:(GPU:\d+)")
+_HOST, _METADATA = "/host:CPU", "/host:metadata"
+# Planes that say how the capture was made.
+_ABOUT_THE_CAPTURE = (_METADATA, "Task Environment")
+_OPS, _ASYNC_OPS, _MODULES, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
+_STREAM = "Stream #"
+# The profiler's own bookkeeping on the threads of a host.
+_BOOKKEEPING = ("ThreadpoolListener::", "end: ")
+# What `./ratchet.sh profile` and the judge write around each call.
+_CALL = re.compile(r"kernel_step_(\d+)")
+# How render/traces/xspace.py marks what the simulator wrote.
+_SIMULATED = "simulated"
+_OF_THE_SIMULATOR = " (simulated)"
+
+
+def read(paths: Sequence[Path]) -> Capture:
+    """The capture in `paths`, the .xplane.pb files of one run: one for each host.
+
+    Raises RatchetError `no-profile` (no file) or `bad-profile` (empty, cut off, something else).
+    """
+    if not paths:
+        raise RatchetError("no-profile", "expected an .xplane.pb file of a capture, got none")
+    spaces = [(path, _space(path)) for path in paths]
+    starts = [
+        event.start_ps
+        for _, space in spaces
+        for plane in space.planes
+        for line in plane.lines
+        for event in line.events
+        if event.occurrences is None
+    ]
+    zero_ps = min(starts, default=0)
+    found = [_Host(path, space, zero_ps) for path, space in spaces]
+    return Capture(
+        name=paths[0].resolve().parent.name,
+        paths=tuple(map(str, paths)),
+        devices=tuple(device for host in found for device in host.devices),
+        host_periods=tuple(sorted((p for host in found for p in host.periods), key=lambda period: period.start)),
+        is_simulated=any(_SIMULATED in device.kind for host in found for device in host.devices),
+        left_out=tuple(sentence for host in found for sentence in host.left_out()),
+    )
+
+
+def hlo_protos(paths: Sequence[Path]) -> dict[str, bytes]:
+    """The serialized HloProto of every module that the files carry, by its name with its number: `jit_f(4)`.
+
+    Raises RatchetError like `read`.
+    """
+    return {name: proto for path in paths for name, proto in protos(_space(path))}
+
+
+def _space(path: Path) -> Space:
+    with refusals_in_words(f"reading {path}"):
+        data = path.read_bytes()
+    return xplane.read(data, str(path))
+
+
+class _Host:
+    """What one file says: the devices of a host and its threads."""
+
+    def __init__(self, path: Path, space: Space, zero_ps: int) -> None:
+        self._space = space
+        self._path = path
+        self._zero_ps = zero_ps
+        self._host = space.hostnames[0] if space.hostnames else path.name.removesuffix(".xplane.pb")
+        self._modules = Modules(dict(protos(space)))
+        self._unread_lines: Counter[str] = Counter()
+        self._unread_planes: Counter[str] = Counter()
+        self._timeless = 0
+        self.periods: list[Period] = []
+        self.devices: list[Device] = []
+        for plane in space.planes:
+            if match := _TPU.fullmatch(plane.name):
+                self.devices.append(self._tpu(plane, match[1]))
+            elif match := _GPU.fullmatch(plane.name):
+                self.devices.append(self._gpu(plane, match[1]))
+            elif plane.name == _HOST:
+                self.devices += self._cpu(plane)
+            elif plane.name not in _ABOUT_THE_CAPTURE:
+                self._unread_planes[plane.name] += sum(len(line.events) for line in plane.lines)
+
+    def left_out(self) -> Iterator[str]:
+        """What this file held that is in no record, in sentences."""
+        name = self._path.name
+        if not self._space.is_whole:
+            yield f"{name} does not end with a host's name as profilers end it: it was made by hand, or it is cut off"
+        if self._unread_planes:
+            yield f"{name}: planes that are not read: {_counted(self._unread_planes)}"
+        simulated = [line for line in self._unread_lines if line.endswith(_OF_THE_SIMULATOR)]
+        if simulated:
+            events = sum(self._unread_lines.pop(line) for line in simulated)
+            yield (
+                f"{name}: {len(simulated)} lines that the simulator drew (units, transfers, stalls; {events} events) "
+                "are for the trace viewer and in no table"
+            )
+        if self._unread_lines:
+            yield f"{name}: lines of devices that are not read: {_counted(self._unread_lines)}"
+        unnamed = sum(line.unnamed_events for plane in self._space.planes for line in plane.lines)
+        if unnamed:
+            yield f"{name}: {unnamed} events are of a kind that the file does not describe"
+        if self._timeless:
+            yield f"{name}: {self._timeless} events are sums without a place in time"
+        if self._modules.not_understood:
+            yield f"{name}: {self._modules.not_understood} modules could not be read, their operations have no source"
+        for sentence in (*self._space.errors, *self._space.warnings):
+            yield f"{name}: the profiler reported: {sentence}"
+
+    def _tpu(self, plane: Plane, name: str) -> Device:
+        """A TPU core: lines `XLA Ops` (nested), `Async XLA Ops` (beside them), `XLA Modules`, `Steps`."""
+        lines = {line.name: self._timed(line.events) for line in plane.lines}
+        for line, events in lines.items():
+            if line not in (_OPS, _ASYNC_OPS, _MODULES, _STEPS):
+                self._unread_lines[line] += len(events)
+        modules = [self._period(event, _MODULES) for event in lines.get(_MODULES, ())]
+        for event, module in zip(lines.get(_MODULES, ()), modules, strict=True):
+            program = event.stats.get("program_id", event.of.stats.get("program_id"))
+            self._modules.learn(module.name)
+            if isinstance(program, int):
+                self._modules.names.setdefault(program, module.name)
+        operations = Operations()
+        known: dict[int, int] = {}
+
+        def numbers(events: Sequence[Event]) -> list[int]:
+            for event in events:
+                if id(event.of) not in known:
+                    known[id(event.of)] = operations.number(self._instruction(event.of))
+            return [known[id(event.of)] for event in events]
+
+        ops, asynchronous = lines.get(_OPS, ()), lines.get(_ASYNC_OPS, ())
+        return self._device(
+            plane, name, "tpu", operations,
+            serial=tuple(executions.serial(ops, numbers(ops), self._zero_ps)),
+            beside=executions.sorted_by_start(self._beside(asynchronous, numbers(asynchronous))),
+            modules=modules, steps=[self._period(event, _STEPS) for event in lines.get(_STEPS, ())],
+        )  # fmt: skip
+
+    def _instruction(self, of: Described) -> Operation:
+        """An HLO instruction as a TPU describes it: its text as the name, everything else in the metadata."""
+        is_text = " = " in of.name
+        name = of.display_name or (of.name.partition(" = ")[0].lstrip("%") if is_text else of.name)
+        category = _word(of.stats, "hlo_category")
+        return Operation(
+            name=name,
+            text=of.name if is_text else "",
+            category=category,
+            framework_name=_word(of.stats, "tf_op"),
+            source=_word(of.stats, "source"),
+            module=self._modules.name(of.stats.get("program_id"), ""),
+            flops=executions.flops(of.stats, category),
+            bytes_accessed=executions.bytes_accessed(of.stats, category),
+        )
+
+    def _gpu(self, plane: Plane, name: str) -> Device:
+        """A GPU: the kernels and copies of its streams; one that names its HLO operation is an execution of that."""
+        operations = Operations()
+        found: list[Execution] = []
+        for line in plane.lines:
+            events = self._timed(line.events)
+            if line.name.startswith(_STREAM):
+                numbers = [operations.number(self._thunk(event, event.of.name)) for event in events]
+                found += executions.serial(events, numbers, self._zero_ps)
+            else:
+                self._unread_lines[line.name] += len(events)
+        return self._device(
+            plane, name, "gpu", operations, serial=executions.sorted_by_start(found), modules=[], steps=[]
+        )
+
+    def _cpu(self, plane: Plane) -> Iterator[Device]:
+        """The host's CPU devices: what says its HLO operation, on whichever thread; everything else is a period.
+
+        Where XLA runs is different from release to release (`tf_XLAExecute`, `tf_XLAEigen`,
+        `tf_XLAPjRtCpuClient`, the caller's own thread).
+        """
+        operations: dict[int, Operations] = {}
+        found: dict[int, list[Execution]] = {}
+        runs: dict[int, dict[tuple[str, Value | None], list[Event]]] = {}
+        for line in plane.lines:
+            events = self._timed(line.events)
+            by_device: dict[int, list[Event]] = {}
+            for event in events:
+                if "hlo_op" in event.stats:
+                    ordinal = event.stats.get("device_ordinal")
+                    by_device.setdefault(ordinal if isinstance(ordinal, int) else 0, []).append(event)
+                elif not event.of.name.startswith(_BOOKKEEPING):
+                    self.periods.append(self._period(event, line.name))
+            for device, own in by_device.items():
+                known = operations.setdefault(device, Operations())
+                thunks = [self._thunk(event, "") for event in own]
+                numbers = [known.number(thunk) for thunk in thunks]
+                found.setdefault(device, []).extend(executions.serial(own, numbers, self._zero_ps))
+                for event, thunk in zip(own, thunks, strict=True):
+                    run = (thunk.module, event.stats.get("run_id"))
+                    runs.setdefault(device, {}).setdefault(run, []).append(event)
+        steps = [period for period in self.periods if period.step is not None]
+        # A call of ours inside somebody's step is no step of its own.
+        steps = [period for period in steps if not _CALL.fullmatch(period.name)] or steps
+        for device in sorted(found):
+            yield self._device(
+                plane, f"CPU:{device}", "cpu", operations[device], serial=executions.sorted_by_start(found[device]),
+                modules=sorted(
+                    (self._around(name, events) for (name, _), events in runs[device].items()), key=lambda p: p.start
+                ),
+                steps=steps,
+            )  # fmt: skip
+
+    def _thunk(self, event: Event, kernel: str) -> Operation:
+        """What a CPU or GPU ran for an HLO operation; the module's proto says where that comes from."""
+        stats = event.stats
+        module = self._modules.name(stats.get("program_id"), _word(stats, "hlo_module"))
+        name = _word(stats, "hlo_op") or kernel
+        origin = self._modules.origin(module, name)
+        category = _word(stats, "hlo_category") or (origin.opcode if origin else "")
+        return Operation(
+            name=name,
+            category=category,
+            framework_name=_word(stats, "tf_op") or (origin.framework_name if origin else ""),
+            source=_word(stats, "source") or (origin.source if origin else ""),
+            module=module,
+            flops=executions.flops(stats, category),
+            bytes_accessed=executions.bytes_accessed(stats, category),
+        )
+
+    def _device(
+        self,
+        plane: Plane,
+        name: str,
+        platform: Platform,
+        operations: Operations,
+        *,
+        serial: tuple[Execution, ...],
+        beside: tuple[Execution, ...] = (),
+        modules: Sequence[Period],
+        steps: Sequence[Period],
+    ) -> Device:
+        return Device(
+            name=name,
+            host=self._host,
+            platform=platform,
+            kind=_word(plane.stats, "device_type_string"),
+            peak_flops_per_second=_scaled(plane.stats, "peak_teraflops_per_second", 1e12),
+            hbm_bytes_per_second=_scaled(plane.stats, "peak_hbm_bw_gigabytes_per_second", 1e9)
+            or _scaled(plane.stats, "memory_bandwidth", 1.0),
+            operations=operations.all,
+            executions=serial,
+            asynchronous=beside,
+            modules=tuple(modules),
+            steps=tuple(steps),
+        )
+
+    def _timed(self, events: Iterable[Event]) -> list[Event]:
+        timed = [event for event in events if event.occurrences is None]
+        self._timeless += sum(event.occurrences is not None for event in events)
+        return timed
+
+    def _period(self, event: Event, line: str) -> Period:
+        number = event.stats.get("step_num")
+        call = _CALL.fullmatch(event.of.name)
+        return Period(
+            name=_word(event.stats, "step_name") or event.of.display_name or event.of.name,
+            start=(event.start_ps - self._zero_ps) / _PICOSECONDS,
+            seconds=executions.seconds_ps(event) / _PICOSECONDS,
+            line=line,
+            step=number if isinstance(number, int) else int(call[1]) if call else None,
+        )
+
+    def _around(self, name: str, events: Sequence[Event]) -> Period:
+        """From the first of `events` to the last."""
+        start = min(event.start_ps for event in events)
+        end = max(event.start_ps + event.duration_ps for event in events)
+        return Period(name=name, start=(start - self._zero_ps) / _PICOSECONDS, seconds=(end - start) / _PICOSECONDS)
+
+    def _beside(self, events: Sequence[Event], numbers: Sequence[int]) -> Iterator[Execution]:
+        for event, number in zip(events, numbers, strict=True):
+            seconds = executions.seconds_ps(event) / _PICOSECONDS
+            start = (event.start_ps - self._zero_ps) / _PICOSECONDS
+            yield Execution(operation=number, start=start, seconds=seconds, self_seconds=seconds)
+
+
+def _word(stats: Mapping[str, Value], name: str) -> str:
+    value = stats.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _scaled(stats: Mapping[str, Value], name: str, factor: float) -> float | None:
+    value = stats.get(name)
+    return value * factor if isinstance(value, (int, float)) and value > 0 else None
+
+
+def _counted(events: Mapping[str, int]) -> str:
+    return ", ".join(f"{name or 'one without a name'} ({count} events)" for name, count in sorted(events.items()))

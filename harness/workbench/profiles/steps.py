@@ -1,0 +1,202 @@
+"""How steps vary, from one to the next and from device to device, and how long devices wait for the host."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.records import Capture, Column, Device, Period, Table
+from harness.units import percent
+from harness.workbench.profiles import stretches
+from harness.workbench.profiles.classes import COMMUNICATION, op_class
+from harness.workbench.profiles.spent import called, devices, middle, origin, running, steps, why_nothing_ran
+from harness.workbench.profiles.stretches import Stretch
+
+# Protocol, section 6: step time varying more than this between devices is a load imbalance.
+IMBALANCE = 0.05
+# Protocol, section 8: input under 10 % of the time.
+INPUT = 0.10
+_HOST_ROWS = 5
+
+_STEPS = (
+    Column(name="device", title="device"),
+    Column(name="count", title="steps", unit="count"),
+    Column(name="median_seconds", title="median", unit="s"),
+    Column(name="shortest_seconds", title="shortest", unit="s"),
+    Column(name="longest_seconds", title="longest", unit="s"),
+    Column(name="spread", title="spread", unit="fraction"),
+    Column(name="own_seconds", title="own work", unit="s"),
+    Column(name="idle_fraction", title="idle", unit="fraction"),
+)
+_VARIATION = (
+    Column(name="what", title="variation"),
+    Column(name="spread", title="spread", unit="fraction"),
+    Column(name="limit", title="limit", unit="fraction"),
+    Column(name="verdict", title="verdict", is_whole=True),
+)
+_HOST = (
+    Column(name="period", title="the host meanwhile"),
+    Column(name="line", title="thread"),
+    Column(name="seconds", title="of the idle time", unit="s"),
+    Column(name="share", title="share", unit="fraction"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped:
+    """The steps of one device: how long each took, what it worked itself in it, and when it was idle."""
+
+    device: Device
+    steps: tuple[Period, ...]
+    own_seconds: tuple[float, ...]
+    idle: tuple[Stretch, ...]
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """How long each step took."""
+        return tuple(step.seconds for step in self.steps)
+
+    @property
+    def idle_fraction(self) -> float:
+        """Idle time in the steps over their time."""
+        return stretches.length(self.idle) / sum(self.seconds)
+
+
+def steps_table(capture: Capture) -> tuple[Table, ...]:
+    """Steps by device, their variation against the limits, and what the host did while the devices were idle."""
+    found = devices(capture)
+    stepped = [_stepped(device) for device in found if sum(step.seconds for step in steps(device)[0]) > 0]
+    why = (
+        "" if stepped else "the capture shows neither steps nor runs of modules" if found else why_nothing_ran(capture)
+    )
+    return (
+        Table(
+            name="steps",
+            title="Steps by device",
+            origin=origin(capture),
+            columns=_STEPS,
+            rows=tuple(
+                (
+                    called(one.device, found),
+                    len(one.steps),
+                    middle(one.seconds),
+                    min(one.seconds),
+                    max(one.seconds),
+                    spread(one.seconds),
+                    middle(one.own_seconds),
+                    one.idle_fraction,
+                )
+                for one in stepped
+            ),
+            notes=(
+                f"Steps: {steps(stepped[0].device)[1]}. Own work is the median without collectives: devices "
+                "that wait for each other take equally long, whatever their share of the work.",
+            )
+            if stepped
+            else (),
+            why_empty=why,
+        ),
+        _variation(capture, stepped, why),
+        _host(capture, stepped, why),
+    )
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Longest minus shortest over the median: None of a single value."""
+    return (max(values) - min(values)) / middle(values) if len(values) > 1 and middle(values) > 0 else None
+
+
+def _stepped(device: Device) -> Stepped:
+    found, _ = steps(device)
+    busy = stretches.busy(device)
+    kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
+    own = stretches.union(Stretch(run.start, run.end) for run in running(device) if not kinds[run.operation])
+    windows = [Stretch(step.start, step.end) for step in found]
+    return Stepped(
+        device=device,
+        steps=found,
+        own_seconds=tuple(stretches.length(stretches.within(own, window)) for window in windows),
+        idle=tuple(gap for window in windows for gap in stretches.holes(window, busy)),
+    )
+
+
+def _variation(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
+    between_steps = [value for one in stepped if (value := spread(one.seconds)) is not None]
+    idle = max((one.idle_fraction for one in stepped), default=None)
+    checks = (
+        (
+            "between steps, on the device where it is largest",
+            max(between_steps, default=None),
+            IMBALANCE,
+            "uneven steps",
+        ),
+        ("between devices, step time", spread([middle(one.seconds) for one in stepped]), IMBALANCE, "load imbalance"),
+        (
+            "between devices, own work",
+            spread([middle(one.own_seconds) for one in stepped]),
+            IMBALANCE,
+            "load imbalance",
+        ),
+        ("idle in a step, on the device where it is largest", idle, INPUT, "input pipeline or host"),
+    )
+    return Table(
+        name="variation",
+        title="Variation and idle time against the limits",
+        origin=origin(capture),
+        columns=_VARIATION,
+        rows=()
+        if why
+        else tuple(
+            (what, value, limit, "unknown: only one" if value is None else bad if value > limit else "fine")
+            for what, value, limit, bad in checks
+        ),
+        notes=()
+        if why
+        else (
+            "Spread = (longest - shortest) / median. "
+            f"Limits: {percent(IMBALANCE, 0)} between devices (protocol, section 6), {percent(INPUT, 0)} input "
+            "(section 8); that between steps is ours, the same as between devices.",
+        ),
+        why_empty=why,
+    )
+
+
+def _host(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
+    """What the host did while every device was idle."""
+    together = stepped[0].idle if stepped else ()
+    for one in stepped[1:]:
+        together = stretches.common(together, one.idle)
+    whole = stretches.length(together)
+    did: dict[tuple[str, str], list[Stretch]] = defaultdict(list)
+    marks = {step.name for one in stepped for step in one.steps}
+    for period in capture.host_periods:
+        # The annotation of a step lasts as long as the step and says nothing.
+        if period.step is None and period.name not in marks:
+            did[period.name, period.line] += stretches.within(together, Stretch(period.start, period.end))
+    # Calls of one name may lie inside each other: their time counts once.
+    took = {key: stretches.length(stretches.union(found)) for key, found in did.items() if found}
+    rows = sorted(took.items(), key=lambda item: -item[1])
+    if not why and not rows:
+        why = _why_no_host(capture, whole)
+    return Table(
+        name="host",
+        title="The host while all devices were idle",
+        origin=origin(capture),
+        columns=_HOST,
+        rows=tuple((name, line or None, value, value / whole) for (name, line), value in rows[:_HOST_ROWS]),
+        notes=(f"Idle on all devices in the steps: {percent(whole / _total(stepped))} of their time.",)
+        if not why
+        else (),
+        why_empty=why,
+    )
+
+
+def _why_no_host(capture: Capture, idle_seconds: float) -> str:
+    if idle_seconds <= 0:
+        return "there is no time in the steps in which all devices are idle"
+    if capture.is_simulated:
+        return "a simulated capture has no host"
+    return "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2)"
+
+
+def _total(stepped: Sequence[Stepped]) -> float:
+    return sum(stepped[0].seconds)

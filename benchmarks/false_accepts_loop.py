@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness.contest import scaffold
+from harness.loop.scaffold import scaffold
 
 DATA = Path(__file__).parent / "data" / "cpu_duels.tsv"
 ATTEMPTS = 16

@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, sync_playwright
 from harness.advice import report as reporting
 from harness.cli.report import report
 from harness.hardware import chip
-from harness.judge.verdict.decision import key_digest
+from harness.judge.key import key_digest
 from harness.ledger import Ledger, codec, diff, messages
 from harness.records import Attempt, Champion, Row, Verdict
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from harness import contest as contests
-from harness.loop import attempt
+from harness.loop import attempt, scaffold
 from harness.loop.settings import rewrite
 from harness.records import Evidence, Policy
 
@@ -49,7 +49,7 @@ def main() -> None:
     table = []
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "contest"
-        contests.scaffold(directory, "attention", ())
+        scaffold.scaffold(directory, "attention", ())
         contest = contests.load(directory, given.chip)
         for blocks in given.blocks:
             runs = [judge(contest, blocks, run) for run in range(given.repeat)]

@@ -1,9 +1,7 @@
-"""A contest folder: its prepare.py loaded, its judge's files named and hashed, and a new one scaffolded."""
+"""A contest folder: its prepare.py loaded, its judge's files named and hashed."""
 
 import hashlib
-import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +10,12 @@ import msgspec
 import harness
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip
-from harness.loop.settings import rewrite
+from harness.judge import key as keys
 from harness.problems import Problem, defined
 from harness.problems.conformance import MISTAKES
+from harness.records import Key, Source
 
 PACKAGE = Path(harness.__file__).parent
-TEMPLATES = PACKAGE / "templates"
-# What can change a verdict; rendering, the ledger and the command line cannot.
-JUDGE_PARTS = ("problems", "measure", "simulate", "judge", "dumps", "records", "hardware.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +36,13 @@ class Contest:
         """A hash of what is computed, as the judge states it."""
         return hashlib.sha256(msgspec.json.encode(self.problem.statement())).hexdigest()[:16]
 
-    def judge_files(self) -> Iterator[Path]:
-        """Every file that can change a verdict: prepare.py, then the parts of the harness that judge."""
-        yield self.directory / "prepare.py"
-        for part in JUDGE_PARTS:
-            path = PACKAGE / part
-            yield from sorted(path.rglob("*.py")) if path.is_dir() else (path,)
+    def judge_files(self) -> tuple[Path, ...]:
+        """Every file that a verdict can depend on: prepare.py, then those of the harness."""
+        return (self.directory / "prepare.py", *keys.judge_files())
 
-    def judge_digest(self) -> str:
-        """A hash over the bytes of all judge files."""
-        digest = hashlib.sha256()
-        for path in self.judge_files():
-            name = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else path.name
-            digest.update(json.dumps([name, hashlib.sha256(path.read_bytes()).hexdigest()]).encode())
-        return digest.hexdigest()[:16]
+    def key(self, source: Source) -> Key:
+        """The comparability key of evidence taken now."""
+        return keys.key(self.directory / "prepare.py", self.problem_digest, self.chip.name, source)
 
 
 def load(directory: Path, chip_name: str | None = None) -> Contest:
@@ -110,44 +99,3 @@ def _prepared(path: Path) -> tuple[Problem, str]:
         return defined.taken(module, source, str(path), problem), own_chip
     except ValueError as error:
         raise bad(str(error)) from error
-
-
-def templates() -> tuple[str, ...]:
-    """The contests that `new --like` can copy."""
-    return tuple(sorted(path.name for path in TEMPLATES.iterdir() if (path / "prepare.py").is_file()))
-
-
-def scaffold(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) -> tuple[Path, ...]:
-    """Writes a new contest into `directory` and returns its files; `settings` rewrite constants of its prepare.py.
-
-    Raises RatchetError `exists` if one of the files is there already, `unknown-template`
-    if there is nothing called `like`; writes nothing then.
-    """
-    if like not in templates():
-        raise RatchetError("unknown-template", f"expected --like {' or '.join(templates())}, got {like!r}")
-    source = TEMPLATES / like
-    contents = {
-        "prepare.py": (source / "prepare.py").read_bytes(),
-        "kernel.py": (source / "kernel.py").read_bytes(),
-        ".gitignore": b"profile_data/\n__pycache__/\n",
-    }
-    for name, value in settings:
-        contents["prepare.py"] = rewrite(contents["prepare.py"], name, value, "prepare.py")
-        contents["kernel.py"] = _rewritten(contents["kernel.py"], name, value)
-    for name in contents:
-        if (directory / name).exists():
-            raise RatchetError(
-                "exists", f"{directory / name} is there already; nothing was written. Choose a new folder"
-            )
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, data in contents.items():
-        (directory / name).write_bytes(data)
-    return tuple(directory / name for name in contents)
-
-
-def _rewritten(kernel: bytes, name: str, value: str) -> bytes:
-    """kernel.py with the constant that it shares with prepare.py set to the same value; as it was if it has none."""
-    try:
-        return rewrite(kernel, name, value, "kernel.py")
-    except RatchetError:
-        return kernel

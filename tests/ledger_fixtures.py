@@ -10,7 +10,7 @@ from typing import Any
 from evidence_examples import KEY, V5E, evidence
 
 from harness.advice import report as reporting
-from harness.judge.verdict import decision as judging
+from harness.judge.key import key_digest
 from harness.ledger import Ledger, diff
 from harness.ledger.recording import Recorded
 from harness.loop import revoke as revoking
@@ -43,7 +43,7 @@ def attempt(number: int = 1, kernel: bytes = NAIVE, old: bytes = b"", **changes:
 
 def row(of: Attempt) -> Row:
     """The row of an attempt as the judge makes it."""
-    return reporting.row(of, reporting.report(of.evidence, V5E), judging.key_digest(of.key))
+    return reporting.row(of, reporting.report(of.evidence, V5E), key_digest(of.key))
 
 
 def git(repository: Path, *arguments: str, stdin: bytes = b"", **environment: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import harness
-from harness.contest import scaffold
+from harness.loop.scaffold import scaffold
 
 PROJECT = str(Path(harness.__file__).parent.parent)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.contest import scaffold
 from harness.loop import draws
+from harness.loop.scaffold import scaffold
 from harness.problems import Attention, Matmul, RMSNorm, Space, SwiGLU
 from harness.selftest import planted
 

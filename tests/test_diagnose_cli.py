@@ -13,7 +13,7 @@ from schedule_examples import NEWEST, unpack
 
 from harness.advice import report as reporting
 from harness.cli import main
-from harness.judge.verdict.decision import key_digest
+from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.records import Evidence, Verdict
 

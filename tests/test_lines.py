@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from harness.advice import report as reporting
 from harness.advice.cycles import cycle_shares
 from harness.cli import main
-from harness.judge.verdict.decision import key_digest
+from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
 from harness.records import Anatomy, Part, Verdict
 from harness.render.lines import listing, narrowest

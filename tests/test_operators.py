@@ -18,6 +18,7 @@ from harness import contest as contests
 from harness.errors import RatchetError
 from harness.judge.evaluate.trace.imports import flags
 from harness.judge.sandbox.messages import Rejected
+from harness.loop import scaffold
 from harness.loop.settings import constants
 from harness.problems import Defined, Problem, complaints, defined, require_conforming
 from harness.problems.probes import Part
@@ -86,7 +87,7 @@ def test_every_template_is_right_as_it_comes(
 ) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     folder = tmp_path / like
-    contests.scaffold(folder, like, tuple((name, str(value)) for name, value in settings.items()))
+    scaffold.scaffold(folder, like, tuple((name, str(value)) for name, value in settings.items()))
     printed = ratchet(committed(folder), "judge", "--full", expect=0).stdout
     assert title in printed.splitlines()[0]
     # What the kernel claims of its tiling is what its trace shows, and every counter is as expected.
@@ -98,20 +99,20 @@ def test_every_template_is_right_as_it_comes(
 
 def test_a_constant_of_both_files_of_a_template_is_the_same_thing() -> None:
     # `new --set` rewrites it in both: a block's rows called ROWS would become the problem's.
-    for like in contests.templates():
+    for like in scaffold.templates():
         prepare, kernel = (dict(constants((contests.TEMPLATES / like / name).read_bytes())) for name in FILES)
         for name in prepare.keys() & kernel.keys():
             assert kernel[name] == prepare[name], f"{like}: {name}"
 
 
 def test_templates_state_the_same_constants_in_both_files(tmp_path: Path) -> None:
-    assert {"attention", "matmul", "rmsnorm", "swiglu"} <= set(contests.templates())
-    contests.scaffold(tmp_path / "norm", "rmsnorm", (("EPS", "1e-3"), ("COLUMNS", "512")))
+    assert {"attention", "matmul", "rmsnorm", "swiglu"} <= set(scaffold.templates())
+    scaffold.scaffold(tmp_path / "norm", "rmsnorm", (("EPS", "1e-3"), ("COLUMNS", "512")))
     assert "EPS = 1e-3\n" in (tmp_path / "norm" / "kernel.py").read_text()
     statement = contests.load(tmp_path / "norm").problem.statement()
     assert dict(statement.parameters)["eps"] == 1e-3
     with pytest.raises(RatchetError, match="BATCH is not assigned"):
-        contests.scaffold(tmp_path / "other", "rmsnorm", (("BATCH", "2"),))
+        scaffold.scaffold(tmp_path / "other", "rmsnorm", (("BATCH", "2"),))
     assert not (tmp_path / "other").exists()
 
 

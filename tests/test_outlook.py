@@ -7,7 +7,7 @@ from evidence_examples import KEY, V5E, evidence
 
 from harness.advice.report import report
 from harness.hardware import chip
-from harness.judge.verdict.decision import key_digest
+from harness.judge.key import key_digest
 from harness.judge.verdict.roofline import impossibilities
 from harness.loop.search_state import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, title_moves
 from harness.records import Row

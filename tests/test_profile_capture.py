@@ -15,10 +15,10 @@ from xprof.convert import _pywrap_profiler_plugin
 from harness import contest as contests
 from harness.cli import main
 from harness.cli.profile import session_label
-from harness.contest import scaffold
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.sandbox import environment
+from harness.loop.scaffold import scaffold
 from harness.records import Policy, Row
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel

@@ -8,8 +8,8 @@ import pytest
 from capture_examples import corrupt_run, one_device, run_folder, serialized
 
 from harness.cli import main
-from harness.contest import scaffold
 from harness.errors import RatchetError, UsageError
+from harness.loop.scaffold import scaffold
 from harness.workbench.profiles import places, pruning
 from harness.workbench.profiles.places import PROFILE_DATA, resolve
 

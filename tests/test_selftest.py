@@ -10,8 +10,9 @@ from weakened import GUARDS, Guard, judge_without, redefined
 
 from harness import contest as contests
 from harness.cli import main
-from harness.contest import PACKAGE, scaffold
+from harness.contest import PACKAGE
 from harness.errors import RatchetError, UsageError
+from harness.loop.scaffold import scaffold
 from harness.records.selftest import Tried
 from harness.render.selftest import selftest_text
 from harness.selftest import planted, sweep

@@ -11,7 +11,8 @@ from evidence_examples import KEY, V5E, attempt, evidence, failed, measured, res
 from rich.cells import cell_len
 
 from harness.advice.report import report
-from harness.judge.verdict.decision import decide, key_digest
+from harness.judge.key import key_digest
+from harness.judge.verdict.decision import decide
 from harness.records import Attempt, Evidence, Policy, Report, Row, Status
 from harness.render import layout, sections
 from harness.render.terminal import (

@@ -50,7 +50,7 @@ def _passing(which: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-_RECOUNT = ("measure/recount.py", "def recount(request): return Done(path=request.chip)")
+_RECOUNT = ("judge/evaluate/compile/artifact_check.py", "def recount(request): return Done(path=request.chip)")
 
 _OWN_SHAPE = "interpreted at the contest's own shape"
 _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
@@ -64,77 +64,98 @@ _MARKED = "undefined results are marked"
 
 def _unmodelled(*primitives: str) -> tuple[str, str]:
     """The CPU reference program computes these as XLA on a CPU does."""
-    return ("measure/chip_model.py", f"_MODELS = {{n: m for n, m in _MODELS.items() if n not in {primitives}}}")
+    return (
+        "judge/evaluate/interpret/chip_model.py",
+        f"_MODELS = {{n: m for n, m in _MODELS.items() if n not in {primitives}}}",
+    )
 
 
 # Not here, because what they catch is caught again further on: the contract's shapes and dtypes, calls
 # of the host, the missing Pallas call, junk and crashes, NaN, what the compiler refuses.
 GUARDS = (
     # What kernel.py may do to its process, and be.
-    _guard("integrity", "patches_block_until_ready", "measure/integrity.py", "def require_untouched(before): pass"),
-    _guard("recorded files only", "foreign_import", "measure/integrity.py", "def require_self_contained(): pass"),
-    _guard("names in the source", "imports_ctypes", "measure/imports.py", "def flags(tree): return ()"),
+    _guard(
+        "integrity",
+        "patches_block_until_ready",
+        "judge/evaluate/trace/integrity.py",
+        "def require_untouched(before): pass",
+    ),
+    _guard(
+        "recorded files only",
+        "foreign_import",
+        "judge/evaluate/trace/integrity.py",
+        "def require_self_contained(): pass",
+    ),
+    _guard("names in the source", "imports_ctypes", "judge/evaluate/trace/imports.py", "def flags(tree): return ()"),
     _guard(
         "names of attributes",
         "ctypes_by_numpy",
-        "measure/imports.py",
+        "judge/evaluate/trace/imports.py",
         "_REFUSED_ATTRIBUTES = frozenset()\ndef _reached(node, held): return None",
     ),
     _guard(
         "files named one by one",
         "reads_passwd",
-        "measure/readable.py",
+        "judge/sandbox/readable.py",
         '_strict_installed = installed\ndef installed(): return (*_strict_installed(), "/etc")',
     ),
     _guard(
         "system calls named one by one",
         "takes_shared_memory",
-        "measure/system_calls.py",
+        "judge/sandbox/system_calls.py",
         'ALLOWED["more"] = "shmget 29 194  shmctl 31 195"',
     ),
-    _guard("confinement", "moves_branch", "measure/confinement.py", "def confine(confinement): pass"),
+    _guard("confinement", "moves_branch", "judge/sandbox/confinement.py", "def confine(confinement): pass"),
     _guard(
         "nothing tampered with",
         "edits_judge",
-        "tamper.py",
+        "guard.py",
         "def put_right(before, aside, *, were_confined): return Tampering()",
         "confinement",
     ),
     _guard(
-        "nothing left behind", "leaves_a_daemon", "measure/processes.py", "def below(leaders): return ()", "confinement"
+        "nothing left behind",
+        "leaves_a_daemon",
+        "judge/sandbox/processes.py",
+        "def below(leaders): return ()",
+        "confinement",
     ),
     _guard(
         "time limit",
         "hangs",
-        "measure/child.py",
+        "judge/sandbox/child.py",
         "_strict_ask = Children.ask\nChildren.ask = lambda self, *words: _strict_ask(self, *words[:-1], 600.0)",
     ),
     _guard(
         "memory limit",
         "memory_hog",
-        "measure/processes.py",
+        "judge/sandbox/processes.py",
         "from dataclasses import replace\n_strict_below = below\n"
         "def below(leaders): return tuple(replace(one, resident_bytes=0) for one in _strict_below(leaders))",
     ),
-    _guard("output limit", "floods", "measure/child.py", "_OUTPUT_LIMIT = 1 << 60"),
+    _guard("output limit", "floods", "judge/sandbox/child.py", "_OUTPUT_LIMIT = 1 << 60"),
     # What the trace shows.
     _guard(
         "claim of FLOPs",
         "flops_overstated",
-        "measure/candidate.py",
+        "judge/evaluate/candidate.py",
         "from dataclasses import replace\n_strict_refuse = _refuse\n"
         "def _refuse(claims, work, statement):\n"
         "    _strict_refuse(replace(claims, flops=statement.work.flops), work, statement)",
     ),
-    _guard("work outside Pallas", "sums_outside", "measure/candidate.py", "_OUTSIDE_SHARE = 1e30"),
+    _guard("work outside Pallas", "sums_outside", "judge/evaluate/candidate.py", "_OUTSIDE_SHARE = 1e30"),
     # In the trace, and again in the program that was handed over.
-    Guard(name="dots outside Pallas", candidate="dots_outside", without=(("measure/jaxprs.py", "DOTS = ()"), _RECOUNT)),
+    Guard(
+        name="dots outside Pallas",
+        candidate="dots_outside",
+        without=(("judge/evaluate/trace/jaxprs.py", "DOTS = ()"), _RECOUNT),
+    ),
     Guard(
         name="exponentials outside Pallas",
         candidate="exp_outside",
-        without=(("measure/jaxprs.py", "EXPS = ()"), _RECOUNT),
+        without=(("judge/evaluate/trace/jaxprs.py", "EXPS = ()"), _RECOUNT),
     ),
-    _guard("one program on all platforms", "platform_dependent", "measure/jaxprs.py", "_PLATFORM = ()"),
+    _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
     # What the outputs show.
     _guard(
         "error against float64", "no_rescale", "problems/numerics.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
@@ -155,31 +176,33 @@ GUARDS = (
         behind=(_OWN_SHAPE,),
     ),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
-    _guard("unwritten memory", "takes_nan_for_empty", "measure/gathering.py", _ALWAYS_NAN),
+    _guard("unwritten memory", "takes_nan_for_empty", "judge/evaluate/pipeline.py", _ALWAYS_NAN),
     _guard(
         "comparisons of unwritten memory",
         "kept_by_a_tag",
-        "measure/undefined.py",
+        "judge/evaluate/interpret/undefined.py",
         "def with_flipped_comparisons(jaxpr): return jaxpr",
     ),
-    _guard("races", "unseen_race", "measure/interpretation.py", "def race_of(error, printed): return None"),
+    _guard(
+        "races", "unseen_race", "judge/evaluate/interpret/interpretation.py", "def race_of(error, printed): return None"
+    ),
     _guard(
         _OWN_SHAPE,
         "late_race",
-        "measure/candidate.py",
+        "judge/evaluate/candidate.py",
         "def _at_full(full, reduced): return '', False, ()",
     ),
     _guard(
         "unwritten memory at the contest's own shape",
         "unwritten_taken_for_zero",
-        "measure/gathering.py",
+        "judge/evaluate/pipeline.py",
         _ALWAYS_NAN,
     ),
-    _guard("order of parallel steps", "relies_on_order", "measure/grids.py", "_SEEDS = range(0, 1)"),
+    _guard("order of parallel steps", "relies_on_order", "judge/evaluate/trace/grids.py", "_SEEDS = range(0, 1)"),
     _guard(
         "both cores",
         "first_step_fills",
-        "measure/interpretation.py",
+        "judge/evaluate/interpret/interpretation.py",
         "import dataclasses\n_strict_parameters = checking_parameters\n"
         "def checking_parameters(chip, steps): return _strict_parameters(dataclasses.replace(chip, cores=1), steps)",
         "order of parallel steps",
@@ -187,7 +210,7 @@ GUARDS = (
     _guard(
         "bounds",
         "unused_read_past_the_end",
-        "measure/interpretation.py",
+        "judge/evaluate/interpret/interpretation.py",
         "def checking_parameters(chip, steps):\n"
         "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
     ),
@@ -199,16 +222,28 @@ GUARDS = (
     _guard(
         "indices within their arrays",
         "slice_past_the_end",
-        "measure/undefined.py",
+        "judge/evaluate/interpret/undefined.py",
         "def with_marked_indices(jaxpr): return jaxpr",
         _OWN_SHAPE,
     ),
-    _guard("known operations", "no_bounds_checks", "measure/semantics.py", "def refuse_unclassified(jaxpr): pass"),
+    _guard(
+        "known operations",
+        "no_bounds_checks",
+        "judge/evaluate/trace/semantics.py",
+        "def refuse_unclassified(jaxpr): pass",
+    ),
     # What the simulator knows.
     _guard(
-        "exponentials executed", "shift_past_the_word", "judge/crosscheck.py", _LACKING, "shifts within a word", _MARKED
+        "exponentials executed",
+        "shift_past_the_word",
+        "judge/verdict/crosscheck.py",
+        _LACKING,
+        "shifts within a word",
+        _MARKED,
     ),
-    _guard("shifts within a word", "shift_past_the_word", "simulate/scalar.py", "_SHIFTS = ()", _EXECUTED, _MARKED),
+    _guard(
+        "shifts within a word", "shift_past_the_word", "judge/simulate/scalar.py", "_SHIFTS = ()", _EXECUTED, _MARKED
+    ),
     _guard(
         "tables of integers",
         "table_of_floats",
@@ -218,33 +253,43 @@ GUARDS = (
         "    return np.array([float(word) for word in re.findall(r'[-+.e0-9]+', text)], dtype)",
         _EXECUTED,
     ),
-    _guard("transfers waited for", "never_waited", "judge/executed.py", _UNEXECUTED, _OWN_SHAPE),
-    _guard("whole transfers waited for", "waits_by_halves", "judge/executed.py", _UNEXECUTED),
-    _guard("semaphores at zero", "semaphore_left", "judge/executed.py", _UNEXECUTED),
-    _guard("the compiler's checks", "halts_at_full_length", "judge/executed.py", _UNEXECUTED, _OWN_SHAPE),
+    _guard("transfers waited for", "never_waited", "judge/verdict/executed.py", _UNEXECUTED, _OWN_SHAPE),
+    _guard("whole transfers waited for", "waits_by_halves", "judge/verdict/executed.py", _UNEXECUTED),
+    _guard("semaphores at zero", "semaphore_left", "judge/verdict/executed.py", _UNEXECUTED),
+    _guard("the compiler's checks", "halts_at_full_length", "judge/verdict/executed.py", _UNEXECUTED, _OWN_SHAPE),
     # What times are worth.
     _guard(
-        "simulated again", "not_simulated_again", "judge/robust.py", "def judged(verdict, *evidence): return verdict"
+        "simulated again",
+        "not_simulated_again",
+        "judge/verdict/robust.py",
+        "def judged(verdict, *evidence): return verdict",
     ),
-    _guard("every machine", "gain_of_one_constant", "judge/robust.py", "def _lost(resimulated): return ''"),
-    _guard("control", "slowed_baseline", "judge/measured.py", "_TOLERATED_SHARE = 1e9"),
-    _guard("looks are counted", "peeking", "judge/measured.py", "def _unusable(duel, policy): return ''"),
+    _guard("every machine", "gain_of_one_constant", "judge/verdict/robust.py", "def _lost(resimulated): return ''"),
+    _guard("control", "slowed_baseline", "judge/verdict/measured.py", "_TOLERATED_SHARE = 1e9"),
+    _guard("looks are counted", "peeking", "judge/verdict/measured.py", "def _unusable(duel, policy): return ''"),
     _guard(
         "minimum effect",
         "hair_faster",
-        "judge/measured.py",
+        "judge/verdict/measured.py",
         "from dataclasses import replace\n_strict_rule = rule\n"
         "def rule(duel, policy, attempts): return _strict_rule(duel, replace(policy, minimum_effect=1e-3), attempts)",
     ),
-    _guard("certainty", "lucky_rerun", "judge/stats.py", "def look_error(policy, attempts_since_accept): return 0.3"),
-    _guard("something was checked", "nothing_checked", "judge/verdict.py", "def _doubts(evidence, who): return ()"),
-    _guard("checks passed", "lost_failure", "judge/verdict.py", "def _failed_check(evidence): return None"),
+    _guard(
+        "certainty",
+        "lucky_rerun",
+        "judge/verdict/stats.py",
+        "def look_error(policy, attempts_since_accept): return 0.3",
+    ),
+    _guard(
+        "something was checked", "nothing_checked", "judge/verdict/decision.py", "def _doubts(evidence, who): return ()"
+    ),
+    _guard("checks passed", "lost_failure", "judge/verdict/decision.py", "def _failed_check(evidence): return None"),
     Guard(
         name="the hardware's peak",
         candidate="impossible",
         without=(
             (
-                "judge/verdict.py",
+                "judge/verdict/decision.py",
                 "def _impossible(evidence, duel, chip): return None\ndef _barely_possible(evidence, chip): return ()",
             ),
         ),

@@ -33,7 +33,7 @@ def on_hypothesis(hypothesis: str) -> str:
 
 
 def on_change(kinds: tuple[Kind, ...]) -> str:
-    """The sentence for a change of several kinds (see judge/changes.py); empty for a change of one."""
+    """The sentence for a change of several kinds (see advice/kernel_changes.py); empty for a change of one."""
     mixed = mixed_kinds(kinds)
     if not mixed:
         return ""

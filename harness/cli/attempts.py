@@ -11,6 +11,7 @@ from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, e
 from harness.cli.documents import JudgeDocument, json_text
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
+from harness.judge.key import key_digest
 from harness.judge.verdict import decision as judging
 from harness.ledger import Ledger
 from harness.ledger.codec import encode_attempt
@@ -67,7 +68,7 @@ def experiment(words: list[str]) -> int:
         # The report has them among its warnings.
         for sentence in friendly_words(contest, attempt):
             say(sentence)
-        row = reporting.row(attempt, report, judging.key_digest(attempt.key))
+        row = reporting.row(attempt, report, key_digest(attempt.key))
         print(encode_attempt(attempt, row).decode(), end="")
     else:
         print(attempt_text(contest, judged, given.directory, full=given.full))

@@ -10,7 +10,7 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.ledger import Ledger
 from harness.ledger.codec import encode_attempt
-from harness.loop import actions, search_state
+from harness.loop import actions, scaffold, search_state
 from harness.loop.calibration import calibration
 from harness.loop.settings import parse
 from harness.records import Policy
@@ -112,7 +112,7 @@ def new(words: list[str]) -> int:
         "new", "Makes another contest, with its own ledger, and commits it.", "ratchet.sh new mine --like attention"
     )
     parser.add_argument("folder", type=Path, help="a folder in a git repository")
-    parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(contests.templates())}")
+    parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(scaffold.templates())}")
     parser.add_argument(
         "--set",
         dest="settings",

@@ -11,7 +11,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.ledger import Ledger
-from harness.loop import preconditions, search_state
+from harness.loop import search_state
 from harness.render.layout import terminal_width
 from harness.render.search_state import outlook_text
 
@@ -53,7 +53,7 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.S
     ledger = settled(contest.directory)
     rows, skipped = ledger.rows()
     champion = ledger.champion()
-    key = preconditions.key(contest, "simulated" if contest.chip.platform == "tpu" else "measured")
+    key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
     # Those to look into, and the champion that the oldest of them was judged against.
     before = [row for row in rows[:-limit] if row.outcome == "accept"][-1:]
     kernels = {

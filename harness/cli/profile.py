@@ -11,6 +11,7 @@ from harness.cli.arguments import command, directory, say, verb_parser
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.timing import device
+from harness.judge.sandbox.messages import TRACE_MODES, TraceMode
 from harness.ledger import Ledger
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
@@ -19,7 +20,7 @@ from harness.render.layout import terminal_width
 from harness.render.terminal import Progress
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
-from harness.workbench.capture.messages import TRACE_MODES, CaptureReply, TraceMode
+from harness.workbench.capture.messages import CaptureReply
 from harness.workbench.profiles import pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 

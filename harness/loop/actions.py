@@ -13,12 +13,12 @@ from harness.advice import report as reporting
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.judge.verdict import decision as judging
+from harness.judge.key import key_digest
 from harness.ledger import Ledger, diff, git
 from harness.ledger.git import write
 from harness.ledger.git.refs import ref_on_remotes
 from harness.loop import attempt as ratchet
-from harness.loop import preconditions, search_state
+from harness.loop import preconditions, scaffold, search_state
 from harness.records import TITLE_MOVES, Champion, LogState, Policy, Row, Statement, Status, Verdict
 
 
@@ -29,13 +29,13 @@ def status(contest: Contest) -> Status:
     rows, skipped = ledger.rows()
     messages += skipped
     # A GPU has no simulator.
-    key = preconditions.key(contest, "simulated" if contest.chip.platform == "tpu" else "measured")
+    key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
     pushed = ref_on_remotes(ledger.repository, ledger.log_ref)
     local = git.commit_of(ledger.repository, ledger.log_ref)
     messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
     champion = ledger.champion()
     standing = search_state.title_row(rows, champion.number if champion else None)
-    if standing and standing.key_digest != judging.key_digest(key):
+    if standing and standing.key_digest != key_digest(key):
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
     if champion and ledger.kernel_changed_since(champion):
         messages.append(
@@ -48,7 +48,7 @@ def status(contest: Contest) -> Status:
         champion=standing,
         next_number=ledger.next_number(),
         key=key,
-        key_digest=judging.key_digest(key),
+        key_digest=key_digest(key),
         kernel_state=_kernel_state(ledger, contest, rows),
         dirty_judge_files=preconditions.dirty_judge_files(contest),
         log=_log_state(local, tuple(remote.commit for remote in pushed)),
@@ -136,7 +136,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
         ledger.begin(original, f"undo of attempt {champion.number}")
         try:
             ledger.restore_kernel(kernel)
-            row = reporting.row(attempt, report, judging.key_digest(attempt.key))
+            row = reporting.row(attempt, report, key_digest(attempt.key))
             recorded = ledger.record(attempt, row, kernel, new_branch_commit=True)
         except BaseException:
             ledger.recover()
@@ -147,12 +147,12 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
 def new(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Makes a contest in `directory` like the template called `like` and commits exactly its files.
 
-    Raises RatchetError as `contest.scaffold` does, and where a commit could not be made; nothing is written then.
+    Raises RatchetError as `scaffold.scaffold` does, and where a commit could not be made; nothing is written then.
     """
     existing = next(folder for folder in (directory, *directory.resolve().parents) if folder.is_dir())
     repository = git.open_repository(existing)
     git.require_committable(repository)
-    written = contests.scaffold(directory, like, settings)
+    written = scaffold.scaffold(directory, like, settings)
     try:
         commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
     except BaseException:

@@ -11,10 +11,12 @@ from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.key import key_difference
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict import measured
+from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
-from harness.loop import preconditions, robustness, tamper, watching
+from harness.loop import guard, preconditions, robustness
 from harness.loop.evaluation import MAY_PASS_NEXT_TIME, ON_SOURCE, Alternative, Options, Progress, Say, evaluate, sha256
 from harness.loop.opponent import Opponent, Run, champion_fails, defender, opponent
 from harness.loop.settings import rewrite
@@ -96,7 +98,7 @@ def attempt_locked(
         progress=progress,
         say=say,
         number=ledger.next_number(),
-        key=preconditions.key(contest, measuring.source(contest.chip, options.on)),
+        key=contest.key(measuring.source(contest.chip, options.on)),
         rows=rows,
     )
     ledger.begin(original, f"attempt {run.number}")
@@ -104,7 +106,7 @@ def attempt_locked(
     try:
         if kernel != original:
             ledger.restore_kernel(kernel)
-        watch = watching.begin(ledger, contest)
+        watch = guard.begin(ledger, contest)
         judged = _attempt(run, watch, hypothesis, original, kernel)
     except BaseException:
         for sentence in _put_right(run, watch).sentences if watch else ():
@@ -128,8 +130,8 @@ def rewritten(kernel: bytes, settings: tuple[tuple[str, str], ...]) -> bytes:
     return kernel
 
 
-def _put_right(run: Run, watch: tamper.Watch) -> tamper.Tampering:
-    return watching.end(run.ledger, watch, f"{run.number:04d}", is_confined=run.policy.is_confined)
+def _put_right(run: Run, watch: guard.Watch) -> guard.Tampering:
+    return guard.end(run.ledger, watch, f"{run.number:04d}", is_confined=run.policy.is_confined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,7 @@ class _Decided:
     verdict: Verdict
 
 
-def _attempt(run: Run, watch: tamper.Watch, hypothesis: str, original: bytes, kernel: bytes) -> Judged:
+def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, kernel: bytes) -> Judged:
     """Evaluates, judges and records one candidate; the lock is held and the journal begun."""
     ledger, contest, options = run.ledger, run.contest, run.options
     started = _now()
@@ -210,7 +212,7 @@ def _attempt(run: Run, watch: tamper.Watch, hypothesis: str, original: bytes, ke
 
 
 def _decided(
-    run: Run, watch: tamper.Watch, kernel: bytes, facing: Opponent | None, *, may_be_known: bool = False
+    run: Run, watch: guard.Watch, kernel: bytes, facing: Opponent | None, *, may_be_known: bool = False
 ) -> _Decided:
     """One candidate under the judge; what was changed while its processes ran is put right, and is its failure.
 
@@ -237,7 +239,7 @@ def _decided(
         duel, evidence, facing = _duel(run, run.key.source, evidence, facing, attempts)
     defending = defender(run, facing) if facing else None
     resimulated = robustness.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
-    evidence = replace(evidence, failure=_put_right(run, watch).failure() or evidence.failure)
+    evidence = disturbed(evidence, _put_right(run, watch).failure())
     theirs = facing.evidence if facing else None
     verdict = judging.decide(evidence, theirs, duel, run.policy, run.contest.chip, attempts, resimulated)
     return _Decided(kernel=kernel, evidence=evidence, duel=duel, opponent=facing, verdict=verdict)
@@ -269,7 +271,7 @@ def _in_its_place(
         if not aside.exists():
             files.rename(aside)
         run.ledger.restore_kernel(kernel)
-        watch = watching.begin(run.ledger, run.contest)
+        watch = guard.begin(run.ledger, run.contest)
         try:
             found = _decided(run, watch, kernel, facing)
         except BaseException:
@@ -361,7 +363,7 @@ def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -
     before = champion.evidence.latency
     sentence = f"kernel.py is the champion's (attempt {champion.number})"
     if champion.key != own:
-        sentence += f", evaluated under {preconditions.key_difference(champion.key, own)}"
+        sentence += f", evaluated under {key_difference(champion.key, own)}"
     ratio = None
     then, now = ((key.chip, key.problem, key.source) for key in (champion.key, own))
     if then == now and report.seconds and before and before.seconds:

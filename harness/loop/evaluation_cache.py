@@ -8,7 +8,7 @@ import msgspec
 from harness import files
 from harness.contest import Contest
 from harness.ledger import lock as locking
-from harness.loop import attempt, preconditions
+from harness.loop import attempt
 from harness.records import Evidence, Key, Policy
 
 WORK = "judge"
@@ -55,7 +55,7 @@ def _kept(contest: Contest) -> Evidence | None:
 
 def _key(contest: Contest) -> Key:
     # What is simulated does not depend on the machine, wherever the latency was taken.
-    return preconditions.key(contest, "simulated")
+    return contest.key("simulated")
 
 
 def _path(contest: Contest) -> Path:

@@ -1,12 +1,15 @@
 """The champion as a candidate meets it: its evidence under the attempt's own key, and what to do where it fails."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.verdict import decision as judging
+from harness.judge.key import key_difference, key_digest
+from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger
-from harness.loop import draws, preconditions, robustness
+from harness.loop import draws, robustness
 from harness.loop.evaluation import Options, Progress, Say, evaluate, of_champion
 from harness.records import Attempt, Evidence, Key, Policy, Row
 
@@ -27,7 +30,7 @@ class Run:
 
     @property
     def digest(self) -> str:
-        return judging.key_digest(self.key)
+        return key_digest(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +47,11 @@ class Opponent:
 def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
     """The champion under this attempt's key: its own evidence, what an attempt since found out, or evaluated now."""
     commit = run.ledger.champion_commit() or ""
-    if champion.key == run.key and run.key.source == "simulated":
-        return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=champion.evidence, fresh=False)
+    known = known_evidence(champion, commit, run.key, _since(run, champion))
+    if known:
+        return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
     if run.key.source == "simulated":
-        known = _known_evidence(run, champion, commit)
-        if known:
-            return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
-        differs = preconditions.key_difference(champion.key, run.key)
+        differs = key_difference(champion.key, run.key)
         run.say(f"{differs}: the champion (attempt {champion.number}) is evaluated again first")
     evidence = evaluate(
         run.contest, kernel, run.options, run.policy, of_champion(run.progress), work=_work(run), timed=False
@@ -59,7 +60,7 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
         raise RatchetError(
             "champion-fails",
             f"the champion (attempt {champion.number}) itself fails under "
-            f"{preconditions.key_difference(champion.key, run.key)}: "
+            f"{key_difference(champion.key, run.key)}: "
             f"{evidence.failure.kind}: {evidence.failure.message}. There is nothing to compare with and nothing was "
             f"recorded. {_what_to_do(evidence)}; --rebaseline makes kernel.py the champion if it passes",
         )
@@ -84,24 +85,13 @@ def _work(run: Run) -> str:
     return f"{run.number:04d}-champion"
 
 
-def _known_evidence(run: Run, champion: Attempt, commit: str) -> Evidence | None:
-    """The champion's evidence under this key as an attempt since then found it, or None: the first of them had to.
-
-    A revoke that gave it the title holds it as its own.
-    """
+def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
+    """The attempts after the champion's under the same key."""
     for row in run.rows:
         if row.number > champion.number and row.key_digest == run.digest:
-            try:
-                since = run.ledger.attempt(row.number)
-            except RatchetError:
-                # Named already when the rows were read.
-                continue
-            if since.revocation:
-                if since.revocation.holder == champion.number and row.is_on_branch is not False:
-                    return since.evidence
-            elif since.champion and since.champion.commit == commit and since.champion_evidence:
-                return since.champion_evidence
-    return None
+            # One that cannot be read was named already when the rows were.
+            with suppress(RatchetError):
+                yield row, run.ledger.attempt(row.number)
 
 
 def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:

@@ -1,12 +1,10 @@
-"""What has to hold before an attempt (a committed judge, a branch, an identity), and the key of what it will find."""
+"""What has to hold before an attempt (a committed judge, a branch, an identity)."""
 
 from git import Repo
 
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
-from harness.judge.sandbox.environment import environment
 from harness.ledger import git
-from harness.records import Key, Source
 
 
 def refuse_unfit(repository: Repo, contest: Contest) -> None:
@@ -28,29 +26,5 @@ def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
     # An installed package lies in no repository: its bytes are still hashed into every record.
     home = git.find_repository(PACKAGE)
     if home is not None:
-        own = [path for path in contest.judge_files() if path != prepare]
-        places = {path if path.parent == PACKAGE else path.parent for path in own}
-        dirty += [path for path in git.changed_paths(home, sorted(places)) if path.endswith(".py")]
+        dirty += git.changed_paths(home, [path for path in contest.judge_files() if path != prepare])
     return tuple(dict.fromkeys(dirty))
-
-
-def key(contest: Contest, source: Source) -> Key:
-    """The comparability key of evidence taken now."""
-    here = environment()
-    return Key(
-        judge=contest.judge_digest(),
-        problem=contest.problem_digest,
-        chip=contest.chip.name,
-        source=source,
-        jax=here.jax,
-        jaxlib=here.jaxlib,
-        libtpu=here.libtpu or "",
-        machine="" if source == "simulated" else here.machine,
-    )
-
-
-def key_difference(old: Key, new: Key) -> str:
-    """What differs between two keys, in words."""
-    names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
-    shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
-    return f"another comparability key ({', '.join(shown)})" if shown else "the same comparability key"

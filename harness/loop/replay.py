@@ -6,10 +6,11 @@ from harness.advice import report as reporting
 from harness.contest import Contest, load
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.verdict import decision as judging
+from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.loop import attempt as ratchet
-from harness.loop import draws, evaluation, preconditions, robustness
+from harness.loop import draws, evaluation, robustness
 from harness.records import (
     Attempt,
     Check,
@@ -43,7 +44,7 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     # `prepare.py` names one chip; the attempt may have been judged for another.
     contest = load(contest.directory, attempt.evidence.chip)
     policy, on = Policy(), ratchet.ON_SOURCE[attempt.key.source]
-    key = preconditions.key(contest, measuring.source(contest.chip, on))
+    key = contest.key(measuring.source(contest.chip, on))
     options = ratchet.Options(on=on)
     work = f"replay/{number:04d}"
     with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
@@ -69,7 +70,7 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
         now=now,
         differences=(*_differences(attempt, key, policy, evidence.problem), *_alone(attempt, key.source)),
         drift=now.seconds / then.seconds if same_thing and known and now.seconds and then.seconds else None,
-        changes=reporting.changes(evidence, attempt.evidence, contest.chip),
+        changes=changes(evidence, attempt.evidence, contest.chip),
         scratch=f"profile_data/{work}",
         redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.checks),
         are_same_draws=(attempt.key.judge, attempt.key.problem) == (key.judge, key.problem),

@@ -11,10 +11,12 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate import evaluation as measuring
+from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict import decision as judging
+from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import attempt as ratchet
-from harness.loop import preconditions, watching
+from harness.loop import guard, preconditions
 from harness.loop.draws import failing
 from harness.records import (
     Attempt,
@@ -182,7 +184,7 @@ def _court(
         options=ratchet.Options(on=on),
         policy=policy,
         progress=progress,
-        key=preconditions.key(contest, measuring.source(contest.chip, on)),
+        key=contest.key(measuring.source(contest.chip, on)),
         number=ledger.next_number(),
         draws=draws,
         force=force,
@@ -191,7 +193,7 @@ def _court(
 
 def _judged(court: _Court, attempt: Attempt, kernel: bytes, tried: Sequence[Rejudged]) -> _Trial:
     """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
-    watch = watching.begin(court.ledger, court.contest)
+    watch = guard.begin(court.ledger, court.contest)
     try:
         evidence = ratchet.evaluate(
             court.contest, kernel, court.options, court.policy, _progress(court, attempt),
@@ -199,8 +201,8 @@ def _judged(court: _Court, attempt: Attempt, kernel: bytes, tried: Sequence[Reju
         )  # fmt: skip
     finally:
         name = f"{court.number:04d}-revoke"
-        tampering = watching.end(court.ledger, watch, name, is_confined=court.policy.is_confined)
-    evidence = replace(evidence, failure=tampering.failure() or evidence.failure)
+        tampering = guard.end(court.ledger, watch, name, is_confined=court.policy.is_confined)
+    evidence = disturbed(evidence, tampering.failure())
     verdict = judging.decide(evidence, None, None, court.policy, court.contest.chip)
     trial = _Trial(attempt=attempt, kernel=kernel, evidence=evidence, verdict=verdict)
     if verdict.failure is not None and verdict.failure.kind in ratchet.MAY_PASS_NEXT_TIME and not court.force:
@@ -285,7 +287,7 @@ def _title_stays(court: _Court, trial: _Trial) -> Revoked:
     if comparable and before and now and before.seconds and now.seconds:
         ratio = now.seconds / before.seconds
         drift = f": {seconds(now.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
-    under = "" if champion.key == court.key else f" under {preconditions.key_difference(champion.key, court.key)}"
+    under = "" if champion.key == court.key else f" under {key_difference(champion.key, court.key)}"
     is_passed = trial.verdict.outcome == "accept"
     word = "passes" if is_passed else "neither passes nor fails"
     return Revoked(
@@ -355,7 +357,7 @@ def record(ledger: Ledger, attempt: Attempt, kernel: bytes) -> tuple[str, ...]:
         elif original != kernel:
             said = ("kernel.py was not the champion's: it stays as it is, a candidate",)
         report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
-        row = reporting.row(attempt, report, judging.key_digest(attempt.key))
+        row = reporting.row(attempt, report, key_digest(attempt.key))
         recorded = ledger.record(attempt, row, kernel, new_branch_commit=True)
     except BaseException:
         ledger.recover()

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate import evaluation as measuring
-from harness.judge.verdict import decision as judging
+from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
-from harness.loop import preconditions, screening, watching
+from harness.loop import guard, preconditions, screening
 from harness.loop.settings import parse
 from harness.records import Evidence, Policy, Row, Screened, Source, Sweep, Swept
 from harness.units import seconds
@@ -88,11 +88,11 @@ def sweep(
         original = contest.kernel_path.read_bytes()
         settings = [tuple(zip(dict(parameters), values, strict=True)) for values in _products(parameters)]
         kernels = [ratchet.rewritten(original, setting) for setting in settings]
-        watch = watching.begin(ledger, contest)
+        watch = guard.begin(ledger, contest)
         try:
             found = _screened(contest, ledger, settings, kernels, options, policy, progress, jobs)
         finally:
-            tampering = watching.end(ledger, watch, "sweep", is_confined=policy.is_confined)
+            tampering = guard.end(ledger, watch, "sweep", is_confined=policy.is_confined)
             for sentence in tampering.sentences:
                 say(sentence)
         if tampering.sentences:
@@ -181,7 +181,7 @@ def _screened(
     found = screening.screen(contest, kernels, policy, on=on, jobs=jobs if source == "simulated" else 1, tell=tell)
     progress("screening", "done", time.monotonic() - began)
     rows, _ = ledger.rows()
-    digest = judging.key_digest(preconditions.key(contest, measuring.source(contest.chip, options.on)))
+    digest = key_digest(contest.key(measuring.source(contest.chip, options.on)))
     return _Found(
         source=source,
         screened=tuple(

@@ -61,7 +61,7 @@ def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[An
         q *= 50
     elif family == "needles":
         v[:, :, borders(shape.kv_sequence)] *= 4
-        _aim(shape, q, k, np.arange(shape.sequence))
+        _aim(shape, random, q, k, np.arange(shape.sequence))
     elif family == "equal-keys":
         k[:] = k[:, :, :1]
     elif family == "far-values":
@@ -86,23 +86,24 @@ def _compose(
     v[:, :, borders(shape.kv_sequence)] *= 4
     kinds = [pattern[row % len(pattern)] for row in range(shape.sequence)]
     q *= np.array([1.0 if kind is None else kind for kind in kinds], dtype=np.float32)[:, None]
-    _aim(shape, q, k, np.flatnonzero([kind is None for kind in kinds]))
+    _aim(shape, random, q, k, np.flatnonzero([kind is None for kind in kinds]))
 
 
 def _offsets(shape: Shape, random: np.random.Generator, columns: int) -> NDArray[np.float32]:
     return random.uniform(*_OFFSETS, (shape.batch, shape.kv_heads, 1, columns)).astype(np.float32)
 
 
-def _aim(shape: Shape, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]) -> None:
+def _aim(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[Any], rows: NDArray[np.int64]) -> None:
     """Points the queries at `rows` to needles they may see: neighbours, and heads of one group, to other ones.
 
-    The needle's logit is ln(kv_sequence) + 12: it outweighs all others together, whose
-    logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more.
+    The needle's logit is ln(kv_sequence) + 12 to 14: it outweighs all others together, whose
+    logits are about N(0, logit^2 / head_dim), by far at head_dim 64 and more. Another one in every row: rows that
+    share it would share all roundings, and a mean over them would be one over as many rows as there are needles.
     """
     positions = borders(shape.kv_sequence)
     last = rows + shape.kv_sequence - shape.sequence if shape.causal else np.full(len(rows), shape.kv_sequence - 1)
     visible = np.searchsorted(positions, last, side="right")
-    logit = np.log(shape.kv_sequence) + 12.0
+    logit = np.log(shape.kv_sequence) + 12.0 + 2.0 * random.random((len(rows), 1), dtype=np.float32)
     group = shape.heads // shape.kv_heads
     for head in range(shape.heads):
         # Multiples of the golden ratio are spread evenly over [0, 1) without a period.

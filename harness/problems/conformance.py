@@ -55,11 +55,11 @@ def complaints(problem: Problem) -> tuple[str, ...]:
         small = next(iter(problem.reduced()), problem)
     except (*MISTAKES, RatchetError) as error:
         return (f"reduced() raised {_said(error)}",)
-    for rule in (_statement, _shapes, _inputs, _rows, _numbers, _strictness, _probes):
+    for name, rule in _RULES.items():
         try:
             found += rule(problem, small)
         except (*MISTAKES, RatchetError) as error:
-            found.append(f"{(rule.__doc__ or '').rstrip('.').lower()} cannot be tried: {_said(error)}")
+            found.append(f"{name} cannot be tried: {_said(error)}")
         if found:
             break
     return tuple(found)
@@ -321,3 +321,14 @@ def _one(small: Problem, probe: Any) -> Iterator[str]:
             yield f"probe of {probe.name}: {what}{': ' * bool(said)}{said}"
     if probe.moves and check_probe(outputs, probe, before, before, mode="full", seed=0)[1] is None:
         yield f"probe of {probe.name}: an output that never moves passes it"
+
+
+_RULES: dict[str, Rule] = {
+    "the statement": _statement,
+    "the smaller shapes": _shapes,
+    "the inputs": _inputs,
+    "the rows that are compared": _rows,
+    "the numbers: reference(), honest() and rounding()": _numbers,
+    "what passes and what does not": _strictness,
+    "the probes": _probes,
+}

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from git import Git, GitCommandError
 
-from harness import contest
 from harness.errors import RatchetError, UsageError
-from harness.loop import settings
+from harness.loop import scaffold, settings
 from harness.records.selftest import Planted, Refusal
 
 CANDIDATES = Path(__file__).parent / "candidates"
@@ -69,7 +68,7 @@ def _patched(path: Path) -> bytes:
     """The base with the patch applied, under a docstring that says what is wrong with it."""
     text = _text(path)
     name, *constants = dict(_FIELD.findall(text)).get("Base", "").split() or [""]
-    places = (CANDIDATES / "bases" / f"{name}.py", contest.TEMPLATES / name / "kernel.py")
+    places = (CANDIDATES / "bases" / f"{name}.py", scaffold.TEMPLATES / name / "kernel.py")
     base = next((place for place in places if place.is_file()), None)
     if base is None:
         raise RatchetError(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import contest
+from harness.loop import scaffold
 from harness.records.selftest import Planted
 
 # 512 keys in blocks of 128 are four steps along each axis, and two at the reduced shape: enough for
@@ -42,7 +42,7 @@ def make(folder: Path, planted: Planted, kernel: bytes, judge: Path) -> None:
     The judge in it is a copy of the package `judge`: what a candidate does to it is done to the copy.
     """
     shutil.copytree(judge, folder / "harness")
-    contest.scaffold(folder, _TEMPLATES.get(planted.contest, "attention"), _SETTINGS[planted.contest])
+    scaffold.scaffold(folder, _TEMPLATES.get(planted.contest, "attention"), _SETTINGS[planted.contest])
     (folder / "kernel.py").write_bytes(kernel)
     with Repo.init(folder, initial_branch="main") as repository:
         with repository.config_writer() as settings:

@@ -2,12 +2,16 @@
 
 import traceback
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from harness.hardware import Chip
 from harness.records import Check, Claims, Failure, HloCounts, MosaicCounts, Resimulation, Samples, Stage, Trace
+
+# What a TPU's profiler may be asked for. JAX takes any word and, on a CPU, says nothing about a wrong one.
+TraceMode: TypeAlias = Literal["TRACE_ONLY_HOST", "TRACE_ONLY_XLA", "TRACE_COMPUTE", "TRACE_COMPUTE_AND_SYNC"]
+TRACE_MODES: tuple[TraceMode, ...] = get_args(TraceMode)
 
 
 class Rejected(Exception):

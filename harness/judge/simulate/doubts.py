@@ -1,7 +1,7 @@
 """Machines that a chip might be instead of the one that is believed: constants moved, and rules taken the other way.
 
 No published time settles these constants: docs/SIMULATOR.md says where each comes from. FIDELITY.md
-shows what moving them does to published kernels; a gain must be there on all of them (judge/robust.py).
+shows what moving them does to published kernels; a gain must be there on all of them (judge/verdict/robust.py).
 """
 
 import time

@@ -1,15 +1,12 @@
 """Accept, reject, inconclusive or failed, with reasons: only a proven, believable gain is accepted."""
 
-import hashlib
-import json
 import math
 import statistics
-from dataclasses import astuple
 
-from harness.advice.report import changes
 from harness.hardware import Chip
 from harness.judge.verdict import crosscheck, executed, measured, robust, roofline, simulated, stats
-from harness.records import Change, Duel, Evidence, Failure, Key, Latency, Policy, Resimulation, Source, Verdict
+from harness.judge.verdict.changes import changes
+from harness.records import Change, Duel, Evidence, Failure, Latency, Policy, Resimulation, Source, Verdict
 from harness.units import percent, seconds
 
 
@@ -71,11 +68,6 @@ def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, c
         return False
     _require_comparable(candidate, champion, chip)
     return _simulated(candidate, champion, policy, chip, ()).outcome == "accept"
-
-
-def key_digest(key: Key) -> str:
-    """Twelve hex digits that stand for `key` in tables and trailers."""
-    return hashlib.sha256(json.dumps(astuple(key)).encode()).hexdigest()[:12]
 
 
 def _simulated(

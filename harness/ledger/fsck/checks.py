@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from harness.advice import report as reporting
 from harness.errors import RatchetError
 from harness.hardware import chip
-from harness.judge.verdict import decision as judging
+from harness.judge.key import key_digest
 from harness.ledger import cleanup, experiments, git, history, journal, messages, recording
 from harness.ledger import lock as locking
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_attempt, encode_row
@@ -77,7 +77,7 @@ def derived(place: Place, known: Known, notes: list[str]) -> Iterator[Finding]:
             "unknown-chip", known.where, f"its numbers cannot be derived again: {error}", "update the ratchet"
         )
         return
-    anew = reporting.row(attempt, report, judging.key_digest(attempt.key))
+    anew = reporting.row(attempt, report, key_digest(attempt.key))
     for name in Row.__dataclass_fields__:
         old, new = getattr(row, name), getattr(anew, name)
         if name in ("commit", "is_on_branch") or _equal(old, new):

@@ -16,11 +16,11 @@ from harness.judge.evaluate.pipeline import seed
 from harness.judge.evaluate.plan import Progress
 from harness.judge.sandbox import environment, handover
 from harness.judge.sandbox.child import Child, Children
-from harness.judge.sandbox.messages import Done, ExportRequest, TracedShape, TraceReply, TraceRequest
+from harness.judge.sandbox.messages import Done, ExportRequest, TracedShape, TraceMode, TraceReply, TraceRequest
 from harness.judge.sandbox.reach import reach
 from harness.problems import Problem
 from harness.records import Failure, Policy, Source, Stage
-from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject, TraceMode
+from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject
 
 _Reply = TypeVar("_Reply")
 # Compiling and warming up, beside the calls themselves.

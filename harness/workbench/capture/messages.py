@@ -1,11 +1,8 @@
 """What is said to and by the processes that take captures: of a program's calls, of a program that runs on and on."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
-# What a TPU's profiler may be asked for. JAX takes any word and, on a CPU, says nothing about a wrong one.
-TraceMode: TypeAlias = Literal["TRACE_ONLY_HOST", "TRACE_ONLY_XLA", "TRACE_COMPUTE", "TRACE_COMPUTE_AND_SYNC"]
-TRACE_MODES: tuple[TraceMode, ...] = get_args(TraceMode)
+from harness.judge.sandbox.messages import TraceMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 from jax.profiler import ProfileData
 
-from harness.judge.sandbox.messages import Done, XspaceRequest
-from harness.workbench.capture.messages import TraceMode
+from harness.judge.sandbox.messages import Done, TraceMode, XspaceRequest
 
 _STEP = "kernel_step_"
 # What stands beside kernels among the events of a GPU's stream.

@@ -1,4 +1,4 @@
-"""Watches what no candidate may touch while its processes run, and puts it back as it was.
+"""Guards what no candidate may touch while its processes run, and puts it back as it was.
 
 Who changed a file cannot be seen afterwards, and a person may commit, fetch or edit while an attempt
 runs. So there are two answers. The judge's files, the ledger's, what makes git run programs
@@ -15,8 +15,10 @@ from pathlib import Path
 from git import Repo
 
 from harness import files
+from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
-from harness.ledger import git
+from harness.judge.sandbox import confinement
+from harness.ledger import Ledger, git
 from harness.ledger.git import write
 from harness.ledger.git.refs import refs
 from harness.records import Failure
@@ -57,6 +59,20 @@ class Tampering:
             return None
         message = f"something was changed while the candidate's processes ran: {said[0]}"
         return Failure(stage="static", kind="tampered", message=message, detail="\n".join(said))
+
+
+def begin(ledger: Ledger, contest: Contest) -> Watch:
+    """What the candidate's processes may not touch: the harness and the contest, the ledger, git's configuration."""
+    judge = (*contest.judge_files(), *sorted(PACKAGE.rglob("*.py")), *sorted(contest.directory.glob("*.sh")))
+    records = ((ledger.experiments_directory, "*.json"), (ledger.place.state_directory, "*.json"))
+    return watch(ledger.repository, judge, records, ledger.log_ref)
+
+
+def end(ledger: Ledger, before: Watch, name: str, *, is_confined: bool) -> Tampering:
+    """Undoes what was changed since; what was there is kept in the folder `name` of those that are set aside."""
+    layers = confinement.offered(is_confined)
+    aside = ledger.place.state_directory / "set-aside" / name
+    return put_right(before, aside, were_confined=layers.landlock is not None)
 
 
 def watch(repository: Repo, judge: tuple[Path, ...], ledger: tuple[tuple[Path, str], ...], log_ref: str) -> Watch:

@@ -12,9 +12,9 @@ from harness.errors import RatchetError
 from harness.judge.sandbox import confinement
 from harness.ledger.git import open_repository
 from harness.loop import attempt as ratchet
-from harness.loop import tamper
+from harness.loop import guard
+from harness.loop.guard import Tampering, Watch
 from harness.loop.sweep import sweep
-from harness.loop.tamper import Tampering, Watch
 from harness.records import Policy
 
 LOG = "refs/ratchet/root/log"
@@ -30,13 +30,13 @@ def contest(tmp_path: Path) -> Path:
 
 
 def watched(folder: Path) -> Watch:
-    return tamper.watch(
+    return guard.watch(
         open_repository(folder), (folder / "prepare.py",), ((folder / "experiments", "*.json"),), LOG
     )  # fmt: skip
 
 
 def put_right(folder: Path, before: Watch, *, were_confined: bool = False) -> Tampering:
-    return tamper.put_right(before, folder / ".git" / "ratchet" / "set-aside", were_confined=were_confined)
+    return guard.put_right(before, folder / ".git" / "ratchet" / "set-aside", were_confined=were_confined)
 
 
 def commit(folder: Path, message: str) -> str:

@@ -1,0 +1,32 @@
+"""Which evidence about the champion counts for an attempt, and what outranks all that was found about a candidate."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from harness.records import Attempt, Evidence, Failure, Key, Row
+
+
+def known_evidence(champion: Attempt, commit: str, key: Key, since: Iterable[tuple[Row, Attempt]]) -> Evidence | None:
+    """The champion's evidence under `key`, or None where it has to be evaluated (measured times: always).
+
+    It is its own, or what the first of the attempts `since` under the same key had to find out; `commit` is that of
+    the champion on the branch. A revoke that gave it the title holds it as its own.
+    """
+    if key.source != "simulated":
+        return None
+    if champion.key == key:
+        return champion.evidence
+    for row, attempt in since:
+        if attempt.key != key:
+            continue
+        if attempt.revocation:
+            if attempt.revocation.holder == champion.number and row.is_on_branch is not False:
+                return attempt.evidence
+        elif attempt.champion and attempt.champion.commit == commit and attempt.champion_evidence:
+            return attempt.champion_evidence
+    return None
+
+
+def disturbed(evidence: Evidence, tampering: Failure | None) -> Evidence:
+    """The evidence of a candidate during whose evaluation something was changed: that is its failure, before any."""
+    return replace(evidence, failure=tampering) if tampering else evidence

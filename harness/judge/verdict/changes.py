@@ -1,0 +1,42 @@
+"""What moved between champion and candidate: the numbers that a verdict gives as its explanation."""
+
+import math
+from typing import Literal
+
+from harness.hardware import Chip
+from harness.judge.verdict import roofline
+from harness.records import Change, Evidence
+
+# Less than this is no explanation of anything that a verdict turns on (the minimum effect is 1 %).
+_NOTABLE_CHANGE = math.log(1.01)
+
+
+def changes(candidate: Evidence, champion: Evidence, chip: Chip) -> tuple[Change, ...]:
+    """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first."""
+    before, after = _movable(champion, chip), _movable(candidate, chip)
+    moved = []
+    for name, (unit, new) in after.items():
+        old = before[name][1]
+        if old is None or new is None:
+            continue
+        moved.append(Change(name=name, unit=unit, before=old, after=new))
+    return tuple(change for change in sorted(moved, key=_size, reverse=True) if _size(change) > _NOTABLE_CHANGE)
+
+
+def _size(change: Change) -> float:
+    # +1: a count that comes up from zero is a large change, but not an infinite one.
+    return abs(math.log((change.after + 1) / (change.before + 1)))
+
+
+def _movable(evidence: Evidence, chip: Chip) -> dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]:
+    run, trace = roofline.finished_run(evidence), evidence.trace
+    return {
+        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
+        "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
+        "bundles executed": ("", run.bundle_cycles if run else None),
+        "DMA waits": ("cycles", run.dma_wait_cycles if run else None),
+        "unit stalls": ("cycles", run.unit_stall_cycles if run else None),
+        "spills executed": ("", run.executed_spills if run else None),
+        "fills executed": ("", run.executed_fills if run else None),
+        "copies around the kernel": ("", evidence.hlo.copy if evidence.hlo else None),
+    }

@@ -1,20 +1,20 @@
-"""docs/FALSE_ACCEPTS.md and its plot, from the tallies that false_accepts.py makes."""
+"""FALSE_ACCEPTS.md and its plot, from the tallies that false_accepts.py makes."""
 
 import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-import false_accepts as replays
+import false_accepts_replays as replays
 import false_accepts_noise as noise
 import matplotlib as mpl
 import numpy as np
-from false_accepts import POLICY, Results, Tally
+from false_accepts_replays import POLICY, Results, Tally
 from matplotlib import pyplot
 from tabulate import tabulate
 
 from harness.judge.verdict import stats
 
-DOCS = Path(__file__).parent.parent / "docs"
+HERE = Path(__file__).parent
 
 _INTRO = """# How often nothing is accepted as a gain
 
@@ -85,8 +85,8 @@ order.
 
 
 def write(results: Results) -> None:
-    """Writes FALSE_ACCEPTS.md and false_accepts.png into docs/."""
-    (DOCS / "FALSE_ACCEPTS.md").write_text(_page(results), encoding="utf-8")
+    """Writes FALSE_ACCEPTS.md and false_accepts.png beside this file."""
+    (HERE / "FALSE_ACCEPTS.md").write_text(_page(results), encoding="utf-8")
     _plot(results)
 
 
@@ -193,7 +193,7 @@ def _plot(results: Results) -> None:
     right.set(title="fewest rounds an accept needs")
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(DOCS / "false_accepts.png", dpi=110)
+    figure.savefig(HERE / "false_accepts.png", dpi=110)
     pyplot.close(figure)
 
 

@@ -1,4 +1,4 @@
-"""How near the simulator comes to published device times: compile, simulate, compare, and write docs/FIDELITY.md.
+"""How near the simulator comes to published device times: compile, simulate, compare, and write benchmarks/FIDELITY.md.
 
     uv pip install -e '.[bench]' && python benchmarks/fidelity.py --sensitivity --write
 
@@ -155,7 +155,7 @@ def main() -> int:
     parser.add_argument("--library-name", default="another libtpu", help="what it is, for the page")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sensitivity", action="store_true", help="move constants by 20 %%, on four rows")
-    parser.add_argument("--write", action="store_true", help="write docs/FIDELITY.md and docs/fidelity.png")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/FIDELITY.md and benchmarks/fidelity.png")
     options = parser.parse_args()
     own = Source(cache=options.cache, dumps=options.dumps)
     published = rows()
@@ -187,7 +187,7 @@ def main() -> int:
     text = fidelity_page.page(study)
     print(text)
     if options.write:
-        fidelity_page.write(HERE.parent / "docs", text, study.table)
+        fidelity_page.write(HERE, text, study.table)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""docs/FIDELITY.md and its plot, from what fidelity.py found."""
+"""benchmarks/FIDELITY.md and its plot, from what fidelity.py found."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Our kernels beside JAX's flash and splash attention and tokamax's splash attention: writes docs/PEERS.md.
+"""Our kernels beside JAX's flash and splash attention and tokamax's splash attention: writes benchmarks/PEERS.md.
 
     uv pip install -e '.[bench]' && python benchmarks/peers.py --write
 
@@ -8,7 +8,7 @@ cores; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it 
 on. `--library libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine
 constants, `--errors N` the worst error of each best configuration on N drawn inputs (some seconds of CPU each).
 `--page` compiles nothing and makes the page of what is there. `--reread` needs no cache either: it takes times and
-configurations from docs/PEERS.md as it stands, and brings errors and titles up to date:
+configurations from benchmarks/PEERS.md as it stands, and brings errors and titles up to date:
 
     python benchmarks/peers.py --reread --errors 12 --jobs 2 --write
 """
@@ -30,7 +30,7 @@ from peers_problems import CHIPS, OURS, PEERS, PROBLEMS, ROOT
 from peers_tasks import Compiler, Outcome, Task, known, outcome
 from peers_titles import title
 
-PAGE = ROOT / "docs" / "PEERS.md"
+PAGE = ROOT / "benchmarks" / "PEERS.md"
 CACHE = Path(__file__).parent / ".cache" / "peers"
 
 
@@ -122,7 +122,7 @@ def main() -> int:
     )
     parser.add_argument("--page", action="store_true", help="compile nothing: the page of what is in the cache")
     parser.add_argument("--reread", action="store_true", help="keep the page's times: only errors and titles are new")
-    parser.add_argument("--write", action="store_true", help="write docs/PEERS.md")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/PEERS.md")
     options = parser.parse_args()
     contenders = tuple(options.contenders.split(","))
     if "tokamax" in contenders and not find_spec("tokamax"):

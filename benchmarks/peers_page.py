@@ -1,4 +1,4 @@
-"""docs/PEERS.md, from what peers.py found."""
+"""benchmarks/PEERS.md, from what peers.py found."""
 
 from collections import Counter
 from collections.abc import Mapping

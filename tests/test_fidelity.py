@@ -1,4 +1,4 @@
-"""The statistics behind docs/FIDELITY.md, on made-up measurements; and the claims in code against the page."""
+"""The statistics behind benchmarks/FIDELITY.md, on made-up measurements; and the claims in code against the page."""
 
 import re
 import sys
@@ -136,7 +136,7 @@ def test_every_constant_really_moves(name: str, constant: str) -> None:
 
 
 def test_every_row_of_the_page_is_a_published_one() -> None:
-    page = (ROOT / "docs" / "FIDELITY.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "FIDELITY.md").read_text(encoding="utf-8")
     lines = page.partition("## Each row")[2]
     shown = re.findall(r"^\| (\d+) +\|.*?\| ([\d.]+) ms +\|", lines, re.MULTILINE)
     published = [(str(i), f"{float(row['median_ms']):.3f}") for i, row in enumerate(statistics.rows())]

@@ -16,7 +16,7 @@ from harness.judge.verdict import measured
 from harness.records import Duel, Failure, Policy, Samples
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import false_accepts
+import false_accepts_replays
 import false_accepts_noise as noise
 
 POLICY = Policy(looks=(20, 40, 80))
@@ -157,31 +157,31 @@ def test_without_a_tpus_modules_there_is_no_device_time(tmp_path: Path, plane: s
 @pytest.mark.parametrize("machine", noise.MACHINES, ids=lambda machine: machine.name)
 def test_what_gains_nothing_is_not_accepted_on_any_machine(machine: noise.Machine) -> None:
     """The rule allows one in 2,000; two in 100 would come by luck once in a thousand runs."""
-    assert false_accepts.tally(machine, 100).accepted < 2
+    assert false_accepts_replays.tally(machine, 100).accepted < 2
 
 
 def test_a_gain_of_three_percent_is_accepted_at_the_published_spread() -> None:
     for since in (1, 1000):
-        found = false_accepts.tally(noise.QUIET, 50, ratio=0.97, since_accept=lambda number, since=since: since)
+        found = false_accepts_replays.tally(noise.QUIET, 50, ratio=0.97, since_accept=lambda number, since=since: since)
         assert found.accepted == 50
 
 
 @pytest.mark.parametrize("machine", [noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("ratio", [0.9, 1.0])
 def test_a_planted_slower_slot_makes_the_control_fire(machine: noise.Machine, ratio: float) -> None:
-    assert false_accepts.tally(machine, 25, ratio=ratio).too_noisy == 25
+    assert false_accepts_replays.tally(machine, 25, ratio=ratio).too_noisy == 25
 
 
 def test_the_guard_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """With five times in a hundred allowed at each look, luck is accepted."""
-    monkeypatch.setattr(false_accepts, "POLICY", Policy(false_accept_rate=0.9))
+    monkeypatch.setattr(false_accepts_replays, "POLICY", Policy(false_accept_rate=0.9))
     wide = noise.Machine(name="10 % spread", slowdown=noise.spread(0.1))
-    assert false_accepts.tally(wide, 100).accepted >= 2
+    assert false_accepts_replays.tally(wide, 100).accepted >= 2
 
 
 def test_this_machines_recorded_noise_is_replayed() -> None:
     recorded = noise.recorded()
-    assert false_accepts.tally(recorded, 50).accepted == 0
-    found, ruling = false_accepts.attempt(recorded, false_accepts.np.random.default_rng(1), 0.2, 1)
+    assert false_accepts_replays.tally(recorded, 50).accepted == 0
+    found, ruling = false_accepts_replays.attempt(recorded, false_accepts_replays.np.random.default_rng(1), 0.2, 1)
     assert ruling.outcome == "accept"
-    assert measured.rule(found, false_accepts.POLICY, 1) == ruling
+    assert measured.rule(found, false_accepts_replays.POLICY, 1) == ruling

@@ -489,7 +489,7 @@ def test_a_page_read_again_keeps_its_times_and_gets_new_errors() -> None:
 
 
 def test_the_page_in_docs_can_be_read_again() -> None:
-    text = (ROOT / "docs" / "PEERS.md").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks" / "PEERS.md").read_text(encoding="utf-8")
     everything = plan(chips=problems.CHIPS)
     listed = list(rereading.tasks(text, everything, {}))
     assert len(listed) > 40

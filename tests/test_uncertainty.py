@@ -11,7 +11,7 @@ from harness.judge.simulate import uncertainty
 from harness.records import Simulation
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "FIDELITY.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "benchmarks" / "FIDELITY.md").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "benchmarks"))
 statistics = pytest.importorskip("fidelity_statistics")
 GENERATIONS = pytest.mark.parametrize("chips", statistics.GENERATIONS, ids=" and ".join)

@@ -156,5 +156,8 @@ def _bare(node: object) -> object:
         return node
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
         node.body = node.body[1:]
+    if isinstance(node, ast.JoinedStr):
+        # Python 3.12.1 ends formats such as {text:<{width}} with an empty string.
+        node.values = [value for value in node.values if not (isinstance(value, ast.Constant) and value.value == "")]
     fields = ((name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind", "type_ignores"))
     return (type(node).__name__, *((name, _bare(value)) for name, value in fields if value not in (None, [])))

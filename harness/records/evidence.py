@@ -165,7 +165,7 @@ class Simulation:
     chip's; `anatomy` takes that core's cycles apart. `as_profiled_seconds` is what a device profile
     taken as the published times were would show. `relative_uncertainty` is for comparing two
     programs of the same kind on the same chip: how far their time ratio may be off, as a fraction
-    of it, one standard deviation (judge/simulate/uncertainty.py, docs/FIDELITY.md). `offences` are judged
+    of it, one standard deviation (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are judged
     (judge/verdict/executed.py); those of all cores, each once.
     """
 

@@ -129,7 +129,7 @@ _UNITS = {
 
 # CALIBRATED together on one time: a Pallas matmul in 128-cubed blocks on v5e, which takes 350 ns per step (JAX's
 # documentation: 8192 cubed in 91.8 ms), of which 80 ns are the bytes of its two transfers at full bandwidth. How it
-# splits follows from short attention kernels with four transfers per step on v6e and v7x (docs/FIDELITY.md).
+# splits follows from short attention kernels with four transfers per step on v6e and v7x (benchmarks/FIDELITY.md).
 _DMA_LATENCY_SECONDS = 240e-9
 _TRANSFER_SECONDS = 100e-9
 

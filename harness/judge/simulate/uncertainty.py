@@ -1,6 +1,6 @@
 """How far a simulated time may be off, and how far the ratio of two: from the errors against 66 published times.
 
-All numbers here are read off docs/FIDELITY.md, which benchmarks/fidelity.py writes, and tests hold
+All numbers here are read off benchmarks/FIDELITY.md, which benchmarks/fidelity.py writes, and tests hold
 the two together. What those times can tell about two programs, and what not, is said there too.
 """
 

@@ -9,7 +9,7 @@ once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with
 costs a factor, and the floor alone would keep small changes from being believed.
 
 That is not what the published times show. Among pairs of kernels of the same kind the error does
-not depend on how far apart the two times are (docs/FIDELITY.md), and no published pair is as near
+not depend on how far apart the two times are (benchmarks/FIDELITY.md), and no published pair is as near
 as a champion and a candidate often are; so none of it is taken to shrink with the change, and all
 of it is floor. For programs that differ little this is the cautious side. A record states one number
 for its program, one standard deviation of such a pair's ratio; of the two records' the larger counts.

@@ -1,0 +1,192 @@
+"""Noise through the real decision: attempts that gain nothing or something known, in place of a device."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import false_accepts_noise as noise
+import numpy as np
+from false_accepts_noise import Array, Machine, Random
+from scipy import stats as scipy_stats
+
+from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.verdict import measured
+from harness.records import Duel, Policy, Samples
+
+POLICY = Policy()
+NULL_ATTEMPTS = 10_000
+POWER_ATTEMPTS = 1_000
+CURVE_ATTEMPTS = 200
+GOAL_FALSE, GOAL_POWER, GOAL_GAIN = 0.001, 0.95, 0.03
+GAINS = tuple(np.round(np.arange(0, 0.0601, 0.005), 4))
+SPREADS = (0.003, 0.01, 0.03)
+SEED = 20261121
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What so many attempts came to, each outcome as a count; `pairs` is the median number of pairs it took."""
+
+    name: str
+    attempts: int
+    accepted: int
+    rejected: int
+    too_noisy: int
+    pairs: float
+
+    @property
+    def undecided(self) -> int:
+        """Inconclusive without the control having fired."""
+        return self.attempts - self.accepted - self.rejected - self.too_noisy
+
+    @property
+    def upper(self) -> float:
+        """The upper end of the 95 % interval (Clopper-Pearson) of the rate of accepts."""
+        return float(scipy_stats.binomtest(self.accepted, self.attempts).proportion_ci(0.95).high)
+
+    @property
+    def rate(self) -> float:
+        """Accepts per attempt."""
+        return self.accepted / self.attempts
+
+
+def attempt(machine: Machine, random: Random, ratio: float, attempts_since_accept: int) -> tuple[Duel, measured.Ruling]:
+    """One duel on that machine, looked at until it is settled, and its ruling."""
+    seconds = machine.seconds(random, POLICY.looks[-1], ratio)
+
+    def rule(duel: Duel) -> measured.Ruling:
+        return measured.rule(duel, POLICY, attempts_since_accept)
+
+    # No time passes here, so the budget of seconds never ends a duel.
+    outcome = duelling.sample(_batches(seconds), POLICY, lambda duel: rule(duel).is_final, lambda: 0.0)
+    assert isinstance(outcome, tuple)
+    return outcome[0], rule(outcome[0])
+
+
+def _batches(seconds: Array) -> Iterator[duelling.Slots]:
+    for start, end in zip((0, *POLICY.looks), POLICY.looks, strict=False):
+        champion, control, candidate = (
+            Samples(device_kind="replay", host_seconds=tuple(slot)) for slot in seconds[start:end].T.tolist()
+        )
+        yield champion, control, candidate
+
+
+def tally(
+    machine: Machine, attempts: int, *, ratio: float = 1.0, since_accept: Callable[[int], int] = lambda number: 1
+) -> Tally:
+    """That many attempts; `since_accept(number)` says which since the last accept each is."""
+    random = np.random.default_rng(SEED)
+    counts = dict.fromkeys(("accept", "reject", "too noisy", "inconclusive"), 0)
+    pairs = []
+    for number in range(attempts):
+        duel, ruling = attempt(machine, random, ratio, since_accept(number))
+        # Only a control that fires ends a duel without a ratio.
+        counts["too noisy" if ruling.ratio is None else ruling.outcome] += 1
+        pairs.append(len(duel.candidate_seconds))
+    return Tally(
+        name=machine.name,
+        attempts=attempts,
+        accepted=counts["accept"],
+        rejected=counts["reject"],
+        too_noisy=counts["too noisy"],
+        pairs=float(np.median(pairs)),
+    )
+
+
+def ratcheted(machines: Sequence[Machine], attempts: int) -> int:
+    """How many of so many attempts in one ledger, on one machine after the other, are accepted.
+
+    The count since the last accept goes on as in the ledger, and begins again after a (false) accept.
+    """
+    random = np.random.default_rng(SEED)
+    since, accepted = 1, 0
+    for number in range(attempts):
+        _, ruling = attempt(machines[number % len(machines)], random, 1.0, since)
+        since = 1 if ruling.outcome == "accept" else since + 1
+        accepted += ruling.outcome == "accept"
+    return accepted
+
+
+def naive(machine: Machine, attempts: int) -> tuple[float, float]:
+    """The same noise judged as is often done: one time each and `<`; the medians of three and 1 % less."""
+    random = np.random.default_rng(SEED)
+    single = threes = 0
+    for _ in range(attempts):
+        champion, _, candidate = machine.seconds(random, 3, 1.0).T
+        single += bool(candidate[0] < champion[0])
+        threes += bool(np.median(candidate) <= 0.99 * np.median(champion))
+    return single / attempts, threes / attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """All tallies. `curves`: the rate of accepts at each of GAINS, for each of SPREADS."""
+
+    nulls: tuple[Tally, ...]
+    naives: tuple[tuple[float, float], ...]
+    edge: Tally
+    slots: tuple[Tally, ...]
+    loads: tuple[Tally, ...]
+    powers: tuple[tuple[int, Tally], ...]
+    other_powers: tuple[Tally, ...]
+    curves: tuple[tuple[float, ...], ...]
+    in_one_ledger: int
+    seconds: float
+
+    @property
+    def false_rate(self) -> float:
+        """The largest rate of false accepts on any machine."""
+        return max(null.rate for null in self.nulls)
+
+    @property
+    def reaches_its_goals(self) -> bool:
+        """Both goals, at every number of attempts since the last accept."""
+        return self.false_rate <= GOAL_FALSE and all(power.rate >= GOAL_POWER for _, power in self.powers)
+
+
+def run(attempts: int) -> Results:
+    """Everything that the page shows."""
+    began = time.perf_counter()
+    machines = (*noise.MACHINES, noise.recorded())
+    gain = 1 - GOAL_GAIN
+    few = min(POWER_ATTEMPTS, attempts)
+
+    def told(result: Tally) -> Tally:
+        print(
+            f"{result.name:36} {result.accepted:6} of {result.attempts} accepted, {result.rejected} rejected, "
+            f"{result.too_noisy} stopped by the control, median {result.pairs:.0f} pairs",
+            flush=True,
+        )
+        return result
+
+    print("candidates that gain nothing, each as the first attempt since an accept")
+    nulls = tuple(told(tally(machine, attempts)) for machine in machines)
+    print("candidates that gain exactly the minimum effect (at the border: either is right)")
+    edge = told(tally(noise.QUIET, attempts, ratio=1 - POLICY.minimum_effect))
+    print("candidates that gain nothing, with a slower slot, and with loads that differ")
+    slots = tuple(told(tally(machine, few)) for machine in (noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL))
+    loads = tuple(told(tally(machine, few)) for machine in noise.LUCK_OF_THE_LOAD)
+    print(f"true gains of {GOAL_GAIN:.0%}, as attempt 1, 10, 100 and 1000 since an accept; then on every machine")
+    powers = tuple(
+        (k, told(tally(noise.QUIET, few, ratio=gain, since_accept=lambda number, k=k: k))) for k in (1, 10, 100, 1000)
+    )
+    other_powers = tuple(told(tally(machine, few, ratio=gain)) for machine in machines)
+    curves = tuple(
+        tuple(
+            tally(Machine(name="", slowdown=noise.spread(width)), min(CURVE_ATTEMPTS, attempts), ratio=1 - one).rate
+            for one in GAINS
+        )
+        for width in SPREADS
+    )
+    return Results(
+        nulls=nulls,
+        naives=tuple(naive(machine, attempts) for machine in machines),
+        edge=edge,
+        slots=slots,
+        loads=loads,
+        powers=powers,
+        other_powers=other_powers,
+        curves=curves,
+        in_one_ledger=ratcheted(machines, attempts),
+        seconds=time.perf_counter() - began,
+    )

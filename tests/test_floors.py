@@ -1,0 +1,179 @@
+"""Every part of the harness has a floor; imports go down, nothing imports in a circle, and the key covers the judge."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import harness
+from harness.judge import key
+
+PACKAGE = Path(harness.__file__).parent
+PROJECT = PACKAGE.parent
+# From the ground up. A part may import what is below it, and itself.
+FLOORS = {
+    "errors": 0,
+    "units": 0,
+    "hardware": 1,
+    "files": 1,
+    "records": 2,
+    "dumps": 3,
+    "problems": 3,
+    "judge.sandbox": 4,
+    "judge.simulate": 4,
+    "judge.evaluate": 5,
+    "judge.verdict": 5,
+    "judge.key": 6,
+    "contest": 7,
+    "advice": 7,
+    "workbench": 7,
+    "render": 7,
+    "ledger": 8,
+    "loop": 9,
+    "selftest": 10,
+    "cli": 11,
+    "__main__": 12,
+}
+# Walls within the floors: what a part may not import although it lies below, with the reason.
+WALLS = {
+    "workbench": {
+        "advice": "it serves people who never run the ratchet",
+        "judge.verdict": "it serves people who never run the ratchet",
+        "judge.simulate": "it shows what a profiler saw",
+    },
+    "render": {
+        "dumps": "it turns records into text",
+        "problems": "it turns records into text",
+        "judge.sandbox": "it turns records into text",
+        "judge.simulate": "it turns records into text",
+        "judge.evaluate": "it turns records into text",
+        "judge.verdict": "it turns records into text",
+        "judge.key": "it turns records into text",
+    },
+    "judge.verdict": {"judge.sandbox": "it decides from records alone", "dumps": "it decides from records alone"},
+    "problems": {"dumps": "a problem knows no compiler"},
+}
+# Who may import JAX: what runs in children, and the kernels themselves.
+JAX_HOMES = ("harness/judge/sandbox", "harness/judge/evaluate", "harness/workbench/capture", "harness/templates")
+
+
+def source_files() -> list[Path]:
+    # Planted candidates are no part of the harness, and some of them are out to break it.
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if "candidates" not in path.parts]
+
+
+def module(path: Path) -> str:
+    parts = path.relative_to(PROJECT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def part(name: str) -> str:
+    """`judge.evaluate` of `harness.judge.evaluate.plan`, `loop` of `harness.loop.sweep`; "" of the package itself."""
+    _, *rest = name.split(".")
+    return ".".join(rest[:2] if rest[:1] == ["judge"] else rest[:1])
+
+
+def imports(path: Path, known: set[str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} is a relative import"
+            assert node.module is not None
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in known else node.module
+
+
+MODULES = {module(path): path for path in source_files()}
+
+
+def violations(user: str, used: str) -> str:
+    """What is wrong with an import, between parts; empty where nothing is."""
+    if not used or user == used or not user:
+        return ""
+    if user not in FLOORS or used not in FLOORS:
+        return f"{user if user not in FLOORS else used} has no floor"
+    if FLOORS[used] >= FLOORS[user]:
+        return f"{user} (floor {FLOORS[user]}) imports {used} (floor {FLOORS[used]})"
+    reason = WALLS.get(user, {}).get(used)
+    return f"{user} imports {used}, but {reason}" if reason else ""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_down(name: str) -> None:
+    if part(name) in ("templates", "judge"):
+        return
+    used = [other for other in imports(MODULES[name], set(MODULES)) if other.startswith("harness.")]
+    assert [said for other in used if (said := violations(part(name), part(other)))] == []
+
+
+def test_every_part_has_a_floor_and_every_floor_a_part() -> None:
+    assert {part(name) for name in MODULES} - {"", "judge", "templates"} == set(FLOORS)
+
+
+def test_the_floors_can_be_broken() -> None:
+    assert violations("judge.verdict", "ledger") == "judge.verdict (floor 5) imports ledger (floor 8)"
+    assert violations("loop", "loop") == ""
+    assert violations("workbench", "advice").startswith("workbench (floor 7) imports advice")
+    assert violations("workbench", "judge.verdict") == (
+        "workbench imports judge.verdict, but it serves people who never run the ratchet"
+    )
+    assert violations("cli", "newcomer") == "newcomer has no floor"
+
+
+@pytest.mark.parametrize("folder", ["harness", "benchmarks", "tests"])
+def test_nothing_imports_in_a_circle(folder: str) -> None:
+    paths = source_files() if folder == "harness" else sorted((PROJECT / folder).rglob("*.py"))
+    names = {module(path) if folder == "harness" else path.stem: path for path in paths}
+    graph = {name: set(imports(path, set(names))) & (set(names) - {name}) for name, path in names.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_children_and_kernels_import_jax(name: str) -> None:
+    uses = any(used == "jax" or used.startswith("jax.") for used in imports(MODULES[name], set(MODULES)))
+    assert not uses or MODULES[name].relative_to(PROJECT).as_posix().startswith(JAX_HOMES)
+
+
+def test_render_is_called_by_the_command_line_only() -> None:
+    users = {part(name) for name, path in MODULES.items() if "render" in map(part, imports(path, set(MODULES)))}
+    assert users - {"render"} == {"cli"}
+
+
+# --- What the key covers -----------------------------------------------------------------------
+
+
+def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
+    covered = {path.relative_to(PACKAGE).as_posix() for path in key.judge_files()}
+    judge = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.joinpath("judge").rglob("*.py")}
+    problems = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.joinpath("problems").rglob("*.py")}
+    assert judge | problems <= covered
+    floors = {part(module(PACKAGE / name)) for name in covered}
+    assert floors == {
+        "errors", "units", "hardware", "files", "records", "dumps", "problems", "judge", "judge.sandbox",
+        "judge.simulate", "judge.evaluate", "judge.verdict", "judge.key",
+    }  # fmt: skip
+
+
+def test_the_judge_is_python_alone() -> None:
+    """The key hashes modules: a table beside them would change a verdict and not the key."""
+    files = [path for path in (PACKAGE / "judge").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert [path for path in files if path.suffix != ".py"] == []
+
+
+def test_the_package_itself_holds_the_version_and_nothing_else() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    docstring, version = tree.body
+    assert isinstance(docstring, ast.Expr)
+    assert isinstance(version, ast.Assign)
+    assert ast.unparse(version.targets[0]) == "__version__"
+
+
+def test_every_entry_point_is_a_module() -> None:
+    assert set(key.ENTRY_POINTS) <= set(MODULES)

@@ -4,8 +4,8 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-import false_accepts_replays as replays
 import false_accepts_noise as noise
+import false_accepts_replays as replays
 import matplotlib as mpl
 import numpy as np
 from false_accepts_replays import POLICY, Results, Tally

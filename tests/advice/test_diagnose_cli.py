@@ -1,0 +1,102 @@
+"""The verb that says what to try next: recorded attempts, with and without their schedules, and refusals."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from evidence_examples import KEY, V5E, attempt, failed
+from loop_fixtures import committed_contest, ratchet
+from schedule_examples import NEWEST, unpack
+
+from harness.advice import report as reporting
+from harness.cli import main
+from harness.judge.key import key_digest
+from harness.ledger.codec import encode_attempt
+from harness.records import Evidence, Verdict
+
+SAVED = Path(__file__).parents[1] / "fixtures" / "evidence"
+
+
+def saved(name: str) -> Evidence:
+    return msgspec.json.decode((SAVED / f"{name}.json").read_bytes(), type=Evidence)
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest whose three attempts are the naive kernel, the root contest's champion, and one that failed."""
+    folder = committed_contest(tmp_path_factory.mktemp("diagnose") / "contest")
+    (folder / "experiments").mkdir()
+    accept = Verdict(outcome="accept", reasons=("faster",))
+    found = (saved("naive-128x256-v5e"), saved("naive-2048x1024-v5e"), failed())
+    for number, one in enumerate(found, 1):
+        made = attempt(replace(one, dump_directory=f"profile_data/{number}/dumps"), accept, number=number)
+        row = reporting.row(made, reporting.report(one, V5E), key_digest(KEY))
+        (folder / "experiments" / f"{number:04d}-x.json").write_bytes(encode_attempt(made, row))
+    return folder
+
+
+def test_findings_in_words(contest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["diagnose", "2", "-C", str(contest)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("attempt 2: 885.103 us, compute-bound, gap 20.4% [simulated v5e]\n")
+    assert "1. scale outside: at most 13.1% less time (simulated schedule); kind of change: body" in shown
+    assert "(published protocol, levers)" in shown
+    assert "its schedule is not on this machine" in " ".join(shown.split())
+    assert "\x1b" not in shown
+
+
+def test_findings_for_programs(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "2", "--json", "-C", str(contest)]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert table["units"]["gain_fraction"] == "fraction"
+    first = table["rows"][0]
+    assert (first["rule"], first["kind"], first["gain_source"]) == ("scale outside", "body", "simulated schedule")
+    assert first["gain_fraction"] == pytest.approx(0.1313, abs=1e-4)
+
+
+def test_a_schedule_at_hand_bounds_the_gains(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dumps = unpack(NEWEST, "v5e-1024x512-2048", contest / "profile_data" / "2" / "dumps")
+    try:
+        assert main(["diagnose", "2", "-C", str(contest)]) == 0
+    finally:
+        shutil.rmtree(dumps.parents[1])
+    assert "simulated what-ifs that bound gains: transfers that take no time: " in capsys.readouterr().out
+
+
+def test_a_failure_is_told_its_next_step(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "3", "-C", str(contest)]) == 0
+    shown = capsys.readouterr().out
+    assert "compile failed: vmem-exceeded" in shown
+    assert "-> make blocks smaller" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "code"),
+    [
+        (("diagnose", "999"), "unknown-attempt", 4),
+        (("diagnose", "1", "--chip", "v6e"), "usage", 2),
+        (("diagnose", "one"), "usage", 2),
+    ],
+)
+def test_bad_requests(
+    contest: Path, words: tuple[str, ...], kind: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "-C", str(contest)]) == code
+    assert f"[{kind}]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_experiment_gets_friendly_words(tmp_path: Path) -> None:
+    folder = committed_contest(tmp_path / "contest")
+    first = ratchet(folder, "experiment: begin", expect=0)
+    assert "names no observation" not in first.stderr, "a baseline is no experiment"
+    kernel = folder / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("jnp.exp(", "jnp.exp2(").replace("BKV = 256", "BKV = 128"))
+    done = ratchet(folder, "experiment: make it nicer", expect=None)
+    said = " ".join(f"{done.stdout} {done.stderr}".split())
+    for words in ("the hypothesis names no observation", "several kinds of change (constants and body)"):
+        assert said.count(words) == 1

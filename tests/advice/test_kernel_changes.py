@@ -1,0 +1,98 @@
+"""What each edit of a real kernel is called, and which edits are several changes at once."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.advice.hypotheses import names_observation, on_change, on_hypothesis
+from harness.advice.kernel_changes import kinds_of_change, mixed_kinds
+
+KERNEL = (Path(__file__).parents[2] / "harness" / "templates" / "attention" / "kernel.py").read_text()
+MASK = """\
+    rows = pl.program_id(0) * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+    columns = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+    scores = jnp.where(rows >= columns, scores, -1e30)
+"""
+SCRATCH = "scratch_shapes=[accumulator, accumulator, accumulator]"
+COLUMNS = "scratch_shapes=[pltpu.VMEM((BQ, 1), jnp.float32), pltpu.VMEM((BQ, 1), jnp.float32), accumulator]"
+BLOCK = ("BQ = 128", "BQ = 256")
+
+
+def edited(*edits: tuple[str, str]) -> str:
+    text = KERNEL
+    for old, new in edits:
+        assert old in text, f"the template has no {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("edits", "kinds"),
+    [
+        ([BLOCK], ("constants",)),
+        ([BLOCK, ("BKV = 256", "BKV = 512")], ("constants",)),
+        ([(SCRATCH, COLUMNS)], ("scratch",)),
+        ([("weights.astype(v_ref.dtype)", "weights")], ("dtype",)),
+        ([("preferred_element_type=jnp.float32", "preferred_element_type=jnp.bfloat16")], ("dtype",)),
+        ([("    scores = scores * scale\n", "    scores = scores * scale\n" + MASK)], ("mask",)),
+        ([("@pl.when(step == 0)", "@pl.when(step <= pl.program_id(0))")], ("mask", "body")),
+        ([('("parallel", "arbitrary")', '("arbitrary", "arbitrary")')], ("grid",)),
+        ([("lambda i, j: (j, 0)", "lambda i, j: (0, 0)")], ("grid",)),
+        ([("vmem_limit_bytes=VMEM_LIMIT", "vmem_limit_bytes=64 << 20")], ("compiler",)),
+        ([("jnp.exp(", "jnp.exp2(")], ("body",)),
+        ([("4 * sequence * sequence * head_dim", "2 * sequence * sequence * head_dim")], ("claims",)),
+        ([BLOCK, (SCRATCH, COLUMNS)], ("constants", "scratch")),
+        ([BLOCK, ("jnp.exp(", "jnp.exp2(")], ("constants", "body")),
+        ([("def kernel_fn(", "def kernel_fn((")], ("unreadable",)),
+    ],
+)
+def test_kinds(edits: list[tuple[str, str]], kinds: tuple[str, ...]) -> None:
+    assert kinds_of_change(KERNEL, edited(*edits)) == kinds
+    # What is undone is of the kinds that were done.
+    assert kinds_of_change(edited(*edits), KERNEL) == kinds
+
+
+def test_what_is_no_change_of_the_program() -> None:
+    assert kinds_of_change(KERNEL, KERNEL) == ()
+    assert kinds_of_change(KERNEL, f"# a word\n{KERNEL}") == ()
+    assert kinds_of_change(KERNEL, KERNEL.replace('"""One step', '"""A step')) == ()
+    assert kinds_of_change("", "") == ()
+
+
+def test_a_body_that_is_skipped_is_the_same_body() -> None:
+    plain = "def f(o, step, rows):\n    o[...] = 1\n"
+    skipped = "def f(o, step, rows):\n    @pl.when(step * 8 <= rows)\n    def needed():\n        o[...] = 1\n"
+    assert kinds_of_change(plain, skipped) == ("mask",)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "mixed"),
+    [
+        (("constants",), ()),
+        (("body",), ()),
+        (("scratch", "body"), ()),
+        (("mask", "compiler", "body"), ()),
+        (("constants", "scratch"), ("constants", "scratch")),
+        (("constants", "body"), ("constants", "body")),
+        (("constants", "dtype", "mask", "body"), ("constants", "dtype", "mask")),
+        (("constants", "compiler"), ()),
+        (("claims",), ()),
+    ],
+)
+def test_mixed_kinds(kinds: tuple, mixed: tuple) -> None:  # type: ignore[type-arg]
+    assert mixed_kinds(kinds) == mixed
+    assert bool(on_change(kinds)) == bool(mixed)
+    assert all(kind in on_change(kinds) for kind in mixed)
+
+
+@pytest.mark.parametrize("vague", ["make it faster", "try something else", "better code", "clean up the kernel"])
+def test_a_hypothesis_without_an_observation(vague: str) -> None:
+    assert not names_observation(vague)
+    assert "names no observation" in on_hypothesis(vague)
+
+
+@pytest.mark.parametrize(
+    "given", ["raise BQ to 2048", "fewer spills", "K and V re-reads bind", "the MXU waits", "halve the HBM traffic"]
+)
+def test_a_hypothesis_with_an_observation(given: str) -> None:
+    assert on_hypothesis(given) == ""

@@ -1,0 +1,130 @@
+"""Every command that README, AGENTS and docs print is understood, and runs to its end in a copy of the project."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from capture_examples import four_devices_run
+from documented import INSTEAD, NOT_RUN, Command, blocks, blocks_of
+from loop_fixtures import PROJECT, git, identify, ratchet
+from memory_examples import memory_run
+
+from harness.cli import place_of_verb
+from harness.cli.verbs import EVERY, EXPERIMENT
+from harness.loop.scaffold import TEMPLATES
+from harness.loop.settings import rewrite
+
+BLOCKS = tuple(blocks())
+COMMANDS = tuple(command for block in BLOCKS for command in block)
+# A change may turn out slower, or too near to tell. What judges, replays or checks must find all well.
+_VERDICTS = {0, 1, 3}
+_JUDGING = ("experiment:",)
+
+
+def name(command: Command) -> str:
+    return f"{command.page}:{command.line}"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=name)
+def test_every_documented_command_is_understood(command: Command) -> None:
+    """Cheap: the words are parsed by the verb's own parser, and files that are named are there."""
+    if command.why_not:
+        return
+    words = shlex.split(command.run_as)
+    if words[0] == "./ratchet.sh":
+        rest = words[1:]
+        place = place_of_verb(rest)
+        assert place is not None, command.text
+        verb = EVERY.get(rest[place])
+        given = rest[:place] + rest[place + 1 :] if verb else rest
+        parser = (verb or EXPERIMENT).parser()
+        if verb is None or verb.name != "test":
+            parser.parse_args(given)
+    elif words[0].endswith("python"):
+        assert words[1].startswith("-") or (Path(PROJECT) / words[1]).is_file(), f"{words[1]} is not there"
+    else:
+        assert words[0] == "git", f"{name(command)}: nobody knows how to run {command.text!r}: list it in documented.py"
+
+
+def test_nothing_is_listed_that_is_printed_nowhere() -> None:
+    texts = [command.text for command in COMMANDS]
+    for begin in NOT_RUN:
+        assert any(text.startswith(begin) for text in texts), f"NOT_RUN: {begin}"
+    for old in INSTEAD:
+        assert any(old in text for text in texts), f"INSTEAD: {old}"
+
+
+def test_commands_are_found_in_blocks_and_nowhere_else() -> None:
+    page = "./no\n```\n./ratchet.sh status   # where you stand\noutput\n$ git log\n```\n./no\n```sh\nls -l\n```\n"
+    found = [tuple(command.text for command in block) for block in blocks_of(page, "page")]
+    assert found == [("./ratchet.sh status", "git log"), ("ls -l",)]
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This project in a repository of its own, its contest made small, with four attempts and a remote."""
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    folder = tmp_path_factory.mktemp("documented") / "project"
+    listed = git(Path(PROJECT), "ls-files", "-co", "--exclude-standard", "-z").split("\0")
+    for path in filter(None, listed):
+        source = Path(PROJECT) / path
+        # Not there: deleted but not yet committed.
+        if source.is_file() and not path.startswith("experiments/"):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, folder / path)
+    prepare = folder / "prepare.py"
+    prepare.write_bytes(rewrite(prepare.read_bytes(), "SEQUENCE", "512", "prepare.py"))
+    shutil.copy2(TEMPLATES / "attention" / "kernel.py", folder / "kernel.py")
+    # The environment of the tests instead of one that would be downloaded.
+    (folder / "ratchet.sh").write_text('#!/bin/bash\nexec "$(dirname "$0")/.venv/bin/python" -m harness "$@"\n')
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    git(folder, "init", "-q", "-b", "main")
+    identify(folder)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "The project")
+    bare = folder.parent / "remote.git"
+    git(folder, "clone", "-q", "--bare", str(folder), str(bare))
+    git(folder, "remote", "add", "origin", str(bare))
+    home = {"PYTHONPATH": str(folder)}
+    ratchet(folder, "experiment: baseline", expect=0, environment=home)
+    ratchet(folder, "experiment: BQ 256", "--set", "BQ=256", expect=0, environment=home)
+    ratchet(folder, "experiment: BKV 512", "--set", "BKV=512", expect=0, environment=home)
+    ratchet(folder, "experiment: BQ 128 again", "--set", "BQ=128", expect=1, environment=home)
+    # Captures to look into: of simulated runs, and of one on this CPU.
+    for number in ("3", "4"):
+        ratchet(folder, "timeline", number, expect=0, environment=home)
+    ratchet(folder, "profile", expect=0, environment=home)
+    # Somebody else's: of four chips, one of memory as a file, the program and its launch script.
+    four_devices_run(folder / "theirs")
+    shutil.move(memory_run(folder / "memory"), folder / "host.xplane.pb")
+    for program in ("train.py", "run.py"):
+        (folder / program).write_text("import jax.numpy as jnp\n\n\ndef step():\n    return jnp.ones(8) * 2\n")
+    for script in ("launch.sh", "run.sh"):
+        (folder / script).write_text("export LIBTPU_INIT_ARGS=--xla_tpu_enable_async_collective_fusion=true\n")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: name(block[0]))
+def test_documented_commands_run(block: tuple[Command, ...], stand: Path, tmp_path: Path) -> None:
+    """Each block in a copy of the project of its own, its commands one after the other, as they are printed."""
+    folder = tmp_path / "project"
+    shutil.copytree(stand, folder, symlinks=True)
+    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(folder)}
+    for command in block:
+        if command.why_not:
+            continue
+        done = subprocess.run(
+            ["bash", "-c", command.run_as], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+        )
+        expected = _VERDICTS if any(word in command.text for word in _JUDGING) else {0}
+        assert done.returncode in expected, (
+            f"{name(command)}: {command.run_as}\nexit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )

@@ -1,0 +1,284 @@
+"""Whole modules in the simulator: two cores, tables in scalar memory, operands in VMEM, loops, what is impossible."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from naive_attention import QUOTIENTS
+from schedule_examples import NEWEST, unpack
+from simulated_examples import assert_possible, run
+
+from harness.cli.simulate import main
+from harness.dumps.boundary import boundary
+from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule, parse_schedule
+from harness.dumps.tables import Tables
+from harness.errors import UsageError
+from harness.hardware import chip
+from harness.judge import simulate
+from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import impossibilities
+from harness.judge.simulate.profiled import PUBLISHED
+from harness.judge.simulate.structure import delay_slots
+from harness.records import Simulation
+
+HLO = r"-TLP-hlo"
+
+
+def changed(case: str, tmp_path: Path, change: Callable[[str], str], where: str) -> Simulation:
+    """The saved case with another top-level program or HLO module."""
+    return simulate.run(unpack(NEWEST, case, tmp_path, change, where=where), chip(case.split("-")[0]))
+
+
+# --- scalar-prefetch tables --------------------------------------------------------------------
+
+
+def test_a_causal_kernel_computes_the_blocks_that_its_table_names(tmp_path: Path) -> None:
+    full = run("v6e-full-4096", tmp_path / "full")
+    causal = run("v6e-causal-4096", tmp_path / "causal")
+    assert (full.unknown, causal.unknown) == ((), ())
+    assert full.mxu_flops is not None
+    assert full.cycles is not None
+    assert causal.cycles is not None
+    # 16 x 16 blocks, of which 16 x 17 / 2 are on or below the diagonal.
+    assert causal.mxu_flops == full.mxu_flops * 136 // 256
+    assert 0.5 < causal.cycles / full.cycles < 0.7
+    assert causal.hbm_read_bytes < full.hbm_read_bytes
+    assert_possible(causal)
+
+
+def test_a_table_that_is_not_known_leaves_no_latency(tmp_path: Path) -> None:
+    def scrub(text: str) -> str:
+        return re.sub(r"(s32\[16,16\]\S*) constant\(\{.*\}\)(?=,|$)", r"\1 custom-call()", text, flags=re.MULTILINE)
+
+    result = changed("v6e-causal-4096", tmp_path, scrub, HLO)
+    assert (result.seconds, result.anatomy) == (None, None)
+    assert "contents are not known" in result.unknown[0]
+
+
+def test_a_table_can_be_handed_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def as_parameter(text: str) -> str:
+        pattern = r"%(\S+) = (s32\[16,16\]\S*) constant\(\{.*\}\)(?=,|$)"
+        return re.sub(pattern, r"%table = \2 parameter(3)", text, flags=re.MULTILINE).replace(named, "table")
+
+    text = unpack(NEWEST, "v6e-causal-4096", tmp_path / "plain")
+    hlo = next(text.glob("*hlo.txt")).read_text()
+    match = re.search(r"%(\S+) = s32\[16,16\]\S* constant", hlo)
+    assert match is not None
+    named = match[1]
+    whole = Tables(hlo).values(named)
+    assert whole is not None
+    directory = unpack(NEWEST, "v6e-causal-4096", tmp_path / "open", as_parameter, where=HLO)
+    for path in directory.glob("*TLP*final_bundles*"):
+        path.write_text(path.read_text().replace(named, "table"))
+    assert simulate.run(directory, chip("v6e")).seconds is None
+    given = simulate.run(directory, chip("v6e"), operands={"table": whole})
+    assert given.seconds == simulate.run(tmp_path / "plain", chip("v6e")).seconds
+    np.save(tmp_path / "table.npy", whole)
+    assert main([str(directory), "--chip", "v6e", "--operand", f"table={tmp_path / 'table.npy'}"]) == 0
+    assert "simulated v6e" in capsys.readouterr().out
+    assert main([str(directory), "--chip", "v6e", "--operand", "table=nowhere.npy"]) == UsageError.exit_code
+
+
+# --- cores, operands, the top-level program ----------------------------------------------------
+
+
+def test_two_cores_share_the_grid_and_the_bandwidth(tmp_path: Path) -> None:
+    result = run("v5p-512x512-2048", tmp_path)
+    assert result.cycles is not None
+    (op,) = result.ops
+    slots = {unit.name: unit for unit in result.units}
+    # 4 x 4 steps of 4 x 512 x 512 x 128 FLOPs on two cores; each has 4 MXUs that do 16 x 128 x 128 in 16 cycles.
+    assert result.mxu_flops == 4 * 2048 * 2048 * 128
+    assert slots["MXU"].busy_cycles == result.mxu_flops / (2 * 128 * 128) / 4 / 2
+    assert op.executed_bundles == result.bundle_cycles
+    assert slots["MXU"].offered_slots == 2 * int(result.cycles) * slots["MXU"].slots_per_bundle
+
+
+def test_without_its_core_id_a_program_for_two_cores_has_no_latency(tmp_path: Path) -> None:
+    result = run("v5p-512x512-2048", tmp_path, lambda text: text.replace("core id", "something"))
+    assert result.seconds is None
+    assert "nothing wrote" in result.unknown[0]
+
+
+def test_operands_in_vmem_are_read_from_hbm_once(tmp_path: Path) -> None:
+    """The compiler prefetches small keys and values whole; the kernel then fetches none of their blocks."""
+    result = run("v7x-resident-2048", tmp_path)
+    assert result.unknown == ()
+    assert (result.executed_steps, result.hbm_read_bytes) == (16, 3 * 2048 * 128 * 2)
+    assert result.hbm_written_bytes == 2048 * 128 * 2
+    assert_possible(result)
+
+
+def test_every_op_of_a_module_counts(tmp_path: Path) -> None:
+    result = run("v6e-shifted-2048", tmp_path)
+    assert [op.name for op in result.ops] == ["broadcast_add_fusion", "naive.1"]
+    assert result.unknown == ()
+    assert result.cycles == sum(op.cycles for op in result.ops) + result.launch_cycles
+    assert_possible(result)
+
+
+def program(*bundles: str) -> Schedule:
+    """A top-level program; what follows `@` in a bundle is its comment."""
+    lines = [
+        f"   {i:#x}   : > {{ {text.partition('@')[0]} }}{text.partition('@')[2]}" for i, text in enumerate(bundles)
+    ]
+    return parse_schedule("TLP", "\n".join(lines).replace("0x0 ", "0 "))
+
+
+def module(*bundles: str, chip_name: str = "v5e", hlo: str = "") -> tuple[int, tuple[tuple[str, int], ...], str]:
+    """Cycles, calls per op and reason of a top-level program that calls the three-bundle ops `a`, `b`."""
+    top = program(*bundles)
+    nothing = Op("smov", "s0", "", "0", "")
+    ops = tuple(Schedule(name=n, bundles=tuple(Bundle(i, (nothing,), ()) for i in range(3))) for n in "ab")
+    dump = ModuleDump(schedules=ops, utilisations=(None, None), top=top, hlo=hlo, remarks=())
+    cores = run_cores(dump, machine_of(chip(chip_name)), Tables(hlo))
+    return cores[0].cycles, tuple((op.schedule.name, op.calls) for op in cores[0].ops), cores[0].reason
+
+
+TRANSFER = "%2 = dma.hbm_to_vmem (%p1_p1), %s1_s1, 64, %s1_s2, %s1_s3"
+CALL = "%1 = inlined_call /* %{0} = copy(%x) */"
+
+
+def test_a_loop_in_the_top_level_program_calls_as_often_as_it_turns() -> None:
+    cycles, calls, reason = module(
+        "%s1_s1 = smov 0",
+        CALL.format("a") + " @ /* Start region 7 */",
+        "%s1_s1 = sadd.s32 1, %s1_s1",
+        "%p1_p0 = scmp.lt.s32.totalorder %s1_s1, 5",
+        "%2 = sbr.rel (%p1_p0) target = $region7",
+        "", "", "", "",
+        CALL.format("b"),
+    )  # fmt: skip
+    assert (calls, reason) == ((("a", 5), ("b", 1)), "")
+    assert cycles == 1 + 5 * (3 + 8) + 3 + 1
+
+
+def test_a_loop_that_data_ends_has_no_latency() -> None:
+    _, _, reason = module(
+        CALL.format("a") + " @ /* Start region 7 */",
+        "%s1_s1 = spop %3",
+        "%p1_p0 = scmp.lt.s32.totalorder %s1_s1, 5",
+        "%2 = sbr.rel (%p1_p0) target = $region7",
+        "", "", "", "",
+    )  # fmt: skip
+    assert "vector register" in reason
+
+
+@pytest.mark.parametrize(("asks", "delays"), [("ne.s32.totalorder %s1_s1, 0", 0), ("eq.s32.totalorder %s1_s1, 1", 100)])
+def test_a_program_is_asked_to_run_and_finds_no_operand_fetched_before_it(asks: str, delays: int) -> None:
+    word = "%s1_s1 = sld [smem:[#allocation9]]"
+    cycles, _, reason = module(word, f"%p1_p0 = scmp.{asks}", "%1 = vdelay (%p1_p0), 100")
+    assert (cycles, reason) == (3 + delays, "")
+
+
+@pytest.mark.parametrize(
+    ("behind", "slots"),
+    [
+        # The end of the region that the branch stands in is still before the branch, whatever happens there.
+        ((f"{TRANSFER} @ /* End region 17 */", "", "@ /* Start region 19 */"), 1),
+        ((TRANSFER, "", "@ /* Start region 19 */"), 0),
+        (("", "%2 = vsyncpa [#allocation11], 1", ""), 1),
+        (("", "%s1_s4 = smov (!%p1_p0), 3", "", "", "%s1_s5 = smov 3", "", ""), 4),
+        (("",) * 9, 6),
+    ],
+)  # fmt: skip
+def test_on_the_newest_chip_delay_slots_are_found_by_what_stands_in_them(behind: tuple[str, ...], slots: int) -> None:
+    bundles = program("%1 = sbr.rel (%p1_p0) target = $region20", *behind).bundles
+    assert delay_slots(bundles, 0, machine_of(chip("v7x"))) == slots
+
+
+def test_equal_code_is_emitted_once_and_found() -> None:
+    text = """HloModule m
+
+ENTRY %main (x: s32[8]) -> s32[8] {
+  %x = s32[8]{0:T(128)} parameter(0)
+  %a = s32[8]{0:T(128)} copy(%x), metadata={op_name="one"}
+  %c = s32[8]{0:T(128)} copy(%x), metadata={op_name="two"}
+  ROOT %d = s32[8]{0:T(256)} copy(%a)
+}
+"""
+    assert module(CALL.format("a"), CALL.format("c"), hlo=text)[1:] == ((("a", 2),), "")
+    assert "not in the dump" in module(CALL.format("a"), CALL.format("d"), hlo=text)[2]
+
+
+def test_cores_wait_for_each_other_at_barriers() -> None:
+    late = ("%s1_s3 = sld [smem:[#allocation5]] /* core id */", "%p1_p0 = scmp.eq.s32.totalorder %s1_s3, 1")
+    delay = "%1 = vdelay (%p1_p0), 100"
+    barrier = "%v1_v0 = vpop.ccrf"
+    alone, _, _ = module(*late, delay, CALL.format("a"), chip_name="v5p")
+    cycles, _, reason = module(*late, delay, barrier, CALL.format("a"), chip_name="v5p")
+    assert reason == ""
+    assert cycles == alone + 1 + 100, "core 0 waits for core 1"
+    assert "waits for it" in module(*late, "%2 = sbr.rel (%p1_p0) target = $region9", "", "", "", "", barrier,
+                                    "@ /* Start region 9 */", chip_name="v5p")[2]  # fmt: skip
+
+
+# --- what cannot be, and what a profile shows --------------------------------------------------
+
+
+def test_a_simulation_beyond_the_chip_is_called_wrong(tmp_path: Path) -> None:
+    sound = run("v6e-full-4096", tmp_path)
+    assert impossibilities(sound, chip("v6e")) == ()
+    assert sound.seconds is not None
+    assert sound.mxu_flops is not None
+    fast = dataclasses.replace(sound, seconds=sound.mxu_flops / 1000e12)
+    assert "MXUs" in impossibilities(fast, chip("v6e"))[0]
+    greedy = dataclasses.replace(sound, hbm_read_bytes=10**12)
+    assert "HBM" in impossibilities(greedy, chip("v6e"))[0]
+    crowded = dataclasses.replace(sound.units[0], executed_slots=sound.units[0].offered_slots + 1)
+    assert "slots" in impossibilities(dataclasses.replace(sound, units=(crowded,)), chip("v6e"))[0]
+    assert sound.anatomy is not None
+    for part in ("parts", "lines"):
+        lossy = dataclasses.replace(sound.anatomy, **{part: getattr(sound.anatomy, part)[1:]})
+        assert f"the {part} of its time" in impossibilities(dataclasses.replace(sound, anatomy=lossy), chip("v6e"))[0]
+    busy = dataclasses.replace(sound.units[0], busy_cycles=1e12)
+    assert "busy" in impossibilities(dataclasses.replace(sound, units=(busy,)), chip("v6e"))[0]
+
+
+def test_a_profile_shows_the_modules_border_too(tmp_path: Path) -> None:
+    result = run("v6e-full-4096", tmp_path)
+    assert result.seconds is not None
+    assert result.plus_minus_seconds is not None
+    border = PUBLISHED.boundary_passes * 4 * 4096 * 128 * 2 / chip("v6e").hbm_bytes_per_second
+    assert result.as_profiled_seconds == pytest.approx(result.seconds + border + PUBLISHED.fixed_seconds)
+    assert result.plus_minus_seconds > border
+    assert 0 < result.relative_uncertainty < 0.1
+
+
+def test_copies_at_the_border_are_found() -> None:
+    found = boundary(
+        """HloModule m, entry_computation_layout={(bf16[4,8]{1,0:T(8,128)}, pred[3]{0})->(f32[2]{0}, s8[])}, more={}
+
+ENTRY %main (p: bf16[4,8], q: pred[3]) -> f32[2] {
+  %p = bf16[4,8]{1,0} parameter(0)
+  %copy.1 = bf16[4,8]{0,1} copy(%p), metadata={}
+  %copy.2 = bf16[4,8]{0,1} copy(%copy.1)
+  ROOT %copy.3 = f32[2]{0} copy(%copy.2)
+}
+"""
+    )
+    assert found is not None
+    assert (found.argument_bytes, found.result_bytes) == (4 * 8 * 2 + 3, 2 * 4 + 1)
+    assert (found.argument_copies, found.result_copies) == (("copy.1",), ("copy.3",))
+    assert boundary("") is None
+
+
+@pytest.mark.parametrize("compiler", ["libtpu-0.0.42.1", "libtpu-0.0.50.1"])
+@pytest.mark.parametrize("chip_name", ["v5e", "v6e"])
+def test_quotients_and_remainders_are_those_of_jax(compiler: str, chip_name: str, tmp_path: Path) -> None:
+    """Constants and variables, positive and negative, in a kernel's body and in its index maps."""
+    steps, row_bytes = 48, 128 * 2
+    places = jnp.arange(steps, dtype=jnp.int32)
+    copied = sum(8 * number * int(quotient(places).sum()) for number, quotient in enumerate(QUOTIENTS, 1))
+    windows = [int(place) for place in places // 3 + 8 * (places % 3)]
+    fetched = 1 + sum(one != other for one, other in itertools.pairwise(windows))
+    found = simulate.run(unpack(compiler, f"{chip_name}-divided-1024", tmp_path), chip(chip_name))
+    assert (found.unknown, found.offences) == ((), ())
+    assert found.hbm_read_bytes == (copied + 8 * fetched) * row_bytes
+    assert found.hbm_written_bytes == 8 * steps * row_bytes

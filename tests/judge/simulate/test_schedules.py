@@ -1,0 +1,85 @@
+"""What the table of semantics says about a chip stands in the schedules that its compiler makes."""
+
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.hardware import chip
+from harness.judge.sandbox import environment
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+pytestmark = pytest.mark.slow
+
+SUPPORT = Path(__file__).parents[2] / "support"
+CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
+# Those that compute in bfloat16, and take their reciprocals as they are.
+NEW = ("v6e", "v7x")
+
+
+@functools.cache
+def schedules(name: str) -> dict[str, dict[str, int]]:
+    topology = chip(name).topology
+    assert topology is not None
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder) / "work" / "compiler"
+        work.mkdir(parents=True)
+        done = subprocess.run(
+            [sys.executable, str(SUPPORT / "compiled_operations.py"), topology],
+            cwd=work, env=environment.compiling(chip(name)), capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return found
+
+
+def count(name: str, case: str, *beginnings: str) -> int:
+    """How many instructions of this schedule begin with one of these."""
+    operations = schedules(name)[case]
+    return sum(number for operation, number in operations.items() if operation.startswith(beginnings))
+
+
+def in_bfloat16(name: str, case: str) -> set[str]:
+    """The arithmetic of this schedule that is done in bfloat16."""
+    return {operation for operation in schedules(name)[case] if operation.endswith(".bf16") and "pack" not in operation}
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_the_default_is_one_pass_and_highest_six(name: str) -> None:
+    passes = count(name, "product", "vmatmul")
+    assert passes > 0
+    assert count(name, "product, highest", "vmatmul") == 6 * passes
+    # Mixed operands need no more than float32.
+    assert 0 < count(name, "product, mixed", "vmatmul") <= passes
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_functions_of_bfloat16_are_computed_in_bfloat16_on_new_chips_only(name: str) -> None:
+    for case in ("exp", "exp2", "log", "quotient", "cube"):
+        assert bool(in_bfloat16(name, case)) is (name in NEW), (case, schedules(name)[case])
+    # The exponential multiplies by log2 e first, the power of two does not.
+    assert ("vmul.bf16" in in_bfloat16(name, "exp")) is (name in NEW)
+    assert not count(name, "exp2", "vmul")
+    # A quotient is a product with a reciprocal.
+    assert count(name, "quotient", "vrcp") > 0
+    assert count(name, "quotient", "vmul") > 0
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_a_reciprocal_is_refined_on_old_chips_only(name: str) -> None:
+    assert count(name, "quotient, float32", "vrcp.f32") > 0
+    assert bool(count(name, "quotient, float32", "vsub.f32")) is (name not in NEW)
+    assert count(name, "reciprocal, approximate", "vrcp.f32") > 0
+    assert not count(name, "reciprocal, approximate", "vsub.f32", "vmul.f32")
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_a_hint_is_believed(name: str) -> None:
+    """The address of 128 lanes is made from their number shifted down, true or not: what is beyond is dropped."""
+    for case in ("even hint", "false hint"):
+        assert count(name, case, "sshra.s32", "sshrl.u32", "sand.u32") > 0, schedules(name)[case]
+    assert not count(name, "false hint", "vrot", "vperm", "vsel"), "no lane is moved"

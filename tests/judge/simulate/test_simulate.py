@@ -1,0 +1,493 @@
+"""The simulator, on saved schedules of the real compiler and on the same schedules with something planted in them."""
+
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule_examples import ATTENTION, NEWEST, shape, unpack
+from simulated_examples import SMALL, SMALL_STEPS, assert_possible, longer, run
+
+from harness.cli.simulate import main
+from harness.dumps.llo import parse_schedule
+from harness.errors import RatchetError
+from harness.hardware import TPUS, chip
+from harness.judge import simulate
+from harness.judge.simulate.core import OpRun, run_op
+from harness.judge.simulate.machine import Machine, machine_of
+from harness.judge.simulate.pipes import IDLE, Pipes, Use, uses_of
+from harness.judge.simulate.values import Unknowable, Unknown, decided, pick
+
+V5E = machine_of(chip("v5e"))
+V6E = machine_of(chip("v6e"))
+
+
+@pytest.mark.parametrize(("compiler", "case"), ATTENTION)
+def test_attention_executes_exactly_its_grid(compiler: str, case: str, tmp_path: Path) -> None:
+    name, bq, bkv, length = shape(case)
+    result = run(case, tmp_path, compiler=compiler)
+    query_blocks, steps = length // bq, (length // bq) * (length // bkv)
+    assert result.unknown == ()
+    assert result.executed_steps == steps
+    # Each query block once in and once out; a key and a value block per step, because their index always changes.
+    assert result.dma_transfers == 2 * query_blocks + 2 * steps
+    row_bytes = 128 * 2
+    assert result.hbm_read_bytes == length * row_bytes + 2 * steps * bkv * row_bytes
+    assert result.hbm_written_bytes == length * row_bytes
+    # A 256-wide MXU computes with half of its array where head_dim is 128.
+    waste = 2 if chip(name).mxu_size == 256 else 1
+    assert result.mxu_flops == waste * 4 * length * length * 128
+    assert_possible(result)
+
+
+@pytest.mark.parametrize("compiler", ["libtpu-0.0.42.1", NEWEST])
+def test_the_compilers_own_matmul_is_not_faster_than_the_mxu(compiler: str, tmp_path: Path) -> None:
+    result = run("v5e-dot-8192", tmp_path, compiler=compiler)
+    assert result.seconds is not None
+    assert result.mxu_flops == 2 * 8192**3
+    assert result.bundle_cycles / result.clock_hz < 5.58e-3, "counting bundles alone would be impossible"
+    assert 5.58e-3 <= result.seconds <= 6.05e-3 * 1.1
+    assert_possible(result)
+
+
+@pytest.mark.parametrize(
+    ("case", "passes"),
+    [("v5e-summed-8192", 1), ("v6e-summed-8192", 1), ("v6e-copied-8192", 2), ("v6e-normalised-8192", 3)],
+)
+def test_what_only_moves_memory_takes_most_of_the_bandwidth(case: str, passes: int, tmp_path: Path) -> None:
+    """XLA's own sum, copy and RMSNorm (which it reads twice), whose buffers take turns by a division."""
+    result = run(case, tmp_path)
+    assert result.unknown == ()
+    assert result.seconds is not None
+    moved = result.hbm_read_bytes + result.hbm_written_bytes
+    assert moved == pytest.approx(passes * 8192 * 8192 * 2, rel=1e-4)
+    assert 0.7 < moved / result.seconds / chip(result.chip).hbm_bytes_per_second <= 1
+    assert_possible(result)
+
+
+def test_a_division_that_does_not_say_what_it_puts_out_leaves_no_latency(tmp_path: Path) -> None:
+    result = run("v6e-summed-8192", tmp_path, lambda text: text.replace("kRem", "kSomething"))
+    assert result.seconds is None
+    assert "sdivrem" in result.unknown[0]
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    result = run(SMALL, tmp_path / "longer", longer(factor))
+    assert base.cycles is not None
+    assert result.cycles is not None
+    assert result.executed_steps == SMALL_STEPS * factor
+    assert_possible(result)
+    assert result.anatomy is not None
+    assert result.anatomy.steps == SMALL_STEPS * factor
+    assert result.hbm_written_bytes == factor * base.hbm_written_bytes
+    fixed = base.launch_cycles + base.dma_wait_cycles + 100
+    assert result.cycles == pytest.approx(factor * base.cycles, abs=factor * fixed)
+
+
+def test_single_buffering_shows_as_waiting(tmp_path: Path) -> None:
+    double = run("v5e-1024x512-2048", tmp_path / "double")
+    single = run("v5e-1024x512-2048-single", tmp_path / "single")
+    assert single.cycles is not None
+    assert double.cycles is not None
+    assert single.hbm_read_bytes == double.hbm_read_bytes
+    assert single.dma_wait_cycles > 4 * double.dma_wait_cycles
+    assert single.cycles > double.cycles
+    assert_possible(single)
+
+
+def test_an_unknown_vector_operation_is_counted_and_harmless(tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    result = run(SMALL, tmp_path / "odd", lambda text: text.replace("vsub.f32", "vfrobnicate.f32"))
+    assert result.cycles == base.cycles
+    assert any("vfrobnicate.f32" in text and "executed" in text for text in result.unknown)
+
+
+def _replace(pattern: str, replacement: str) -> Callable[[str], str]:
+    return lambda text: re.sub(pattern, replacement, text)
+
+
+# What is planted in the small kernel's schedule, and what the reason for having no latency must name.
+PLANTED = {
+    "unknown opcode": (_replace(r"scmp\.ge(\.s32\.totalorder %s0_s22, 130)", r"sfrob\1"), "sfrob"),
+    "spop": (_replace(r"sadd\.s32( 1, %s0_s22)", r"spop\1"), "vector register"),
+    "scrubbed spill": (
+        _replace(r"%0 = sst \[smem:\[#allocation\d+_spill\]\] %s0_s14", "%0 = sfence"),
+        "nothing wrote",
+    ),
+    "unknown transfer": (_replace(r"dma\.hbm_to_vmem", "dma.enqueue"), "dma.enqueue"),
+    "wait": (_replace(r"(dma\.done\.wait [^;{}]*?), 1024", r"\1, 1025"), "never be satisfied"),
+    "missing transfer": (_replace(r"dma\.hbm_to_vmem(.*?), 1024,.*", "sfence }"), "never be satisfied"),
+    "sync flag": (_replace(r"vsyncadd", "vsyncfrob"), "vsyncfrob"),
+    "flag address": (_replace(r"(%s0_s\d+) = scalar_lea\.sflag", r"\1 = sfrob.sflag"), "sfrob.sflag"),
+    "branch": (_replace(r"target = \$region\d+", "target = $region99999"), "leads nowhere"),
+    "no bundles": (_replace(r"(?s).+", "nothing here"), "no bundle"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_not_known_in_control_flow_leaves_no_latency(name: str, tmp_path: Path) -> None:
+    change, reason = PLANTED[name]
+    result = run(SMALL, tmp_path, change)
+    assert result.seconds is None
+    assert result.plus_minus_seconds is None
+    assert result.cycles is None
+    assert result.anatomy is None
+    assert reason in result.unknown[0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 100_000), st.integers(0, 40), st.sampled_from(["", "s1", "%p1_p1", ", 7", "(", "}", ";;"]))
+def test_no_damage_to_the_text_raises(place: int, length: int, insert: str) -> None:
+    """A strange schedule gives a result or a reason, never an exception."""
+
+    def damage(text: str) -> str:
+        start = place % (len(text) - length)
+        return text[:start] + insert + text[start + length :] + "\n"
+
+    with tempfile.TemporaryDirectory() as directory:
+        result = run(SMALL, Path(directory), damage)
+    assert result.seconds is not None or result.unknown
+
+
+def test_the_module_entry_point_prints_what_the_function_returns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unpack(NEWEST, SMALL, tmp_path)
+    assert main([str(tmp_path), "--chip", "v5e", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    result = simulate.run(tmp_path, chip("v5e"))
+    assert printed["total_seconds"] == result.seconds
+    assert printed["ops"] == [{"name": o.name, "cycles": o.cycles, "seconds": o.seconds} for o in result.ops]
+    assert printed["as_profiled_seconds"] == result.as_profiled_seconds
+    assert printed["relative_uncertainty"] == result.relative_uncertainty
+    assert main([str(tmp_path), "--chip", "v5e"]) == 0
+    assert "MXU" in capsys.readouterr().out
+    assert main([str(tmp_path / "none"), "--chip", "v5e"]) == RatchetError.exit_code
+    assert "no-dump" in capsys.readouterr().err
+
+
+# --- small programs ----------------------------------------------------------------------------
+
+
+def execute(*bundles: str, deadline: float = float("inf")) -> OpRun:
+    """A program given as the text of its bundles; `@7` in front of a bundle starts region 7."""
+    lines = []
+    for address, bundle in enumerate(bundles):
+        region = re.match(r"@(\d+) ", bundle)
+        comment = f" /* Start region {region[1]} */" if region else ""
+        lines.append(f"   {address:#x}   : > {{ {bundle[region.end() :] if region else bundle} }}{comment}")
+    return run_op(parse_schedule("test", "\n".join(lines).replace("0x0 ", "0 ")), V5E, deadline)
+
+
+LOOP = ("@1 %s1_s0 = smov 0", "%1 = vdelay {}", "%2 = sbr.rel target = $region1", "", "", "", "")
+
+
+def test_a_program_that_does_not_end_is_given_up() -> None:
+    assert "not ended" in execute(*(text.format(10**8) for text in LOOP)).reason
+    lines = [text.format(1) for text in LOOP]
+    assert "time limit" in execute(*lines, deadline=0.0).reason
+
+
+def test_the_four_bundles_after_a_branch_always_run() -> None:
+    result = execute(
+        "%s1_s0 = smov 0",
+        "%1 = sbr.rel target = $region5",
+        "%s1_s0 = sadd.s32 1, %s1_s0", "%s1_s0 = sadd.s32 1, %s1_s0", "%s1_s0 = sadd.s32 1, %s1_s0", "",
+        "%s1_s0 = sadd.s32 100, %s1_s0",
+        "@5 %p1_p0 = scmp.eq.s32.totalorder %s1_s0, 3",
+        "%2 = shalt.err (%p1_p0)",
+    )  # fmt: skip
+    assert result.executions == (1, 1, 1, 1, 1, 1, 0, 1, 1)
+    assert [(offence.kind, offence.count) for offence in result.offences] == [("chip-halts", 1)]
+    assert "bundle 0x8" in result.offences[0].what
+
+
+def test_all_reads_of_a_bundle_come_before_its_writes() -> None:
+    result = execute(
+        "%s1_s0 = smov 1  ;;  %s1_s1 = smov 2",
+        "%s1_s0 = smov %s1_s1  ;;  %s1_s1 = smov %s1_s0  ;;  %1 = sst [smem:[#allocation1]] %s1_s0",
+        "%s1_s2 = sld [smem:[#allocation1]]  ;;  %s1_s3 = sshll.u32 %s1_s1, 1",
+        "%s1_s4 = sadd.s32 %s1_s2, %s1_s3",
+        "%p1_p0 = scmp.eq.s32.totalorder %s1_s4, 3  ;;  %p1_p1 = scmp.eq.s32.totalorder %s1_s0, 2",
+        "%p1_p2 = pand %p1_p0, %p1_p1",
+        "%2 = shalt.err (%p1_p2)",
+    )
+    assert result.offences
+
+
+def test_predicates_and_conditional_moves() -> None:
+    result = execute(
+        "%p1_p0 = pmov 1  ;;  %s1_s1 = smov 7  ;;  %s1_s5 = smov 7",
+        "%s1_s2 = smov (%p1_p0, %s1_s1), 9  ;;  %s1_s3 = smov (!%p1_p0, %s1_s1), 9",
+        "%s1_s1 = sadd.s32 (!%p1_p0), 1, %s1_s1  ;;  %s1_s5 = sadd.s32 (%p1_p0), 1, %s1_s5",
+        "%s1_s6 = sshll.u32 %s1_s2, 8  ;;  %s1_s7 = sadd.s32 %s1_s3, %s1_s1",
+        "%s1_s8 = sor.u32 %s1_s6, %s1_s7",
+        "%p1_p1 = scmp.eq.s32.totalorder %s1_s8, 2318  ;;  %p1_p2 = scmp.eq.s32.totalorder %s1_s5, 8",
+        "%p1_p3 = pand %p1_p1, %p1_p2",
+        "%1 = shalt.err (%p1_p3)",
+    )
+    assert result.offences, "9 << 8 | (7 + 7) and 8 are what the registers hold"
+
+
+def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> None:
+    start = "dma.hbm_to_vmem [thread:$0]  %s1_s0, /*size_in_granules=*/{}, %s1_s1, [#allocation1]"
+    wait = "%9 = dma.done.wait [#allocation1], {}"
+    setup = "%s1_s0 = smov 0  ;;  %s1_s1 = smov 0"
+    one = execute(setup, "%1 = " + start.format(32768), wait.format(32768))
+    bytes_cycles = 32768 * 32 / V5E.hbm_bytes_per_cycle + V5E.transfer_cycles
+    assert one.wait_cycles == pytest.approx(bytes_cycles + V5E.dma_latency_cycles - 1, abs=1)
+    assert one.cycles == one.bundle_cycles + one.wait_cycles
+    two = execute(setup, "%1 = " + start.format(32768), "%2 = " + start.format(32768), wait.format(65536))
+    assert two.wait_cycles == pytest.approx(2 * bytes_cycles + V5E.dma_latency_cycles - 2, abs=1)
+    assert (two.read_bytes, two.transfers) == (2 * one.read_bytes, 2)
+
+
+@pytest.mark.parametrize(("expected", "halts"), [(5, True), (4, False)])
+def test_a_sync_flag_can_be_read(expected: int, halts: bool) -> None:
+    """Kernels that move data by hand check at their end that every semaphore is back at zero."""
+    result = execute(
+        "%1 = vsyncadd [#allocation1], 5",
+        "%2 = vsyncmov [#allocation1]",
+        "%s1_s1 = vpop.sfrf %2",
+        f"%p1_p0 = scmp.eq.s32.totalorder %s1_s1, {expected}",
+        "%3 = shalt.err (%p1_p0)",
+    )
+    kinds = [offence.kind for offence in result.offences]
+    assert (result.reason, kinds) == ("", ["chip-halts"] * halts + ["semaphore-not-zero"])
+
+
+_START = "%1 = dma.hbm_to_vmem [thread:$0]  %s1_s0, 64, %s1_s1, [#allocation1]"
+_BEGIN = "%s1_s0 = smov 0  ;;  %s1_s1 = smov 0"
+
+
+def test_the_clock_goes_on_until_a_transfer_that_nothing_waits_for_has_ended() -> None:
+    waited = execute(
+        _BEGIN, _START, "%2 = dma.done.wait [#allocation1], 64", "%3 = vsyncadd [#allocation1], 4294967232"
+    )
+    assert waited.offences == ()
+    pending = execute(_BEGIN, _START)
+    assert [offence.kind for offence in pending.offences] == ["transfer-pending"]
+    assert pending.cycles == waited.cycles - 2  # The wait, and the flag that is put back.
+    assert pending.wait_cycles == pending.cycles - 2
+
+
+def test_of_two_transfers_on_one_flag_each_has_to_be_waited_for() -> None:
+    end = ("%2 = dma.done.wait [#allocation1], 64", "%3 = vsyncadd [#allocation1], 4294967232")
+    once = execute(_BEGIN, _START, _START, *["%4 = vdelay 1000000"], *end)
+    assert [offence.kind for offence in once.offences] == ["transfer-pending"]
+    assert execute(_BEGIN, _START, _START, *end, *end).offences == ()
+
+
+def test_a_part_of_a_transfer_is_nothing_to_wait_for() -> None:
+    halves = ("%2 = dma.done.wait [#allocation1], 32", "%3 = vsyncadd [#allocation1], 4294967264") * 2
+    parts = execute(_BEGIN, _START, *halves)
+    assert [offence.kind for offence in parts.offences] == ["transfer-part-waited"]
+    both = ("%2 = dma.done.wait [#allocation1], 128", "%3 = vsyncadd [#allocation1], 4294967168")
+    assert execute(_BEGIN, _START, _START, *both).offences == ()
+
+
+def test_a_flag_that_is_set_for_good_is_no_semaphore() -> None:
+    """The compiler leaves the flags of a grid's windows at one."""
+    assert execute("%1 = vsyncpa [#allocation1], 0", "%2 = vsyncpa [#allocation1], 1").offences == ()
+
+
+def test_what_a_transfer_in_flight_makes_of_a_flag_decides_nothing() -> None:
+    read = ("%2 = vsyncmov [#allocation1]", "%s1_s2 = vpop.sfrf %2", "%p1_p0 = scmp.ge.s32.totalorder %s1_s2, 64")
+    waits = ("%4 = dma.done.wait [#allocation1], 64", "%5 = vsyncadd [#allocation1], 4294967232")
+    jump = ("%3 = sbr.rel (%p1_p0) target = $region7", "", "", "", "", "@7 %s1_s3 = smov 0")
+    early = execute(_BEGIN, _START, *read, *jump, *waits)
+    assert "nothing waited for" in early.reason or "not waited for" in early.reason
+    assert execute(_BEGIN, _START, *waits, *read, *jump).reason == ""
+    checked = execute(_BEGIN, _START, *read, "%3 = shalt.err (%p1_p0)", *waits)
+    assert [offence.kind for offence in checked.offences] == ["check-unknown"]
+
+
+def test_a_word_that_nobody_wrote_decides_nothing() -> None:
+    jump = ("%p1_p0 = scmp.eq.s32.totalorder %s1_s0, 1", "%3 = sbr.rel (%p1_p0) target = $region7", "", "", "", "")
+    result = execute("%s1_s0 = sld [smem:[#allocation1]]", *jump, "@7 %s1_s3 = smov 0")
+    assert [offence.kind for offence in result.offences] == ["memory-nobody-wrote"]
+    assert "nothing wrote" in result.reason
+    # A store to an unknown place may have written it: then nobody knows, and that is all.
+    stored = execute("%s1_s5 = spop %v1_v1", "%1 = sst [smem:[%s1_s5]] 1", "%s1_s0 = sld [smem:[#allocation1]]", *jump)
+    assert (stored.offences, bool(stored.reason)) == ((), True)
+
+
+def test_the_compilers_check_and_its_line_are_named() -> None:
+    text = '%1 = shalt.err (%p1_p0) /* BoundsCheck 51 [deref of %s1] for %2 = dma /* loc("/a b/kernel.py":39:1) */'
+    result = execute("%p1_p0 = pmov 1", text)
+    assert [(offence.line, offence.what) for offence in result.offences] == [
+        ("kernel.py:39", "a check of the compiler that fails: bundle 0x1, BoundsCheck 51")
+    ]
+
+
+_QUOTIENT = "%2 = sdivrem.u32 %s1_s0, 5 {}  ;;  %s1_s5 = smov 0"
+
+
+@pytest.mark.parametrize(
+    ("comment", "results"),
+    [
+        ("/* kDivAndRem */", (7, 3)),
+        ("/* kDiv */", (7,)),
+        ("/* kRem */", (3,)),
+        ('/* loc("kernel.py":12:3 to :14) :: kRem */', (3,)),
+        ('/* kDivAndRem :: loc("kernel.py":12:3) */', (7, 3)),
+        ('/* loc("kRem kDiv :: kDiv */":12:3) :: kRem */', (3,)),
+    ],
+)
+def test_a_division_is_known_by_its_marker_wherever_that_stands(comment: str, results: tuple[int, ...]) -> None:
+    for number, value in enumerate(results):
+        pops = [f"%s1_s{3 + place} = spop.drf %2" for place in range(len(results))]
+        wrong = f"%p1_p0 = scmp.ne.s32.totalorder %s1_s{3 + number}, {value}"
+        result = execute("%s1_s0 = smov 38", _QUOTIENT.format(comment), *pops, wrong, "%3 = shalt.err (%p1_p0)")
+        assert (result.reason, result.offences, result.remarks) == ("", (), ())
+
+
+def test_high_words_of_products_are_unsigned() -> None:
+    result = execute(
+        "%s1_s0 = smov 4294967295  ;;  %s1_s3 = smov 2863311531",
+        "%s1_s1 = smulhi.u32 2863311531, %s1_s0",
+        "%p1_p0 = scmp.ne.s32.totalorder %s1_s1, 2863311530",
+        "%3 = shalt.err (%p1_p0)",
+    )
+    assert (result.reason, result.offences, result.remarks) == ("", (), ())
+
+
+def test_a_file_name_adds_nothing_to_the_program() -> None:
+    """Whoever traces a kernel chooses the names of its files, which stand in comments of its schedule."""
+    text = '%s1_s0 = smov 1 /* loc("k*/ ;; %9 = vdelay 1000 /* core id Start region 3":6:19) */'
+    schedule = parse_schedule("test", f"   0   :  {{ {text} }}")
+    assert [op.opcode for op in schedule.bundles[0].ops] == ["smov"]
+    assert schedule.bundles[0].regions == ()
+
+
+def test_a_transfer_under_a_false_predicate_does_not_happen() -> None:
+    result = execute("%p1_p0 = pmov 0", "%1 = dma.vmem_to_hbm [thread:$0]  (%p1_p0), 0, 64, 0, [#allocation1]")
+    assert (result.transfers, result.reason) == (0, "")
+
+
+def test_matmuls_keep_their_mxu_busy_and_pops_wait_for_results() -> None:
+    matmul, pop = "%1 = vmatmul.bf16.gmra.mxu{} %v1_v0", "%v1_v1 = vpop.f32.mrf.mxu{}"
+    same = execute(*[matmul.format(0)] * 10)
+    assert same.cycles == 9 * 16 + 1
+    spread = execute(*[matmul.format(i % 4) for i in range(10)])
+    assert spread.cycles == 16 + 16 + 2, "the tenth waits for the second use of its MXU"
+    popped = execute(matmul.format(0), pop.format(0), pop.format(0))
+    assert popped.cycles == V5E.matmul_latency_cycles + 8 + 1
+    assert popped.mxu_flops == 2 * 16 * 128 * 128
+
+
+def test_predicated_matmuls_only_count_where_they_run() -> None:
+    text = "%1 = vmatmul.bf16.gmra.mxu0 ({}%p1_p0), %v1_v0"
+    ran = execute("%p1_p0 = pmov 1", text.format(""), text.format("!"))
+    assert ran.mxu_flops == 2 * 16 * 128 * 128
+    assert ran.executions == (1, 1, 1)
+
+
+def test_a_table_brought_to_scalar_memory_must_not_decide() -> None:
+    result = execute(
+        "%s1_s0 = smov 0",
+        "%1 = dma.hbm_to_smem [thread:$0]  %s1_s0, 1, [#allocation2], [#allocation1]",
+        "%2 = dma.done.wait [#allocation1], 1",
+        "%s1_s1 = sld [smem:[#allocation2 + %s1_s0]]",
+        "%p1_p0 = scmp.eq.s32.totalorder %s1_s1, 0",
+        "%3 = sbr.rel (%p1_p0) target = $region2",
+        "", "", "", "",
+        "@2 %s1_s0 = smov 1",
+    )  # fmt: skip
+    assert "contents are not known" in result.reason
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from(["a", "b"]), st.integers(1, 9), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 6),
+)
+def test_remembered_stretches_equal_one_long_execution(work: list[tuple[int, str, int, bool]], repeats: int) -> None:
+    """Splitting a program at any bundle, and remembering each piece, changes no cycle of it."""
+    pieces = []
+    for length, unit, cycles, pops in work:
+        push = Use(unit, cycles, unit, latency=11, results=1, spacing=0)
+        pop = Use("", 0, unit, pops=True)
+        pieces.append((length, ((length - 1, (push, pop) if pops else (push,)),)))
+    whole_uses, position = [], 0
+    for length, uses in pieces * repeats:
+        whole_uses += [(position + offset, here) for offset, here in uses]
+        position += length
+    expected = Pipes([(position, tuple(whole_uses))]).run(0, 0).cycles
+    pipes, clock, state = Pipes(pieces), 0, 0
+    for _ in range(repeats):
+        for number in range(len(pieces)):
+            passed = pipes.memories[number].get(state) or pipes.run(number, state)
+            clock, state = clock + passed.cycles, passed.state
+    assert clock == expected
+
+
+def units_of(machine: Machine, *opcodes: str) -> tuple[tuple[int, tuple[Use, ...]], ...]:
+    """What one operation a bundle does to the units."""
+    lines = (f"   {i:#x}   : > {{ %v{i}_v{i} = {opcode} %v9_v9 }}\n" for i, opcode in enumerate(opcodes))
+    bundles = parse_schedule("test", "".join(lines)).bundles
+    return tuple((i, uses_of(op, machine)) for i, bundle in enumerate(bundles) for op in bundle.ops)
+
+
+def test_on_a_256_wide_unit_a_row_pair_keeps_the_weight_port_from_its_push_on() -> None:
+    pair = ("vmatprep.subr.bf16.mxu0", "vmatpush1.bf16.msra.mxu0")
+
+    def cycles(machine: Machine) -> list[int]:
+        pairs = (units_of(machine, *pair * count) for count in (1, 2, 3))
+        return [Pipes([(len(uses), uses)]).run(0, 0).cycles for uses in pairs]
+
+    # The next prep waits until the push is through, and its own push follows it.
+    assert cycles(V6E) == [2, 2 + V6E.push_cycles + 1, 2 + 2 * (V6E.push_cycles + 1)]
+    # If it need not wait, only pushes do.
+    assert cycles(replace(V6E, prep_early_cycles=8)) == [2, 2 + V6E.push_cycles, 2 + 2 * V6E.push_cycles]
+
+
+def test_exponentials_of_packed_halves_take_two_turns() -> None:
+    for opcode, turns in (("vpow2.f32", 1), ("vexp2.bf16", 2), ("vpow.bf16", 2)):
+        uses = units_of(V6E, *(opcode,) * 8)
+        assert Pipes([(8, uses)]).run(0, 0).cycles == 8 + 7 * (turns - 1), opcode
+
+
+def test_units_forget_while_nothing_is_issued() -> None:
+    pipes = Pipes([(1, ((0, (Use("mxu0", 16, "mxu0", latency=125, results=2, spacing=8),)),))])
+    state = pipes.run(0, 0).state
+    assert pipes.run(0, pipes.later(state, 10)).cycles == 1 + 5
+    assert pipes.run(0, pipes.later(state, 15)).cycles == 1
+    assert pipes.later(0, 100) == 0
+    assert IDLE == ((), ())
+
+
+def test_unknown_spreads_through_arithmetic_and_stops_decisions() -> None:
+    unknown = Unknown("a reason")
+    for value in (unknown + 1, 1 - unknown, unknown << 2, unknown < 3, unknown ^ True, unknown & 6, unknown | 1):
+        assert isinstance(value, Unknown)
+    assert (unknown & False) == 0
+    assert (unknown | True) is True
+    assert isinstance(pick(unknown, 1, 2), Unknown)  # type: ignore[arg-type]
+    with pytest.raises(Unknowable, match="a reason"):
+        bool(unknown)
+    with pytest.raises(Unknowable, match="a wait depends on a reason"):
+        decided(unknown, "a wait")
+
+
+@pytest.mark.parametrize("name", [known.name for known in TPUS])
+def test_every_chips_constants_are_positive_and_respect_its_peak(name: str) -> None:
+    hardware, machine = chip(name), machine_of(chip(name))
+    rate = 2 * machine.mxu_size**2 * machine.matmul_rows_per_cycle * machine.mxus * hardware.cores * machine.clock_hz
+    # Published peaks and clocks are rounded to three digits.
+    assert rate <= hardware.peak_bf16_flops_per_second * 1.002
+    assert machine.hbm_bytes_per_cycle * machine.clock_hz * hardware.cores == pytest.approx(
+        hardware.hbm_bytes_per_second
+    )
+    assert min(machine.dma_latency_cycles, machine.transfer_cycles) > 0
+    assert machine.cores == hardware.cores

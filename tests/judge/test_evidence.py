@@ -1,0 +1,274 @@
+"""Evidence gathered with real children and the real compiler: a good kernel, wrong ones, and what interrupts it."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from planted import NAIVE, POLICY, SMALL, V5E, naive
+
+from harness.errors import RatchetError, UsageError
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.timing import paired_benchmark
+from harness.problems import Attention, Problem
+from harness.problems.space import DRAWN
+from harness.records import Duel, Evidence, Policy, Trace
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+MEDIUM = Attention(sequence=1024, head_dim=128)
+KERNELS = Path(__file__).parents[1] / "fixtures" / "kernels"
+
+
+def gather(
+    contest: Path,
+    kernel: str,
+    *,
+    work: str = "0001",
+    problem: Problem = SMALL,
+    policy: Policy = POLICY,
+    on: str | None = None,
+) -> Evidence:
+    return evaluation.gather(
+        contest, kernel.encode(), problem, V5E, policy, work_directory=contest / "profile_data" / work,
+        simulate=simulate.run, on=on,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A contest in a folder whose name has spaces, as users' folders have."""
+    return tmp_path_factory.mktemp("a contest of mine")
+
+
+@pytest.fixture(scope="module")
+def good(contest: Path) -> Evidence:
+    return gather(contest, NAIVE, problem=MEDIUM)
+
+
+def test_a_good_kernel_passes_everything(good: Evidence) -> None:
+    assert good.failure is None
+    assert good.claims is not None
+    assert good.warnings == ()
+    values = [check for check in good.checks if check.criterion in ("worst element", "root mean square")]
+    modes = [(family, "twin") for family in MEDIUM.families(full=False)]
+    modes += [(family, "interpret") for family in MEDIUM.families(full=False) if not family.startswith(DRAWN)]
+    # The full shape as it is compiled for a CPU, and one family in the interpreter.
+    modes += [("drawn-all", "full"), ("composite", "full"), (MEDIUM.families(full=True)[0], "interpret")]
+    assert sorted((check.family, check.mode) for check in values) == sorted(modes)
+    assert all(check.passed and check.elements for check in good.checks)
+    # Drawn anew for every check, after the trace.
+    assert len({check.seed for check in values}) == len(values)
+    # Values at both shapes; keys and queries, and the same call twice, at the reduced one.
+    bits = sorted((check.criterion, check.mode) for check in good.checks if check not in values)
+    assert bits == [
+        ("dependence", "full"),
+        *[("dependence", "twin")] * 3,
+        ("determinism", "twin"),
+    ]
+    # The shape of the interpreter, and one beside it whose numbers of blocks are no powers of two.
+    assert {check.shape for check in good.checks} == {(1024, 128), (512, 128), (768, 128)}
+
+
+def test_counters_of_all_levels(good: Evidence) -> None:
+    assert good.hlo is not None
+    assert (good.hlo.copy, good.hlo.dot, good.hlo.custom_call) == (0, 0, 1)
+    assert good.mosaic is not None
+    assert (good.mosaic.matmul, good.mosaic.exp, good.mosaic.reduction) == (2, 2, 2)
+    assert good.simulation is not None
+    assert good.simulation.static_bundles > 100
+
+
+def test_the_simulated_latency_is_above_the_floor_of_the_matrix_unit(good: Evidence) -> None:
+    assert good.latency is not None
+    assert good.latency.source == "simulated"
+    assert good.latency.seconds is not None
+    assert good.latency.seconds > MEDIUM.work().matmul_flops / V5E.peak_bf16_flops_per_second
+
+
+def test_the_files_that_are_kept(contest: Path, good: Evidence) -> None:
+    work = contest / "profile_data" / "0001"
+    assert good.dump_directory == "profile_data/0001/dumps"
+    assert {path.name for path in work.iterdir()} == {
+        "candidate.cpu",
+        "candidate.tpu",
+        "dumps",
+        "kernel.hlo.txt",
+        "kernel.sha256",
+        "mosaic",
+    }
+    assert (contest / "profile_data" / "kernel.hlo.txt").read_bytes() == (work / "kernel.hlo.txt").read_bytes()
+    assert "tpu_custom_call" in (work / "kernel.hlo.txt").read_text()
+    assert "tpu.matmul" in next((work / "mosaic").iterdir()).read_text()
+    assert next((work / "dumps").glob("*per-bundle-utilization.txt")).stat().st_size > 0
+
+
+def test_the_schedule_names_lines_of_the_kernel(contest: Path, good: Evidence) -> None:
+    line = NAIVE.splitlines().index("    weights = jnp.exp(scores - new_max)") + 1
+    schedule = max((contest / "profile_data" / "0001" / "dumps").glob("*final_bundles.txt"), key=os.path.getsize)
+    assert f'loc("kernel.py":{line}:' in schedule.read_text()
+
+
+def test_every_stage_has_its_time(good: Evidence) -> None:
+    stages = {"trace", "compile", "recount", "simulate", "correctness", "twin", "interpret"}
+    assert {stage.stage for stage in good.stages} == stages
+    assert all(stage.seconds > 0 for stage in good.stages)
+
+
+WRONG = {
+    # The accumulator is never set to zero: what VMEM held before is added.
+    "uninitialised": ("non-finite", (("        acc_ref[...] = jnp.zeros_like(acc_ref)\n", ""),)),
+    # Rows of a block that know of each other, by less than any tolerance: only a probe sees it.
+    "rows leak": (
+        "wrong-dependence",
+        (
+            (
+                "o_ref[...] = (acc_ref[...] / l_ref[:, :1])",
+                "o = acc_ref[...] / l_ref[:, :1]\n        spread = o.max(axis=0) - o.min(axis=0)\n"
+                "        o_ref[...] = (o * (1 + 1e-3 * spread / (1 + spread)))",
+            ),
+        ),
+    ),
+    "not rescaled": ("wrong-result", (("acc_ref[...] * rescale", "acc_ref[...]"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: str) -> None:
+    kind, edits = WRONG[name]
+    found = gather(contest, naive(*edits), work="wrong")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
+    assert "o[" in found.failure.message
+    assert any(not check.passed for check in found.checks)
+
+
+@pytest.mark.parametrize(("file", "kind"), [("unsynchronised.py", "race"), ("past_the_end.py", "out-of-bounds")])
+def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str) -> None:
+    found = gather(contest, (KERNELS / file).read_text(), work="unsafe")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
+
+
+def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
+    greedy = naive(
+        ("[accumulator, accumulator, accumulator]", "[accumulator] * 3 + [pltpu.VMEM((1 << 16, 128), jnp.float32)]"),
+        ("acc_ref, *, scale", "acc_ref, greed_ref, *, scale"),
+        # Used where nobody can foresee, so that none of it can be left out.
+        (
+            "    scores = scores * scale\n",
+            "    at = pl.program_id(0) * 1024\n    greed_ref[pl.ds(at, 8), :] = acc_ref[:8, :]\n"
+            "    scores = scores * scale + greed_ref[pl.ds(pl.program_id(0) * 512, 8), :1][:1, :1]\n",
+        ),
+    )
+    found = gather(contest, greedy, work="greedy")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("compile", "vmem-exceeded")
+    assert found.failure.message.startswith("Scoped allocation with size 32")
+    assert "limit 16.00M" in found.failure.message
+
+
+def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
+    narrow = "weights = weights.astype(jnp.int8)\n    weights = (weights + weights).astype(jnp.float32)\n"
+    adding = naive(
+        (
+            "    weights = jnp.exp(scores - new_max)\n",
+            f"    weights = jnp.exp(scores - new_max)\n    {narrow}",
+        )
+    )
+    found = gather(contest, adding, work="adding")
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("compile", "unsupported")
+    assert "i8" in found.failure.message
+
+
+def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> None:
+    found = gather(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
+    assert found.failure is not None
+    assert found.failure.kind == "syntax-error"
+    assert (found.trace, found.hlo, found.latency, found.checks) == (None, None, None, ())
+
+
+def test_a_kernel_too_slow_for_the_policy_times_out(contest: Path) -> None:
+    slow = naive(("import math\n", "import math\nimport time\ntime.sleep(60)\n"))
+    found = gather(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("contract", "timeout")
+
+
+def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> None:
+    def refuse(trace: Trace) -> NoReturn:
+        raise RatchetError("identical-candidate", trace.fingerprint)
+
+    with pytest.raises(RatchetError) as refused:
+        evaluation.gather(
+            contest, NAIVE.encode(), SMALL, V5E, POLICY, work_directory=contest / "profile_data" / "refused",
+            simulate=simulate.run, after_trace=refuse,
+        )  # fmt: skip
+    assert refused.value.kind == "identical-candidate"
+    assert not (contest / "profile_data" / "refused" / "scratch").exists()
+
+
+def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
+    assert good.failure is None
+    policy = replace(POLICY, measured_pairs=8)
+    slower = gather(contest, NAIVE, work="0002-champion", problem=MEDIUM, policy=policy, on="cpu")
+    assert slower.failure is None
+    assert slower.latency is not None
+    assert slower.latency.source == "measured cpu"
+    assert slower.samples is not None
+    assert len(slower.samples.host_seconds) == 8
+    assert slower.samples.device_seconds == ()
+    assert [check.mode for check in slower.checks].count("device") == 1
+    assert list((contest / "profile_data" / "plugins" / "profile").glob("0002-champion-*/*.xplane.pb"))
+    profile_data = contest / "profile_data"
+    looked: list[int] = []
+
+    def is_settled(so_far: Duel) -> bool:
+        looked.append(len(so_far.candidate_seconds))
+        return len(looked) == 2
+
+    # A third look is not taken: settled is settled.
+    policy = replace(policy, looks=(6, 8, 200))
+    found, champion, candidate = paired_benchmark.run(
+        profile_data / "0002-champion", profile_data / "0001", MEDIUM, policy, is_settled=is_settled, on="cpu"
+    )
+    assert looked == [6, 8]
+    assert found.looks == 2
+    assert found.clock == "host"
+    assert len(found.champion_seconds) == len(found.control_seconds) == len(found.candidate_seconds) == 8
+    assert found.champion_seconds == champion.host_seconds != found.control_seconds
+    assert found.candidate_seconds == candidate.host_seconds
+    assert candidate.host_calls_per_sample >= 1
+
+
+def test_a_duel_needs_both_programs(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match="found none"):
+        paired_benchmark.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda found: True, on="cpu")
+
+
+def test_sources() -> None:
+    assert evaluation.source(V5E, "cpu") == "measured cpu"
+    assert evaluation.source(V5E, "simulated") == "simulated"
+    with pytest.raises(UsageError, match="expected --on"):
+        evaluation.source(V5E, "gpu")
+
+
+def test_the_environment_is_stable_and_named() -> None:
+    first = evaluation.environment()
+    assert first == evaluation.environment()
+    assert first.jax[0].isdigit()
+    assert first.libtpu
+    assert "cores" in first.machine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [(128, 256), (2048, 1024)])
+def test_the_contest_itself(contest: Path, blocks: tuple[int, int]) -> None:
+    kernel = naive(("BQ = 128\n", f"BQ = {blocks[0]}\n"), ("BKV = 256\n", f"BKV = {blocks[1]}\n"))
+    found = gather(contest, kernel, problem=Attention(sequence=16384, head_dim=128), work="contest")
+    assert found.failure is None
+    assert found.latency is not None
+    assert found.latency.seconds is not None

@@ -1,0 +1,204 @@
+"""The formulas, against the published values."""
+
+from dataclasses import replace
+
+import pytest
+from evidence_examples import KEY, V5E, attempt, evidence, measured, pallas_call, simulation, statement
+
+from harness.advice.report import report, row
+from harness.hardware import chip
+from harness.judge.verdict import roofline
+from harness.judge.verdict.changes import changes
+from harness.judge.verdict.roofline import impossibilities, regime, score, utilisation
+from harness.records import Verdict, Work
+
+
+def test_published_work_floors_and_ridge() -> None:
+    work = statement().work
+    assert work.flops / 1e9 == pytest.approx(138.8, abs=0.05)
+    assert roofline.compute_only_seconds(work, V5E) * 1e3 == pytest.approx(0.70, abs=0.005)
+    traffic = pallas_call(bq=1024).hbm_bytes
+    assert traffic is not None
+    assert roofline.memory_only_seconds(traffic, V5E) * 1e3 == pytest.approx(0.17, abs=0.005)
+    assert V5E.ridge_flops_per_byte == pytest.approx(240.5, abs=0.05)
+    assert chip("v7x").ridge_flops_per_byte == pytest.approx(313, abs=0.5)
+
+
+def test_published_score() -> None:
+    assert score(0.648, 2.12e-3) == pytest.approx(3057, abs=0.5)
+    found = report(evidence(2.16e-3), V5E)
+    assert found.score == pytest.approx(1509.9, abs=0.5)
+    assert found.util == pytest.approx(0.326, abs=0.0005)
+    assert found.flops_per_second == pytest.approx(64.3e12, rel=1e-3)
+
+
+def test_report_of_the_naive_kernel() -> None:
+    found = report(evidence(2.16e-3, bq=128), V5E)
+    assert found.traffic_source == "block index maps"
+    assert found.hbm_bytes == 2 * 128 * 16384 * 128 * 2 + 2 * 16384 * 128 * 2
+    assert found.intensity == pytest.approx(128, abs=0.5)
+    assert found.regime == "memory-bound"
+    assert found.bandwidth_util == pytest.approx(0.612, abs=0.001)
+    assert found.memory_only_seconds is not None
+    assert found.gap_seconds == pytest.approx(2.16e-3 - found.memory_only_seconds)
+    assert found.gap_size == "large"
+    assert found.mxu_util is not None
+    assert found.mxu_util < (found.util or 0)
+    assert found.vmem_bytes == pallas_call().vmem_bytes
+    assert found.vmem_limit_bytes == 16 << 20
+    assert not found.impossible
+
+
+@pytest.mark.parametrize(
+    ("util", "bandwidth", "intensity", "expected"),
+    [
+        (0.29, 0.29, 10.0, "latency-bound"),
+        (0.29, 0.29, 5000.0, "latency-bound"),
+        (0.30, 0.10, 240.6, "compute-bound"),
+        (0.10, 0.30, 240.5, "memory-bound"),
+        (0.90, 0.90, 240.6, "compute-bound"),
+    ],
+)
+def test_regimes_at_their_borders(util: float, bandwidth: float, intensity: float, expected: str) -> None:
+    assert regime(util, bandwidth, intensity, V5E) == expected
+
+
+@pytest.mark.parametrize(
+    ("fraction", "size"), [(-0.2, "small"), (0.099, "small"), (0.1, "moderate"), (0.3, "moderate"), (0.301, "large")]
+)
+def test_gap_sizes(fraction: float, size: str) -> None:
+    assert roofline.gap_size(fraction) == size
+
+
+def test_causal_work_is_not_credited_twice() -> None:
+    """The widely read example credits the full square: 99.4 % where the truth is about half."""
+    seconds = statement().work.flops / (0.994 * V5E.peak_bf16_flops_per_second)
+    full = report(evidence(seconds, bq=2048), V5E)
+    causal = report(evidence(seconds, bq=2048, problem=statement(causal=True)), V5E)
+    assert full.util == pytest.approx(0.994)
+    assert causal.util == pytest.approx(0.497, abs=0.001)
+    assert causal.score == pytest.approx((full.score or 0) / 2, rel=1e-3)
+
+
+def test_more_than_the_mxu_can_do_is_impossible() -> None:
+    work = statement().work
+    floor = work.matmul_flops / V5E.peak_bf16_flops_per_second
+    assert impossibilities(work, floor * 1.0001, V5E) == ()
+    (sentence,) = impossibilities(work, floor * 0.9, V5E)
+    assert "111.1%" in sentence
+    assert "197.0 TFLOP/s" in sentence
+    # All FLOPs over peak may exceed 1 a little: softmax does not run on the MXU.
+    assert utilisation(work.flops, floor * 1.0001, V5E) > 1
+
+
+def test_faster_than_the_minimum_traffic_is_impossible() -> None:
+    work = Work(matmul_flops=0, vector_flops=1000, minimum_hbm_bytes=819_000_000)
+    assert impossibilities(work, 1.0001e-3, V5E) == ()
+    (sentence,) = impossibilities(work, 0.9e-3, V5E)
+    assert "819.0 MB" in sentence
+    assert "1.000 ms" in sentence
+    assert "900.000 us" in sentence
+
+
+def test_traffic_of_a_kernel_that_moves_data_by_hand_is_the_simulators() -> None:
+    given = evidence()
+    assert given.trace is not None
+    call = given.trace.pallas_calls[0]
+    by_hand = replace(call.windows[1], fetches=None, hbm_bytes=None)
+    call = replace(call, windows=(call.windows[0], by_hand, *call.windows[2:]))
+    given = replace(given, trace=replace(given.trace, pallas_calls=(call,)))
+    found = report(given, V5E)
+    assert (found.hbm_bytes, found.traffic_source) == (1_082_130_432, "simulated DMA")
+    # A run that stopped half-way has counted only a part.
+    partial = report(replace(given, simulation=simulation(None)), V5E)
+    assert (partial.hbm_bytes, partial.traffic_source) == (None, "unknown")
+    assert partial.regime is None
+    assert partial.gap_fraction is None
+    assert partial.memory_only_seconds is None
+    # On v5p the simulator runs both cores and reports the whole chip's bytes.
+    both = report(replace(given, chip="v5p"), chip("v5p"))
+    assert both.hbm_bytes == 1_082_130_432
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0, -1.0, float("nan"), float("inf")])
+def test_an_unbelievable_latency_is_unknown_and_not_zero(seconds: float | None) -> None:
+    given = evidence()
+    assert given.latency is not None
+    found = report(replace(given, latency=replace(given.latency, seconds=seconds)), V5E)
+    assert found.seconds is None
+    assert found.score is None
+    assert found.util is None
+    assert found.regime is None
+    assert found.hbm_bytes is not None
+    assert found.hints == ()
+
+
+def test_evidence_of_another_chip_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected evidence of v6e, got evidence of v5e"):
+        report(evidence(), chip("v6e"))
+
+
+def test_counters_have_expectations_and_remarks() -> None:
+    given = evidence()
+    assert given.hlo is not None
+    assert given.mosaic is not None
+    odd = replace(
+        given,
+        hlo=replace(given.hlo, copy=3),
+        mosaic=replace(given.mosaic, matmul=4, reduction=5),
+        simulation=simulation(executed_spills=12, executed_steps=4096),
+    )
+    lines = {(line.level, line.name): line for line in report(odd, V5E).counters}
+    assert lines["hlo", "copy"].expected == "0"
+    assert "copied in HBM" in lines["hlo", "copy"].remark
+    assert lines["mosaic", "matmul"].expected == "2"
+    assert lines["mosaic", "matmul"].remark
+    assert lines["mosaic", "reduction"].expected == "2 to 4"
+    assert lines["mosaic", "reduction"].remark
+    assert lines["schedule", "spills executed"].remark
+    assert lines["schedule", "grid steps executed"].expected == "8192"
+    assert "fewer" in lines["schedule", "grid steps executed"].remark
+    assert not any(line.remark for line in report(given, V5E).counters)
+    strange = replace(given, mosaic=replace(given.mosaic, not_understood=("tpu.new", "x.y")))
+    (line,) = [line for line in report(strange, V5E).counters if line.name == "not understood"]
+    assert (line.count, line.remark) == (2, "tpu.new, x.y")
+
+
+def test_counters_of_a_level_that_is_not_known_are_absent() -> None:
+    levels = {line.level for line in report(evidence(mosaic=None, simulation=None), V5E).counters}
+    assert levels == {"hlo"}
+
+
+def test_units_are_shares() -> None:
+    units = {unit.name: unit for unit in report(evidence(), V5E).units}
+    assert units["MXU"].slot_fraction == pytest.approx(0.30)
+    assert units["MXU"].busy_fraction == pytest.approx(0.65)
+    assert units["VALU"].busy_fraction is None
+
+
+def test_changes_are_ranked_and_small_ones_left_out() -> None:
+    before = evidence(2.16e-3, bq=128)
+    after = evidence(1.0e-3, bq=2048, simulation=simulation(2.16e-3, executed_spills=5000))
+    moved = {change.name: change for change in changes(after, before, V5E)}
+    assert next(iter(moved)) == "spills executed"
+    assert moved["HBM traffic"].after < moved["HBM traffic"].before
+    assert moved["grid steps"].after == 512
+    assert "bundles executed" not in moved
+    assert changes(before, before, V5E) == ()
+
+
+def test_source_of_a_candidate_without_latency() -> None:
+    assert report(evidence(latency=None), V5E).source == "simulated"
+    assert report(replace(measured(), latency=None), V5E).source == "measured"
+
+
+def test_row_takes_the_figures_of_the_table() -> None:
+    given = evidence()
+    found = report(given, V5E)
+    line = row(
+        attempt(given, Verdict(outcome="accept", reasons=(), time_ratio=0.5), expected_time_ratio=0.7), found, "abc"
+    )
+    assert (line.number, line.outcome, line.key_digest, line.key) == (2, "accept", "abc", KEY)
+    assert (line.score, line.seconds, line.util) == (found.score, 2.16e-3, found.util)
+    assert (line.copies, line.spills, line.time_ratio, line.expected_time_ratio) == (0, 0, 0.5, 0.7)
+    assert (line.fingerprint, line.source, line.chip, line.commit) == ("a1b2c3", "simulated", "v5e", "")

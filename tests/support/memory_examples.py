@@ -1,0 +1,59 @@
+"""A capture of a training step with its memory: XLA's own buffer assignment for a v5e, and an allocator's events."""
+
+import gzip
+from pathlib import Path
+
+from capture_examples import HOST, Ran, Stats, plane, run_folder, serialized, space
+
+MODULE = "jit_step(7)"
+# Made by libtpu 0.0.42.1, see fixtures/memory/make.py.
+STEP = Path(__file__).parents[1] / "fixtures" / "memory" / "step-v5e-jax0.10.2-libtpu0.0.42.1.hlo_proto.pb.gz"
+GIGABYTE = 1_000_000_000
+
+
+def event(at: float, allocated: int, available: int, operation: str, size: int, *, reserved: int = 9 * GIGABYTE) -> Ran:
+    """An allocation as a runtime's allocator reports it: what is in use afterwards, and what it was for."""
+    stats: Stats = {
+        "allocator_name": "0",
+        "bytes_reserved": reserved,
+        "bytes_allocated": allocated,
+        "bytes_available": available,
+        "fragmentation": 0.25,
+        "peak_bytes_in_use": reserved + allocated,
+        "requested_bytes": size,
+        "allocation_bytes": size,
+        "addr": 4096 * (1 + round(at)),
+        "tf_op": operation,
+        "region_type": "temp",
+        "shape": "[512,256]",
+    }
+    return Ran("MemoryAllocation" if operation else "MemoryDeallocation", at, 0.0, stats)
+
+
+def events(reserved: int = 9 * GIGABYTE) -> list[Ran]:
+    """16 GB in all; 1, then 3 GB are allocated, then 2 GB given back."""
+    free = 16 * GIGABYTE - reserved
+    return [
+        event(0.0, GIGABYTE, free - GIGABYTE, "jit(step)/attention/dot_general", GIGABYTE, reserved=reserved),
+        event(
+            5.0, 3 * GIGABYTE, free - 3 * GIGABYTE, "jit(step)/moe/expert/dot_general", 2 * GIGABYTE, reserved=reserved
+        ),
+        event(9.0, GIGABYTE, free - GIGABYTE, "", 2 * GIGABYTE, reserved=reserved),
+    ]
+
+
+def metadata_plane(proto: bytes) -> str:
+    """The plane in which profilers store the modules that ran, here one."""
+    escaped = "".join(f"\\{byte:03o}" for byte in proto)
+    stored = f'stats {{ metadata_id: 1 bytes_value: "{escaped}" }}'
+    return (
+        'planes { id: 90 name: "/host:metadata" stat_metadata { key: 1 value { id: 1 name: "Hlo Proto" } } '
+        f'event_metadata {{ key: 7 value {{ id: 7 name: "{MODULE}" {stored} }} }} }}'
+    )
+
+
+def memory_run(logdir: Path, run: str = "memory", reserved: int = 9 * GIGABYTE) -> Path:
+    """The capture on disk."""
+    proto = gzip.decompress(STEP.read_bytes())
+    host = plane(1, "/host:CPU", {"python": events(reserved)}, {})
+    return run_folder(logdir, run, serialized(space(metadata_plane(proto), host)), HOST)

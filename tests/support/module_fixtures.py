@@ -1,0 +1,23 @@
+"""The saved HLO modules of tests/fixtures/modules: which there are, and which this jaxlib can read inside."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+MODULES = Path(__file__).parents[1] / "fixtures" / "modules"
+
+
+def modules(program: str) -> list[Path]:
+    """The saved compilations of one program, one per compiler version."""
+    found = sorted(MODULES.glob(f"{program}-v5e-*.hlo.pb"))
+    assert len(found) == 2
+    return found
+
+
+def readable(path: Path) -> bool:
+    """Whether a kernel compiled by that jax is no newer than this jaxlib."""
+    saved = path.name.split("-jax")[1].split("-")[0]
+    return _numbers(saved) <= _numbers(version("jaxlib"))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])

@@ -1,0 +1,72 @@
+"""Candidates with something planted in them, made from the contest's own kernel, and a process that traces them."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.hardware import chip
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.messages import TraceReply, TraceRequest
+from harness.problems import Attention, Problem
+from harness.records import Failure, Policy
+
+ROOT = Path(__file__).parents[2]
+NAIVE = (ROOT / "harness" / "templates" / "attention" / "kernel.py").read_text()
+SMALL = Attention(sequence=512, head_dim=128)
+V5E = chip("v5e")
+POLICY = Policy()
+MEMORY = 16 << 30
+
+
+def naive(*edits: tuple[str, str]) -> str:
+    """The contest's kernel with each text replaced, which must be there."""
+    source = NAIVE
+    for old, new in edits:
+        assert old in source, f"kernel.py no longer holds {old!r}"
+        source = source.replace(old, new)
+    return source
+
+
+def with_wrapper(body: str) -> str:
+    """The contest's kernel, with `kernel_fn` replaced by one that may call the old one as `honest`."""
+    return naive(("def kernel_fn(", "def honest(")) + "\n\ndef kernel_fn(q, k, v):\n" + body
+
+
+class Tracer:
+    """One process that traces candidate after candidate: importing JAX once for many tests."""
+
+    def __init__(self, children: Children, child: Child, directory: Path) -> None:
+        self._children = children
+        self._child = child
+        self._directory = directory
+
+    def trace(self, source: str | bytes, problem: Problem = SMALL) -> TraceReply | Failure:
+        (self._directory / "kernel.py").write_bytes(source if isinstance(source, bytes) else source.encode())
+        pickled = self._directory / "problem.pickle"
+        pickled.write_bytes(pickle.dumps(problem))
+        request = TraceRequest(problem=str(pickled), chip=V5E, artifact=str(self._directory / "candidate.tpu"))
+        self._children.ask(self._child, "trace", "contract", "trace", request, TraceReply, 60)
+        _, reply = self._children.wait()
+        return reply
+
+    def traced(self, source: str, problem: Problem = SMALL) -> TraceReply:
+        reply = self.trace(source, problem)
+        assert isinstance(reply, TraceReply), reply
+        return reply
+
+    def failure(self, source: str | bytes, problem: Problem = SMALL) -> Failure:
+        reply = self.trace(source, problem)
+        assert isinstance(reply, Failure), reply
+        # What is stored must be text that JSON can hold.
+        json.dumps([reply.message, reply.detail])
+        return reply
+
+
+@contextmanager
+def tracer(directory: Path) -> Iterator[Tracer]:
+    with Children(MEMORY) as children:
+        child = children.start("candidate", "harness.judge.evaluate.candidate", directory, environment.on_cpu())
+        yield Tracer(children, child, directory)

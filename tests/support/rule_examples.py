@@ -1,0 +1,266 @@
+"""Evidence for the rules of the diagnosis: saved from real runs, or built with what a rule looks at changed.
+
+The files in fixtures/evidence are what `ratchet.sh judge --json` printed about variants of the root contest's
+kernel.py (jax 0.10.2, libtpu 0.0.42.1), without timings of the machine.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from evidence_examples import KEY, evidence
+
+from harness.records import (
+    Anatomy,
+    Array,
+    Evidence,
+    LineTime,
+    OpTime,
+    PallasCall,
+    Part,
+    PartKind,
+    Row,
+    Scratch,
+    Statement,
+    Window,
+    Work,
+)
+
+SAVED = Path(__file__).parents[1] / "fixtures" / "evidence"
+
+
+def saved(name: str) -> Evidence:
+    """What was found out about a real kernel."""
+    return msgspec.json.decode((SAVED / f"{name}.json").read_bytes(), type=Evidence)
+
+
+def good(seconds: float = 0.80e-3, **changes: Any) -> Evidence:
+    """A kernel near the roofline of v5e, whose floor is 0.70 ms."""
+    return evidence(seconds, bq=2048, bkv=512, **changes)
+
+
+def with_call(given: Evidence, **changes: Any) -> Evidence:
+    assert given.trace is not None
+    call = replace(given.trace.pallas_calls[0], **changes)
+    return replace(given, trace=replace(given.trace, pallas_calls=(call,)))
+
+
+def with_window(given: Evidence, place: int, **changes: Any) -> Evidence:
+    assert given.trace is not None
+    windows = list(given.trace.pallas_calls[0].windows)
+    windows[place] = replace(windows[place], **changes)
+    return with_call(given, windows=tuple(windows))
+
+
+def with_run(given: Evidence, **changes: Any) -> Evidence:
+    assert given.simulation is not None
+    return replace(given, simulation=replace(given.simulation, **changes))
+
+
+def with_parts(given: Evidence, *parts: tuple[PartKind, str, float], steps: int | None = None) -> Evidence:
+    """The run taken apart into these shares; the rest is issuing."""
+    assert given.simulation is not None
+    cycles = given.simulation.cycles
+    assert cycles is not None
+    rest = 1 - sum(share for _, _, share in parts)
+    shares = (*parts, ("issuing", "", rest))
+    anatomy = Anatomy(
+        parts=tuple(Part(kind=kind, name=name, cycles=share * cycles) for kind, name, share in shares),  # type: ignore[arg-type]
+        lines=(LineTime(file="", line=0, issue_cycles=cycles, stall_cycles=0.0, wait_cycles=0.0),),
+        steps=steps,
+        spilled_bytes=0,
+        filled_bytes=0,
+        spill_cycles=0.0,
+    )
+    return with_run(given, anatomy=anatomy)
+
+
+def with_slots(given: Evidence, **used: float) -> Evidence:
+    """The run with these shares of the units' issue slots."""
+    assert given.simulation is not None
+    units = tuple(
+        replace(unit, executed_slots=round(used[unit.name] * unit.offered_slots)) if unit.name in used else unit
+        for unit in given.simulation.units
+    )
+    return with_run(given, units=units)
+
+
+def with_counts(given: Evidence, **counts: int) -> Evidence:
+    assert given.mosaic is not None
+    return replace(given, mosaic=replace(given.mosaic, **counts))
+
+
+def with_exponentials(traced: float, operations: float, given: Evidence) -> Evidence:
+    """The kernel of a problem that needs 2^28 exponentials: as many times that in its trace and in its run.
+
+    An operation of the run counts as 2048, two bfloat16 in each word of a register.
+    """
+    assert given.trace is not None
+    assert given.simulation is not None
+    needed = 2**28
+    units = tuple(
+        replace(unit, executed_slots=round(operations * needed) // 2048) if unit.name == "EUP" else unit
+        for unit in given.simulation.units
+    )
+    work = replace(given.problem.work, exponentials=needed)
+    return replace(
+        with_run(given, units=units),
+        problem=replace(given.problem, work=work),
+        trace=replace(given.trace, exponentials=round(traced * needed)),
+    )
+
+
+def on_chip(name: str, given: Evidence) -> Evidence:
+    assert given.simulation is not None
+    return replace(given, chip=name, simulation=replace(given.simulation, chip=name))
+
+
+def earlier(number: int = 3, **changes: Any) -> Row:
+    row = Row(
+        number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis="h", source="simulated",
+        chip="v5e", key_digest="k", kernel_sha256="", fingerprint="", seconds=0.7e-3, spills=0, key=KEY,
+    )  # fmt: skip
+    return replace(row, **changes)
+
+
+def rowwise(
+    seconds: float, *, rows: int = 8192, columns: int = 4096, block: int = 256, reads: int = 1, flops: int = 5
+) -> Evidence:
+    """An operator on the rows of x [rows, columns] bfloat16 with weights w [1, columns]: no attention, memory-bound."""
+    x = Array(name="x", shape=(rows, columns), dtype="bfloat16")
+    w = Array(name="w", shape=(1, columns), dtype="bfloat16")
+    least = 2 * rows * columns * 2 + columns * 2
+    problem = Statement(
+        operation="rmsnorm",
+        title="rmsnorm",
+        parameters=(("rows", rows), ("columns", columns)),
+        inputs=(x, w),
+        outputs=(replace(x, name="o"),),
+        work=Work(matmul_flops=0, vector_flops=flops * rows * columns, minimum_hbm_bytes=least),
+    )
+    steps = rows // block
+    part = block * columns * 2
+
+    def window(array: Array, role: Any, shape: tuple[int, int], fetches: int, size: int) -> Window:
+        return Window(
+            name=array.name, role=role, array=array, block_shape=shape, memory_space="vmem", buffers=2,
+            fetches=fetches, hbm_bytes=fetches * size, vmem_bytes=2 * size,
+        )  # fmt: skip
+
+    call = PallasCall(
+        name="rmsnorm",
+        grid=(steps,) if reads == 1 else (reads, steps),
+        dimension_semantics=("parallel",) if reads == 1 else ("parallel", "arbitrary"),
+        windows=(
+            window(x, "input", (block, columns), reads * steps, part),
+            window(w, "input", (1, columns), 1, columns * 2),
+            window(replace(x, name="o"), "output", (block, columns), steps, part),
+        ),
+        scratch=(),
+        vmem_limit_bytes=None,
+    )
+    given = evidence(seconds, problem=problem)
+    assert given.trace is not None
+    return replace(
+        given, trace=replace(given.trace, pallas_calls=(call,), pallas_flops=problem.work.flops), mosaic=None
+    )
+
+
+def outer_product(outer: int, inner: int, *, swapped: bool = False) -> Evidence:
+    """A matmul with whole contractions, independent steps outer x inner: a is read once, b once per outer step."""
+    a = Array(name="a", shape=(outer * 128, 512), dtype="bfloat16")
+    b = Array(name="b", shape=(512, inner * 1024), dtype="bfloat16")
+    o = Array(name="o", shape=(outer * 128, inner * 1024), dtype="bfloat16")
+    size_a, size_b, size_o = 128 * 512 * 2, 512 * 1024 * 2, 128 * 1024 * 2
+
+    def window(array: Array, role: Any, shape: tuple[int, int], fetches: int, size: int) -> Window:
+        return Window(
+            name=array.name, role=role, array=array, block_shape=shape, memory_space="vmem", buffers=2,
+            fetches=fetches, hbm_bytes=fetches * size, vmem_bytes=2 * size,
+        )  # fmt: skip
+
+    work = Work(
+        matmul_flops=2 * a.shape[0] * b.shape[1] * 512,
+        vector_flops=0,
+        minimum_hbm_bytes=outer * size_a + inner * size_b + outer * inner * size_o,
+    )
+    problem = Statement(operation="matmul", title="matmul", parameters=(), inputs=(a, b), outputs=(o,), work=work)
+    fetches = (outer * inner, inner) if swapped else (outer, outer * inner)
+    call = PallasCall(
+        name="matmul",
+        grid=(inner, outer) if swapped else (outer, inner),
+        dimension_semantics=("parallel", "parallel"),
+        windows=(
+            window(a, "input", (128, 512), fetches[0], size_a),
+            window(b, "input", (512, 1024), fetches[1], size_b),
+            window(o, "output", (128, 1024), outer * inner, size_o),
+        ),
+        scratch=(),
+        vmem_limit_bytes=None,
+    )
+    given = evidence(2e-3, problem=problem)
+    assert given.trace is not None
+    return replace(given, trace=replace(given.trace, pallas_calls=(call,), pallas_flops=work.flops), mosaic=None)
+
+
+def column_scratch(given: Evidence) -> Evidence:
+    column = Scratch(shape=(2048, 1), dtype="float32", memory_space="vmem", vmem_bytes=1 << 20)
+    return with_call(given, scratch=(column, column, replace(column, shape=(2048, 128))))
+
+
+def copied(given: Evidence) -> Evidence:
+    """A copy of 0.1 ms beside the kernel."""
+    kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
+    copy = replace(kernel, name="copy.9", seconds=0.1e-3)
+    assert given.hlo is not None
+    return replace(with_run(given, ops=(kernel, copy)), hlo=replace(given.hlo, copy=1))
+
+
+def reshaped(given: Evidence) -> Evidence:
+    """A reshape beside the kernel, which is no copy and no transpose."""
+    kernel = OpTime(name="naive.1", bundles=600, executed_bundles=1, cycles=1.0, seconds=0.7e-3)
+    return with_run(given, ops=(kernel, replace(kernel, name="reshape.0", seconds=0.1e-3)))
+
+
+def covering(factor: float, given: Evidence) -> Evidence:
+    """A grid whose trace shows so many times the useful work; units are as busy as their issue slots say."""
+    assert given.trace is not None
+    assert given.simulation is not None
+    units = tuple(replace(unit, busy_cycles=None) for unit in given.simulation.units)
+    flops = round(factor * given.problem.work.flops)
+    return replace(with_run(given, units=units), trace=replace(given.trace, pallas_flops=flops))
+
+
+def padded_row(given: Evidence) -> Evidence:
+    """The one row of weights of `rowwise` in a buffer of whole tiles of 16 rows."""
+    assert given.trace is not None
+    row = given.trace.pallas_calls[0].windows[1]
+    return with_window(given, 1, vmem_bytes=16 * row.vmem_bytes)
+
+
+def with_lines(given: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Evidence:
+    """The run taken apart into these lines of kernel.py: number, share of the cycles, operations; no waits."""
+    found = with_parts(given)
+    assert found.simulation is not None
+    assert found.simulation.anatomy is not None
+    cycles = found.simulation.cycles or 0.0
+    times = tuple(
+        LineTime(
+            file="kernel.py", line=number, issue_cycles=share * cycles, stall_cycles=0.0, wait_cycles=0.0,
+            operations=tuple(operations.items()),
+        )
+        for number, share, operations in lines
+    )  # fmt: skip
+    units = tuple(replace(unit, busy_cycles=None) for unit in found.simulation.units)
+    return with_run(found, units=units, anatomy=replace(found.simulation.anatomy, lines=times))
+
+
+def spilling(seconds: float, number: int) -> Evidence:
+    return with_run(evidence(seconds, bq=2048, bkv=512), executed_spills=number, executed_fills=number)
+
+
+def twice(given: Evidence) -> Evidence:
+    """The same Pallas call a second time."""
+    assert given.trace is not None
+    return replace(given, trace=replace(given.trace, pallas_calls=given.trace.pallas_calls * 2))

@@ -1,0 +1,55 @@
+"""Saved schedules, simulated, and what every result has to satisfy."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from schedule_examples import NEWEST, unpack
+
+from harness.hardware import chip
+from harness.judge import simulate
+from harness.records import Simulation
+
+SMALL = "v5e-128x256-2048"
+SMALL_STEPS = 16 * 8
+
+
+def run(case: str, tmp_path: Path, change: Callable[[str], str] | None = None, compiler: str = NEWEST) -> Simulation:
+    """The saved case, simulated on its chip after `change`."""
+    return simulate.run(unpack(compiler, case, tmp_path, change), chip(case.split("-")[0]))
+
+
+def assert_possible(result: Simulation) -> None:
+    """No unit beyond its slots or its time, no bytes above the bandwidth, and parts that sum to the total."""
+    assert result.cycles is not None
+    assert result.seconds is not None
+    parts = result.bundle_cycles + result.dma_wait_cycles + result.unit_stall_cycles + result.launch_cycles
+    assert parts == result.cycles
+    assert min(result.dma_wait_cycles, result.unit_stall_cycles, result.launch_cycles) >= 0
+    assert result.seconds == result.cycles / result.clock_hz
+    assert result.anatomy is not None
+    assert result.anatomy.cycles == result.cycles
+    assert sum(line.cycles for line in result.anatomy.lines) == result.cycles
+    for unit in result.units:
+        assert 0 <= unit.executed_slots <= unit.offered_slots, unit.name
+        assert unit.busy_cycles is None or unit.busy_cycles <= result.cycles
+    hardware = chip(result.chip)
+    assert result.mxu_flops is not None
+    assert result.mxu_flops <= hardware.peak_bf16_flops_per_second * result.seconds
+    moved = result.hbm_read_bytes + result.hbm_written_bytes
+    assert moved <= hardware.hbm_bytes_per_second * result.seconds
+
+
+def longer(factor: int) -> Callable[[str], str]:
+    """Multiplies the number of grid steps in the SMALL kernel's schedule."""
+    steps = SMALL_STEPS
+
+    def change(text: str) -> str:
+        # The grid loop runs steps + 2 times; more query blocks than there are make it run on.
+        for offset in (0, 1, 2):
+            text = re.sub(rf"(scmp\.\w\w\.s32\.totalorder %s\d+_s\d+), {steps + offset}\b",
+                          rf"\1, {steps * factor + offset}", text)  # fmt: skip
+        text = re.sub(rf"(scmp\.eq\.s32\.totalorder %s\d+_s\d+), {steps - 1}\b", rf"\1, {steps * factor - 1}", text)
+        return re.sub(r"(scmp\.ge\.s32\.totalorder %s\d+_s\d+), 16\b", rf"\1, {16 * factor}", text)
+
+    return change

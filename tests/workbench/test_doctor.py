@@ -1,0 +1,284 @@
+"""The doctor: the machine in lines, and programs that recompile, transfer and multiply widely, run for real."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from loop_fixtures import git, identify
+
+from harness.cli import main
+from harness.hardware import chip
+from harness.ledger import lock
+from harness.loop import machine
+from harness.records import Environment, Isolation
+from harness.records.checkup import Line, ProgramRun
+from harness.workbench.capture.program_run import program_run
+from harness.workbench.doctor import devices
+from harness.workbench.doctor.program import checklist
+
+RECOMPILING = '''
+"""Compiles again and again, in each of the ways that a program can."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.jit
+def product(x, w):
+    return x @ w
+
+
+@partial(jax.jit, static_argnums=1)
+def scaled(x, factor):
+    return x * factor
+
+
+WEIGHTS = np.ones((256, 256), np.float32)
+
+
+def step():
+    for rows in (4, 5, 6):
+        y = product(np.ones((rows, 256), np.float32), WEIGHTS)
+        scaled(WEIGHTS, rows)
+    product(np.ones((4, 256), np.float32), WEIGHTS.astype(jnp.bfloat16))
+    return jax.jit(lambda a: a + 1)(y)
+'''
+CLEAN = """
+import jax
+import jax.numpy as jnp
+
+
+@jax.jit
+def product(x, w):
+    return jnp.matmul(x, w, preferred_element_type=jnp.float32)
+
+
+X = jnp.ones((16, 64), jnp.bfloat16)
+W = jnp.ones((64, 16), jnp.bfloat16)
+
+
+def step():
+    return product(X, W)
+
+
+if __name__ == "__main__":
+    step()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("programs")
+    (made / "recompiling.py").write_text(RECOMPILING)
+    (made / "clean.py").write_text(CLEAN)
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _on_the_cpu() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("JAX_", "XLA_", "LIBTPU_"))]:
+            patch.delenv(name)
+        patch.setenv("JAX_PLATFORMS", "cpu")
+        yield
+
+
+@pytest.fixture(scope="module")
+def recompiling(folder: Path) -> ProgramRun:
+    return program_run(f"{folder / 'recompiling.py'}:step", 120.0)
+
+
+def findings(run: ProgramRun) -> list[dict[str, Any]]:
+    table, _, _ = checklist(run, "x.py", None, None)
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in table.rows]
+
+
+# --- a program ----------------------------------------------------------------------------------
+
+
+def test_compilations_are_counted_and_the_argument_that_caused_each_is_named(recompiling: ProgramRun) -> None:
+    found = [(c.name, c.arguments, c.cause) for c in recompiling.compilations if c.phase == "first call"]
+    assert found == [
+        ("jit(product)", (), "first call"),
+        ("jit(scaled)", (), "first call"),
+        ("jit(product)", ("x",), "x is float32[5,256], was float32[4,256]"),
+        ("jit(scaled)", ("factor",), "factor is int 5, was int 4"),
+        ("jit(product)", ("x",), "x is float32[6,256], was float32[5,256]"),
+        ("jit(scaled)", ("factor",), "factor is int 6, was int 5"),
+        ("jit(product)", ("w",), "w is bfloat16[256,256], was float32[256,256]"),
+        ("jit(<lambda>)", (), "first call"),
+    ]
+
+
+def test_only_the_function_that_is_made_anew_compiles_in_the_second_call(recompiling: ProgramRun) -> None:
+    again = [c for c in recompiling.compilations if c.phase == "second call"]
+    assert [(c.name, c.is_redefinition) for c in again] == [("jit(<lambda>)", True)]
+    assert all("recompiling.py:" in c.place for c in recompiling.compilations)
+
+
+def test_findings_name_the_argument_and_how_often(recompiling: ProgramRun) -> None:
+    found = {(f["rule"], f["subject"]): f for f in findings(recompiling) if f["rule"] != "recompiled"}
+    again = [(f["subject"], f["observation"]) for f in findings(recompiling) if f["rule"] == "recompiled"]
+    assert [name for name, _ in again] == ["jit(product)", "jit(scaled)", "jit(product)"]
+    assert "compiled 2 more times" in again[0][1]
+    assert "since x changed" in again[0][1]
+    assert "since factor changed" in again[1][1]
+    assert "since w changed" in again[2][1]
+    remedies = [f["remedy"] for f in findings(recompiling) if f["rule"] == "recompiled"]
+    assert "pad" in remedies[0]
+    assert "static" in remedies[1]
+    assert "one type" in remedies[2]
+    assert ("jit-in-loop", "jit(<lambda>)") in found
+    assert found["wide-operands", "jit_product"]["observation"].startswith("4 matrix products of f32 and f32")
+
+
+def test_transfers_are_counted_with_their_bytes(recompiling: ProgramRun) -> None:
+    """x of 4, 5, 6 and 4 rows, the float32 weights six times, the bfloat16 ones once."""
+    sizes = (4 + 5 + 6 + 4) * 256 * 4 + 6 * 256 * 256 * 4 + 256 * 256 * 2
+    first, second = recompiling.transfers
+    assert (first.direction, first.phase, second.phase) == ("host-to-device", "first call", "second call")
+    assert first.count == second.count == 4 + 6 + 1
+    assert (first.num_bytes, first.unsized) == (sizes, 0)
+    # Compiled functions take a fast path, where jax 0.10 and 0.12 do not say sizes.
+    assert (second.num_bytes, second.unsized) == (0, 11)
+    (found,) = [f for f in findings(recompiling) if f["rule"] == "transfers"]
+    assert f"in the first call it was {sizes:,} bytes" in found["observation"]
+
+
+def test_a_program_that_does_it_right_compiles_once_and_yields_nothing(folder: Path) -> None:
+    run = program_run(f"{folder / 'clean.py'}:step", 120.0)
+    assert [c.name for c in run.compilations if c.phase != "import"] == ["jit(product)"]
+    assert [c.phase for c in run.compilations if c.name == "jit(product)"] == ["first call"]
+    assert [t for t in run.transfers if t.phase != "import"] == []
+    assert findings(run) == []
+
+
+def test_a_file_is_run_as_a_main_program_and_json_says_what_is_unknown_here(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", str(folder / "clean.py"), "--json"]) == 0
+    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    assert {table["origin"] for table in tables.values()} == {"measured cpu"}
+    rows = {row["measure"]: row for row in tables["measures"]["rows"]}
+    assert rows["run"]["seconds"] > 0
+    assert "second call" not in rows
+    for name in ("MXU in use", "HBM in use", "input"):
+        assert rows[name]["fraction"] is None
+        assert rows[name]["reading"] == "unknown on a CPU"
+    assert "jit(product)" in [row["name"] for row in tables["compilations"]["rows"]]
+
+
+def test_settings_that_spoil_a_program_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+    monkeypatch.setenv("JAX_DEBUG_NANS", "1")
+    monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
+    run = program_run(f"{folder / 'clean.py'}:step", 120.0)
+    assert {f["rule"] for f in findings(run)} == {"precision", "debugging", "no-platform"}
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "said"),
+    [
+        ("clean.py:other", 4, "expected a function other"),
+        ("nowhere.py:step", 2, "expected MODULE.py or MODULE.py:FUNCTION"),
+        ("raising.py:step", 4, "ValueError: bad weather"),
+    ],
+)
+def test_a_program_that_cannot_run_is_told(
+    folder: Path, module: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "raising.py").write_text('def step():\n    raise ValueError("bad weather")\n')
+    assert main(["doctor", str(folder / module), "--quiet"]) == code
+    assert said in capsys.readouterr().err
+
+
+# --- the machine --------------------------------------------------------------------------------
+
+
+def by_name(lines: Any) -> dict[str, Line]:
+    return {line.what: line for line in lines}
+
+
+def test_a_contest_in_a_repository_is_fit_and_its_lines_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    identify(tmp_path)
+    (tmp_path / "a").write_text("a")
+    git(tmp_path, "add", "a")
+    git(tmp_path, "commit", "-q", "-m", "a")
+    assert main(["new", str(tmp_path / "mine"), "--like", "attention"]) == 0
+    capsys.readouterr()
+    code = main(["doctor", "-C", str(tmp_path / "mine"), "--json"])
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    lines = {row["what"]: row for row in table["rows"]}
+    assert code == (1 if any(row["state"] == "problem" for row in table["rows"]) else 0)
+    assert lines["devices"]["value"] == "1 x cpu"
+    assert lines["chip of the contest"]["state"] == "note"
+    assert lines["git identity"]["state"] == lines["lock"]["state"] == "ok"
+    assert lines["ledger's log"]["value"] == "none"
+    assert {"Python", "libtpu", "cores", "memory available", "disk free", "Landlock", "seccomp"} <= set(lines)
+
+
+def test_a_folder_without_a_repository_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "-C", str(tmp_path), "--quiet"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "problem git not-a-repository" in out
+    assert "Run `git init`" in out
+
+
+def test_a_lock_is_told_while_it_is_held_and_when_it_was_left(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    path = tmp_path / ".git" / "ratchet" / "lock"
+    assert by_name(machine.repository(tmp_path, "ratchet/lock"))["lock"].value == "free"
+    with lock.held(path, "an attempt"):
+        assert "held by process" in by_name(machine.repository(tmp_path, "ratchet/lock"))["lock"].value
+    # A run that is killed cannot wipe its name off.
+    program = (
+        "import os, pathlib, sys\nfrom harness.ledger import lock\n"
+        "with lock.held(pathlib.Path(sys.argv[1]), 'an attempt'):\n    os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert by_name(machine.repository(tmp_path, "ratchet/lock"))["lock"].value == "left by a run that was ended"
+
+
+def test_packages_are_held_against_the_lock(tmp_path: Path) -> None:
+    version = Environment(python="3.12.1", jax="1", jaxlib="1", libtpu="1", machine="m", platform="p")
+    named = tmp_path / "requirements.lock"
+
+    def said(text: str) -> Line:
+        named.write_text(text)
+        return by_name(machine.software(version, named))["requirements.lock"]
+
+    assert said(f"msgspec=={msgspec.__version__} \\\n    --hash=sha256:0\n").state == "ok"
+    assert f"msgspec is {msgspec.__version__}, not 0.0.1" in said("msgspec==0.0.1\n").value
+    assert "nowhere-at-all 1.0 is missing" in said("nowhere-at-all==1.0\n").value
+    assert said("nowhere-at-all==1.0 ; sys_platform == 'win32'\n").state == "ok"
+
+
+def test_a_device_that_does_not_start_is_a_problem_and_the_chip_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = by_name(machine.devices((("tpu", "TPU v5 lite"),), "", chip("v5e")))
+    assert here["chip of the contest"].state == "ok"
+    assert "--on cpu" in by_name(machine.devices((("cpu", "cpu"),), "", chip("h100")))["chip of the contest"].remedy
+    monkeypatch.setenv("JAX_PLATFORMS", "nosuch")
+    kinds, failure = devices.seen()
+    assert kinds == ()
+    assert "nosuch" in failure
+    assert by_name(machine.devices(kinds, failure, None))["devices"].state == "problem"
+
+
+def test_layers_that_are_missing_are_notes() -> None:
+    missing = by_name(machine.isolation(Isolation(landlock=None, system_calls_filtered=False)))
+    assert {line.state for line in missing.values()} == {"note"}
+    there = by_name(machine.isolation(Isolation(landlock=5, system_calls_filtered=True)))
+    assert {line.state for line in there.values()} == {"ok"}

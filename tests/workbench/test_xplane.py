@@ -1,0 +1,325 @@
+"""Profiles as records: what the files say in the reader's words, agreement with XProf's own tools, and broken files."""
+
+import json
+import tempfile
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from anatomy_examples import timeline
+from capture_examples import (
+    HOST,
+    MATMUL,
+    MODULE,
+    PALLAS,
+    V6E,
+    Ran,
+    corrupt_run,
+    cpu_run,
+    empty_run,
+    four_devices,
+    four_devices_run,
+    one_device,
+    one_device_run,
+    plane,
+    run_folder,
+    serialized,
+    space,
+    truncated_run,
+)
+from jax.profiler import ProfileData
+
+from harness.dumps import xplane
+from harness.dumps.origins import origins
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.records import Capture, Device
+from harness.render.traces.xspace import xspace_text
+from harness.workbench.profiles import conversion, reading
+
+
+def self_seconds(devices: tuple[Device, ...]) -> Counter[str]:
+    """By operation, over all devices."""
+    found: Counter[str] = Counter()
+    for device in devices:
+        for run in device.executions:
+            found[device.operations[run.operation].name] += run.self_seconds  # type: ignore[assignment]
+    return found
+
+
+def hlo_stats(path: Path) -> dict[str, dict[str, object]]:
+    """XProf's own table of operations, by name."""
+    table = json.loads(conversion.tool([path], "hlo_stats"))
+    names = [column["id"] for column in table["cols"]]
+    rows = [dict(zip(names, [cell["v"] for cell in row["c"]], strict=True)) for row in table["rows"]]
+    return {str(row["hlo_op_name"]): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return one_device_run(tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return four_devices_run(tmp_path_factory.mktemp("four"))
+
+
+@pytest.fixture(scope="module")
+def cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cpu_run(tmp_path_factory.mktemp("cpu"))
+
+
+# --- what a capture says -----------------------------------------------------------------------
+
+
+def test_a_tpu_device_has_operations_with_what_their_metadata_says(one: Path) -> None:
+    capture = reading.read([one])
+    (device,) = capture.devices
+    assert (capture.name, capture.is_simulated, capture.left_out) == ("one-device", False, ())
+    assert (device.name, device.host, device.platform, device.kind) == ("TPU:0", HOST, "tpu", "TPU v6 lite")
+    assert (device.peak_flops_per_second, device.hbm_bytes_per_second) == (918e12, 1640e9)
+    by_name = {operation.name: operation for operation in device.operations}
+    matmul, pallas = by_name["fusion.3"], by_name["splash_mha_fwd.1"]
+    assert matmul.text == MATMUL[0]
+    assert (matmul.category, matmul.module) == ("convolution fusion", MODULE)
+    assert (matmul.framework_name, matmul.source) == ("jit(train_step)/jvp(mlp)/dot_general:", "/src/model.py:41")
+    assert (matmul.flops, matmul.bytes_accessed) == (17_179_869_184.0, 29_360_128.0)
+    # XLA says 0 for a kernel whose cost it does not know; what it does know of one stays.
+    assert PALLAS[1]["flops"] == 0
+    assert (pallas.flops, pallas.bytes_accessed) == (None, 6_291_456.0)
+    assert by_name["copy.2"].flops is None
+
+
+def test_nested_operations_are_taken_from_the_time_of_the_one_around_them(one: Path) -> None:
+    (device,) = reading.read([one]).devices
+    names = [device.operations[run.operation].name for run in device.executions[:6]]
+    assert names == ["splash_mha_fwd.1", "fusion.3", "while.1", "copy.2", "fusion.5", "fusion.9"]
+    loop = device.executions[2]
+    assert (loop.seconds, loop.self_seconds) == (pytest.approx(14e-6), pytest.approx(3e-6))
+    assert device.executions[0].start == pytest.approx(5e-6), "the capture begins with the host's first annotation"
+    starts = [run.start for run in device.executions]
+    assert starts == sorted(starts)
+
+
+def test_steps_modules_and_annotations_are_periods(one: Path, four: Path) -> None:
+    capture = reading.read([one])
+    (device,) = capture.devices
+    assert [step.name for step in device.steps] == ["0", "1", "2"]
+    assert [module.name for module in device.modules] == [MODULE] * 3
+    assert [module.seconds for module in device.modules] == [pytest.approx(96e-6)] * 3
+    assert [(period.name, period.step) for period in capture.host_periods] == [
+        ("kernel_step_0", 0), ("kernel_step_1", 1), ("kernel_step_2", 2),
+    ]  # fmt: skip
+    trained = [period for period in reading.read([four]).host_periods if period.name == "train"]
+    assert [period.step for period in trained] == [0, 1, 2]
+
+
+def test_several_devices_keep_apart_and_what_runs_beside_them_is_no_part_of_their_time(four: Path) -> None:
+    capture = reading.read([four])
+    assert [device.name for device in capture.devices] == ["TPU:0", "TPU:1", "TPU:2", "TPU:3"]
+    sums = [sum(run.self_seconds for run in device.executions) for device in capture.devices]
+    assert sums == [pytest.approx(318e-6)] * 4
+    slower = self_seconds((capture.devices[2],))["fusion.9"] / self_seconds((capture.devices[0],))["fusion.9"]
+    assert slower == pytest.approx(32 / 20)
+    for device in capture.devices:
+        assert len(device.asynchronous) == 6
+        assert {device.operations[run.operation].name for run in device.asynchronous} == {
+            "all-gather-start.2", "all-reduce-start.1",
+        }  # fmt: skip
+    assert capture.left_out == (f"{HOST}.xplane.pb: planes that are not read: /device:TPU:0 SparseCore 0 (1 events)",)
+
+
+def test_per_operation_sums_agree_with_xprofs_hlo_stats(one: Path, four: Path) -> None:
+    for path in (one, four):
+        ours, theirs = self_seconds(reading.read([path]).devices), hlo_stats(path)
+        assert ours.keys() == theirs.keys()
+        for name, seconds in ours.items():
+            assert seconds == pytest.approx(float(str(theirs[name]["total_self_time"])) * 1e-6, rel=1e-3)
+
+
+def test_two_hosts_are_one_capture(tmp_path: Path) -> None:
+    first = one_device_run(tmp_path)
+    second = run_folder(tmp_path, "one-device", serialized(one_device()), "host-1")
+    capture = reading.read([first, second])
+    assert [device.name for device in capture.devices] == ["TPU:0", "TPU:0"]
+    assert self_seconds(capture.devices)["fusion.3"] == pytest.approx(120e-6)
+
+
+def test_a_gpu_has_the_kernels_of_its_streams() -> None:
+    def kernel(name: str, start: float, op: str) -> Ran:
+        return Ran(name, start, 4.0, {"hlo_op": op, "hlo_module": "jit_f", "program_id": 3} if op else {})
+
+    streams = {
+        "Stream #7(Compute)": [kernel("gemm_fusion_dot_2", 0.0, "gemm_fusion_dot.2"), kernel("add_1", 6.0, "add.1")],
+        "Stream #8(MemcpyH2D)": [kernel("MemcpyH2D", 1.0, "")],
+        "XLA TraceMe": [Ran("note", 0.0, 1.0)],
+    }
+    stats = {"device_type_string": "NVIDIA H100", "memory_bandwidth": 3_352_000_000_000}
+    data = serialized(space(plane(1, "/device:GPU:0", streams, stats)))
+    (device,) = capture_of(data).devices
+    assert (device.platform, device.kind, device.hbm_bytes_per_second) == ("gpu", "NVIDIA H100", 3.352e12)
+    assert self_seconds((device,)) == {
+        "gemm_fusion_dot.2": pytest.approx(4e-6), "add.1": pytest.approx(4e-6), "MemcpyH2D": pytest.approx(4e-6),
+    }  # fmt: skip
+    assert {operation.module for operation in device.operations} == {"jit_f(3)", ""}
+
+
+def capture_of(data: bytes) -> Capture:
+    """The capture of one file's bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        return reading.read([run_folder(Path(folder), "run", data)])
+
+
+def test_what_the_simulator_wrote_is_marked(tmp_path: Path) -> None:
+    path = tmp_path / "simulated-v5e.xplane.pb"
+    path.write_bytes(
+        ProfileData.text_proto_to_serialized_xspace(xspace_text(timeline(), chip("v5e"), "0003 simulated v5e", {}))
+    )
+    capture = reading.read([path])
+    assert capture.is_simulated
+    assert {device.kind for device in capture.devices} == {"TPU v5 lite (simulated)"}
+    assert all(device.executions for device in capture.devices)
+    assert "lines that the simulator drew" in " ".join(capture.left_out)
+
+
+# --- a real capture of this machine's CPU ------------------------------------------------------
+
+
+def test_a_cpu_capture_has_its_operations_from_whichever_thread(cpu: Path) -> None:
+    capture = reading.read([cpu])
+    (device,) = capture.devices
+    assert (device.name, device.platform, device.peak_flops_per_second) == ("CPU:0", "cpu", None)
+    assert [step.step for step in device.steps] == [0, 1, 2]
+    assert {step.name for step in device.steps} == {"train"}
+    (name,) = {module.name for module in device.modules}
+    assert name.startswith("jit_loss(")
+    assert len(device.modules) == 3
+    scopes = {operation.framework_name for operation in device.operations}
+    assert any("jvp(mlp)" in scope for scope in scopes)
+    assert any("attention" in scope for scope in scopes)
+    dots = [operation for operation in device.operations if "dot_general" in operation.framework_name]
+    assert dots
+    assert all(operation.source.endswith(("<string>:8", "<string>:10")) for operation in dots)
+    first, last = device.steps[0], device.steps[-1]
+    assert all(first.start <= run.start and run.end <= last.end + 1e-3 for run in device.executions)
+
+
+def test_a_cpu_captures_times_are_those_of_jaxs_own_reader(cpu: Path) -> None:
+    ours = self_seconds(reading.read([cpu]).devices)
+    theirs: Counter[str] = Counter()
+    for their_plane in ProfileData.from_file(str(cpu)).planes:
+        for line in their_plane.lines:
+            for event in line.events:
+                operation = dict(event.stats).get("hlo_op")
+                if operation is not None:
+                    theirs[str(operation)] += event.duration_ns * 1e-9  # type: ignore[assignment]
+    assert theirs
+    assert ours == {name: pytest.approx(seconds) for name, seconds in theirs.items()}
+
+
+def test_the_modules_of_a_capture_can_be_read_on(cpu: Path) -> None:
+    protos = reading.hlo_protos([cpu])
+    (loss,) = [name for name in protos if name.startswith("jit_loss(")]
+    assert "dot" in {origin.opcode for origin in origins(protos[loss]).values()}
+    with pytest.raises(RatchetError, match="HloProto") as caught:
+        origins(b"\x0a\xff")
+    assert caught.value.kind == "bad-hlo"
+
+
+# --- what is no capture ------------------------------------------------------------------------
+
+
+def test_a_file_cut_anywhere_is_noticed() -> None:
+    data = serialized(four_devices())
+    read = [length for length in range(len(data)) if cut(data, length) is not None]
+    # Where a plane ends, what is left is a profile: without the name that ends it.
+    assert len(read) == 6
+    assert not any(found.is_whole for length in read if (found := cut(data, length)))
+    assert xplane.read(data, "whole.xplane.pb").is_whole
+    assert "it is cut off" in capture_of(data[: read[0]]).left_out[0]
+
+
+def cut(data: bytes, length: int) -> xplane.Space | None:
+    """What is read of a file that ends too early, None where that is refused."""
+    try:
+        return xplane.read(data[:length], "cut.xplane.pb")
+    except RatchetError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(empty_run, "is empty"), (corrupt_run, "no whole profile"), (truncated_run, "truncated while copying")],
+)
+def test_a_broken_file_is_one_clear_sentence(make: object, said: str, tmp_path: Path) -> None:
+    path = make(tmp_path)  # type: ignore[operator]
+    with pytest.raises(RatchetError, match=said) as caught:
+        reading.read([path])
+    assert caught.value.kind == "bad-profile"
+    assert str(path) in str(caught.value)
+
+
+def test_something_else_and_nothing_at_all_are_no_profiles(tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match="got none") as caught:
+        reading.read([])
+    assert caught.value.kind == "no-profile"
+    # Fields that an XSpace does not have: a valid message of another kind.
+    other = run_folder(tmp_path, "other", b"\x78\x01" * 40)
+    with pytest.raises(RatchetError, match="named planes"):
+        reading.read([other])
+    with pytest.raises(RatchetError, match="gone"):
+        reading.read([tmp_path / "gone.xplane.pb"])
+
+
+def test_what_is_not_understood_is_counted() -> None:
+    lines = {"XLA Ops": [Ran(MATMUL, 0.0, 5.0)], "Tensor Core Sync Flag": [Ran("flag", 0.0, 1.0)] * 3}
+    text = space(plane(1, "/device:TPU:0", lines, V6E), plane(2, "/device:CUSTOM:x", {"row": [Ran("a", 0.0, 1.0)]}, {}))
+    nameless = text.replace("events { metadata_id: 1 ", "events { metadata_id: 77 ", 1)
+    summed = text.replace("offset_ps: 0 duration_ps: 1000000", "num_occurrences: 9 duration_ps: 1000000", 1)
+    reported = text + 'errors: "buffer overflow"'
+    heads = f"{HOST}.xplane.pb: "
+    unread = heads + "lines of devices that are not read: Tensor Core Sync Flag (3 events)"
+    planes = heads + "planes that are not read: /device:CUSTOM:x (1 events)"
+    assert capture_of(serialized(text)).left_out == (planes, unread)
+    assert heads + "1 events are of a kind that the file does not describe" in capture_of(serialized(nameless)).left_out
+    assert any("1 events are sums without a place in time" in one for one in capture_of(serialized(summed)).left_out)
+    data = ProfileData.text_proto_to_serialized_xspace(reported)
+    assert heads + "the profiler reported: buffer overflow" in capture_of(data).left_out
+
+
+def test_a_line_is_known_by_its_name_whatever_it_is_shown_as() -> None:
+    text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran(MATMUL, 0.0, 5.0)]}, V6E))
+    shown = text.replace('name: "XLA Ops"', 'name: "XLA Ops" display_name: "Operations"')
+    (device,) = capture_of(serialized(shown)).devices
+    assert len(device.executions) == 1
+
+
+def test_names_that_are_no_unicode_do_not_stop_the_reader() -> None:
+    data = serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran("strange-name", 0.0, 5.0)]}, V6E)))
+    (device,) = capture_of(data.replace(b"strange", b"str\xffnge")).devices
+    assert device.operations[0].name == "str�nge-name"
+
+
+def test_overlapping_operations_are_neighbours() -> None:
+    ops = [Ran("a", 0.0, 5.0), Ran("b", 3.0, 5.0), Ran("c", 8.0, 1.0), Ran("d", 8.0, 0.0)]
+    (device,) = capture_of(serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": ops}, V6E)))).devices
+    taken = {"a": 5e-6, "b": 5e-6, "c": 1e-6, "d": 0.0}
+    assert self_seconds((device,)) == {name: pytest.approx(seconds) for name, seconds in taken.items()}
+    assert all(one.start <= other.start for one, other in pairwise(device.executions))
+
+
+# --- XProf's tools in a process of their own ---------------------------------------------------
+
+
+def test_a_tool_without_an_answer_says_so_and_leaves_nothing_beside_the_capture(one: Path, tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match="not a known xplane tool") as caught:
+        conversion.tool([one], "nonsense")
+    assert caught.value.kind == "no-answer"
+    with pytest.raises(RatchetError, match="no answer") as caught:
+        conversion.tool([corrupt_run(tmp_path)], "hlo_stats")
+    assert caught.value.kind == "no-answer"
+    (answer,) = conversion.answers([one], "hlo_stats", [{}])
+    assert answer == conversion.tool([one], "hlo_stats")
+    assert [path.name for path in one.parent.iterdir()] == [one.name]

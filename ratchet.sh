@@ -5,7 +5,8 @@
 #
 # The environment is .venv beside this file, made from requirements.lock (exact versions and hashes)
 # by uv: the one on PATH, else one installed into .venv. It is made again when the lock changes or
-# another Python is asked for. Nothing is downloaded after that.
+# another Python is asked for. Nothing is downloaded after that, except that `test` adds the packages
+# of requirements-dev.lock the first time.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -42,10 +43,28 @@ find_python() {
 }
 
 lock=$(cksum <"$here/requirements.lock")
+lock_of_tests=$(cksum <"$here/requirements-dev.lock")
+needs_tests=
+[[ ${1-} == test ]] && needs_tests=yes
 
 ready() {
-    [[ -f $stamp && -x $venv/bin/python ]] && [[ $(head -n 1 "$stamp") == "$lock" ]] &&
-        { [[ -z $wanted ]] || [[ $(tail -n 1 "$stamp") == "$wanted" ]]; }
+    [[ -f $stamp && -x $venv/bin/python ]] && [[ $(sed -n 1p "$stamp") == "$lock" ]] &&
+        { [[ -z $wanted ]] || [[ $(sed -n 2p "$stamp") == "$wanted" ]]; }
+}
+
+has_tests() { [[ $(sed -n 3p "$stamp") == "$lock_of_tests" ]]; }
+
+install() {
+    local uv
+    uv=$(command -v uv || printf '%s' "$venv/bin/uv")
+    "$uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$here/$1" ||
+        { say "ratchet: could not install the packages of $1; see above. Run again to retry"; exit 4; }
+}
+
+add_tests() {
+    say "ratchet: adding the packages of the tests"
+    install requirements-dev.lock
+    printf '%s\n%s\n%s\n' "$lock" "$(sed -n 2p "$stamp")" "$lock_of_tests" >"$stamp"
 }
 
 set_up() {
@@ -66,20 +85,19 @@ set_up() {
             { say "ratchet: $python cannot make virtual environments (on Debian: apt install python3-venv)"; exit 4; }
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
             { say "ratchet: could not install uv; is there a network? Install uv by hand and run again"; exit 4; }
-        uv=$venv/bin/uv
     fi
-    "$uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$here/requirements.lock" ||
-        { say "ratchet: could not install the packages of requirements.lock; see above. Run again to retry"; exit 4; }
+    install requirements.lock
     # The project itself runs from this folder: one .pth file instead of a build.
     printf '%s\n' "$here" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kernel_ratchet.pth"
     printf '%s\n%s\n' "$lock" "$wanted" >"$stamp"
     say "ratchet: ready"
 }
 
-if ! ready; then
+if ! ready || { [[ -n $needs_tests ]] && ! has_tests; }; then
     exec 9>"$here/.venv.lock"
     if command -v flock >/dev/null; then flock 9; fi
     ready || set_up
+    if [[ -n $needs_tests ]] && ! has_tests; then add_tests; fi
     exec 9>&-
 fi
 

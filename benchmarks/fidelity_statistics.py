@@ -1,4 +1,4 @@
-"""The statistics of benchmarks/FIDELITY.md: errors against the published times, their cross-validation, and pairs of rows."""
+"""The statistics of FIDELITY.md: errors against the published times, their cross-validation, and pairs of rows."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""benchmarks/PEERS.md as it stands, with errors and titles brought up to date: a part of peers.py that compiles nothing.
+"""PEERS.md as it stands, with errors and titles brought up to date: a part of peers.py that compiles nothing.
 
 The times stay those that were simulated when the page was made; the configurations are read from its tables.
 """

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from harness.records import Anatomy, CycleShares, LineTime, Share, Simulation
 
-_DEAREST = 3
+_HOTTEST = 3
 
 
 def cycle_shares(run: Simulation | None) -> CycleShares | None:
@@ -13,14 +13,14 @@ def cycle_shares(run: Simulation | None) -> CycleShares | None:
     anatomy = run.anatomy if run else None
     if run is None or anatomy is None or not anatomy.cycles:
         return None
-    dearest = sorted(named_lines(anatomy), key=lambda line: line.cycles, reverse=True)[:_DEAREST]
+    hottest = sorted(named_lines(anatomy), key=lambda line: line.cycles, reverse=True)[:_HOTTEST]
     steps = anatomy.steps or None
     return CycleShares(
         cycles=anatomy.cycles,
         clock_hz=run.clock_hz,
         parts=_parts(anatomy),
         bubble_fraction=anatomy.bubble_fraction,
-        dearest=tuple(_share(line, line.cycles / anatomy.cycles) for line in dearest),
+        dearest=tuple(_share(line, line.cycles / anatomy.cycles) for line in hottest),
         spilled_bytes_per_step=anatomy.spilled_bytes / steps if steps else None,
         filled_bytes_per_step=anatomy.filled_bytes / steps if steps else None,
         spill_fraction=anatomy.spill_cycles / anatomy.cycles,

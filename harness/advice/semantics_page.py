@@ -7,8 +7,8 @@ from harness.judge.evaluate.trace.semantics_table import FLAGS, OPTIONS, SECTION
 _HEAD = """\
 # What a kernel's operations mean
 
-Made by `python -m harness.advice.semantics_page` from `harness/judge/evaluate/trace/semantics_table.py`; a test holds it to the
-table.
+Made by `python -m harness.advice.semantics_page` from `harness/judge/evaluate/trace/semantics_table.py`; a test holds
+it to the table.
 
 Correctness is checked on a CPU, in programs that JAX's Pallas interpreters make of the kernel. This page lists, for
 every operation that a Pallas TPU kernel can hold, what that program computes, what Mosaic compiles the operation to,

@@ -109,7 +109,7 @@ class _Tools:
         """Judges kernel.py against the champion, records the attempt, and commits it only if it is really faster.
 
         `message` is the hypothesis: what was changed, and the observation behind it. `set` rewrites constants of
-        kernel.py (`BQ=2048`). `expect` is how much less time you expect (`5%`). A loser is put back.
+        kernel.py (`BQ=2048`). `expect` is how much less time you expect (`5%`). A rejected kernel.py is put back.
         """
         hypothesis = message if message.startswith("experiment:") else f"experiment: {message}"
         named = [*(("--set", one) for one in set or ()), ("--expect", expect), ("--on", on)]

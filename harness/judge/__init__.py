@@ -1,1 +1,1 @@
-"""What decides: the sandbox, the evaluation, the simulator and the verdict; exactly what the comparability key covers."""
+"""What decides: sandbox, evaluation, simulator and verdict; all of it is in the comparability key."""

@@ -222,7 +222,7 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
 
 
 def _unstage_candidate(place: Place, recording: Recording) -> None:
-    """A staged candidate goes back to what HEAD has, so that the next `git commit` does not carry the loser."""
+    """A staged candidate goes back to what HEAD has, so that the next `git commit` does not carry a rejected kernel."""
     staged = git.index_entries(place.repository, (place.kernel,)).get(place.kernel)
     head = git.entry_at(place.repository, "HEAD", place.kernel)
     is_candidate = staged is not None and staged.stages == ("0",) and staged.entry.blob == recording.candidate_blob

@@ -27,7 +27,7 @@ from harness.records import (
 
 
 def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
-    """Attempt `number` of the contest, a loser or a failed one too, evaluated and judged again.
+    """Attempt `number` of the contest, rejected and failed ones too, evaluated and judged again.
 
     It is checked on fresh inputs, and on those of its recorded checks, whose seeds make them again. Its
     kernel.py comes from git and is evaluated below `profile_data/replay/`; the working tree's kernel.py and the

@@ -42,7 +42,7 @@ class Forbidding(Protocol):
 
 @runtime_checkable
 class Refining(Protocol):
-    """A problem whose `rounding` approximates the dearest term, and that can compute it exactly for a few rows."""
+    """A problem whose `rounding` approximates its most expensive term, and can compute it exactly for a few rows."""
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """As Problem.rounding, at a higher price for each row."""

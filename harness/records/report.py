@@ -25,8 +25,8 @@ class Hint:
     """What to try next: what was observed, the rule that it falls under, one concrete change and what it may gain.
 
     `rule` is the name of the rule, `because` its sentence and `rule_source` where that was published. `kind` is the
-    kind of change (see advice/kernel_changes.py), "" where the advice is to change nothing. `gain` is the fraction of the
-    time that the change saves at most, None where nothing known bounds it; `gain_source` says what bounds it.
+    kind of change (see advice/kernel_changes.py), "" where the advice is to change nothing. `gain` is the fraction of
+    the time that the change saves at most, None where nothing known bounds it; `gain_source` says what bounds it.
     """
 
     observation: str

@@ -36,15 +36,15 @@ def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: i
     bubbles = f"bubbles (nothing issued) {percent(shares.bubble_fraction)}"
     return [
         *flow([total, *parts, bubbles], width, "Simulated cycles:      "),
-        *_dearest(shares, kernel, width),
+        *_hottest(shares, kernel, width),
         *_spilling(shares, width, full=full),
     ]
 
 
-def _dearest(shares: CycleShares, kernel: str, width: int) -> list[str]:
+def _hottest(shares: CycleShares, kernel: str, width: int) -> list[str]:
     """One line for each of the source lines that cost most, with its text where it is one of `kernel`."""
     texts = kernel.splitlines()
-    lead, lines = "Dearest lines:         ", []
+    lead, lines = "Hottest lines:         ", []
     for share in shares.dearest:
         is_known = share.name.startswith("kernel.py:") and share.line <= len(texts)
         text = f"  {clean(texts[share.line - 1])}" if is_known else ""

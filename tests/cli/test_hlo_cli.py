@@ -88,7 +88,7 @@ def test_several_pasted_operations_know_each_other(
     assert "VMEM" in text
 
 
-def test_a_module_lists_its_dearest_operations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_module_lists_its_hottest_operations(capsys: pytest.CaptureFixture[str]) -> None:
     found = tables(capsys, str(NORMALISED), "--chip", "v6e")
     rows = found["operations"]
     assert [row["name"] for row in rows] == ["fusion.1", "fusion", "add_rsqrt_fusion"]
@@ -98,7 +98,7 @@ def test_a_module_lists_its_dearest_operations(capsys: pytest.CaptureFixture[str
     assert rows[0]["seconds"] == pytest.approx(rows[0]["hbm_bytes"] / 1640e9)
     assert found["copies"] == []
     text = said(capsys, str(NORMALISED), "--chip", "v6e")
-    assert text.startswith("dearest operations of jit__lambda, predicted on v6e [predicted]")
+    assert text.startswith("hottest operations of jit__lambda, predicted on v6e [predicted]")
     assert "no copy, no transpose" in text
     assert "everything in the text was understood" in text
 

@@ -121,7 +121,7 @@ def test_a_log_with_a_number_twice_or_none_or_out_of_order(contest: Path) -> Non
     git(contest, "update-ref", LOG, tip)
     (contest / THIRD).unlink()
     git(contest, "update-ref", LOG, f"{tip}~2")
-    git(contest, "commit", "-qam", "forget a loser")
+    git(contest, "commit", "-qam", "forget a rejected attempt")
     assert kinds(contest) == ["accept-not-logged", "missing-attempt"]
 
 
@@ -180,7 +180,7 @@ def test_files_that_are_gone_or_edited(contest: Path) -> None:
     (contest / THIRD).unlink()
     # HEAD still has it.
     assert kinds(contest) == []
-    git(contest, "commit", "-qam", "forget a loser")
+    git(contest, "commit", "-qam", "forget a rejected attempt")
     (finding,) = audit(Ledger.open(contest)).findings
     assert finding.kind == "missing-file"
     subprocess.run(finding.remedy, shell=True, check=True, cwd=contest)

@@ -49,8 +49,8 @@ def check(contest: Path, outcome: str, *, recorded: bool = True) -> None:
     assert [one.number for one in ledger.rows()[0]] == ([1, 2] if recorded else [1])
     accepted = recorded and outcome == "accept"
     assert (contest / "kernel.py").read_bytes() == (SETTING if accepted else NAIVE)
-    losers = "?? experiments/0002-idea-2.json\n" if recorded and not accepted else ""
-    assert git(contest, "status", "--porcelain") == f"MM README\n{losers}?? untracked\n"
+    rejected = "?? experiments/0002-idea-2.json\n" if recorded and not accepted else ""
+    assert git(contest, "status", "--porcelain") == f"MM README\n{rejected}?? untracked\n"
     assert git(contest, "show", ":README") == "staged\n"
 
 

@@ -174,8 +174,8 @@ def test_the_kernel_as_it_stands_is_judged_once(contest: Path) -> None:
     figures = json.loads(ratchet(contest, "lines", "--json", expect=0).stdout)
     lines = {line["line"]: line for line in figures["anatomy"]["lines"] if line["file"] == "kernel.py"}
     texts = (contest / "kernel.py").read_text().splitlines()
-    dearest = max(lines, key=lambda number: lines[number]["issue_cycles"])
-    assert re.search(r"dot|exp|max|sum", texts[dearest - 1]), "the work of attention is in its matmuls and softmax"
+    hottest = max(lines, key=lambda number: lines[number]["issue_cycles"])
+    assert re.search(r"dot|exp|max|sum", texts[hottest - 1]), "the work of attention is in its matmuls and softmax"
     parts = sum(part["cycles"] for part in figures["anatomy"]["parts"])
     split = sum(line[f"{kind}_cycles"] for line in figures["anatomy"]["lines"] for kind in ("issue", "stall", "wait"))
     assert parts == pytest.approx(figures["cycles"])

@@ -255,7 +255,7 @@ def test_a_plain_clone_shows_every_attempt_and_every_kernel(tmp_path: Path) -> N
     clone = plain_clone(contest, tmp_path / "clone")
     here, there = (whole(one.place, one.rows()[0]) for one in (original, clone))
     assert [held.row.number for held in there] == [1, 2, 3, 4]
-    # The loser's kernel is in no commit there: it is made of its diff.
+    # The rejected kernel is in no commit there: it is made from its diff.
     assert [held.kernel for held in there] == [held.kernel for held in here]
     assert all(held.attempt == original.attempt(held.row.number) for held in there)
 

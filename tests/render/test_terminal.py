@@ -156,7 +156,7 @@ def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None
         "Simulated cycles:      30.00 kcycles at 1.50 GHz · issuing 80.0% · unit stall MXU 10.0%",
         "                       operand wait k 5.0% · fill and drain 2.8% · empty bundles 2.0% · rest 0.2%",
         "                       bubbles (nothing issued) 20.0%",
-        "Dearest lines:         50.0%  kernel.py:3  scores = dot(q, k)",
+        "Hottest lines:         50.0%  kernel.py:3  scores = dot(q, k)",
         "                       25.0%  kernel.py:5  weights = exp(scores - new_max)",
         "                       10.0%  jax.py:7",
         "Simulated spilling:    768.0 KiB saved, 512.0 KiB restored per grid step; at least 7.5% of the",
@@ -169,7 +169,7 @@ def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None
     assert glance[start : start + 7] == [
         "Simulated cycles:      30.00 kcycles at 1.50 GHz · issuing 80.0% · unit stall MXU 10.0%",
         "                       operand wait k 5.0% · rest 5.0% · bubbles (nothing issued) 20.0%",
-        "Dearest lines:         50.0%  kernel.py:3  scores = dot(q, k)",
+        "Hottest lines:         50.0%  kernel.py:3  scores = dot(q, k)",
         "                       25.0%  kernel.py:5  weights = exp(scores - new_max)",
         "                       10.0%  jax.py:7",
         "Simulated spilling:    at least 7.5% of the cycles; most at kernel.py:5 80%, no line 20%",
@@ -180,9 +180,9 @@ def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None
     assert is_tidy("\n".join(glance), 100)
 
 
-def test_without_a_kernel_the_dearest_lines_are_still_named() -> None:
+def test_without_a_kernel_the_hottest_lines_are_still_named() -> None:
     lines = printed(taken_apart(), full=True).splitlines()
-    assert "Dearest lines:         50.0%  kernel.py:3" in lines
+    assert "Hottest lines:         50.0%  kernel.py:3" in lines
     assert any(text.startswith("schedule  spills executed") for text in lines), "the whole report has every counter"
 
 

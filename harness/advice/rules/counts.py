@@ -89,7 +89,8 @@ def recomputed_exponentials(seen: Observed) -> Finding | None:
 def _is_once(seen: Observed) -> bool:
     """Whether all exponentials together are hardly more than are needed: one that is cut into strips is none more."""
     needed, trace = seen.evidence.problem.work.exponentials, seen.evidence.trace
-    # At most: the trace counts the dearest branch of each step, the unit other functions and half-filled registers.
+    # At most: the trace counts the most expensive branch of each step, the unit other functions and half-filled
+    # registers too.
     counts = [trace.exponentials if trace else 0]
     units = seen.run.units if seen.run else ()
     counts += [unit.executed_slots * ELEMENTS_OF_AN_EXPONENTIAL for unit in units if unit.name == "EUP"]
@@ -153,9 +154,9 @@ def around(seen: Observed) -> Finding | None:
 
 
 def _named(ops: Sequence[OpTime]) -> str:
-    """The dearest of them by name, three at most."""
-    dearest = sorted(ops, key=lambda op: op.seconds, reverse=True)
-    names = ", ".join(f"`{op.name}`" for op in dearest[:3])
+    """The most expensive of them by name, three at most."""
+    hottest = sorted(ops, key=lambda op: op.seconds, reverse=True)
+    names = ", ".join(f"`{op.name}`" for op in hottest[:3])
     return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
 
 

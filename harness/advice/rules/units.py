@@ -29,16 +29,16 @@ def exp_bound(seen: Observed) -> Finding | None:
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
         return None
-    dearest = max(lines, key=lambda line: line.cycles)
+    hottest = max(lines, key=lambda line: line.cycles)
     return Finding(
         observation=f"the lines with exponentials take {percent(share)} of the cycles, most of it "
-        f"{dearest.file}:{dearest.line}, while the MXU is busy {percent(seen.used('MXU'))} "
+        f"{hottest.file}:{hottest.line}, while the MXU is busy {percent(seen.used('MXU'))} "
         f"[simulated {seen.report.chip}]",
         suggestion="use exp2 with log2(e) folded into the softmax scale: one operation fewer per score"
         if seen.is_attention
         else "use exp2 and fold log2(e) into a factor that is multiplied in anyway",
         # One vector operation of those that such a line does for each exponential.
-        gain=share / max(2.0, sum(dearest.units.values()) / dearest.exponentials),
+        gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
         gain_source=SCHEDULE,
         knob="exp2",
     )
@@ -53,10 +53,10 @@ def divisions(seen: Observed) -> Finding | None:
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
         return None
-    dearest = max(lines, key=lambda line: line.cycles)
+    hottest = max(lines, key=lambda line: line.cycles)
     return Finding(
         observation=f"the lines that divide take {percent(share)} of the cycles, most of it "
-        f"{dearest.file}:{dearest.line} [simulated {seen.report.chip}]",
+        f"{hottest.file}:{hottest.line} [simulated {seen.report.chip}]",
         suggestion=(
             "divide once at the end, after the last key block: until then keep numerator and sum apart; "
             if seen.is_attention

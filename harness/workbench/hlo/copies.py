@@ -42,7 +42,7 @@ class Copy:
 
 
 def copies(graph: Graph) -> tuple[Copy, ...]:
-    """Every copy that runs by itself: those that need not be first, the dearest of them before the others."""
+    """Every copy that runs by itself: those that need not be first, the most expensive of them before the others."""
     found = [
         _copy(graph, computation, instruction, moved, runs)
         for computation, instruction, runs in graph.executed()
@@ -52,7 +52,7 @@ def copies(graph: Graph) -> tuple[Copy, ...]:
 
 
 def _rank(copy: Copy) -> float:
-    """Dearest first; what is not known may be dearer than all."""
+    """Most expensive first; what is not known may cost the most."""
     return -math.inf if copy.bytes_per_run is None else -copy.bytes_per_run
 
 

@@ -1,4 +1,4 @@
-"""A whole module: its dearest operations, its copies, its collectives, its padding, and what was not understood."""
+"""A whole module: its hottest operations, its copies, its collectives, its padding, and what was not understood."""
 
 from collections import Counter
 from dataclasses import replace
@@ -24,7 +24,7 @@ _NOTABLE_BYTES = 4096
 
 
 def module_tables(graph: Graph, target: Target, top: int) -> tuple[Table, ...]:
-    """Everything there is to say about a module, dearest first; `top` rows of each table."""
+    """Everything there is to say about a module, most expensive first; `top` rows of each table."""
     sent = collectives(graph, target)
     found = [_operations(graph, target, top), *_copies(graph, top)]
     if sent or graph.module.devices > 1:
@@ -69,7 +69,7 @@ def _operations(graph: Graph, target: Target, top: int) -> Table:
         took = operation_time(done, _dtype(graph, computation, instruction), target)
         cost = None if took.seconds is None else took.seconds * (1 if runs is None else runs)
         entries.append((cost, computation, instruction, runs, done, took))
-    # What is not known may be the dearest of all: it comes first.
+    # What is not known may cost the most: it comes first.
     entries.sort(key=lambda entry: (entry[0] is not None, -(entry[0] or 0.0)))
     rows = [
         (*time_row(instruction.name, _what(graph, computation, instruction), done, took), runs, cost)
@@ -90,7 +90,7 @@ def _operations(graph: Graph, target: Target, top: int) -> Table:
         notes.append("runs -: in a loop or branch of which nobody knows how often it runs; it counts once.")
     return Table(
         name="operations",
-        title=f"dearest operations of {graph.module.name}, predicted on {target.name}",
+        title=f"hottest operations of {graph.module.name}, predicted on {target.name}",
         origin="predicted",
         columns=(
             *TIME_COLUMNS,

@@ -1,4 +1,4 @@
-"""`python -m harness.workbench.profiles.converter ANSWER PATHS TOOL OPTIONS`: questions to one of XProf's tools, in a process.
+"""A process that asks one of XProf's tools: `python -m harness.workbench.profiles.converter ANSWER PATHS TOOL OPTIONS`.
 
 PATHS is a JSON list, OPTIONS a JSON list of the options of each question. Exit code 0: the answer to question n is in
 the file ANSWER.n; NOTHING: XProf returned nothing to one of them.

@@ -225,7 +225,7 @@ def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flop
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
 
     A Pallas body counts once for each grid step, a scan's once for each iteration, of a
-    condition the dearest branch: an upper bound where a kernel skips blocks.
+    condition the most expensive branch: an upper bound where a kernel skips blocks.
     """
     total = Flops()
     for equation in jaxpr.eqns:

@@ -73,7 +73,7 @@ def evaluate(
     Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked. `draws` are
     those of an earlier evaluation: they are repeated, beside fresh ones.
     """
-    evidence = measuring.gather(
+    evidence = measuring.evaluate(
         contest.directory,
         kernel,
         contest.problem,

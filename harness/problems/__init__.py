@@ -5,7 +5,7 @@ from harness.problems.conformance import complaints, require_conforming
 from harness.problems.defined import Defined
 from harness.problems.matmul import Matmul
 from harness.problems.numerics import check
-from harness.problems.probes import Mode, Probe, changed, check_determinism, check_probe
+from harness.problems.probes import Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
 from harness.problems.rmsnorm import RMSNorm
 from harness.problems.space import Space
@@ -15,7 +15,6 @@ __all__ = [
     "Attention",
     "Defined",
     "Matmul",
-    "Mode",
     "Probe",
     "Problem",
     "RMSNorm",

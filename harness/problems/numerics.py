@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.problems.outputs import element, in_rows, spans
-from harness.problems.probes import Mode
 from harness.problems.problem import Exact, Problem, Rows, Values
-from harness.records import Array, Check, Failure
+from harness.records import Array, Check, Failure, Mode
 
 # Errors are counted in standard deviations of honest rounding, as Problem.rounding derives them
 # for every element, so that an honest candidate's are about normal with a deviation of at most

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.problems.outputs import in_rows, place
-from harness.records import Array, Check, Failure
-
-Mode = Literal["full", "interpret", "twin", "device"]
+from harness.records import Array, Check, Failure, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

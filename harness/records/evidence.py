@@ -9,8 +9,14 @@ from harness.records.problem import Statement
 
 Source = Literal["measured", "measured cpu", "simulated"]
 
-
+# What ran a check, as records name it.
 Mode = Literal["full", "interpret", "twin", "device"]
+_MODE_WORDS: dict[Mode, str] = {
+    "full": "full shape",
+    "interpret": "interpreter",
+    "twin": "reduced shape",
+    "device": "device",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +30,11 @@ class Draw:
     shape: tuple[int, ...]
     family: str
     seed: int
+
+    @property
+    def mode_words(self) -> str:
+        """What ran the check, in words."""
+        return _MODE_WORDS[self.mode]
 
     @property
     def is_probe(self) -> bool:
@@ -40,7 +51,7 @@ class Check:
     units of the output, and None where nothing could be compared (wrong structure, shape or
     dtype, non-finite output). `criterion` says which error: of the worst element, or the root
     mean square over all; the one nearer to its limit is recorded. `elements` says how many
-    were compared. Modes: `full` and `twin` are the CPU twin at the contest's and at a smaller
+    were compared. Modes: `full` and `twin` are the CPU reference program at the contest's and at a smaller
     shape, `interpret` is TPU interpret mode.
 
     Two criteria compare bits with another run of the same program instead: `dependence` (inputs
@@ -58,6 +69,11 @@ class Check:
     tolerance: float | None
     passed: bool
     criterion: Literal["worst element", "root mean square", "dependence", "determinism"] = "worst element"
+
+    @property
+    def mode_words(self) -> str:
+        """What ran it, in words."""
+        return _MODE_WORDS[self.mode]
 
     @property
     def draw(self) -> Draw:

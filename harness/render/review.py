@@ -77,7 +77,7 @@ def _draws(replay: Replay, width: int) -> list[str]:
     shifts = [(abs(one.now - one.then), one) for one in repeated if one.now is not None and one.then is not None]
     if shifts:
         shift, one = max(shifts, key=lambda pair: pair[0])
-        moved = f"{one.family} ({one.draw.mode}), {percent(one.then or 0)} of its tolerance then"
+        moved = f"{one.family} ({one.draw.mode_words}), {percent(one.then or 0)} of its tolerance then"
         said += f"; moved most: {moved}, {percent(one.now or 0)} now" if shift else "; errors are those of then"
     lines = wrap(clean(said), width, f"{'draws':<12} ", " " * 13)
     if not replay.are_same_draws:

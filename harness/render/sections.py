@@ -195,7 +195,7 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
         body = [
             [
                 clean(check.family),
-                check.mode,
+                check.mode_words,
                 _shape(check.shape),
                 _number(check.error),
                 _number(check.honest_error),
@@ -294,7 +294,7 @@ def _closeness(check: Check) -> float:
 
 
 def _check(check: Check) -> str:
-    return f"{check.family} ({check.mode}), {_number(check.error)} of {_number(check.tolerance)}"
+    return f"{check.family} ({check.mode_words}), {_number(check.error)} of {_number(check.tolerance)}"
 
 
 def _amount(change_: Change, value: float) -> str:

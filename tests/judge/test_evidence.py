@@ -1,4 +1,4 @@
-"""Evidence gathered with real children and the real compiler: a good kernel, wrong ones, and what interrupts it."""
+"""Evidence from real children and the real compiler: a good kernel, wrong ones, and what interrupts it."""
 
 import os
 from dataclasses import replace
@@ -22,7 +22,7 @@ MEDIUM = Attention(sequence=1024, head_dim=128)
 KERNELS = Path(__file__).parents[1] / "fixtures" / "kernels"
 
 
-def gather(
+def evaluate(
     contest: Path,
     kernel: str,
     *,
@@ -31,7 +31,7 @@ def gather(
     policy: Policy = POLICY,
     on: str | None = None,
 ) -> Evidence:
-    return evaluation.gather(
+    return evaluation.evaluate(
         contest, kernel.encode(), problem, V5E, policy, work_directory=contest / "profile_data" / work,
         simulate=simulate.run, on=on,
     )  # fmt: skip
@@ -45,7 +45,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def good(contest: Path) -> Evidence:
-    return gather(contest, NAIVE, problem=MEDIUM)
+    return evaluated(contest, NAIVE, problem=MEDIUM)
 
 
 def test_a_good_kernel_passes_everything(good: Evidence) -> None:
@@ -112,7 +112,7 @@ def test_the_schedule_names_lines_of_the_kernel(contest: Path, good: Evidence) -
 
 
 def test_every_stage_has_its_time(good: Evidence) -> None:
-    stages = {"trace", "compile", "recount", "simulate", "correctness", "twin", "interpret"}
+    stages = {"trace", "compile", "artifact check", "simulate", "correctness", "reduced shapes", "interpret"}
     assert {stage.stage for stage in good.stages} == stages
     assert all(stage.seconds > 0 for stage in good.stages)
 
@@ -138,7 +138,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: str) -> None:
     kind, edits = WRONG[name]
-    found = gather(contest, naive(*edits), work="wrong")
+    found = evaluated(contest, naive(*edits), work="wrong")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
     assert "o[" in found.failure.message
@@ -147,7 +147,7 @@ def test_a_wrong_answer_is_refused_with_its_worst_element(contest: Path, name: s
 
 @pytest.mark.parametrize(("file", "kind"), [("unsynchronised.py", "race"), ("past_the_end.py", "out-of-bounds")])
 def test_unsafe_memory_accesses_are_refused(contest: Path, file: str, kind: str) -> None:
-    found = gather(contest, (KERNELS / file).read_text(), work="unsafe")
+    found = evaluated(contest, (KERNELS / file).read_text(), work="unsafe")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("correctness", kind)
 
@@ -163,7 +163,7 @@ def test_vmem_exceeded_is_the_compilers_own_sentence(contest: Path) -> None:
             "    scores = scores * scale + greed_ref[pl.ds(pl.program_id(0) * 512, 8), :1][:1, :1]\n",
         ),
     )
-    found = gather(contest, greedy, work="greedy")
+    found = evaluated(contest, greedy, work="greedy")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("compile", "vmem-exceeded")
     assert found.failure.message.startswith("Scoped allocation with size 32")
@@ -178,14 +178,14 @@ def test_what_the_compiler_cannot_do_is_a_named_failure(contest: Path) -> None:
             f"    weights = jnp.exp(scores - new_max)\n    {narrow}",
         )
     )
-    found = gather(contest, adding, work="adding")
+    found = evaluated(contest, adding, work="adding")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("compile", "unsupported")
     assert "i8" in found.failure.message
 
 
 def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> None:
-    found = gather(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
+    found = evaluated(contest, naive(("BQ = 128\n", "BQ = = 128\n")), work="broken")
     assert found.failure is not None
     assert found.failure.kind == "syntax-error"
     assert (found.trace, found.hlo, found.latency, found.checks) == (None, None, None, ())
@@ -193,7 +193,7 @@ def test_a_failed_trace_stops_everything_and_keeps_its_reason(contest: Path) -> 
 
 def test_a_kernel_too_slow_for_the_policy_times_out(contest: Path) -> None:
     slow = naive(("import math\n", "import math\nimport time\ntime.sleep(60)\n"))
-    found = gather(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
+    found = evaluated(contest, slow, work="slow", policy=replace(POLICY, trace_seconds=5.0))
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("contract", "timeout")
 
@@ -203,7 +203,7 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
         raise RatchetError("identical-candidate", trace.fingerprint)
 
     with pytest.raises(RatchetError) as refused:
-        evaluation.gather(
+        evaluation.evaluate(
             contest, NAIVE.encode(), SMALL, V5E, POLICY, work_directory=contest / "profile_data" / "refused",
             simulate=simulate.run, after_trace=refuse,
         )  # fmt: skip
@@ -214,7 +214,7 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
 def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
     assert good.failure is None
     policy = replace(POLICY, measured_pairs=8)
-    slower = gather(contest, NAIVE, work="0002-champion", problem=MEDIUM, policy=policy, on="cpu")
+    slower = evaluated(contest, NAIVE, work="0002-champion", problem=MEDIUM, policy=policy, on="cpu")
     assert slower.failure is None
     assert slower.latency is not None
     assert slower.latency.source == "measured cpu"
@@ -268,7 +268,7 @@ def test_the_environment_is_stable_and_named() -> None:
 @pytest.mark.parametrize("blocks", [(128, 256), (2048, 1024)])
 def test_the_contest_itself(contest: Path, blocks: tuple[int, int]) -> None:
     kernel = naive(("BQ = 128\n", f"BQ = {blocks[0]}\n"), ("BKV = 256\n", f"BKV = {blocks[1]}\n"))
-    found = gather(contest, kernel, problem=Attention(sequence=16384, head_dim=128), work="contest")
+    found = evaluated(contest, kernel, problem=Attention(sequence=16384, head_dim=128), work="contest")
     assert found.failure is None
     assert found.latency is not None
     assert found.latency.seconds is not None

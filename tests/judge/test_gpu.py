@@ -19,13 +19,13 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import GPUS, chip, chip_of_device
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
-from harness.judge.evaluate.compile.artifact_check import recount
+from harness.judge.evaluate.compile.artifact_check import check_artifacts
 from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.timing import device, profiling
 from harness.judge.evaluate.trace import kernels
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.sandbox import environment
-from harness.judge.sandbox.messages import RecountRequest, Rejected
+from harness.judge.sandbox.messages import ArtifactCheckRequest, Rejected
 from harness.judge.verdict import roofline
 from harness.ledger.codec import decode_attempt
 from harness.loop.settings import rewrite
@@ -77,9 +77,9 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def gather(contest: Path, source: str, work: str) -> Evidence:
+def evaluate(contest: Path, source: str, work: str) -> Evidence:
     """The evidence of everything but the timing."""
-    return evaluation.gather(
+    return evaluation.evaluate(
         contest, source.encode(), load(contest).problem, H100, POLICY, work_directory=contest / "profile_data" / work,
         simulate=simulate.run, on="cpu", timed=False,
     )  # fmt: skip
@@ -130,7 +130,14 @@ def test_what_is_known_before_the_device(good: Evidence) -> None:
     assert good.failure is None
     assert {check.mode for check in good.checks} == {"full", "twin", "interpret", "device"}
     assert all(check.passed for check in good.checks)
-    assert {stage.stage for stage in good.stages} == {"trace", "correctness", "twin", "interpret", "recount", "measure"}
+    assert {stage.stage for stage in good.stages} == {
+        "trace",
+        "correctness",
+        "reduced shapes",
+        "interpret",
+        "artifact check",
+        "measure",
+    }
     assert good.trace is not None
     (call,) = good.trace.pallas_calls
     assert call.grid == (2, 4)
@@ -156,17 +163,17 @@ def test_a_fingerprint_is_of_what_is_computed() -> None:
 
 
 def test_a_sum_that_is_not_rescaled_is_refused(contest: Path, good: Evidence) -> None:
-    found = gather(contest, kernel(*NOT_RESCALED), "wrong")
+    found = evaluated(contest, kernel(*NOT_RESCALED), "wrong")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("correctness", "wrong-result")
-    # Its CPU twin beside the right kernel's program: each is one exponential of its own.
+    # Its CPU reference program beside the right kernel's program: each is one exponential of its own.
     work = contest / "profile_data"
     assert good.trace is not None
-    mixed = RecountRequest(
+    mixed = ArtifactCheckRequest(
         chip=str(work / "0001" / "candidate.cuda"), cpu=str(work / "wrong" / "candidate.cpu"), trace=good.trace
     )
     with pytest.raises(Rejected, match="differ in their exponentials"):
-        recount(mixed)
+        check_artifacts(mixed)
 
 
 def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence) -> None:
@@ -175,20 +182,22 @@ def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence)
     (call,) = good.trace.pallas_calls
     lied = replace(good.trace, pallas_calls=(replace(call, grid=(1, 4)),))
     with pytest.raises(Rejected, match=r"kernels of \[4\] grid steps as reported, got \[8\]"):
-        recount(RecountRequest(chip=str(work / "candidate.cuda"), cpu=str(work / "candidate.cpu"), trace=lied))
+        check_artifacts(
+            ArtifactCheckRequest(chip=str(work / "candidate.cuda"), cpu=str(work / "candidate.cpu"), trace=lied)
+        )
 
 
 def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
-    found = gather(contest, kernel(*CARRIED), "carried")
+    found = evaluated(contest, kernel(*CARRIED), "carried")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("correctness", "race")
-    # Walked in order, as the CPU twin does, it is right.
+    # Walked in order, as the CPU reference program does, it is right.
     assert all(check.passed for check in found.checks if check.mode in ("full", "twin"))
 
 
 def test_only_the_form_that_can_be_checked_is_taken(contest: Path) -> None:
     plain = kernel(("        compiler_params=plgpu.CompilerParams(num_warps=WARPS, num_stages=STAGES),\n", ""))
-    found = gather(contest, plain, "plain")
+    found = evaluated(contest, plain, "plain")
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("static", "not-triton")
 

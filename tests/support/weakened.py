@@ -50,7 +50,10 @@ def _passing(which: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-_RECOUNT = ("judge/evaluate/compile/artifact_check.py", "def recount(request): return Done(path=request.chip)")
+_ARTIFACT_CHECK = (
+    "judge/evaluate/compile/artifact_check.py",
+    "def check_artifacts(request): return Done(path=request.chip)",
+)
 
 _OWN_SHAPE = "interpreted at the contest's own shape"
 _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(evidence): return []"
@@ -148,12 +151,12 @@ GUARDS = (
     Guard(
         name="dots outside Pallas",
         candidate="dots_outside",
-        without=(("judge/evaluate/trace/jaxprs.py", "DOTS = ()"), _RECOUNT),
+        without=(("judge/evaluate/trace/jaxprs.py", "DOTS = ()"), _ARTIFACT_CHECK),
     ),
     Guard(
         name="exponentials outside Pallas",
         candidate="exp_outside",
-        without=(("judge/evaluate/trace/jaxprs.py", "EXPS = ()"), _RECOUNT),
+        without=(("judge/evaluate/trace/jaxprs.py", "EXPS = ()"), _ARTIFACT_CHECK),
     ),
     _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
     # What the outputs show.

@@ -316,7 +316,7 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
 
 
 def export_cpu(request: ExportRequest) -> Done:
-    """Writes the CPU twin of the program traced for that shape."""
+    """Writes the CPU reference program of the program traced for that shape."""
     traced = {"full": _full, "reduced": _reduced, "beside": _beside}[request.shape]
     assert traced is not None
     try:

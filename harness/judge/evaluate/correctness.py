@@ -1,4 +1,4 @@
-"""The process that checks answers: it runs the CPU twin and compares with float64; it never sees kernel.py."""
+"""The process that checks answers: it runs the CPU reference program and compares with float64; it never sees kernel.py."""
 
 import hashlib
 import pickle
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from harness import problems
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
-from harness.problems import Mode, Problem
-from harness.records import Check, Failure
+from harness.problems import Problem
+from harness.records import Check, Failure, Mode
 
 
 def check(request: CheckRequest) -> CheckReply:

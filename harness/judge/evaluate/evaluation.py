@@ -1,4 +1,4 @@
-"""Gathers everything there is to find out about one candidate, in children, and leaves nothing of them behind."""
+"""From a kernel.py to its evidence: everything there is to find out, in children of which nothing is left behind."""
 
 import errno
 import hashlib
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import RatchetError
 from harness.hardware import Chip
-from harness.judge.evaluate.pipeline import Gathering
+from harness.judge.evaluate.pipeline import Pipeline
 from harness.judge.evaluate.plan import Plan, Progress, Simulate
 from harness.judge.evaluate.timing.device import source
 from harness.judge.sandbox.child import Children
@@ -17,13 +17,13 @@ from harness.judge.sandbox.environment import environment
 from harness.problems import Defined, Problem, require_conforming
 from harness.records import Draw, Evidence, Policy, Trace
 
-__all__ = ["environment", "gather", "is_of", "source"]
+__all__ = ["environment", "evaluate", "is_of", "source"]
 
 # Beside the dumps stands the hash of the kernel.py that they were made from.
 _STAMP = "kernel.sha256"
 
 
-def gather(
+def evaluate(
     contest: Path,
     kernel: bytes,
     problem: Problem,
@@ -40,7 +40,7 @@ def gather(
     after_trace: Callable[[Trace], None] = lambda trace: None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
-    """The evidence about `kernel`, the bytes of a kernel.py; `failure` in it says what ended the gathering early.
+    """The evidence about `kernel`, the bytes of a kernel.py; `failure` in it says what ended the evaluation early.
 
     Writes programs, dumps and Mosaic text to `work_directory` (what is there from an earlier
     run is replaced), the HLO text there and to `profile_data/kernel.hlo.txt` of the contest,
@@ -70,7 +70,7 @@ def gather(
     try:
         prepare(plan, kernel)
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
-            found = Gathering(plan, children, progress).run(after_trace)
+            found = Pipeline(plan, children, progress).run(after_trace)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -84,7 +84,7 @@ def gather(
 
 
 def is_of(work: Path, kernel: bytes) -> bool:
-    """Whether what `gather` left in `work` was made from these bytes of a kernel.py."""
+    """Whether what `evaluate` left in `work` was made from these bytes of a kernel.py."""
     try:
         return (work / _STAMP).read_text(encoding="utf-8") == _digest(kernel)
     except (OSError, UnicodeDecodeError):

@@ -16,6 +16,7 @@ from harness.judge.sandbox import confinement, handover
 from harness.judge.sandbox import environment as environments
 from harness.judge.sandbox.child import Child, Children, Job
 from harness.judge.sandbox.messages import (
+    ArtifactCheckRequest,
     CheckReply,
     CheckRequest,
     CompileReply,
@@ -28,7 +29,6 @@ from harness.judge.sandbox.messages import (
     MeasureRequest,
     ProbeReply,
     ProbeRequest,
-    RecountRequest,
     SimulateRequest,
     TracedShape,
     TraceReply,
@@ -67,7 +67,7 @@ def _unforeseen_number() -> float:
     return float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
 
 
-class Gathering:
+class Pipeline:
     """What is under way for one candidate, and the evidence so far."""
 
     def __init__(self, plan: Plan, children: Children, progress: Progress) -> None:
@@ -197,12 +197,12 @@ class Gathering:
         )  # fmt: skip
 
     def _check_correctness(self, candidate: Child, compiler: Child) -> None:
-        """The CPU twin at the full shape; at reduced shapes each family in TPU interpret mode, and again as CPU twin.
+        """The CPU reference program at the full shape; at reduced shapes each family in TPU interpret mode, and again as CPU reference program.
 
         Seeds are drawn here, after the trace. The problem, and of a Check its shape, family and seed, make the same
         inputs again: a drawn family's recipe follows from its seed.
 
-        What the outputs depend on is probed in the CPU twins, which cost a tenth of the interpreter.
+        What the outputs depend on is probed in the CPU reference programs, which cost a tenth of the interpreter.
         """
         plan = self._plan
         limit = plan.policy.correctness_seconds
@@ -216,8 +216,10 @@ class Gathering:
             # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
             trace = self._found.trace
             assert trace is not None
-            twins = RecountRequest(chip=str(plan.artifact(plan.chip.platform)), cpu=whole, trace=trace)
-            self._ask(compiler, "recount", "correctness", "recount", twins, Done, limit, lambda _: None)
+            artifacts = ArtifactCheckRequest(chip=str(plan.artifact(plan.chip.platform)), cpu=whole, trace=trace)
+            self._ask(
+                compiler, "artifact check", "correctness", "check_artifacts", artifacts, Done, limit, lambda _: None
+            )
             for family in plan.problem.families(full=True):
                 drawn = seed()
                 request = CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=whole)
@@ -230,7 +232,7 @@ class Gathering:
 
         def repeat(mode: Mode, artifact: str, reduced: int | None, *, beside: bool = False) -> None:
             """The same checks once more on inputs of an earlier evaluation."""
-            label = "correctness" if mode == "full" else "twin"
+            label = "correctness" if mode == "full" else "reduced shapes"
             for draw in repeatable(plan.draws, plan.problem, mode, reduced=reduced, beside=beside):
                 if draw.is_probe:
                     self._probe(checker, label, ProbeRequest(
@@ -242,10 +244,10 @@ class Gathering:
                         artifact=artifact,
                     ))  # fmt: skip
 
-        def twin(artifact: str, *, reduced: bool) -> None:
+        def reduced_shapes(artifact: str, *, reduced: bool) -> None:
             """Checks at a reduced shape: what outputs depend on there, and each family once more with another seed."""
             if reduced:
-                self._probe(checker, "twin", ProbeRequest(
+                self._probe(checker, "reduced shapes", ProbeRequest(
                     problem=pickled, reduced=self._reduced, seed=seed(), artifact=artifact, full=False,
                 ))  # fmt: skip
             families = plan.problem.families(full=False)
@@ -255,13 +257,13 @@ class Gathering:
                 # Drawn inputs at the smaller of the two, which costs less; the others were there in the interpreter.
                 wanted = tuple(family for family in families if family.startswith(DRAWN) == reduced)
             for family in wanted:
-                self._check(checker, "twin", CheckRequest(
+                self._check(checker, "reduced shapes", CheckRequest(
                     problem=pickled, reduced=self._reduced, beside=not reduced, family=family, seed=seed(),
                     artifact=artifact,
                 ))  # fmt: skip
 
         def exported_at(kept: Path, shape: TracedShape, _: Done) -> None:
-            twin(str(kept), reduced=shape == "reduced")
+            reduced_shapes(str(kept), reduced=shape == "reduced")
             repeat("twin", str(kept), self._reduced, beside=shape == "beside")
 
         def interpreted(asked: InterpretRequest, reduced: int | None) -> Callable[[Done], None]:
@@ -282,10 +284,10 @@ class Gathering:
                 export = ExportRequest(artifact=written, shape=shape, fill=unforeseen_fill(shape))
                 kept = plan.scratch / f"{shape}.cpu"
                 then = self._taking(shape, kept, "correctness", functools.partial(exported_at, kept, shape))
-                self._ask(candidate, "twin", "correctness", "export_cpu", export, Done, limit, then)
+                self._ask(candidate, "reduced shapes", "correctness", "export_cpu", export, Done, limit, then)
         for family in plan.problem.families(full=False):
             if family.startswith(DRAWN):
-                # The CPU twin computes the same numbers in a tenth of the time.
+                # The CPU reference program computes the same numbers in a tenth of the time.
                 continue
             asked = InterpretRequest(family=family, seed=seed(), outputs=str(plan.outputs_of(family)))
             self._ask(
@@ -294,7 +296,7 @@ class Gathering:
             )  # fmt: skip
         if self._interpret_full:
             # Last, because it takes longest: 200 s for 16384 keys on an idle machine. One family: what is looked for
-            # here does not depend on values. With numbers in memory that nothing wrote: the CPU twin of this shape has
+            # here does not depend on values. With numbers in memory that nothing wrote: the CPU reference program of this shape has
             # NaN there.
             family = plan.problem.families(full=True)[0]
             asked = InterpretRequest(

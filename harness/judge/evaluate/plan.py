@@ -1,4 +1,4 @@
-"""What one gathering is to find out, and where its files go."""
+"""What one evaluation is to find out, and where its files go."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

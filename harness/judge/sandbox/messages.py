@@ -98,7 +98,7 @@ Fill: TypeAlias = float | Literal["marked"] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Write the CPU twin of the program traced for that shape to `artifact`.
+    """Write the CPU reference program of the program traced for that shape to `artifact`.
 
     Memory that nothing wrote holds `fill`.
     """
@@ -149,7 +149,7 @@ class CheckReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:
-    """Probe what the outputs of `artifact`, a CPU twin, depend on; `seed` draws the inputs and the probes.
+    """Probe what the outputs of `artifact`, a CPU reference program, depend on; `seed` draws the inputs and the probes.
 
     `reduced` None is the full shape. `full` asks for what is worth its time at the contest's shape.
     """
@@ -170,7 +170,7 @@ class ProbeReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecountRequest:
+class ArtifactCheckRequest:
     """Compare the programs in `chip` and `cpu` with each other and with the `trace` that was reported."""
 
     chip: str

@@ -1,6 +1,6 @@
 """Whether the program that is scored does the work of the one that was checked: counts of the one beside the other's.
 
-What is checked (the CPU twin) and what is compiled and simulated (the TPU program) are made from
+What is checked (the CPU reference program) and what is compiled and simulated (the TPU program) are made from
 one trace and handed over as two files; here the counts that both sides have are compared.
 """
 

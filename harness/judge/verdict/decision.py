@@ -155,14 +155,14 @@ def _failed_check(evidence: Evidence) -> Failure | None:
     """A check that did not pass is a failure even where the stage that ran it forgot to say so."""
     for check in evidence.checks:
         if check.error is None or check.tolerance is None:
-            message = f"{check.family} ({check.mode}): the output could not be compared with the reference"
+            message = f"{check.family} ({check.mode_words}): the output could not be compared with the reference"
             return Failure(stage="correctness", kind="wrong-result", message=message)
         if not check.elements:
-            message = f"{check.family} ({check.mode}): nothing was compared, and nothing unchecked is accepted"
+            message = f"{check.family} ({check.mode_words}): nothing was compared, and nothing unchecked is accepted"
             return Failure(stage="correctness", kind="nothing-compared", message=message)
         # Written so that a NaN error fails too.
         if not (check.passed and check.error <= check.tolerance):
-            message = f"{check.family} ({check.mode}): error {check.error:.3g}, tolerance {check.tolerance:.3g}"
+            message = f"{check.family} ({check.mode_words}): error {check.error:.3g}, tolerance {check.tolerance:.3g}"
             return Failure(stage="correctness", kind="wrong-result", message=message)
     return None
 

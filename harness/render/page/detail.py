@@ -226,7 +226,7 @@ def _checks(evidence: Evidence) -> list[tuple[str, ...]]:
         shape = " x ".join(map(str, check.shape))
         passed = "passed" if check.passed else "failed"
         figures = (number(check.error), number(check.honest_error), number(check.tolerance))
-        return (clean(check.family), check.mode, shape, check.criterion, *figures, passed)
+        return (clean(check.family), check.mode_words, shape, check.criterion, *figures, passed)
 
     return [line(check) for check in evidence.checks]
 

@@ -78,7 +78,7 @@ class Exported:
 
 @contextmanager
 def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
-    """The kernel's program, ready to run; on a CPU its twin, at the reduced shape where it traces at one.
+    """The kernel's program, ready to run; on a CPU the CPU reference program, at the reduced shape where it traces at one.
 
     Whatever happens, no process and no file outlives the context. Raises RatchetError with the
     kind of the failure where kernel.py does not trace.
@@ -128,7 +128,7 @@ def capture(
     """One capture of so many calls: what the child says, the problem as it ran in words, and the HLO's file.
 
     Writes `profile_data/plugins/profile/<label>-<8 digits>/` of the contest and the HLO text beside
-    `plugins`: kernel.hlo.txt, of the CPU's twin kernel.cpu.hlo.txt. Raises RatchetError with the
+    `plugins`: kernel.hlo.txt, of the CPU reference program kernel.cpu.hlo.txt. Raises RatchetError with the
     kind of whatever failed; nothing is left in profile_data then.
     """
     text = kernel.profiles / ("kernel.cpu.hlo.txt" if kernel.device == "cpu" else "kernel.hlo.txt")

@@ -305,13 +305,13 @@ def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
 def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_never_ran(tmp_path: Path) -> None:
     """Even if the process that traces is wholly the candidate's: here it switches its own guard off."""
     silent = FORGED + 'sys.modules["harness.judge.evaluate.trace.integrity"].require_untouched = UNTOUCHED\n'
-    found = gathered(tmp_path, with_wrapper(silent))
+    found = evaluated(tmp_path, with_wrapper(silent))
     assert (found.stage, found.kind) == ("static", "forged-result")
 
 
-def gathered(tmp_path: Path, kernel: str) -> Failure:
+def evaluated(tmp_path: Path, kernel: str) -> Failure:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    found = evaluation.gather(
+    found = evaluation.evaluate(
         tmp_path, kernel.encode(), SMALL, V5E, POLICY, work_directory=tmp_path / "profile_data" / "0001",
         simulate=simulate.run,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from jaxlib.mlir import ir
 
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.kernels import Kernel, of_program
-from harness.judge.sandbox.messages import Done, RecountRequest, Rejected
+from harness.judge.sandbox.messages import ArtifactCheckRequest, Done, Rejected
 
 # The lines of MLIR's generic form that are counted: name of the operation, types of its operands.
 _OPERATION = re.compile(r'(?:(?P<value>%\w+) = )?"(?P<name>[\w.]+)"\(.*: \((?P<operands>[^()]*)\) -> (?P<result>.*)$')
@@ -40,7 +40,7 @@ Kind = Literal["matrix products", "exponentials"]
 Counted = Counter[tuple[tuple[int, ...], tuple[str, ...]]]
 
 
-def recount(request: RecountRequest) -> Done:
+def check_artifacts(request: ArtifactCheckRequest) -> Done:
     """Compares the two programs with each other and with the trace that was reported.
 
     Raises Rejected `forged-result` where the report is not true, `twin-differs` where the programs differ.
@@ -51,7 +51,7 @@ def recount(request: RecountRequest) -> Done:
         said = f"expected the program {request.trace.fingerprint[:12]} that was reported, got {found[:12]}"
         raise Rejected("static", "forged-result", said)
     kernels = of_program(for_chip)
-    around, twin = _generic(for_chip), _generic(for_cpu)
+    around, reference = _generic(for_chip), _generic(for_cpu)
     outside = [name for name in (*_PRODUCTS, *_EXPONENTIALS) if f'"{name}"(' in around]
     if outside:
         raise Rejected(
@@ -59,9 +59,9 @@ def recount(request: RecountRequest) -> Done:
         )
     _require_steps(kernels, {call.steps for call in request.trace.pallas_calls})
     for kind, names in (("matrix products", _PRODUCTS), ("exponentials", _EXPONENTIALS)):
-        if kind == "exponentials" and any(f'"{name}"(' in twin for name in _WITH_EXPONENTIAL):
+        if kind == "exponentials" and any(f'"{name}"(' in reference for name in _WITH_EXPONENTIAL):
             continue
-        checked, compiled = counted((twin,), names), counted((kernel.text for kernel in kernels), names)
+        checked, compiled = counted((reference,), names), counted((kernel.text for kernel in kernels), names)
         if not agree(checked, compiled):
             raise Rejected(
                 "correctness", "twin-differs",

@@ -11,9 +11,9 @@ from jax.sharding import SingleDeviceSharding
 
 from harness.dumps import hlo, mosaic
 from harness.errors import RatchetError
-from harness.judge.evaluate.compile.artifact_check import recount
+from harness.judge.evaluate.compile.artifact_check import check_artifacts
 from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import CompileReply, CompileRequest, RecountRequest, Rejected
+from harness.judge.sandbox.messages import ArtifactCheckRequest, CompileReply, CompileRequest, Rejected
 from harness.problems import Problem
 
 _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
@@ -88,4 +88,7 @@ def _sentence(text: str) -> str:
     return "the compiler failed without a word"
 
 
-TASKS = {"compile": (CompileRequest, compile_for_chip), "recount": (RecountRequest, recount)}
+TASKS = {
+    "compile": (CompileRequest, compile_for_chip),
+    "check_artifacts": (ArtifactCheckRequest, check_artifacts),
+}

@@ -32,7 +32,7 @@ def run(
 ) -> tuple[Duel, Samples, Samples] | Failure:
     """The paired seconds, then all samples of the champion and of the candidate; a Failure where there are none.
 
-    `champion` and `candidate` are the work directories of their `gather`. Within each round the
+    `champion` and `candidate` are the work directories of their `evaluate`. Within each round the
     champion, a second copy of it as the control, and the candidate get the same fresh inputs, in
     random order. The samples are looked at after as many pairs as `policy.looks` says, until
     `is_settled` or the budget is used up; the programs stay loaded. The clock is the device's where

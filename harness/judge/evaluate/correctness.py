@@ -1,4 +1,4 @@
-"""The process that checks answers: it runs the CPU reference program and compares with float64; it never sees kernel.py."""
+"""The process that checks answers: runs the CPU reference program, compares with float64, never sees kernel.py."""
 
 import hashlib
 import pickle

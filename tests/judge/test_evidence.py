@@ -22,7 +22,7 @@ MEDIUM = Attention(sequence=1024, head_dim=128)
 KERNELS = Path(__file__).parents[1] / "fixtures" / "kernels"
 
 
-def evaluate(
+def evaluated(
     contest: Path,
     kernel: str,
     *,

@@ -77,7 +77,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evaluate(contest: Path, source: str, work: str) -> Evidence:
+def evaluated(contest: Path, source: str, work: str) -> Evidence:
     """The evidence of everything but the timing."""
     return evaluation.evaluate(
         contest, source.encode(), load(contest).problem, H100, POLICY, work_directory=contest / "profile_data" / work,

@@ -197,7 +197,7 @@ class Pipeline:
         )  # fmt: skip
 
     def _check_correctness(self, candidate: Child, compiler: Child) -> None:
-        """The CPU reference program at the full shape; at reduced shapes each family in TPU interpret mode, and again as CPU reference program.
+        """The CPU reference program at the full shape; at reduced shapes it and TPU interpret mode, each family in both.
 
         Seeds are drawn here, after the trace. The problem, and of a Check its shape, family and seed, make the same
         inputs again: a drawn family's recipe follows from its seed.
@@ -296,8 +296,8 @@ class Pipeline:
             )  # fmt: skip
         if self._interpret_full:
             # Last, because it takes longest: 200 s for 16384 keys on an idle machine. One family: what is looked for
-            # here does not depend on values. With numbers in memory that nothing wrote: the CPU reference program of this shape has
-            # NaN there.
+            # here does not depend on values. With numbers in memory that nothing wrote: the CPU reference program of
+            # this shape has NaN there.
             family = plan.problem.families(full=True)[0]
             asked = InterpretRequest(
                 family=family, seed=seed(), outputs=str(plan.outputs_of(f"{family}-full")), shape="full",

@@ -78,7 +78,7 @@ class Exported:
 
 @contextmanager
 def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[Exported]:
-    """The kernel's program, ready to run; on a CPU the CPU reference program, at the reduced shape where it traces at one.
+    """The kernel's program, ready to run; on a CPU the reference program, at the reduced shape where it traces at one.
 
     Whatever happens, no process and no file outlives the context. Raises RatchetError with the
     kind of the failure where kernel.py does not trace.

@@ -2,12 +2,11 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from harness.contest import PACKAGE, Contest
+from harness.contest import Contest
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation as measuring
-from harness.judge.sandbox.strip_paths import portable
 from harness.records import Draw, Evidence, Policy, Source, Sweep, Trace
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
@@ -73,7 +72,7 @@ def evaluate(
     Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked. `draws` are
     those of an earlier evaluation: they are repeated, beside fresh ones.
     """
-    evidence = measuring.evaluate(
+    return measuring.evaluate(
         contest.directory,
         kernel,
         contest.problem,
@@ -89,7 +88,6 @@ def evaluate(
         after_trace=after_trace,
         progress=progress,
     )
-    return replace(evidence, failure=portable(evidence.failure, PACKAGE.parent, contest.directory))
 
 
 def sha256(kernel: bytes) -> str:

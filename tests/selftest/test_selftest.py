@@ -143,7 +143,7 @@ def test_without_any_one_guard_something_survives(guard: Guard, tmp_path: Path) 
 
 def test_a_judge_that_does_not_run_catches_nothing(tmp_path: Path) -> None:
     package = judge_without(GUARDS[0], tmp_path)
-    (package / "judge" / "verdict.py").write_text("raise SystemExit('broken')\n")
+    (package / "judge" / "verdict" / "decision.py").write_text("raise SystemExit('broken')\n")
     (one,) = tried("hair_faster", package=package)
     assert one.judgement.outcome == "bug"
     assert "broken" in one.judgement.message

@@ -112,7 +112,7 @@ GUARDS = (
     _guard(
         "nothing tampered with",
         "edits_judge",
-        "guard.py",
+        "loop/guard.py",
         "def put_right(before, aside, *, were_confined): return Tampering()",
         "confinement",
     ),

@@ -5,8 +5,10 @@ import hashlib
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import harness
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.pipeline import Pipeline
@@ -14,6 +16,7 @@ from harness.judge.evaluate.plan import Plan, Progress, Simulate
 from harness.judge.evaluate.timing.device import source
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
+from harness.judge.sandbox.strip_paths import strip_paths
 from harness.problems import Defined, Problem, require_conforming
 from harness.records import Draw, Evidence, Policy, Trace
 
@@ -80,7 +83,7 @@ def evaluate(
         shutil.rmtree(plan.scratch, ignore_errors=True)
     if found.failure is not None and found.failure.kind == "no-space":
         raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
-    return found
+    return replace(found, failure=strip_paths(found.failure, Path(harness.__file__).parents[1], contest))
 
 
 def is_of(work: Path, kernel: bytes) -> bool:

@@ -197,7 +197,7 @@ class Pipeline:
         )  # fmt: skip
 
     def _check_correctness(self, candidate: Child, compiler: Child) -> None:
-        """The CPU reference program at the full shape; at reduced shapes it and TPU interpret mode, each family in both.
+        """The CPU reference program at all shapes, TPU interpret mode at the reduced ones: each family in both.
 
         Seeds are drawn here, after the trace. The problem, and of a Check its shape, family and seed, make the same
         inputs again: a drawn family's recipe follows from its seed.

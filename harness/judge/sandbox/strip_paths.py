@@ -25,7 +25,7 @@ _HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _LIBRARIES = re.compile(r"(?:/[^\s\"'/]+)+/(?:site|dist)-packages/|(?:/[^\s\"'/]+)+/(?=python3\.\d+/)")
 
 
-def portable(failure: Failure | None, *folders: Path) -> Failure | None:
+def strip_paths(failure: Failure | None, *folders: Path) -> Failure | None:
     """`failure` with the paths of its texts relative to `folders` and to where packages are installed."""
     if failure is None:
         return None

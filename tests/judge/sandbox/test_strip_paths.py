@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from harness.judge.sandbox.strip_paths import portable
+from harness.judge.sandbox.strip_paths import strip_paths
 from harness.records import Failure
 
 DETAIL = """\
 Traceback (most recent call last):
-  File "/srv/me/ratchet/harness/measure/candidate.py", line 5, in trace
+  File "/srv/me/ratchet/harness/judge/evaluate/candidate.py", line 5, in trace
   File "/srv/me/ratchet/.venv/lib/python3.11/site-packages/jax/_src/pjit.py", line 7, in call
   File "/srv/me/mine/kernel.py", line 9, in kernel_fn
 ValueError: expected /elsewhere/x to stay
@@ -16,7 +16,7 @@ ValueError: expected /elsewhere/x to stay
 
 def test_paths_are_relative() -> None:
     failure = Failure(stage="contract", kind="crash", message="/srv/me/mine/kernel.py, line 9", detail=DETAIL)
-    found = portable(failure, Path("/srv/me/ratchet"), Path("/srv/me"), Path("/srv/me/mine"), Path("relative"))
+    found = strip_paths(failure, Path("/srv/me/ratchet"), Path("/srv/me"), Path("/srv/me/mine"), Path("relative"))
     assert found is not None
     assert found.message == "kernel.py, line 9"
     assert '"harness/judge/evaluate/candidate.py"' in found.detail
@@ -26,4 +26,4 @@ def test_paths_are_relative() -> None:
 
 
 def test_no_failure_stays_none() -> None:
-    assert portable(None, Path("/srv")) is None
+    assert strip_paths(None, Path("/srv")) is None

@@ -185,7 +185,7 @@ def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]
         (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc->ad"], "has letters of no operand"),
         (["matmul", "X[4,4]", "W[4,4]", "--parameters", "7"], "predict matmul takes --bandwidth"),
         (["collective"], "expected one of all-gather"),
-        (["collective", "evaluate", "--bytes", "1"], "expected one of all-gather, reduce-scatter"),
+        (["collective", "gather", "--bytes", "1"], "expected one of all-gather, reduce-scatter"),
         (["collective", "all-gather"], "expected --bytes 128MiB or --shape"),
         (["collective", "all-gather", "--bytes", "1", "--shape", "X[2]"], "one of the two"),
         (["collective", "all-gather", "--bytes", "0"], "--bytes: expected a number above zero"),

@@ -12,7 +12,7 @@ from harness.workbench.hlo.shapes import Array, Shape, arrays, padded_bytes
 # What libtpu writes as a custom call and does nothing by itself: buffers, and the two ends of a collective that runs
 # beside other work (their fusion holds the collective too).
 _WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
-_SLICES = ("dynamic-slice", "slice", "evaluate")
+_SLICES = ("dynamic-slice", "slice", "gather")
 _MATMULS = ("dot", "convolution")
 
 
@@ -200,7 +200,7 @@ def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> 
         # The result lists the destination, the source and flags. The data moves once from the one to the other.
         members = result.members[:2]
         return [(member, None) for member in members]
-    if opcode in ("dynamic-slice", "slice", "evaluate") and shapes:
+    if opcode in ("dynamic-slice", "slice", "gather") and shapes:
         touched = padded_bytes(result)
         return [(shapes[0], touched), (result, None), *((shape, None) for shape in shapes[1:])]
     if opcode == "dynamic-update-slice" and len(shapes) > 1 and shapes[1] is not None:

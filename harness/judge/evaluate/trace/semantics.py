@@ -66,7 +66,7 @@ def _refuse(equation: Equation) -> None:
 
 def _promises(equation: Equation) -> bool:
     """Whether a gather or scatter of several places comes with promises about them."""
-    if not equation.primitive.name.startswith(("evaluate", "scatter")):
+    if not equation.primitive.name.startswith(("gather", "scatter")):
         return False
     places = math.prod(equation.invars[1].aval.shape[:-1])
     return places > 1 and bool(equation.params["indices_are_sorted"] or equation.params["unique_indices"])

@@ -187,7 +187,7 @@ def four_devices() -> str:
             beside += [Ran(ALL_GATHER_START, at, 45.0), Ran(ALL_REDUCE_START, reduced, 21.0 - slower)]
         lines = {"Steps": steps, "XLA Modules": modules, "XLA Ops": ops, "Async XLA Ops": beside}
         planes.append(plane(core + 1, f"/device:TPU:{core}", lines, V6E))
-    sparse = plane(9, "/device:TPU:0 SparseCore 0", {"Sparse Core Ops": [Ran("evaluate", 20.0, 5.0)]}, {})
+    sparse = plane(9, "/device:TPU:0 SparseCore 0", {"Sparse Core Ops": [Ran("gather", 20.0, 5.0)]}, {})
     # The input pipeline: the devices have nothing to do meanwhile.
     waits = [Ran("next_batch", 116.0 + 150.0 * step, 40.0) for step in range(3)]
     train = [Ran("train", 6.0 + 150.0 * step, 148.0, {"step_num": step}) for step in range(3)]

@@ -60,7 +60,7 @@ _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(eviden
 
 _UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
 
-_ALWAYS_NAN = "def unforeseen_fill(shape): return None\ndef _unforeseen_number(): return None"
+_ALWAYS_NAN = "def unforeseen_fill(shape): return None\ndef unforeseen_number(): return None"
 
 _MARKED = "undefined results are marked"
 
@@ -179,7 +179,7 @@ GUARDS = (
         behind=(_OWN_SHAPE,),
     ),
     Guard(name="other shapes", candidate="right_at_one_shape", without=_passing("!= 'full'")),
-    _guard("unwritten memory", "takes_nan_for_empty", "judge/evaluate/pipeline.py", _ALWAYS_NAN),
+    _guard("unwritten memory", "takes_nan_for_empty", "judge/evaluate/draws.py", _ALWAYS_NAN),
     _guard(
         "comparisons of unwritten memory",
         "kept_by_a_tag",
@@ -198,7 +198,7 @@ GUARDS = (
     _guard(
         "unwritten memory at the contest's own shape",
         "unwritten_taken_for_zero",
-        "judge/evaluate/pipeline.py",
+        "judge/evaluate/draws.py",
         _ALWAYS_NAN,
     ),
     _guard("order of parallel steps", "relies_on_order", "judge/evaluate/trace/grids.py", "_SEEDS = range(0, 1)"),

@@ -1,12 +1,36 @@
-"""Draws of an earlier evaluation, repeated: which of them have a program of the same shape now."""
+"""What is drawn for one evaluation, and what is repeated of the draws of an earlier one."""
 
+import secrets
 from collections.abc import Iterable
 from itertools import islice
 
+from harness.judge.sandbox.messages import Fill, TracedShape
 from harness.problems import Problem
 from harness.problems.space import RECIPE
 from harness.records import Draw
 from harness.records.evidence import Mode
+
+# Times anything, and added to anything, it is wrong by far more than a tolerance; its square is still a float32.
+_LEAST_FILL = 1 << 12
+
+
+def seed() -> int:
+    """A seed that nobody can foresee: drawn after the candidate is traced."""
+    return secrets.randbits(31)
+
+
+def unforeseen_fill(shape: TracedShape) -> Fill:
+    """What memory that nothing wrote holds at this shape: NaN, a marked NaN, or a number that nobody can foresee.
+
+    NaN shows in nearly every kernel that reads it, a marked one also in those that compare it with something, a
+    number in those that replace it.
+    """
+    return {"full": None, "reduced": "marked", "beside": -unforeseen_number()}[shape]
+
+
+def unforeseen_number() -> float:
+    """A large number; as a running maximum it hides all that follows, and its negative hides itself."""
+    return float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
 
 
 def repeatable(

@@ -11,8 +11,9 @@ from pathlib import Path
 import harness
 from harness.errors import RatchetError
 from harness.hardware import Chip
-from harness.judge.evaluate.pipeline import Pipeline
+from harness.judge.evaluate.pipeline import Evaluation
 from harness.judge.evaluate.plan import Plan, Progress, Simulate
+from harness.judge.evaluate.stages import STAGES
 from harness.judge.evaluate.timing.device import source
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
@@ -73,7 +74,7 @@ def evaluate(
     try:
         prepare(plan, kernel)
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
-            found = Pipeline(plan, children, progress).run(after_trace)
+            found = Evaluation(plan, children, progress, after_trace).run(STAGES)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from harness.errors import RatchetError
 from harness.hardware import Chip
-from harness.judge.evaluate.pipeline import seed
+from harness.judge.evaluate.draws import seed
 from harness.judge.evaluate.plan import Progress
 from harness.judge.sandbox import environment, handover
 from harness.judge.sandbox.child import Child, Children

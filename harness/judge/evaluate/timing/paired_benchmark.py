@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import RatchetError
-from harness.judge.evaluate.pipeline import measure_request
+from harness.judge.evaluate.timing.requests import measure_request
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Child, Children
 from harness.judge.sandbox.confinement import Confinement

@@ -1,0 +1,300 @@
+"""The stages of an evaluation as a table: what each waits for, which process does it, and what comes of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.judge.evaluate.draws import (
+    repeatable,
+    seed,
+    unforeseen_fill,
+    unforeseen_number,
+)
+from harness.judge.evaluate.pipeline import Evaluation, Product, Stage
+from harness.judge.evaluate.timing import latency
+from harness.judge.evaluate.timing.requests import measure_request
+from harness.judge.sandbox import handover
+from harness.judge.sandbox.messages import (
+    ArtifactCheckRequest,
+    CheckReply,
+    CheckRequest,
+    CompileReply,
+    CompileRequest,
+    ExportRequest,
+    InterpretRequest,
+    MeasureReply,
+    ProbeReply,
+    ProbeRequest,
+    SimulateRequest,
+    TracedShape,
+    TraceReply,
+    TraceRequest,
+)
+from harness.judge.sandbox.reach import work_not_done
+from harness.problems.space import DRAWN
+from harness.records import Mode, Policy, Simulation
+from harness.records import Stage as FailureStage
+
+# The simulator keeps its own deadline; this is for starting its process and for the answer.
+_SIMULATE_GRACE_SECONDS = 10.0
+# How many times the limit of other checks an interpretation of the contest's own shape may take.
+_FULL_INTERPRETATION = 4
+
+Products = Iterator[Product]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A CPU reference program out of the candidate's reach, and the shape that it was traced for."""
+
+    path: Path
+    shape: TracedShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """What a run in TPU interpret mode wrote: as it was asked for, and its place in `problem.reduced()`, None: full."""
+
+    asked: InterpretRequest
+    reduced: int | None
+
+
+def _nothing(evaluation: Evaluation, asked: Any, reply: Any) -> Products:
+    yield from ()
+
+
+def _taken(evaluation: Evaluation, name: str, kept: Path, stage: FailureStage) -> bool:
+    """Whether the program `name` is out of the candidate's reach, at `kept`; else that is the candidate's failure."""
+    failure = handover.taken(evaluation.plan.written(name), kept, stage)
+    if failure is not None:
+        evaluation.fail(failure)
+    return failure is None
+
+
+# --- The trace, and the chip's program ---------------------------------------------------------
+
+
+def _trace(evaluation: Evaluation, _: object) -> Iterator[TraceRequest]:
+    plan = evaluation.plan
+    artifact = str(plan.written(plan.chip.platform))
+    yield TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact)
+
+
+def _traced(evaluation: Evaluation, asked: TraceRequest, reply: TraceReply) -> Products:
+    plan = evaluation.plan
+    if not _taken(evaluation, plan.chip.platform, plan.artifact(plan.chip.platform), "static"):
+        return
+    evaluation.add(trace=reply.trace, claims=reply.claims, warnings=(*evaluation.found.warnings, *reply.warnings))
+    evaluation.traced(reply)
+    if plan.chip.topology is not None:
+        yield Product("chip program", plan.chip.topology)
+    if plan.checked:
+        yield Product("trace", reply)
+
+
+def _compile(evaluation: Evaluation, topology: str) -> Iterator[CompileRequest]:
+    plan = evaluation.plan
+    texts = [plan.work / "kernel.hlo.txt"]
+    if plan.checked:
+        # Several may be screened at a time, and the last one judged is what a person looks for there.
+        texts.append(plan.contest / "profile_data" / "kernel.hlo.txt")
+    texts[-1].parent.mkdir(parents=True, exist_ok=True)
+    yield CompileRequest(
+        artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), topology=topology,
+        hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
+    )  # fmt: skip
+
+
+def _compiled(evaluation: Evaluation, asked: CompileRequest, reply: CompileReply) -> Products:
+    plan = evaluation.plan
+    shown = plan.dumps.relative_to(plan.contest) if plan.dumps.is_relative_to(plan.contest) else plan.dumps
+    evaluation.add(hlo=reply.hlo, mosaic=reply.mosaic, dump_directory=shown.as_posix())
+    yield Product("schedule", plan.dumps)
+
+
+def _simulate(evaluation: Evaluation, dumps: Path) -> Iterator[SimulateRequest]:
+    plan = evaluation.plan
+    yield SimulateRequest(
+        module=plan.simulate.__module__, function=plan.simulate.__qualname__, dump_directory=str(dumps),
+        chip=plan.chip, deadline_seconds=plan.policy.simulate_seconds,
+    )  # fmt: skip
+
+
+def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation) -> Products:
+    evaluation.add(simulation=reply)
+    for failure in work_not_done(reply, evaluation.plan.problem.statement().work.matmul_flops):
+        evaluation.fail(failure)
+    if evaluation.plan.source == "simulated":
+        evaluation.add(latency=latency.simulated(reply))
+    yield from ()
+
+
+# --- Correctness -------------------------------------------------------------------------------
+# Seeds are drawn here, after the trace. The problem, and of a Check its shape, family and seed, make the same inputs
+# again: a drawn family's recipe follows from its seed.
+
+
+def _export_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
+    yield ExportRequest(artifact=str(evaluation.plan.written("cpu")))
+
+
+def _export_smaller(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
+    shapes: tuple[TracedShape, ...] = ("reduced", "beside") if reply.beside else ("reduced",)
+    for shape in shapes:
+        yield ExportRequest(artifact=str(evaluation.plan.written(shape)), shape=shape, fill=unforeseen_fill(shape))
+
+
+def _exported(evaluation: Evaluation, asked: ExportRequest, reply: object) -> Products:
+    plan = evaluation.plan
+    is_full = asked.shape == "full"
+    kept = plan.artifact("cpu") if is_full else plan.scratch / f"{asked.shape}.cpu"
+    if _taken(evaluation, "cpu" if is_full else asked.shape, kept, "correctness"):
+        program = Program(path=kept, shape=asked.shape)
+        yield Product("full program" if is_full else "smaller program", program)
+
+
+def _check_artifacts(evaluation: Evaluation, program: Program) -> Iterator[ArtifactCheckRequest]:
+    plan, trace = evaluation.plan, evaluation.found.trace
+    assert trace is not None
+    yield ArtifactCheckRequest(chip=str(plan.artifact(plan.chip.platform)), cpu=str(program.path), trace=trace)
+
+
+def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
+    plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
+    for family in plan.problem.families(full=True):
+        drawn = seed()
+        yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact)
+    # With the seed of the last check, whose outputs are at hand to compare with.
+    yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True)
+    yield from _repeated(evaluation, program, None)
+
+
+def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
+    """What outputs depend on, which costs a tenth of the interpreter here, and each family with another seed."""
+    plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
+    reduced, has_second = evaluation.reply.reduced, evaluation.reply.beside
+    is_first = program.shape == "reduced"
+    if is_first:
+        yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
+    families = plan.problem.families(full=False)
+    if reduced is not None and has_second:
+        # Drawn inputs at the smaller of the two, which costs less; the others are there in the interpreter.
+        families = tuple(family for family in families if family.startswith(DRAWN) == is_first)
+    for family in families:
+        yield CheckRequest(
+            problem=pickled, reduced=reduced, beside=not is_first, family=family, seed=seed(), artifact=artifact
+        )
+    yield from _repeated(evaluation, program, reduced)
+
+
+def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
+    """The same checks once more on inputs of an earlier evaluation."""
+    plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
+    is_full, is_second = program.shape == "full", program.shape == "beside"
+    mode: Mode = "full" if is_full else "twin"
+    for draw in repeatable(plan.draws, plan.problem, mode, reduced=reduced, beside=is_second):
+        if draw.is_probe:
+            yield ProbeRequest(problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=is_full)
+        else:
+            yield CheckRequest(
+                problem=pickled, reduced=reduced, beside=is_second, family=draw.family, seed=draw.seed,
+                artifact=artifact,
+            )  # fmt: skip
+
+
+def _interpret(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
+    plan = evaluation.plan
+    for family in plan.problem.families(full=False):
+        # The CPU reference program computes the same numbers of drawn inputs in a tenth of the time.
+        if not family.startswith(DRAWN):
+            yield InterpretRequest(family=family, seed=seed(), outputs=str(plan.outputs_of(family)))
+    for place, draw in enumerate(repeatable(plan.draws, plan.problem, "interpret", reduced=reply.reduced)):
+        if not draw.is_probe:
+            outputs = str(plan.outputs_of(f"drawn-before-{place}"))
+            yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs)
+
+
+def _interpret_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
+    """Last, because it takes longest: 200 s for 16384 keys on an idle machine.
+
+    One family: what is looked for here does not depend on values. With numbers in memory that nothing wrote: the CPU
+    reference program of this shape has NaN there.
+    """
+    if reply.interpret_full:
+        family = evaluation.plan.problem.families(full=True)[0]
+        outputs = str(evaluation.plan.outputs_of(f"{family}-full"))
+        yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape="full", fill=unforeseen_number())
+
+
+def _interpreted(evaluation: Evaluation, asked: InterpretRequest, reply: object) -> Products:
+    reduced = None if asked.shape == "full" else evaluation.reply.reduced
+    yield Product("outputs", Outputs(asked=asked, reduced=reduced))
+
+
+def _compare(evaluation: Evaluation, outputs: Outputs) -> Iterator[CheckRequest]:
+    asked = outputs.asked
+    yield CheckRequest(
+        problem=str(evaluation.plan.pickled_problem), reduced=outputs.reduced, family=asked.family, seed=asked.seed,
+        outputs=asked.outputs,
+    )  # fmt: skip
+
+
+def _checked(evaluation: Evaluation, asked: object, reply: CheckReply | ProbeReply) -> Products:
+    checks = reply.checks if isinstance(reply, ProbeReply) else (reply.check,)
+    evaluation.add(checks=(*evaluation.found.checks, *checks))
+    if reply.failure is not None:
+        evaluation.fail(reply.failure)
+    yield from ()
+
+
+# --- A device ----------------------------------------------------------------------------------
+
+
+def _measure(evaluation: Evaluation, device: str) -> Iterator[Any]:
+    plan = evaluation.plan
+    yield measure_request(
+        (plan.artifact(device),), plan.pickled_problem, plan.policy, plan.contest / "profile_data", plan.work.name,
+        deep=plan.deep,
+    )  # fmt: skip
+
+
+def _measured(evaluation: Evaluation, asked: object, reply: MeasureReply) -> Products:
+    assert evaluation.plan.source != "simulated"
+    samples = reply.samples[0]
+    evaluation.add(samples=samples, latency=latency.measured(samples, evaluation.plan.source))
+    yield from _checked(evaluation, asked, reply.check)
+
+
+def _of_checks(policy: Policy) -> float:
+    return policy.correctness_seconds
+
+
+# In this order where several wait for the same: a process does its tasks in the order in which they were asked.
+STAGES = (
+    Stage("trace", needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
+          seconds=lambda policy: policy.trace_seconds),
+    Stage("compile", needs="chip program", child="compiler", failing="compile", requests=_compile, take=_compiled,
+          seconds=lambda policy: policy.compile_seconds),
+    Stage("simulate", needs="schedule", child="simulator", failing="latency", requests=_simulate, take=_simulated,
+          seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS),
+    Stage("correctness", needs="trace", child="candidate", failing="correctness", requests=_export_full, take=_exported,
+          seconds=_of_checks),
+    Stage("reduced shapes", needs="trace", child="candidate", failing="correctness", requests=_export_smaller,
+          take=_exported, seconds=_of_checks),
+    Stage("interpret", needs="trace", child="candidate", failing="correctness", requests=_interpret, take=_interpreted,
+          seconds=_of_checks),
+    Stage("interpret", needs="trace", child="candidate", failing="correctness", requests=_interpret_full,
+          take=_interpreted, seconds=lambda policy: _FULL_INTERPRETATION * policy.correctness_seconds),
+    # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
+    Stage("artifact check", needs="full program", child="compiler", failing="correctness", requests=_check_artifacts,
+          take=_nothing, seconds=_of_checks),
+    Stage("correctness", needs="full program", child="checker", failing="correctness", requests=_check_full,
+          take=_checked, seconds=_of_checks),
+    Stage("reduced shapes", needs="smaller program", child="checker", failing="correctness", requests=_check_smaller,
+          take=_checked, seconds=_of_checks),
+    Stage("interpret", needs="outputs", child="checker", failing="correctness", requests=_compare, take=_checked,
+          seconds=_of_checks),
+    Stage("measure", needs="device", child="timer", failing="latency", requests=_measure, take=_measured,
+          seconds=lambda policy: policy.measure_seconds),
+)  # fmt: skip

@@ -1,0 +1,26 @@
+"""What the timing process is asked for."""
+
+import secrets
+from pathlib import Path
+
+from harness.judge.evaluate.draws import seed
+from harness.judge.sandbox.messages import MeasureRequest
+from harness.records import Policy
+
+
+def measure_request(
+    artifacts: tuple[Path, ...], pickled_problem: Path, policy: Policy, profiles: Path, session: str, *, deep: bool
+) -> MeasureRequest:
+    """What to time as the policy says, profiled as a session of its own under `profiles`."""
+    profiles.mkdir(parents=True, exist_ok=True)
+    return MeasureRequest(
+        artifacts=tuple(map(str, artifacts)),
+        problem=str(pickled_problem),
+        seed=seed(),
+        warmup_calls=policy.warmup_calls,
+        profiled_calls=policy.profiled_calls,
+        rounds=policy.measured_pairs,
+        deep=deep,
+        profile_directory=str(profiles),
+        session=f"{session}-{secrets.token_hex(4)}",
+    )

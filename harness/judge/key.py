@@ -145,7 +145,12 @@ def _named(path: Path) -> Iterator[str]:
 
 def _code_digest(source: bytes) -> str:
     """A hash of what Python makes of `source`: the same for other comments, docstrings and formatting."""
-    return hashlib.sha256(repr(_bare(ast.parse(source))).encode()).hexdigest()
+    try:
+        said = repr(_bare(ast.parse(source))).encode()
+    except (SyntaxError, ValueError):
+        # No Python at all, as when a prepare.py was changed while the attempt ran.
+        said = source
+    return hashlib.sha256(said).hexdigest()
 
 
 def _bare(node: object) -> object:

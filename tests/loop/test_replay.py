@@ -53,7 +53,7 @@ def test_the_recorded_draws_are_repeated(contest: Path) -> None:
 
 def test_an_attempt_of_another_key_says_what_differs(contest: Path) -> None:
     prepare = contest / "prepare.py"
-    prepare.write_text(f"{prepare.read_text()}\n# A comment that makes this judge another one.\n")
+    prepare.write_text(f"{prepare.read_text()}\nANOTHER_JUDGE = True\n")
     git(contest, "commit", "-qam", "another judge")
     (contest / "kernel.py").write_text("the user is in the middle of something\n")
     before = state(contest)

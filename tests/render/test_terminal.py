@@ -127,7 +127,7 @@ def test_full_report_has_everything_else() -> None:
         "hlo       text lines",
         "naive.1        650  1,800,000  1.200 ms",
         "  k          input    bfloat16[256,128]      2 x  128.0 KiB        512        33.6 MB",
-        "dominating key  interpret  512,128    1.20e-03  1.90e-03     5.70e-03  passed",
+        "dominating key  interpreter  512,128    1.20e-03  1.90e-03     5.70e-03  passed",
         "warning: tiling claim: grid (8, 64) stated, (8, 32) traced",
         "Simulated issue slots: MXU 30% (busy 65%) · VALU 41% · EUP 12%",
         "schedule  spills executed          120,000           0  0  ",

@@ -17,6 +17,7 @@ NOT_RUN = {
     ".venv/bin/python -m pip install": "downloads packages: tests use no network",
     './ratchet.sh -C examples/attention-gpu "experiment: baseline" --on gpu': "needs an NVIDIA GPU",
     ".venv/bin/python examples/attention-gpu/peer.py": "needs an NVIDIA GPU",
+    "uv pip compile": "asks a package index: tests use no network",
     "docker run": "needs a container engine and an image",
     "./ratchet.sh serve": "a server: it runs until it is stopped; tests/test_profile_serve.py starts and stops it",
     "./ratchet.sh xprof serve": "a server, like serve",

@@ -1,6 +1,7 @@
 """What is going on right now, on stderr: live lines on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import sys
+import time
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -11,13 +12,24 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from harness.units import seconds as in_seconds
 
 _BEGINS = ("start", "started", "begin", "running")
+# What the stages of an evaluation do, for whoever reads their names for the first time.
+_STAGES = {
+    "trace": "kernel.py becomes a program",
+    "compile": "by the chip's compiler",
+    "artifact check": "the programs do what the trace says",
+    "simulate": "executes the compiled schedule",
+    "correctness": "full shape on the CPU, against float64",
+    "reduced shapes": "on the CPU, against float64",
+    "interpret": "step by step: races, bounds, unwritten memory",
+    "measure": "on the device",
+}
 
 
 class Progress:
     """Call it with (stage, state, seconds): `start` begins a stage, any other ends it (a word but `done` is shown).
 
     On a terminal each running stage is a line with its time so far, and a finished one stays as a
-    plain line. Use as a context manager. `stream` is stderr unless given.
+    plain line. Use as a context manager, which ends with the total. `stream` is stderr unless given.
     """
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
@@ -27,8 +39,11 @@ class Progress:
         self._running: dict[str, TaskID] = {}
         self._console = Console(file=stream, highlight=False)
         self._live: Live | None = None
+        self._began = time.monotonic()
+        self._ended = 0
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
         if not self._quiet and self._console.is_terminal:
             columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
             self._live = Live(*columns, console=self._console, transient=True)
@@ -41,6 +56,8 @@ class Progress:
         if self._live is not None:
             self._live.stop()
             self._live = None
+        if self._ended > 1 and error is None:
+            self._print("total", time.monotonic() - self._began, "stages run side by side")
 
     def __call__(self, stage: str, state: str, seconds: float) -> None:
         """A stage began, or ended after `seconds`; stages run side by side, so they may end in any order."""
@@ -53,8 +70,11 @@ class Progress:
         task = self._running.pop(stage, None)
         if self._live is not None and task is not None:
             self._live.remove_task(task)
-        remark = "" if state in ("done", "end", "ok") else f"  {state}"
-        text = f"  {stage:<22}{in_seconds(seconds, 1):>9}{remark}"
+        self._ended += 1
+        self._print(stage, seconds, _STAGES.get(stage, "") if state in ("done", "end", "ok") else state)
+
+    def _print(self, stage: str, seconds: float, remark: str) -> None:
+        text = f"  {stage:<22}{in_seconds(seconds, 1):>9}  {remark}".rstrip()
         if self._live is not None:
             self._console.print(text, markup=False)
         else:

@@ -6,7 +6,10 @@ from harness.errors import RatchetError, UsageError
 
 
 def parse(text: str) -> tuple[str, str]:
-    """`BQ=2048` -> (`BQ`, `2048`). Raises UsageError `bad-setting`."""
+    """`BQ=2048` -> (`BQ`, `2048`), `DTYPE=float32` -> (`DTYPE`, `"float32"`): shells take quotes away.
+
+    Raises UsageError `bad-setting`.
+    """
     name, equals, value = text.partition("=")
     name, value = name.strip(), value.strip()
     if not equals or not name.isidentifier():
@@ -14,8 +17,10 @@ def parse(text: str) -> tuple[str, str]:
     try:
         ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
+        if value.isidentifier():
+            return name, f'"{value}"'
         raise UsageError(
-            "bad-setting", f"--set {name}: expected a Python literal such as 2048, 0.5, True or 'text', got {value!r}"
+            "bad-setting", f"--set {name}: expected a Python literal such as 2048, 0.5, True or text, got {value!r}"
         ) from None
     return name, value
 

@@ -38,6 +38,11 @@ def test_any_literal_comes_back(value: int | bool | str) -> None:
     assert ast.literal_eval(found[0]) == value
 
 
+def test_a_word_is_a_string() -> None:
+    assert parse("DTYPE=float32") == ("DTYPE", '"float32"')
+    assert parse("CAUSAL=True") == ("CAUSAL", "True")
+
+
 @pytest.mark.parametrize("text", ["BQ", "=3", "B Q=3", "BQ=", "BQ=f()", "BQ=1;import os"])
 def test_a_bad_setting_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="--set") as caught:

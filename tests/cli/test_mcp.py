@@ -20,6 +20,7 @@ SECONDS = 300
 TOOLS = {
     "xprof_list_runs", "xprof_overview", "xprof_framework_ops", "xprof_compare", "xprof_memory", "xprof_trace_url",
     "evaluate", "run_experiment", "results", "show", "diagnose", "lines",
+    "next", "status", "sweep", "checkout", "undo", "whatif", "hlo", "fsck", "replay",
 }  # fmt: skip
 
 
@@ -85,6 +86,8 @@ def test_every_tool_has_a_schema_and_says_what_it_does(contest: Path) -> None:
         assert tools["results"].annotations.read_only_hint
         assert tools["run_experiment"].annotations is not None
         assert not tools["run_experiment"].annotations.read_only_hint
+        assert tools["undo"].annotations is not None
+        assert tools["undo"].annotations.destructive_hint
 
     talk(contest, conversation)
 
@@ -103,6 +106,10 @@ def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest
         ("results", {"limit": 2}, ["results", "--limit", "2"]),
         ("show", {"number": 2}, ["show", "2"]),
         ("diagnose", {"number": 1}, ["diagnose", "1"]),
+        ("next", {"plateau": 3}, ["next", "--plateau", "3"]),
+        ("status", {}, ["status"]),
+        ("fsck", {}, ["fsck"]),
+        ("hlo", {"what": "f32[3,5]{1,0:T(2,2)}", "chip": "v5e"}, ["hlo", "f32[3,5]{1,0:T(2,2)}", "--chip=v5e"]),
     ]  # fmt: skip
     answers: list[dict[str, Any]] = []
 
@@ -124,6 +131,8 @@ def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path) -> None:
         assert (await refusal(client, "xprof_overview", where=empty)).endswith("[bad-profile]")
         assert "[unknown-attempt]" in await refusal(client, "show", number=99)
         assert "[usage]" in await refusal(client, "xprof_overview", where="--help")
+        assert "[usage]" in await refusal(client, "results", limit=0)
+        assert "[bad-factor]" in await refusal(client, "whatif", number_of_nothing=1, mxu=-1)
         assert "[no-message]" in await refusal(client, "run_experiment", message=" ")
         assert "[no-such-place]" in await refusal(client, "xprof_memory", where="absent")
         # Arguments that do not fit the schema never reach the command.

@@ -23,7 +23,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from harness.advice import report as reporting
-from harness.cli.report import report
+from harness.cli import main as ratchet
 from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, codec, diff, messages
@@ -151,7 +151,7 @@ def main() -> None:
         folder = Path(scratch) / "ledger"
         build(folder, made_from, kernel, given.attempts)
         begun, used = time.perf_counter(), time.process_time()
-        report(["-C", str(folder)])
+        assert ratchet(["report", "-C", str(folder)]) == 0
         written, cpu = time.perf_counter() - begun, time.process_time() - used
         page_path = folder / "profile_data" / "report.html"
         browser = playwright.chromium.launch(

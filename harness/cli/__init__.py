@@ -4,9 +4,12 @@ import difflib
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from harness import __version__
+from harness.cli.arguments import say
+from harness.cli.verb import Verb
 from harness.cli.verbs import EVERY, EXPERIMENT, VERBS, overview, valued_options
 from harness.errors import RatchetError, UsageError
 
@@ -57,8 +60,30 @@ def _run(words: list[str]) -> int:
         quoted = " ".join([f'"experiment: {" ".join(rest[:end])}"', *rest[end:]])
         raise UsageError("no-message", f"put the message in quotes: {quoted}")
     if words[place] in EVERY:
-        return EVERY[words[place]].run(words[:place] + words[place + 1 :])
-    return EXPERIMENT.run(words)
+        return _carried_out(EVERY[words[place]], words[:place] + words[place + 1 :])
+    return _carried_out(EXPERIMENT, words)
+
+
+def _carried_out(verb: Verb, words: list[str]) -> int:
+    """Parses, runs and prints: the only place that prints what a verb gave."""
+    given = verb.parse(words)
+    try:
+        outcome = verb.run(given)
+    except UsageError as error:
+        if error.kind != "usage":
+            raise
+        raise UsageError(error.kind, f"{error}\n{verb.usage(given)}") from error
+    text = outcome.text
+    if outcome.document is not None and given.json:
+        # Half a second that only a document is worth.
+        from harness.cli.documents import json_text
+
+        text = partial(json_text, verb.name, outcome.document)
+    if printed := text():
+        print(printed)
+    for sentence in outcome.messages:
+        say(sentence)
+    return outcome.exit_code
 
 
 def place_of_verb(words: Sequence[str]) -> int | None:
@@ -72,7 +97,7 @@ def place_of_verb(words: Sequence[str]) -> int | None:
         elif word in _HELP or word == "--version":
             continue
         elif word.startswith("-"):
-            # Only the verbs' own parsers know, and loading all of them takes a second or two.
+            # Only the verbs' own parsers know.
             skip = word in valued_options()
         elif word.startswith("experiment:") or word in EVERY:
             return place

@@ -3,10 +3,8 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from harness.errors import UsageError
 from harness.hardware import CHIPS
@@ -14,28 +12,14 @@ from harness.render import terminal
 
 # What begins a contest.
 BASELINE = '"experiment: baseline"'
+# The chip of predictions where nothing says another: the contest's own default.
+DEFAULT_CHIP = "v5e"
 EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
-
-
-class ParserBuilt(BaseException):
-    """Stops a verb that was run only to learn what it understands, at the moment when it would parse."""
-
-
-# How many parsers are still to parse before one is handed out; None: all of them parse.
-_left_to_parse: ContextVar[int | None] = ContextVar("_left_to_parse", default=None)
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError("usage", f"{message}\n{self.format_usage().strip()}")
-
-    def parse_known_args(self, *words: Any, **named: Any) -> Any:
-        left = _left_to_parse.get()
-        if left == 0:
-            raise ParserBuilt(self)
-        if left is not None:
-            _left_to_parse.set(left - 1)
-        return super().parse_known_args(*words, **named)
 
     def options(self) -> tuple[argparse.Action, ...]:
         """What it understands, in the order of `--help`, but for `--help` itself."""
@@ -46,29 +30,16 @@ class Parser(argparse.ArgumentParser):
         return tuple(name for action in self.options() if action.nargs != 0 for name in action.option_strings)
 
 
-def parser_of(run: Callable[[list[str]], int], *subcommand: str) -> Parser:
-    """What the verb `run`, or its `subcommand`, understands. A verb builds its parser first, so it is run up to there.
-
-    A subcommand's parser is built once the verb's own has parsed the subcommand's name.
-    """
-    token = _left_to_parse.set(len(subcommand))
-    try:
-        run(list(subcommand))
-    except ParserBuilt as built:
-        parser = built.args[0]
-        assert isinstance(parser, Parser)
-        return parser
-    finally:
-        _left_to_parse.reset(token)
-    raise AssertionError(f"{run.__qualname__} parses no words")
-
-
-def verb_parser(verb: str, description: str, example: str) -> Parser:
-    parser = Parser(
-        prog=f"ratchet.sh {verb}", description=description, epilog=f"example: {example}", allow_abbrev=False
-    )
+def add_contest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-C", dest="directory", type=Path, default=None, metavar="DIR", help="the contest's folder")
-    return parser
+
+
+def add_json(parser: argparse.ArgumentParser, printed: str) -> None:
+    parser.add_argument("--json", action="store_true", help=f"print {printed}")
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
 def directory(given: Path | None) -> Path:
@@ -100,8 +71,8 @@ def evaluation_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--deep", action="store_true", help="profile with TRACE_COMPUTE_AND_SYNC (on a device)")
     parser.add_argument("--full", action="store_true", help="print the whole report, not one screen")
-    parser.add_argument("--json", action="store_true", help="print the record instead of the report")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    add_json(parser, "the record instead of the report")
+    add_quiet(parser)
 
 
 def say(sentence: str) -> None:

@@ -1,5 +1,6 @@
-"""The verbs that judge kernel.py: an experiment, and `judge`, which records nothing."""
+"""What an experiment and `judge` do: both judge kernel.py, and `judge` records nothing."""
 
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,14 +8,14 @@ from harness import contest as contests
 from harness.advice import hypotheses
 from harness.advice import report as reporting
 from harness.advice.kernel_changes import kinds_of_change
-from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, evaluation_options, say, verb_parser
-from harness.cli.documents import JudgeDocument, json_text
+from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, say
+from harness.cli.documents import AttemptDocument, JudgeDocument
+from harness.cli.verb import Outcome
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.key import key_digest
 from harness.judge.verdict import decision as judging
 from harness.ledger import Ledger
-from harness.ledger.codec import encode_attempt
 from harness.loop import attempt as ratchet
 from harness.loop import evaluation_cache
 from harness.loop.settings import parse
@@ -22,31 +23,7 @@ from harness.records import Attempt, Evidence, Policy
 from harness.render import terminal
 
 
-def experiment(words: list[str]) -> int:
-    parser = verb_parser(
-        "experiment",
-        "Judges kernel.py against the champion and keeps it only if it is really faster.",
-        'ratchet.sh "experiment: raise BQ to 2048" --set BQ=2048 --expect 30%',
-    )
-    parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
-    evaluation_options(parser)
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="rewrite this constant of kernel.py",
-    )
-    parser.add_argument(
-        "--expect", default=None, metavar="5%", help="how much less time you expect, as 5%% or x0.95; recorded"
-    )
-    parser.add_argument("--again", action="store_true", help="judge a program that was judged before once more")
-    parser.add_argument("--record", action="store_true", help="record an unchanged kernel's evaluation too")
-    parser.add_argument(
-        "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"
-    )
-    given = parser.parse_args(words)
+def experiment(given: Namespace) -> Outcome:
     message, deep = given.message, given.deep
     if message.split()[-1:] == ["--deep"]:
         message, deep = message.rstrip().removesuffix("--deep"), True
@@ -63,21 +40,21 @@ def experiment(words: list[str]) -> int:
     )
     with terminal.Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
-    attempt, report = judged.attempt, judged.report
-    if given.json:
-        # The report has them among its warnings.
-        for sentence in friendly_words(contest, attempt):
-            say(sentence)
-        row = reporting.row(attempt, report, key_digest(attempt.key))
-        print(encode_attempt(attempt, row).decode(), end="")
-    else:
-        print(attempt_text(contest, judged, given.directory, full=given.full))
+    attempt = judged.attempt
+    # The text of the report has them among its warnings.
+    words = friendly_words(contest, attempt) if given.json else ()
+    row = replace(reporting.row(attempt, judged.report, key_digest(attempt.key)), commit="")
+
+    def text() -> str:
         put_back = _put_back(contest, judged, given.directory)
-        if put_back:
-            print(f"\n{put_back}")
-    for sentence in judged.messages:
-        say(sentence)
-    return EXIT_OF_OUTCOME[judged.attempt.verdict.outcome]
+        return attempt_text(contest, judged, given.directory, full=given.full) + (put_back and f"\n\n{put_back}")
+
+    return Outcome(
+        document=AttemptDocument(attempt=attempt, row=row),
+        text=text,
+        exit_code=EXIT_OF_OUTCOME[attempt.verdict.outcome],
+        messages=(*words, *judged.messages),
+    )
 
 
 def _put_back(contest: Contest, judged: ratchet.Judged, given: Path | None) -> str:
@@ -171,10 +148,7 @@ def expectation(text: str | None) -> float | None:
     return ratio
 
 
-def judge(words: list[str]) -> int:
-    parser = verb_parser("judge", "Judges kernel.py as it stands and records nothing.", "ratchet.sh judge --full")
-    evaluation_options(parser)
-    given = parser.parse_args(words)
+def judge(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory), given.chip)
     policy = Policy()
     options = ratchet.Options(on=given.on, deep=given.deep)
@@ -184,15 +158,15 @@ def judge(words: list[str]) -> int:
     report = reporting.report(evidence, contest.chip)
     for sentence in _on_champion(contest, evidence):
         say(sentence)
-    if given.json:
-        print(json_text("judge", JudgeDocument(evidence=evidence, report=report, verdict=verdict)))
-    else:
-        kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
-        whole = command("judge --full", given.directory)
-        print(
-            terminal.judge_text(evidence, report, verdict, kernel=kernel, full=given.full, colour=colour(), whole=whole)
-        )
-    return EXIT_OF_OUTCOME[verdict.outcome]
+    kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+    whole = command("judge --full", given.directory)
+    return Outcome(
+        document=JudgeDocument(evidence=evidence, report=report, verdict=verdict),
+        text=lambda: terminal.judge_text(
+            evidence, report, verdict, kernel=kernel, full=given.full, colour=colour(), whole=whole
+        ),
+        exit_code=EXIT_OF_OUTCOME[verdict.outcome],
+    )
 
 
 def _on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:

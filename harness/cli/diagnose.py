@@ -1,5 +1,6 @@
-"""The verb that says what to try next: all findings, ranked, with their gains."""
+"""What `diagnose` says: what to try next, all findings, ranked, with their gains."""
 
+from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -9,13 +10,15 @@ from harness.advice import diagnose as diagnosing
 from harness.advice import dumped
 from harness.advice import report as reporting
 from harness.advice.whatif import Scale, answers
-from harness.cli.arguments import colour, directory, verb_parser
+from harness.cli.arguments import colour, directory
+from harness.cli.documents import TablesDocument, figures
+from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
-from harness.render import tables, terminal
+from harness.render import terminal
 from harness.render.diagnose import diagnosis_text
 from harness.render.layout import terminal_width
 
@@ -62,27 +65,14 @@ class Diagnosis:
         )
 
 
-def diagnose(words: list[str]) -> int:
-    parser = verb_parser(
-        "diagnose",
-        "Says what to try next: every finding with its numbers, the rule behind it, the gain to expect, one change.",
-        "ratchet.sh diagnose; ratchet.sh diagnose 3",
-    )
-    parser.add_argument(
-        "number", type=int, nargs="?", metavar="N", help="the attempt (default: kernel.py as it stands)"
-    )
-    parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
+def diagnose(given: Namespace) -> Outcome:
     if given.number is not None and given.chip is not None:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
     found = diagnosis(directory(given.directory).resolve(), given.number, given.chip, quiet=given.quiet or given.json)
-    if given.json:
-        print(tables.json_text("diagnose", [found.table]))
-    else:
-        print(diagnosis_text(found.name, found.report, found.notes, terminal_width(), colour()))
-    return 0
+    return Outcome(
+        document=TablesDocument(command="diagnose", tables=figures([found.table])),
+        text=lambda: diagnosis_text(found.name, found.report, found.notes, terminal_width(), colour()),
+    )
 
 
 def diagnosis(folder: Path, number: int | None, chip_name: str | None, *, quiet: bool) -> Diagnosis:

@@ -1,10 +1,13 @@
-"""The verb `doctor`: whether this machine is fit, and the checklist of a user's program."""
+"""What `doctor` says: whether this machine is fit, and the checklist of a user's program."""
 
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness import contest as contests
-from harness.cli.arguments import directory, verb_parser
+from harness.cli.arguments import directory
+from harness.cli.documents import TablesDocument, figures
+from harness.cli.verb import Outcome
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.sandbox import confinement, environment
@@ -24,26 +27,7 @@ from harness.workbench.profiles.utilization import utilization
 _LOCK = "ratchet/lock"
 
 
-def doctor(words: list[str]) -> int:
-    parser = verb_parser(
-        "doctor",
-        "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program it runs that in a "
-        "process of its own, unconfined, and goes through the checklist: compilations and the argument that caused "
-        "each, first against second call, transfers, precision, cache, targets. Exit code 1 where there is a problem "
-        "with the machine.",
-        "ratchet.sh doctor; ratchet.sh doctor train.py:step",
-    )
-    parser.add_argument(
-        "module", nargs="?", metavar="MODULE.py[:FUNCTION]",
-        help="a program of yours: a function without arguments, called twice, or the file run once as a main program",
-    )  # fmt: skip
-    parser.add_argument("--capture", default=None, metavar="WHERE", help="a capture of the program, for MXU and HBM")
-    parser.add_argument(
-        "--limit", type=float, default=600.0, metavar="S", help="seconds that the program may take (600)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the tables as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
+def doctor(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
     with Progress(quiet=given.quiet or given.json) as progress:
         if given.module:
@@ -53,8 +37,11 @@ def doctor(words: list[str]) -> int:
             table, ill = machine.table(tuple(_machine(folder, progress)))
             found = (table,)
     shown = [findings.for_people(table) if table.name == "findings" else _with_remedies(table) for table in found]
-    print(tables.json_text("doctor", found) if given.json else tables.text(shown, terminal_width()))
-    return 1 if ill else 0
+    return Outcome(
+        document=TablesDocument(command="doctor", tables=figures(found)),
+        text=lambda: tables.text(shown, terminal_width()),
+        exit_code=1 if ill else 0,
+    )
 
 
 def _program(module: str, limit: float, capture: str | None, folder: Path, progress: Progress) -> tuple[Table, ...]:

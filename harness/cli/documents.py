@@ -1,12 +1,13 @@
 """What each verb prints with `--json`: one record and a version for each, and the JSON schemas of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 from harness.advice.whatif import Answer
-from harness.ledger.codec import SCHEMA, encode_document
+from harness.ledger.codec import SCHEMA, built_document, encode_document
 from harness.records import (
     Anatomy,
     Attempt,
@@ -19,6 +20,7 @@ from harness.records import (
     Report,
     Row,
     Status,
+    Table,
     Verdict,
 )
 from harness.records.attack import Attack
@@ -26,7 +28,6 @@ from harness.records.search_state import Outlook
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
 from harness.records.table import Origin, Unit
-from harness.render import tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,13 @@ class ResultsDocument:
     rows: tuple[Row, ...]
     champion: int | None
     skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneDocument:
+    """What a verb did that moves kernel.py, in sentences."""
+
+    done: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +201,8 @@ class Document:
     record: type
 
 
+# The version of the documents that hold tables; nothing of them is stored in the ledger.
+_TABLES = 1
 DOCUMENTS = {
     # Attempts are printed as they are stored, so they share the number of the stored form.
     "experiment": Document(SCHEMA, AttemptDocument),
@@ -202,15 +212,16 @@ DOCUMENTS = {
     "revoke": Document(1, RevokeDocument),
     "status": Document(2, Status),
     "next": Document(1, Outlook),
+    "checkout": Document(1, DoneDocument),
+    "undo": Document(1, DoneDocument),
     "sweep": Document(2, Swept),
-    # Tables carry the number that harness/render/tables.py gives them.
-    "audit": Document(tables.SCHEMA, TablesDocument),
-    "diagnose": Document(tables.SCHEMA, TablesDocument),
-    "doctor": Document(tables.SCHEMA, TablesDocument),
-    "profile": Document(tables.SCHEMA, TablesDocument),
-    "xprof": Document(tables.SCHEMA, XprofDocument),
-    "hlo": Document(tables.SCHEMA, TablesDocument),
-    "predict": Document(tables.SCHEMA, TablesDocument),
+    "audit": Document(_TABLES, TablesDocument),
+    "diagnose": Document(_TABLES, TablesDocument),
+    "doctor": Document(_TABLES, TablesDocument),
+    "profile": Document(_TABLES, TablesDocument),
+    "xprof": Document(_TABLES, XprofDocument),
+    "hlo": Document(_TABLES, TablesDocument),
+    "predict": Document(_TABLES, TablesDocument),
     "lines": Document(1, LinesDocument),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(2, SimulateDocument),
@@ -231,9 +242,34 @@ _NOT_FINITE = {
 
 def json_text(verb: str, record: object) -> str:
     """The document that `verb` prints: `record` with its schema number first."""
+    return encode_document(_version(verb, record), record)
+
+
+def json_object(verb: str, record: object) -> dict[str, Any]:
+    """The same document for a program in this process, as its JSON would be read."""
+    return built_document(_version(verb, record), record)
+
+
+def _version(verb: str, record: object) -> int:
     document = DOCUMENTS[verb]
     assert isinstance(record, document.record), f"{verb} prints {document.record.__name__}, got {type(record).__name__}"
-    return encode_document(document.version, record)
+    return document.version
+
+
+def figures(tables: Iterable[Table]) -> tuple[TableFigures, ...]:
+    """The tables as documents have them."""
+    return tuple(
+        TableFigures(
+            name=table.name,
+            title=table.title,
+            origin=table.origin,
+            units={column.name: column.unit for column in table.columns if column.unit},
+            rows=tuple(dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows),
+            notes=table.notes,
+            why_empty=table.why_empty,
+        )
+        for table in tables
+    )
 
 
 def schema(verb: str) -> dict[str, Any]:

@@ -1,33 +1,29 @@
-"""The verb that says what the verbs understand: one of them, or all as the page docs/COMMANDS.md."""
+"""What the verbs understand: one of them, or all as the page docs/COMMANDS.md."""
 
+import difflib
 from argparse import Action
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from harness.cli.arguments import Parser
-from harness.cli.verbs import EVERY, EXIT_CODES, EXPERIMENT, GROUPS, VERBS, Verb, overview
+from harness.cli.verb import EXIT_CODES, GROUPS, Verb
 from harness.errors import UsageError
 
 
-def help_(words: list[str]) -> int:
-    parser = Parser(
-        prog="ratchet.sh help",
-        description="Says what a verb understands; without a verb, what verbs there are.",
-        epilog="example: ratchet.sh help sweep",
-        allow_abbrev=False,
-    )
-    parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb, or `experiment`")
-    parser.add_argument("--markdown", action="store_true", help="print the page docs/COMMANDS.md")
-    given = parser.parse_args(words)
-    if given.verb is not None and given.verb not in EVERY:
-        raise UsageError("unknown-verb", f"expected a verb ({', '.join(EVERY)}), got {given.verb!r}")
-    if given.markdown:
-        print("\n".join(_page()))
-    else:
-        print(EVERY[given.verb].parser().format_help() if given.verb else overview(), end="")
-    return 0
+def parser_named(verbs: Mapping[str, Verb], name: str) -> Parser:
+    """What the verb understands. Raises UsageError `unknown-verb`."""
+    if name in verbs:
+        return verbs[name].parser()
+    near = difflib.get_close_matches(name, verbs, 1)
+    hint = f"did you mean `{near[0]}`?" if near else "`ratchet.sh --help` lists the verbs"
+    raise UsageError("unknown-verb", f"expected a verb, got {name!r}; {hint}")
 
 
-def _page() -> Iterator[str]:
+def page(verbs: Collection[Verb]) -> str:
+    """The page docs/COMMANDS.md."""
+    return "\n".join(_lines(verbs))
+
+
+def _lines(verbs: Collection[Verb]) -> Iterator[str]:
     yield "# Commands"
     yield ""
     yield "Made by `./ratchet.sh help --markdown` from the parsers themselves; a test holds it to them."
@@ -38,7 +34,7 @@ def _page() -> Iterator[str]:
     for group, title in GROUPS.items():
         yield ""
         yield f"## {title[0].upper()}{title[1:]}"
-        for verb in (EXPERIMENT, *VERBS.values()):
+        for verb in verbs:
             if verb.group == group:
                 yield from _section(verb)
 

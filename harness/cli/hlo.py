@@ -1,13 +1,16 @@
-"""The verb `hlo`: a module, one of its operations or a pasted piece of HLO, explained."""
+"""What `hlo` says: a module, one of its operations or a pasted piece of HLO, explained."""
 
 import difflib
 import gzip
 import re
 import sys
+from argparse import Namespace
 from pathlib import Path
 
-from harness.cli.arguments import directory, verb_parser
+from harness.cli.arguments import DEFAULT_CHIP, directory
+from harness.cli.documents import TablesDocument, figures
 from harness.cli.insight import subject
+from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
 from harness.render import tables
@@ -19,41 +22,24 @@ from harness.workbench.hlo.listing import module_tables, not_understood
 from harness.workbench.hlo.module import Computation, Instruction, Module
 from harness.workbench.hlo.reading import operation_tables, shape_tables
 
-# The chip of predictions where nothing says another: the contest's own default.
-_CHIP = "v5e"
 # Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
-def hlo(words: list[str]) -> int:
-    parser = verb_parser(
-        "hlo",
-        "Explains HLO: shapes, layouts, padding, cost, copies, collectives, sharding.",
-        "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'",
-    )
-    parser.add_argument(
-        "what",
-        nargs="?",
-        help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, or an "
-        "attempt's number (default: kernel.py's module as last judged)",
-    )
-    parser.add_argument("--op", default=None, metavar="NAME", help="explain this operation alone")
-    parser.add_argument("--chip", default=None, help=f"predict for this chip: {', '.join(chips.NAMES)} ({_CHIP})")
-    parser.add_argument("--top", type=int, default=12, metavar="N", help="rows of each table of a module (12)")
-    parser.add_argument("--json", action="store_true", help="print the tables as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
+def hlo(given: Namespace) -> Outcome:
     if given.top < 1:
         raise UsageError("usage", f"expected --top 1 or more, got {given.top}")
     named = chips.target(given.chip) if given.chip else None
     module, target = _module(given.what, directory(given.directory), named, quiet=given.quiet or given.json)
     found = _tables(module, given.op, target, given.top)
-    print(tables.json_text("hlo", found) if given.json else tables.text(found, terminal_width()))
-    return 0
+    return Outcome(
+        document=TablesDocument(command="hlo", tables=figures(found)),
+        text=lambda: tables.text(found, terminal_width()),
+    )
 
 
 def _module(what: str | None, folder: Path, named: Target | None, *, quiet: bool) -> tuple[Module, Target]:
-    default = named or chips.target(_CHIP)
+    default = named or chips.target(DEFAULT_CHIP)
     if what == "-":
         return read(sys.stdin.buffer.read(), "stdin"), default
     if what is not None and Path(what).is_file():

@@ -1,7 +1,8 @@
-"""The verbs that look inside a run: `lines` (what each line of kernel.py costs) and `timeline` (what happens when)."""
+"""What `lines` and `timeline` say of a run: what each line of kernel.py costs, what happens when."""
 
 import gzip
 import re
+from argparse import Namespace
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 from harness import contest as contests
 from harness.advice import dumped
 from harness.advice.timeline import timeline as simulated_timeline
-from harness.cli.arguments import attempt_number, colour, command, directory, verb_parser
-from harness.cli.documents import LinesDocument, json_text
+from harness.cli.arguments import colour, command, directory
+from harness.cli.documents import LinesDocument
 from harness.cli.ledger import kernel_text
+from harness.cli.verb import Outcome
 from harness.dumps.instructions import instructions
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
@@ -29,17 +31,7 @@ from harness.render.traces.xspace import xspace_text
 from harness.workbench.capture import xspace
 
 
-def lines(words: list[str]) -> int:
-    parser = verb_parser(
-        "lines", "Prints kernel.py with the simulated cycles of each line.", "ratchet.sh lines; ratchet.sh lines 3"
-    )
-    parser.add_argument(
-        "number", type=attempt_number, metavar="N", nargs="?", help="the attempt (default: kernel.py as it stands)"
-    )
-    parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
+def lines(given: Namespace) -> Outcome:
     if given.number is not None and given.chip is not None:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
     if given.number is None:
@@ -61,31 +53,15 @@ def lines(words: list[str]) -> int:
         raise RatchetError("no-anatomy", f"{title} was judged before cycles were counted line by line{again}")
     if evidence.failure is not None:
         title += f" (failed: {evidence.failure.kind})"
-    if given.json:
-        cycles = run.anatomy.cycles
-        document = LinesDocument(
-            source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=cycles, anatomy=run.anatomy
-        )
-        print(json_text("lines", document))
-    else:
-        width = terminal_width(narrowest(kernel))
-        print(listing(run, run.anatomy, kernel, title, width, colour=colour()))
-    return 0
+    anatomy = run.anatomy
+    document = LinesDocument(
+        source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=anatomy.cycles, anatomy=anatomy
+    )
+    width = terminal_width(narrowest(kernel))
+    return Outcome(document=document, text=lambda: listing(run, anatomy, kernel, title, width, colour=colour()))
 
 
-def timeline(words: list[str]) -> int:
-    parser = verb_parser(
-        "timeline",
-        "Writes what the simulated run does when, for ui.perfetto.dev and for XProf.",
-        "ratchet.sh timeline; ratchet.sh timeline 3; ratchet.sh timeline dumps --chip v6e",
-    )
-    parser.add_argument(
-        "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
-    )
-    parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
-    parser.add_argument("--steps", type=int, default=3, metavar="N", help="grid steps to show bundle by bundle (3)")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
+def timeline(given: Namespace) -> Outcome:
     if given.steps < 0:
         raise UsageError("usage", f"expected --steps 0 or more, got {given.steps}")
     folder = directory(given.directory).resolve()
@@ -100,8 +76,7 @@ def timeline(words: list[str]) -> int:
     write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
     profile = folder / "profile_data" / "plugins" / "profile" / run / f"simulated-{meant.chip.name}.xplane.pb"
     xspace.write(xspace_text(found, meant.chip, title, instructions(dump.hlo)), profile)
-    print(summary(found, perfetto, profile, partial(command, given=given.directory)))
-    return 0
+    return Outcome(text=lambda: summary(found, perfetto, profile, partial(command, given=given.directory)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

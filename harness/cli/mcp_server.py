@@ -1,65 +1,82 @@
-"""The ratchet as tools of a Model Context Protocol server: each answers with what its command prints with --json."""
+"""The ratchet as tools of a Model Context Protocol server: each answers with its verb's document."""
 
-import contextlib
-import io
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
-from harness import __version__, cli
+from harness import __version__
+from harness.cli.documents import json_object
+from harness.cli.verb import Verb
+from harness.errors import RatchetError
 
 Answer = dict[str, Any]
 
 _INSTRUCTIONS = """\
 A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is right and really faster.
-Loop: diagnose says what to try, change one thing in kernel.py, run_experiment judges and records it, results shows all.
+Loop: next says where the search stands and whether to go on, diagnose what to try; change one thing in kernel.py,
+run_experiment judges and records it (sweep: the best of a grid of settings), results shows all.
 evaluate judges without recording. xprof_* tools read profiles of XLA programs. Numbers are in SI base units; `origin`
 or `source` says whether they are measured or simulated, and the two are never compared."""
 _READS = ToolAnnotations(read_only_hint=True)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False)
+# They replace the text of kernel.py.
+_OVERWRITES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 
 
-def server(contest: Path) -> MCPServer:
-    """The server, for the contest in `contest` where a call names no other."""
-    tools = _Tools(contest)
+def server(contest: Path, verbs: Mapping[str, Verb]) -> MCPServer:
+    """The server of `verbs`, for the contest in `contest` where a call names no other."""
+    tools = _Tools(contest, verbs)
     found: MCPServer[Any] = MCPServer(
         "kernel-ratchet", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
-    reading: tuple[Callable[..., Answer], ...] = (
-        tools.xprof_list_runs,
-        tools.xprof_overview,
-        tools.xprof_framework_ops,
-        tools.xprof_compare,
-        tools.xprof_memory,
-        tools.xprof_trace_url,
-        tools.results,
-        tools.show,
-        tools.diagnose,
-        tools.lines,
+    offered: tuple[tuple[ToolAnnotations, tuple[Callable[..., Answer], ...]], ...] = (
+        (
+            _READS,
+            (
+                tools.xprof_list_runs,
+                tools.xprof_overview,
+                tools.xprof_framework_ops,
+                tools.xprof_compare,
+                tools.xprof_memory,
+                tools.xprof_trace_url,
+                tools.next,
+                tools.status,
+                tools.results,
+                tools.show,
+                tools.diagnose,
+                tools.lines,
+                tools.whatif,
+                tools.hlo,
+                tools.fsck,
+                tools.replay,
+            ),
+        ),
+        (_WRITES, (tools.evaluate, tools.run_experiment, tools.sweep)),
+        (_OVERWRITES, (tools.checkout, tools.undo)),
     )
-    writing: tuple[Callable[..., Answer], ...] = (tools.evaluate, tools.run_experiment)
-    for tool in (*reading, *writing):
-        found.add_tool(tool, annotations=_READS if tool in reading else _WRITES)
+    for annotations, several in offered:
+        for tool in several:
+            found.add_tool(tool, annotations=annotations)
     return found
 
 
 class _Tools:
     """The tools; a method's docstring is what a client reads about it, its parameters are the tool's arguments."""
 
-    def __init__(self, contest: Path) -> None:
+    def __init__(self, contest: Path, verbs: Mapping[str, Verb]) -> None:
         self._contest = contest
-        # Answers are taken off standard output, of which there is one.
+        self._verbs = verbs
+        # Calls come in threads, and two judges at a time would disturb each other's measurements.
         self._one_at_a_time = threading.Lock()
 
     def xprof_list_runs(self, log_directory: str | None = None) -> Answer:
         """Lists the captured profiles of a log directory (default: those of the contest), newest first."""
-        return self._answer(["xprof", "list-runs"], [log_directory])
+        return self._answer("xprof", ["list-runs"], [log_directory])
 
     def xprof_overview(self, where: str | None = None) -> Answer:
         """Devices and steps of a profile, the program against the roofline, and what took longest.
@@ -67,18 +84,18 @@ class _Tools:
         `where` is a log directory, the folder or name of a run, an .xplane.pb file, or the number of an attempt;
         without it the newest profile of the contest.
         """
-        return self._answer(["xprof", "overview"], [where])
+        return self._answer("xprof", ["overview"], [where])
 
     def xprof_framework_ops(
         self, where: str | None = None, category: list[str] | None = None, top: int | None = None
     ) -> Answer:
         """Time by framework operation (tf_op) and category: attention, moe, norm, embedding, collective, matmul ..."""
         named = [("--category", one) for one in category or ()]
-        return self._answer(["xprof", "framework-ops"], [where], [*named, ("--top", top)])
+        return self._answer("xprof", ["framework-ops"], [where], [*named, ("--top", top)])
 
     def xprof_compare(self, first: str, second: str, top: int | None = None) -> Answer:
         """What changed from one profile to another, by operation, the largest change first; new and vanished ones."""
-        return self._answer(["xprof", "compare"], [first, second], [("--top", top)])
+        return self._answer("xprof", ["compare"], [first, second], [("--top", top)])
 
     def xprof_memory(
         self, where: str | None = None, diagnose: bool = False, module: str | None = None, top: int | None = None
@@ -87,16 +104,27 @@ class _Tools:
 
         With `diagnose` what is wrong with it: padding, buffers kept long or as large as a vocabulary.
         """
-        words = ["xprof", "memory", *(["diagnose"] if diagnose else [])]
-        return self._answer(words, [where], [("--module", module), ("--top", top)])
+        words = ["memory", *(["diagnose"] if diagnose else [])]
+        return self._answer("xprof", words, [where], [("--module", module), ("--top", top)])
 
     def xprof_trace_url(self, where: str | None = None, url: str | None = None) -> Answer:
         """The addresses of a profile in XProf's pages, the trace viewer among them; `url` is a server elsewhere."""
-        return self._answer(["xprof", "url"], [where], [("--url", url)])
+        return self._answer("xprof", ["url"], [where], [("--url", url)])
+
+    def next(self, plateau: int | None = None, limit: int | None = None, contest: str | None = None) -> Answer:
+        """Where the search stands: champion, distance to the chip's floor, what was tried, whether to go on.
+
+        `plateau` is after how many attempts without a win to advise to stop, `limit` how many attempts to look into.
+        """
+        return self._answer("next", [], [], [("--plateau", plateau), ("--limit", limit)], contest)
+
+    def status(self, contest: str | None = None) -> Answer:
+        """Branch, champion, number of the next attempt, and whether the log is pushed and kernel.py changed."""
+        return self._answer("status", contest=contest)
 
     def evaluate(self, contest: str | None = None, chip: str | None = None, on: str | None = None) -> Answer:
         """Judges kernel.py as it stands (is it right, how fast, where does the time go) and records nothing."""
-        return self._answer(["judge"], [], [("--chip", chip), ("--on", on)], contest)
+        return self._answer("judge", [], [], [("--chip", chip), ("--on", on)], contest)
 
     def run_experiment(
         self,
@@ -111,44 +139,116 @@ class _Tools:
         `message` is the hypothesis: what was changed, and the observation behind it. `set` rewrites constants of
         kernel.py (`BQ=2048`). `expect` is how much less time you expect (`5%`). A rejected kernel.py is put back.
         """
-        hypothesis = message if message.startswith("experiment:") else f"experiment: {message}"
         named = [*(("--set", one) for one in set or ()), ("--expect", expect), ("--on", on)]
-        return self._answer([hypothesis], [], named, contest)
+        return self._answer("experiment", [_hypothesis(message)], [], named, contest)
+
+    def sweep(
+        self,
+        message: str,
+        set: list[str],
+        expect: str | None = None,
+        jobs: int | None = None,
+        contest: str | None = None,
+        on: str | None = None,
+    ) -> Answer:
+        """Compiles and times every setting of a grid, then judges the best one as one recorded attempt.
+
+        `set` has the values of each constant of kernel.py (`BQ=512,1024`); `jobs` settings are screened at a time.
+        `message` and `expect` are those of run_experiment.
+        """
+        named = [*(("--set", one) for one in set), ("--expect", expect), ("--jobs", jobs), ("--on", on)]
+        return self._answer("sweep", [_hypothesis(message)], [], named, contest)
 
     def results(self, limit: int | None = None, contest: str | None = None) -> Answer:
         """The table of all attempts: verdict, time, what was expected, what was tried."""
-        return self._answer(["results"], [], [("--limit", limit)], contest)
+        return self._answer("results", [], [], [("--limit", limit)], contest)
 
     def show(self, number: int, contest: str | None = None) -> Answer:
         """The whole record of one attempt: evidence, verdict with reasons, diff."""
-        return self._answer(["show"], [number], (), contest)
+        return self._answer("show", [], [number], contest=contest)
+
+    def checkout(self, number: int, force: bool = False, contest: str | None = None) -> Answer:
+        """Puts the kernel.py of attempt `number` into the working tree.
+
+        Refused where kernel.py holds what no attempt and no commit has; `force` overwrites it.
+        """
+        return self._answer("checkout", ["--force"] if force else [], [number], contest=contest)
+
+    def undo(self, contest: str | None = None) -> Answer:
+        """Takes the last accepted attempt back: a new commit with the kernel.py of the champion before it."""
+        return self._answer("undo", contest=contest)
 
     def diagnose(self, number: int | None = None, contest: str | None = None) -> Answer:
         """What to try next for kernel.py or attempt `number`, ranked: observation, rule, gain at most, one change."""
-        return self._answer(["diagnose"], [number], (), contest)
+        return self._answer("diagnose", [], [number], contest=contest)
 
     def lines(self, number: int | None = None, contest: str | None = None) -> Answer:
         """The simulated cycles, stalls and spills of each line of kernel.py, or of attempt `number`."""
-        return self._answer(["lines"], [number], (), contest)
+        return self._answer("lines", [], [number], contest=contest)
+
+    def whatif(
+        self,
+        what: str | None = None,
+        chip: str | None = None,
+        clock: float | None = None,
+        bandwidth: float | None = None,
+        dma_latency: float | None = None,
+        transfer_cost: float | None = None,
+        mxu: float | None = None,
+        contest: str | None = None,
+    ) -> Answer:
+        """The simulated time on a chip with scaled resources; without factors each resource in turn.
+
+        `what` is an attempt's number or a directory of compiler dumps, for which `chip` is needed (default: kernel.py
+        as it stands).
+        """
+        factors = [("--clock", clock), ("--bandwidth", bandwidth), ("--dma-latency", dma_latency),
+                   ("--transfer-cost", transfer_cost), ("--mxu", mxu)]  # fmt: skip
+        return self._answer("whatif", [], [what], [("--chip", chip), *factors], contest)
+
+    def hlo(
+        self, what: str | None = None, op: str | None = None, chip: str | None = None, contest: str | None = None
+    ) -> Answer:
+        """Explains HLO (shapes, layouts, padding, cost, copies, collectives): a file, HLO itself, or an attempt's.
+
+        Without `what` it is kernel.py's module as last judged; `op` is one operation of it.
+        """
+        return self._answer("hlo", [], [what], [("--op", op), ("--chip", chip)], contest)
+
+    def fsck(self, contest: str | None = None) -> Answer:
+        """Checks log, branch and experiments/ of the ledger against each other; changes nothing."""
+        return self._answer("fsck", contest=contest)
+
+    def replay(self, number: int, contest: str | None = None) -> Answer:
+        """Judges attempt `number` again under the present judge and says what differs; records nothing."""
+        return self._answer("replay", [], [number], contest=contest)
 
     def _answer(
         self,
-        verb: Sequence[str],
-        places: Sequence[str | int | None],
-        options: Sequence[tuple[str, str | int | None]] = (),
+        name: str,
+        words: Sequence[str] = (),
+        places: Sequence[str | int | None] = (),
+        options: Sequence[tuple[str, str | int | float | None]] = (),
         contest: str | None = None,
     ) -> Answer:
-        """The document that the command prints. Raises ToolError with the text and kind of its error."""
-        words = [*verb, *(_plain(place) for place in places if place is not None)]
-        words += [f"{name}={value}" for name, value in options if value is not None]
-        printed = io.StringIO()
-        with self._one_at_a_time, contextlib.redirect_stdout(printed):
-            cli.main([*words, "-C", contest or str(self._contest), "--json"])
-        document: Answer = msgspec.json.decode(printed.getvalue())
-        error = document.get("error")
-        if error is not None:
-            raise ToolError(f"{error['message']} [{error['kind']}]")
-        return document
+        """The verb's document. Raises ToolError with the text and kind of its error."""
+        words = [*words, *(_plain(place) for place in places if place is not None)]
+        words += [f"{option}={value}" for option, value in options if value is not None]
+        verb = self._verbs[name]
+        try:
+            # The verb's own parser: options are checked, and have their defaults, in one place.
+            given = verb.parse([*words, "-C", contest or str(self._contest), "--json"])
+            with self._one_at_a_time:
+                outcome = verb.run(given)
+        except RatchetError as error:
+            raise ToolError(f"{error} [{error.kind}]") from error
+        except OSError as error:
+            raise ToolError(f"{error.strerror or error}: {error.filename or ''} [os-error]") from error
+        return json_object(name, outcome.document)
+
+
+def _hypothesis(message: str) -> str:
+    return message if message.startswith("experiment:") else f"experiment: {message}"
 
 
 def _plain(word: str | int) -> str:

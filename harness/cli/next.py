@@ -1,12 +1,13 @@
-"""The verb that says where the search stands and whether to go on; what a program decides its next attempt by."""
+"""What `next` says: where the search stands and whether to go on; a program decides its next attempt by it."""
 
+from argparse import Namespace
 from pathlib import Path
 
 from harness import contest as contests
 from harness.advice import report as reporting
-from harness.cli.arguments import BASELINE, command, directory, verb_parser
-from harness.cli.documents import json_text
+from harness.cli.arguments import BASELINE, command, directory
 from harness.cli.ledger import settled
+from harness.cli.verb import Outcome
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
@@ -15,29 +16,8 @@ from harness.loop import search_state
 from harness.render.layout import terminal_width
 from harness.render.search_state import outlook_text
 
-# Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
-_LIMIT = 50
 
-
-def next_(words: list[str]) -> int:
-    parser = verb_parser(
-        "next",
-        "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
-        "go on. Reads only; judges nothing.",
-        "ratchet.sh next --json",
-    )
-    parser.add_argument(
-        "--plateau",
-        type=int,
-        default=search_state.PLATEAU_ATTEMPTS,
-        metavar="N",
-        help=f"advise to stop after so many attempts without a win ({search_state.PLATEAU_ATTEMPTS})",
-    )
-    parser.add_argument(
-        "--limit", type=int, default=_LIMIT, metavar="N", help=f"look into the newest N attempts only ({_LIMIT})"
-    )
-    parser.add_argument("--json", action="store_true", help="print the state as JSON")
-    given = parser.parse_args(words)
+def next_(given: Namespace) -> Outcome:
     for name in ("plateau", "limit"):
         if getattr(given, name) < 1:
             raise UsageError("usage", f"expected --{name} 1 or more, got {getattr(given, name)}")
@@ -45,8 +25,7 @@ def next_(words: list[str]) -> int:
     found = search_state.outlook(
         _sighted(contest, given.directory, given.limit), plateau=given.plateau, limit=given.limit
     )
-    print(json_text("next", found) if given.json else outlook_text(found, terminal_width()))
-    return 0
+    return Outcome(document=found, text=lambda: outlook_text(found, terminal_width()))
 
 
 def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.Sighted:

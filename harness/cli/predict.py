@@ -1,4 +1,4 @@
-"""The verb `predict`: the time of a matmul or a collective, a training run's memory, true shapes from parts."""
+"""What `predict` says: the time of a matmul or a collective, a training run's memory, true shapes from parts."""
 
 import math
 import re
@@ -6,7 +6,9 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness.cli.arguments import verb_parser
+from harness.cli.arguments import DEFAULT_CHIP
+from harness.cli.documents import TablesDocument, figures
+from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.records import Table
 from harness.render import tables
@@ -15,46 +17,22 @@ from harness.workbench.hlo import chips, forecast, groups, interconnect, predict
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.prediction import Spec
 
-_CHIP = "v5e"
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?i?)\s*(B|B/s|FLOPs?|FLOPs?/s|FLOPS)?")
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 1 << 10, "ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
 
 
-def predict(words: list[str]) -> int:
-    parser = verb_parser(
-        "predict",
-        "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`.",
-        "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8",
-    )
-    parser.add_argument("what", choices=[*_KINDS], help="what to predict")
-    parser.add_argument(
-        "words", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
-    )
-    parser.add_argument("--dtype", default=None, help="type of arrays that name none (bf16)")
-    parser.add_argument("--chip", default=None, help=f"{', '.join(chips.NAMES)} ({_CHIP})")
-    parser.add_argument("--devices", "--chips", type=int, default=None, metavar="N", help="how many (1, or the mesh)")
-    parser.add_argument("--mesh", default=None, metavar="A=N,B=M", help="the sizes of the axes that arrays name")
-    parser.add_argument("--einsum", default=None, metavar="ab,bc->ac", help="which dimensions belong together")
-    parser.add_argument("--bytes", default=None, metavar="128MiB", help="the whole array of a collective")
-    parser.add_argument("--shape", default=None, metavar="ARRAY", help="the same as a shape")
-    parser.add_argument("--axis", default=None, metavar="N[,M]", help="devices along the axis or axes taking part")
-    parser.add_argument("--groups", default=None, metavar="REPLICA_GROUPS", help="the axis from a collective's HLO")
-    parser.add_argument("--parameters", default=None, metavar="7e9", help="how many the model has")
-    parser.add_argument("--peak", default=None, metavar="FLOP/s", help="instead of the chip's, a device")
-    parser.add_argument(
-        "--bandwidth", default=None, metavar="B/s", help="instead of the chip's: HBM's, or a ring's in both directions"
-    )
-    parser.add_argument("--json", action="store_true", help="print the tables as JSON")
-    given = parser.parse_args(words)
+def predict(given: Namespace) -> Outcome:
     run, options = _KINDS[given.what]
     for name in sorted(_OPTIONS - options):
         if getattr(given, name) is not None:
             known = ", ".join(f"--{option}" for option in sorted(options))
             raise UsageError("usage", f"predict {given.what} takes {known}; got --{name}")
     found = run(given)
-    print(tables.json_text(f"predict {given.what}", found) if given.json else tables.text(found, terminal_width()))
-    return 0
+    return Outcome(
+        document=TablesDocument(command=f"predict {given.what}", tables=figures(found)),
+        text=lambda: tables.text(found, terminal_width()),
+    )
 
 
 def _matmul(given: Namespace) -> tuple[Table, ...]:
@@ -192,7 +170,7 @@ def _devices(given: int | None, mesh: dict[str, int]) -> int:
 
 
 def _target(given: Namespace) -> Target:
-    found = chips.target(given.chip or _CHIP)
+    found = chips.target(given.chip or DEFAULT_CHIP)
     if given.peak is not None:
         found = replace(
             found, peak_flops_per_second=quantity(given.peak, "--peak"), small_factor=1.0, source="as given"

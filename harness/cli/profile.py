@@ -1,17 +1,18 @@
-"""The verb `profile`: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
+"""What `profile` does: kernel.py captured on its own, served to XProf's page, or in snapshots as it runs."""
 
-import argparse
 import hashlib
 import secrets
 from argparse import Namespace
 from pathlib import Path
 
 from harness import contest as contests
-from harness.cli.arguments import command, directory, say, verb_parser
+from harness.cli.arguments import command, directory, say
+from harness.cli.documents import TablesDocument, figures
+from harness.cli.verb import Outcome
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate.timing import device
-from harness.judge.sandbox.messages import TRACE_MODES, TraceMode
+from harness.judge.sandbox.messages import TraceMode
 from harness.ledger import Ledger
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
@@ -22,9 +23,7 @@ from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
 from harness.workbench.capture.messages import CaptureReply
 from harness.workbench.profiles import pruning
-from harness.workbench.profiles.places import PROFILE_DATA
 
-SERVER_PORT = 9999
 _XPROF_PORT = 8791
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (
@@ -33,34 +32,7 @@ _LISTENS_BEYOND_LOOPBACK = (
 )
 
 
-def profile(words: list[str]) -> int:
-    parser = verb_parser(
-        "profile",
-        "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
-        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it; of the captures "
-        f"there {pruning.RULE}.",
-        "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999",
-    )
-    parser.add_argument("--chip", default=None, help="the chip that kernel.py is for (default: the contest's)")
-    parser.add_argument(
-        "--on", choices=["cpu", "tpu", "gpu"], default=None,
-        help="where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--mode", choices=TRACE_MODES, default=None,
-        help=f"what a TPU records ({_MODE}); without effect elsewhere",
-    )  # fmt: skip
-    parser.add_argument("--calls", type=_count, default=3, metavar="N", help="calls in the capture (3)")
-    parser.add_argument("--warmup", type=_count, default=5, metavar="N", help="calls before it (5)")
-    parser.add_argument(
-        "--serve", type=int, nargs="?", const=SERVER_PORT, default=None, metavar="PORT",
-        help=f"run kernel.py until Ctrl-C, with JAX's profiler server listening for XProf's page ({SERVER_PORT})",
-    )  # fmt: skip
-    parser.add_argument("--snapshots", type=_count, default=None, metavar="N", help="N snapshots of the running kernel")
-    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between snapshots (2)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
+def profile(given: Namespace) -> Outcome:
     if given.serve is not None and given.snapshots is not None:
         raise UsageError("usage", "--snapshots starts a server of its own: leave --serve out")
     if not 0 < given.every < float("inf"):
@@ -73,9 +45,10 @@ def profile(words: list[str]) -> int:
     found = _served(kernel, given, rows) if given.serve is not None else _captured(kernel, given, rows)
     for sentence in pruning.tidy(kernel.profiles, {row.number for row in rows if row.outcome == "accept"}):
         say(sentence)
-    if found:
-        print(tables.json_text("profile", found) if given.json else tables.text(found, terminal_width()))
-    return 0
+    return Outcome(
+        document=TablesDocument(command="profile", tables=figures(found)) if found else None,
+        text=lambda: tables.text(found, terminal_width()) if found else "",
+    )
 
 
 def _kernel(contest: Contest, on: str | None) -> Kernel:
@@ -114,8 +87,8 @@ def _captured(kernel: Kernel, given: Namespace, rows: tuple[Row, ...]) -> tuple[
         return _snapshots(kernel, given, rows)
     with Progress(quiet=given.quiet or given.json) as progress:
         reply, title, text = capturing.capture(
-            kernel, label=session_label(kernel.text, rows, "profile"), mode=given.mode or _MODE, calls=given.calls,
-            warmup_calls=given.warmup, progress=progress,
+            kernel, label=session_label(kernel.text, rows, "profile"), mode=given.mode or _MODE,
+            calls=given.calls, warmup_calls=given.warmup, progress=progress,
         )  # fmt: skip
     return (_calls(reply, title, text, kernel, given.directory),)
 
@@ -209,13 +182,3 @@ def _how_to_capture(served: profile_server.Served, kernel: Kernel, given: Path |
 def _origin(kernel: Kernel) -> Origin:
     assert kernel.source != "simulated"
     return kernel.source
-
-
-def _count(word: str) -> int:
-    try:
-        number = int(word)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {word!r}")
-    return number

@@ -1,7 +1,8 @@
-"""The verbs that draw the ledger: `report` (one HTML page) and `plot` (the same figures as PNG)."""
+"""What `report` and `plot` write of the ledger: one HTML page, the same figures as PNG."""
 
 import os
 import webbrowser
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +11,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from harness.advice import report as reporting
-from harness.cli.arguments import directory, say, verb_parser
+from harness.cli.arguments import directory, say
 from harness.cli.ledger import settled
+from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import chip
@@ -26,15 +28,7 @@ from harness.render.series import Against, Bound, Entry, Group, group_of, groups
 from harness.units import decimal
 
 
-def report(words: list[str]) -> int:
-    parser = verb_parser(
-        "report",
-        "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line.",
-        "ratchet.sh report --open",
-    )
-    parser.add_argument("--open", action="store_true", help="open it in the browser")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="default: profile_data/report.html")
-    given = parser.parse_args(words)
+def report(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
     target: Path = (given.out or folder / "profile_data" / "report.html").resolve()
     if target.is_dir():
@@ -51,34 +45,22 @@ def report(words: list[str]) -> int:
     )
     data = page(story)
     write_atomically(target, data)
-    print(f"wrote {target}: {len(found)} attempts, {decimal(len(data), 'B')}; it needs no network and no server")
+    written = f"wrote {target}: {len(found)} attempts, {decimal(len(data), 'B')}; it needs no network and no server"
     if given.open and not webbrowser.open(target.as_uri()):
-        raise RatchetError("no-browser", f"no browser could be started here; open {target} in one")
-    return 0
+        raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
+    return Outcome(text=lambda: written)
 
 
-def plot(words: list[str]) -> int:
-    parser = verb_parser(
-        "plot",
-        "Writes progress, roofline and where the time goes as pictures, for the attempts under one key.",
-        "ratchet.sh plot --out docs",
-    )
-    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="default: profile_data/plots")
-    parser.add_argument("--dark", action="store_true", help="for a dark background")
-    parser.add_argument(
-        "--key", default=None, metavar="KEY", help="the comparability key (default: the champion's); results lists them"
-    )
-    given = parser.parse_args(words)
+def plot(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
     target: Path = (given.out or folder / "profile_data" / "plots").resolve()
     found, champion, _ = _entries(settled(given.directory), folder / "profile_data", target)
     group = _meant(groups(found), champion, given.key)
+    written: list[str] = []
     for name, picture in plots.pictures(group, dark=given.dark):
         write_atomically(target / name, picture)
-        print(f"wrote {target / name}")
-    for sentence in plots.left_out(group):
-        say(sentence)
-    return 0
+        written.append(f"wrote {target / name}")
+    return Outcome(text=lambda: "\n".join(written), messages=tuple(plots.left_out(group)))
 
 
 def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Group:

@@ -1,23 +1,18 @@
-"""The verb that prints the JSON schemas of what the other verbs print."""
+"""What `schema` prints: the JSON schemas of the documents of the other verbs."""
 
+import difflib
 import json
+from argparse import Namespace
 
-from harness.cli.arguments import Parser
 from harness.cli.documents import DOCUMENTS, schema
+from harness.cli.verb import Outcome
 from harness.errors import UsageError
 
 
-def schema_(words: list[str]) -> int:
-    parser = Parser(
-        prog="ratchet.sh schema",
-        description="Prints the JSON schema of what a verb prints with --json; without a verb all of them, by verb.",
-        epilog="example: ratchet.sh schema next",
-        allow_abbrev=False,
-    )
-    parser.add_argument("verb", nargs="?", metavar="VERB", help=f"one of: {', '.join(DOCUMENTS)}")
-    given = parser.parse_args(words)
+def schemas(given: Namespace) -> Outcome:
     if given.verb is not None and given.verb not in DOCUMENTS:
-        raise UsageError("unknown-verb", f"expected a verb with --json ({', '.join(DOCUMENTS)}), got {given.verb!r}")
+        near = difflib.get_close_matches(given.verb, DOCUMENTS, 1)
+        hint = f"did you mean `{near[0]}`?" if near else "`ratchet.sh schema` prints all of them"
+        raise UsageError("unknown-verb", f"expected a verb with --json, got {given.verb!r}; {hint}")
     found = schema(given.verb) if given.verb else {verb: schema(verb) for verb in DOCUMENTS}
-    print(json.dumps(found, indent=1))
-    return 0
+    return Outcome(text=lambda: json.dumps(found, indent=1))

@@ -1,9 +1,10 @@
-"""The verb that judges the judge: planted candidates through the real attempt, and which guard caught which."""
+"""What `selftest` does: it judges the judge, planted candidates through the real attempt, which guard caught which."""
 
 import time
+from argparse import Namespace
 
-from harness.cli.arguments import Parser
-from harness.cli.documents import SelftestDocument, json_text
+from harness.cli.documents import SelftestDocument
+from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.judge.sandbox.environment import environment
 from harness.records.selftest import Tried
@@ -12,19 +13,7 @@ from harness.render.selftest import selftest_text
 from harness.selftest import planted, sweep
 
 
-def selftest(words: list[str]) -> int:
-    parser = Parser(
-        prog="ratchet.sh selftest",
-        description="Plants bad kernels, good but unusual ones and cheating callers, each in a repository of its own, "
-        "and lets the judge judge them. Exit code 0: all bad ones were refused by a guard that they were expected "
-        "to be refused by, all good ones accepted.",
-        epilog="example: ratchet.sh selftest --only causal_wrong_side",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
-    parser.add_argument("--json", action="store_true", help="print records instead of the table")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
+def selftest(given: Namespace) -> Outcome:
     every = sweep.everything()
     wanted = planted.named(every, tuple(given.only)) if given.only else every
     if environment().libtpu is None:
@@ -36,8 +25,9 @@ def selftest(words: list[str]) -> int:
             progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)
 
         tried = tuple(sweep.sweep(wanted, tell))
-    if given.json:
-        print(json_text("selftest", SelftestDocument(tried=tried)))
-    else:
-        print(selftest_text(tried, time.monotonic() - began))
-    return 0 if all(one.is_right for one in tried) else 1
+    seconds = time.monotonic() - began
+    return Outcome(
+        document=SelftestDocument(tried=tried),
+        text=lambda: selftest_text(tried, seconds),
+        exit_code=0 if all(one.is_right for one in tried) else 1,
+    )

@@ -1,8 +1,10 @@
-"""The verb `serve`: XProf's own pages over the captures of a log directory, with an address for each."""
+"""What `serve` serves: XProf's own pages over the captures of a log directory, with an address for each."""
 
+from argparse import Namespace
 from pathlib import Path
 
-from harness.cli.arguments import directory, say, verb_parser
+from harness.cli.arguments import directory, say
+from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.workbench import xprof_server
 from harness.workbench.profiles import links, places
@@ -13,23 +15,8 @@ _REMOTE = "gs://"
 _SHOWN = 10
 
 
-def serve(words: list[str]) -> int:
-    parser = verb_parser(
-        "serve",
-        "Serves XProf's pages over the captures of a log directory, on this machine only, until Ctrl-C.",
-        "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792",
-    )
-    parser.add_argument(
-        "log_directory", nargs="?", help=f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)"
-    )
-    parser.add_argument("--port", type=int, default=links.PORT, help=f"{links.PORT}; 0: any free")
-    parser.add_argument(
-        "--distributed",
-        action="store_true",
-        help="start xprof as it starts itself, on all interfaces, with every further argument handed on "
-        "(--grpc_port=50051 on workers, --worker_service_address=host1:50051,... on the viewer)",
-    )
-    given, rest = parser.parse_known_args(words)
+def serve(given: Namespace) -> Outcome:
+    rest = given.rest
     where = _log_directory(given.log_directory, directory(given.directory))
     if any(not word.startswith("-") for word in rest[:1]):
         raise UsageError("usage", f"expected one log directory, got {rest[0]!r} besides {where!r}")
@@ -38,17 +25,18 @@ def serve(words: list[str]) -> int:
             "WARNING: xprof itself listens on ALL interfaces, and on a gRPC port: whoever reaches this machine can "
             "read every capture on it. Without --distributed and xprof's own arguments it listens on this machine only"
         )
-        return xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={given.port}", *rest])
+        code = xprof_server.run_as_xprof_does([f"--logdir={where}", f"--port={given.port}", *rest])
+        return Outcome(text=lambda: "", exit_code=code)
     server = xprof_server.bound(where, given.port)
     host, port = server.bind_addr
     try:
         with xprof_server.until_stopped():
+            # Printed here: people need the address while it runs.
             print(_greeting(where, f"http://{host}:{port}"), flush=True)
             server.serve()
     finally:
         server.stop()
-    say("stopped")
-    return 0
+    return Outcome(text=lambda: "", messages=("stopped",))
 
 
 def _log_directory(word: str | None, contest: Path) -> str:

@@ -1,59 +1,30 @@
-"""`python -m harness.judge.simulate DUMP_DIRECTORY --chip v6e [--json]`: any directory of compiler dumps, simulated."""
+"""What `simulate` does: it executes the schedules in a directory of compiler dumps."""
 
-import argparse
-import json
-import sys
-from dataclasses import asdict
-from pathlib import Path
-from typing import NoReturn
+from argparse import Namespace
 
 import numpy as np
 
 from harness import units
 from harness.advice.dumped import read
+from harness.cli.documents import CycleFigures, OpFigures, SimulateDocument
+from harness.cli.verb import Outcome
 from harness.dumps.tables import Tables, Values
-from harness.errors import RatchetError, UsageError
+from harness.errors import UsageError
 from harness.hardware import chip
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError("usage", f"{message}\n{self.format_usage().strip()}")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The same as `simulate`, with known errors printed to stderr and returned as their exit code."""
-    try:
-        return simulate(sys.argv[1:] if arguments is None else arguments)
-    except RatchetError as error:
-        print(f"simulate: {error} [{error.kind}]", file=sys.stderr)
-        return error.exit_code
-
-
-def simulate(arguments: list[str], parser: argparse.ArgumentParser | None = None) -> int:
-    """Prints the simulation to stdout and returns the exit code: 0 with a latency, 1 without. Raises RatchetError.
-
-    `parser` is the one to add the options to, for a caller with a name and a form of its own.
-    """
-    parser = parser or _Parser(prog="simulate", description=__doc__, allow_abbrev=False)
-    parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
-    parser.add_argument("--chip", required=True, help="the chip they were compiled for, such as v6e")
-    parser.add_argument(
-        "--operand",
-        action="append",
-        default=[],
-        metavar="NAME=FILE.npy",
-        help="contents of an argument that the program's control flow reads",
+def simulate(given: Namespace) -> Outcome:
+    """The simulation; the exit code is 0 with a latency, 1 without. Raises RatchetError."""
+    target = chip(given.chip)
+    dump = read(given.directory, target)
+    simulation = run_module(dump, target, operands=_operands(given.operand, Tables(dump.hlo).parameters))
+    return Outcome(
+        document=_document(simulation),
+        text=lambda: _text(simulation),
+        exit_code=0 if simulation.seconds is not None else 1,
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    options = parser.parse_args(arguments)
-    target = chip(options.chip)
-    dump = read(options.directory, target)
-    simulation = run_module(dump, target, operands=_operands(options.operand, Tables(dump.hlo).parameters))
-    print(as_json(simulation) if options.json else as_text(simulation))
-    return 0 if simulation.seconds is not None else 1
 
 
 def _operands(words: list[str], known: tuple[str, ...]) -> dict[str, Values]:
@@ -71,35 +42,30 @@ def _operands(words: list[str], known: tuple[str, ...]) -> dict[str, Values]:
     return operands
 
 
-def as_json(simulation: Simulation) -> str:
-    """The simulation as JSON."""
-    return json.dumps(
-        {
-            "schema": 2,
-            "chip": simulation.chip,
-            "total_seconds": simulation.seconds,
-            "as_profiled_seconds": simulation.as_profiled_seconds,
-            "plus_minus_seconds": simulation.plus_minus_seconds,
-            "relative_uncertainty": simulation.relative_uncertainty,
-            "ops": [{"name": op.name, "cycles": op.cycles, "seconds": op.seconds} for op in simulation.ops],
-            "cycles": {
-                "bundles": simulation.bundle_cycles,
-                "dma_wait": simulation.dma_wait_cycles,
-                "unit_stall": simulation.unit_stall_cycles,
-                "launch": simulation.launch_cycles,
-                "total": simulation.cycles,
-            },
-            "hbm_read_bytes": simulation.hbm_read_bytes,
-            "hbm_written_bytes": simulation.hbm_written_bytes,
-            "dma_transfers": simulation.dma_transfers,
-            "unknown": list(simulation.unknown),
-            "offences": [asdict(offence) for offence in simulation.offences],
-        },
-        indent=2,
+def _document(simulation: Simulation) -> SimulateDocument:
+    return SimulateDocument(
+        chip=simulation.chip,
+        total_seconds=simulation.seconds,
+        as_profiled_seconds=simulation.as_profiled_seconds,
+        plus_minus_seconds=simulation.plus_minus_seconds,
+        relative_uncertainty=simulation.relative_uncertainty,
+        ops=tuple(OpFigures(name=op.name, cycles=op.cycles, seconds=op.seconds) for op in simulation.ops),
+        cycles=CycleFigures(
+            bundles=simulation.bundle_cycles,
+            dma_wait=simulation.dma_wait_cycles,
+            unit_stall=simulation.unit_stall_cycles,
+            launch=simulation.launch_cycles,
+            total=simulation.cycles,
+        ),
+        hbm_read_bytes=simulation.hbm_read_bytes,
+        hbm_written_bytes=simulation.hbm_written_bytes,
+        dma_transfers=simulation.dma_transfers,
+        unknown=simulation.unknown,
+        offences=simulation.offences,
     )
 
 
-def as_text(simulation: Simulation) -> str:
+def _text(simulation: Simulation) -> str:
     """The simulation for a person: the time, where it goes, each unit's use, and what was not understood."""
     lines = []
     if simulation.seconds is None or simulation.cycles is None or simulation.plus_minus_seconds is None:
@@ -127,7 +93,3 @@ def as_text(simulation: Simulation) -> str:
     lines += [f"  goes wrong: {o.what} in {o.op} {o.line} ({o.count} times) [{o.kind}]" for o in simulation.offences]
     lines += [f"  not understood: {text}" for text in simulation.unknown]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,49 +1,34 @@
-"""The verb that asks which resource of the chip a kernel would profit from."""
+"""What `whatif` says: which resource of the chip a kernel would profit from."""
 
+from argparse import Namespace
 from dataclasses import fields
 
 from tabulate import tabulate
 
 from harness.advice import dumped
 from harness.advice.whatif import SWEEP, Answer, Scale, answers
-from harness.cli.arguments import directory, verb_parser
-from harness.cli.documents import WhatifDocument, json_text
+from harness.cli.arguments import directory
+from harness.cli.documents import WhatifDocument
 from harness.cli.insight import subject
+from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
 from harness.units import change, seconds
 
-_FACTORS = tuple(field.name.replace("_", "-") for field in fields(Scale))
 
-
-def whatif(words: list[str]) -> int:
-    parser = verb_parser(
-        "whatif",
-        "Runs the same schedule on a chip with other resources, in the simulator; without factors each one in turn.",
-        "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e",
-    )
-    parser.add_argument(
-        "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
-    )
-    parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
-    for name in _FACTORS:
-        parser.add_argument(f"--{name}", default=None, metavar="x2", help=f"factor on the chip's {name}")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    given = parser.parse_args(words)
-    words_given = {name.replace("-", "_"): getattr(given, name.replace("-", "_")) for name in _FACTORS}
-    factors = {name: _factor(name, word) for name, word in words_given.items() if word is not None}
+def whatif(given: Namespace) -> Outcome:
+    names = (field.name for field in fields(Scale))
+    factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
     meant = subject(directory(given.directory).resolve(), given.what, given.chip, quiet=given.quiet or given.json)
     dump = dumped.read(meant.dumps, meant.chip)
     real, found = answers(dump, meant.chip, _asked(factors) or SWEEP)
     if real.seconds is None:
         raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")
-    if given.json:
-        document = WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=found)
-        print(json_text("whatif", document))
-    else:
-        print(_text(f"attempt {int(meant.name)}" if meant.name.isdecimal() else meant.name, real, found))
-    return 0
+    name = f"attempt {int(meant.name)}" if meant.name.isdecimal() else meant.name
+    return Outcome(
+        document=WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=found),
+        text=lambda: _text(name, real, found),
+    )
 
 
 def _asked(factors: dict[str, float]) -> tuple[Scale, ...]:

@@ -1,36 +1,254 @@
-"""The subcommands of `xprof`, one entry each."""
+"""The subcommands of `xprof`: what each says about itself, the captures it wants and the options it takes."""
 
 import argparse
-from argparse import Namespace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from harness.cli.arguments import directory
-from harness.cli.xprof_command import Answer, Command
-from harness.cli.xprof_pages import PAGES
-from harness.cli.xprof_time import TIME
-from harness.workbench.profiles import places
-from harness.workbench.profiles.listing import list_runs
-from harness.workbench.profiles.places import PROFILE_DATA, Place
+from harness.cli.arguments import Parser, add_contest, add_json
+from harness.workbench.profiles import links, places
+from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
+from harness.workbench.profiles.places import PROFILE_DATA
+
+URL_VARIABLE = "XPROF_URL"
 
 
-def _list_runs(given: Namespace, found: tuple[Place, ...]) -> Answer:
-    where = Path(given.log_directory) if given.log_directory else directory(given.directory) / PROFILE_DATA
-    return list_runs(places.runs(where), str(where))
+def _no_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing beyond the places and --json."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One subcommand; `arguments` adds its own options to the parser.
+
+    `places` names the captures that it wants. One that stands alone may be left out: it is the newest then.
+    """
+
+    name: str
+    sentence: str
+    example: str
+    arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    places: tuple[str, ...] = ("where",)
+
+    def parser(self) -> Parser:
+        """What it understands."""
+        parser = Parser(
+            prog=f"ratchet.sh xprof {self.name}",
+            description=f"{self.sentence[0].upper()}{self.sentence[1:]}.",
+            epilog=f"example: {self.example}",
+            allow_abbrev=False,
+        )
+        add_contest(parser)
+        for name in self.places:
+            many = "?" if len(self.places) == 1 else None
+            default = " (default: the newest capture of the contest)" if many else ""
+            parser.add_argument(name, nargs=many, help=f"{places.EXPECTED}{default}")
+        self.arguments(parser)
+        add_json(parser, "JSON instead of text")
+        return parser
 
 
 def _list_runs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log_directory", nargs="?", help=f"a log directory (default: {PROFILE_DATA} of the contest)")
 
 
-COMMANDS: tuple[Command, ...] = (
+def _top(default: int) -> Callable[[argparse.ArgumentParser], None]:
+    def add(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--top", type=int, default=default, metavar="N", help=f"how many rows at most; 0: all ({default})"
+        )
+
+    return add
+
+
+def _framework_ops_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--category",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"only these, may be repeated: {', '.join(FRAMEWORK_CATEGORIES)}",
+    )
+    _top(30)(parser)
+
+
+def _mfu_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gbs", type=float, required=True, metavar="N", help="global batch size, in sequences")
+    parser.add_argument("--seq", type=float, required=True, metavar="N", help="tokens in a sequence")
+    parser.add_argument(
+        "--flops-per-token", type=float, required=True, metavar="N", help="of the model, forward and backward (6e9)"
+    )
+    parser.add_argument(
+        "--num-chips",
+        type=int,
+        default=None,
+        metavar="N",
+        help="devices that share the batch (those in the capture); a chip may be two",
+    )
+
+
+def _scopes_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--depth", type=int, default=4, metavar="N", help="how many scopes deep (4)")
+    parser.add_argument(
+        "--at-least", type=float, default=0.01, metavar="SHARE", help="leave out what takes less of the time (0.01)"
+    )
+
+
+def _memory_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="[diagnose] [where]",
+        help=f"what is wrong with it; {places.EXPECTED} (default: the newest)",
+    )
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many buffers to list (10)")
+    parser.add_argument("--module", default=None, metavar="NAME", help="the module (default: the one with most memory)")
+
+
+def _graph_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--op", required=True, metavar="NAME", help="the operation, such as fusion.3")
+    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how many operations away (2)")
+    parser.add_argument("--dot", action="store_true", help="print it in DOT, for graphviz")
+    parser.add_argument("--module", default=None, metavar="NAME", help="the module, where several have the operation")
+
+
+def _url_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url",
+        default=None,
+        metavar="URL",
+        help=f"an XProf server elsewhere (default: {URL_VARIABLE} of the environment, else {links.LOCAL})",
+    )
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", default=None, metavar="FILE", help=f"where to (default: {PROFILE_DATA}/RUN.perfetto.json.gz)"
+    )
+
+
+def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log_directory", nargs="?", help=f"a log directory (default: {PROFILE_DATA} of the contest)")
+    parser.add_argument("--port", type=int, default=links.PORT, help=f"the port ({links.PORT}; 0: any)")
+
+
+COMMANDS = (
     Command(
         name="list-runs",
         sentence="the captures of a log directory: when, which attempt, devices, size",
         example="ratchet.sh xprof list-runs ./profile_data",
-        run=_list_runs,
         arguments=_list_runs_arguments,
         places=(),
     ),
-    *TIME,
-    *PAGES,
+    Command(
+        name="ops",
+        sentence="time by HLO operation: self time, share, runs, category, FLOP rate, bandwidth",
+        example="ratchet.sh xprof ops 3 --top 20",
+        arguments=_top(30),
+    ),
+    Command(
+        name="framework-ops",
+        sentence="time by framework operation and category: attention, moe, norm, matmul and others",
+        example="ratchet.sh xprof framework-ops ./profile_data --category attention",
+        arguments=_framework_ops_arguments,
+    ),
+    Command(
+        name="compare",
+        sentence="what changed from one capture to another, by operation, the largest change first",
+        example="ratchet.sh xprof compare 3 4",
+        arguments=_top(30),
+        places=("first", "second"),
+    ),
+    Command(
+        name="breakdown",
+        sentence="time by class of operation, forward and backward, layers of a mixture of experts",
+        example="ratchet.sh xprof breakdown ./profile_data",
+    ),
+    Command(
+        name="mfu",
+        sentence="model FLOPs utilisation from batch, sequence and the model's FLOPs per token",
+        example="ratchet.sh xprof mfu ./profile_data --gbs 64 --seq 4096 --flops-per-token 42e9",
+        arguments=_mfu_arguments,
+    ),
+    Command(
+        name="overlap",
+        sentence="communication that computation does not hide, and the bandwidth of each collective",
+        example="ratchet.sh xprof overlap ./profile_data",
+    ),
+    Command(
+        name="roofline",
+        sentence="predicted and measured time of each operation, their ratio and a verdict",
+        example="ratchet.sh xprof roofline 3",
+        arguments=_top(30),
+    ),
+    Command(
+        name="utilization",
+        sentence="TC % and HBM % of each module and device, and what the two say together",
+        example="ratchet.sh xprof utilization 3",
+    ),
+    Command(
+        name="gaps",
+        sentence="idle time between operations, the bubble fraction, the largest gaps, known patterns",
+        example="ratchet.sh xprof gaps 3 --top 5",
+        arguments=_top(10),
+    ),
+    Command(
+        name="steps",
+        sentence="variation between steps and devices, and waiting for the host",
+        example="ratchet.sh xprof steps ./profile_data",
+    ),
+    Command(
+        name="lines",
+        sentence="time by source line",
+        example="ratchet.sh xprof lines ./profile_data",
+        arguments=_top(30),
+    ),
+    Command(
+        name="scopes",
+        sentence="time by named scope, as a tree",
+        example="ratchet.sh xprof scopes ./profile_data --depth 3",
+        arguments=_scopes_arguments,
+    ),
+    Command(
+        name="overview",
+        sentence="devices and steps, the program against the roofline, what took longest",
+        example="ratchet.sh xprof overview ./profile_data",
+    ),
+    Command(
+        name="memory",
+        sentence="peak and capacity, what it is made of, what is alive then, the heap over time; or what is wrong",
+        example="ratchet.sh xprof memory ./profile_data; ratchet.sh xprof memory diagnose ./profile_data",
+        arguments=_memory_arguments,
+        places=(),
+    ),
+    Command(
+        name="graph",
+        sentence="what an operation takes and who takes what it makes",
+        example="ratchet.sh xprof graph ./profile_data --op fusion.3 --dot | dot -Tsvg > fusion.svg",
+        arguments=_graph_arguments,
+    ),
+    Command(
+        name="url",
+        sentence="the addresses of a capture in XProf's pages",
+        example="ratchet.sh xprof url ./profile_data --url http://tpu-vm:8791",
+        arguments=_url_arguments,
+    ),
+    Command(
+        name="export",
+        sentence="the whole capture as a file for ui.perfetto.dev",
+        example="ratchet.sh xprof export ./profile_data -o step.json.gz",
+        arguments=_export_arguments,
+    ),
+    Command(
+        name="report",
+        sentence="baseline, experiment and delta: step time, matrix units, hottest operation, peak memory",
+        example="ratchet.sh xprof report 3 7",
+        places=("baseline", "experiment"),
+    ),
+    Command(
+        name="serve",
+        sentence="XProf's own pages, on this machine only; `ratchet.sh serve` hands further arguments to xprof",
+        example="ratchet.sh xprof serve ./profile_data --port 8792",
+        arguments=_serve_arguments,
+        places=(),
+    ),
 )

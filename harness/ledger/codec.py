@@ -77,7 +77,12 @@ def decode_row(line: str, where: str) -> Row:
 
 def encode_document(schema: int, record: object) -> str:
     """Any record as indented JSON, with its schema number first; the text ends without a newline."""
-    return _text({"schema": schema, **_built(record)}, indent=1)
+    return _text(built_document(schema, record), indent=1)
+
+
+def built_document(schema: int, record: object) -> dict[str, Any]:
+    """The same document as the builtin types that its JSON reads as."""
+    return {"schema": schema, **_built(record)}
 
 
 def _document(data: bytes, where: str, part: str) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from harness.contest import PACKAGE
 from harness.errors import RatchetError
 from harness.loop.settings import rewrite
 
-TEMPLATES = PACKAGE / "templates"
+TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def templates() -> tuple[str, ...]:

@@ -1,18 +1,13 @@
-"""Tables of findings as aligned text for people and as JSON for programs."""
+"""Tables of findings as aligned text for people."""
 
 import math
 import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
-import msgspec
-
 from harness import units
 from harness.records import Cell, Table
 from harness.records.table import Unit
-
-# The version of the documents that hold tables; nothing of them is stored in the ledger.
-SCHEMA = 1
 
 # A column of words keeps so many characters.
 _LEAST = 12
@@ -37,25 +32,6 @@ def text(tables: Sequence[Table], width: int) -> str:
         else ""
     )
     return "".join(found).rstrip("\n") + cut
-
-
-def json_text(command: str, tables: Sequence[Table]) -> str:
-    """One JSON document: the rows as objects by column name, in SI base units; `why_empty` where there are none."""
-    document = {"schema": SCHEMA, "command": command, "tables": [_plain(table) for table in tables]}
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
-
-
-def _plain(table: Table) -> dict[str, object]:
-    names = [column.name for column in table.columns]
-    return {
-        "name": table.name,
-        "title": table.title,
-        "origin": table.origin,
-        "units": {column.name: column.unit for column in table.columns if column.unit},
-        "rows": [dict(zip(names, row, strict=True)) for row in table.rows],
-        "notes": table.notes,
-        "why_empty": table.why_empty,
-    }
 
 
 def _one(table: Table, width: int) -> str:

@@ -4,16 +4,20 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from loop_fixtures import PROJECT, committed_contest
 
 from harness import __version__
+from harness.advice.whatif import Scale
 from harness.cli import main, place_of_verb
 from harness.cli.arguments import command
 from harness.cli.attempts import expectation
-from harness.cli.verbs import EVERY, GROUPS, VERBS, Verb, overview, valued_options
+from harness.cli.profile_verbs import RESOURCES
+from harness.cli.verb import GROUPS, Verb
+from harness.cli.verbs import EVERY, VERBS, overview, valued_options
 from harness.errors import UsageError
 
 DOCS = Path(PROJECT) / "docs"
@@ -39,9 +43,7 @@ def test_every_example_is_understood(verb: Verb) -> None:
     words = shlex.split(verb.example)
     place = place_of_verb(words)
     assert place is not None
-    given = words if verb.name == "experiment" else words[:place] + words[place + 1 :]
-    if verb.name != "test":
-        verb.parser().parse_args(given)
+    verb.parse(words if verb.name == "experiment" else words[:place] + words[place + 1 :])
 
 
 @pytest.mark.parametrize("verb", EVERY)
@@ -62,6 +64,27 @@ def test_help_and_version_load_no_library_that_they_do_not_need(option: str) -> 
     done = subprocess.run([sys.executable, "-c", program, option], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == f"kernel-ratchet {__version__}"
+
+
+def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
+    """In one process: what the --help of any verb or subcommand imports, all of them import."""
+    program = (
+        "import sys; from harness.cli.verbs import EVERY; "
+        "[parser.format_help() for verb in EVERY.values() for _, parser in verb.parsers()]; "
+        "sys.exit(' '.join({'jax', 'numpy', 'matplotlib', 'mcp', 'gcsfs', 'xprof', 'git'} & {*sys.modules}) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["results", "--limit", "0"], ["results", "--limit", "many"]])
+def test_a_usage_error_shows_the_verbs_own_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.endswith("\nusage: ratchet.sh results [-h] [-C DIR] [--limit N] [--json] [usage]\n")
+
+
+def test_the_resources_are_those_that_the_simulator_scales() -> None:
+    assert tuple(name.replace("-", "_") for name in RESOURCES) == tuple(field.name for field in fields(Scale))
 
 
 def test_a_typo_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

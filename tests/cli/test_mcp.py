@@ -12,6 +12,7 @@ from capture_examples import empty_run, four_devices_run, one_device_run
 from ledger_fixtures import four_attempts, new_repository
 from loop_fixtures import PROJECT, committed_contest, ratchet
 from mcp import Client, StdioServerParameters
+from schedule_examples import NEWEST, unpack
 
 from harness.cli import main
 from harness.ledger import Ledger
@@ -20,6 +21,7 @@ SECONDS = 300
 TOOLS = {
     "xprof_list_runs", "xprof_overview", "xprof_framework_ops", "xprof_compare", "xprof_memory", "xprof_trace_url",
     "evaluate", "run_experiment", "results", "show", "diagnose", "lines",
+    "next", "status", "sweep", "checkout", "undo", "whatif", "hlo", "fsck", "replay",
 }  # fmt: skip
 
 
@@ -85,6 +87,8 @@ def test_every_tool_has_a_schema_and_says_what_it_does(contest: Path) -> None:
         assert tools["results"].annotations.read_only_hint
         assert tools["run_experiment"].annotations is not None
         assert not tools["run_experiment"].annotations.read_only_hint
+        assert tools["undo"].annotations is not None
+        assert tools["undo"].annotations.destructive_hint
 
     talk(contest, conversation)
 
@@ -103,6 +107,8 @@ def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest
         ("results", {"limit": 2}, ["results", "--limit", "2"]),
         ("show", {"number": 2}, ["show", "2"]),
         ("diagnose", {"number": 1}, ["diagnose", "1"]),
+        ("fsck", {}, ["fsck"]),
+        ("hlo", {"what": "f32[3,5]{1,0:T(2,2)}", "chip": "v5e"}, ["hlo", "f32[3,5]{1,0:T(2,2)}", "--chip=v5e"]),
     ]  # fmt: skip
     answers: list[dict[str, Any]] = []
 
@@ -124,6 +130,7 @@ def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path) -> None:
         assert (await refusal(client, "xprof_overview", where=empty)).endswith("[bad-profile]")
         assert "[unknown-attempt]" in await refusal(client, "show", number=99)
         assert "[usage]" in await refusal(client, "xprof_overview", where="--help")
+        assert "[usage]" in await refusal(client, "results", limit=0)
         assert "[no-message]" in await refusal(client, "run_experiment", message=" ")
         assert "[no-such-place]" in await refusal(client, "xprof_memory", where="absent")
         # Arguments that do not fit the schema never reach the command.
@@ -132,6 +139,27 @@ def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path) -> None:
         assert (await answer(client, "results"))["rows"]
 
     talk(contest, conversation)
+
+
+def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = committed_contest(tmp_path / "contest")
+    dumps = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
+    answers: list[dict[str, Any]] = []
+
+    async def conversation(client: Client) -> None:
+        answers.append(await answer(client, "next", plateau=3))
+        answers.append(await answer(client, "status"))
+        answers.append(await answer(client, "whatif", what=dumps, chip="v5e", mxu=2, dma_latency=0.5))
+        assert "[bad-factor]" in await refusal(client, "whatif", what=dumps, chip="v5e", mxu=-1)
+        assert "[unknown-attempt]" in await refusal(client, "checkout", number=1)
+        assert "[nothing-to-undo]" in await refusal(client, "undo")
+        assert "expected --jobs 1 or more" in await refusal(client, "sweep", message="x", set=["BQ=1,2"], jobs=0)
+
+    talk(folder, conversation)
+    place = ["-C", str(folder)]
+    assert answers[0] == printed(capsys, "next", "--plateau=3", *place)
+    assert answers[1] == printed(capsys, "status", *place)
+    assert answers[2] == printed(capsys, "whatif", dumps, "--chip=v5e", "--mxu=2", "--dma-latency=0.5", *place)
 
 
 @pytest.mark.slow

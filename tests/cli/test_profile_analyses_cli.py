@@ -12,7 +12,7 @@ from harness.cli import main
 from harness.cli.xprof_time import TIME
 
 MFU = ["--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6"]
-NAMES = [command.name for command in TIME]
+NAMES = [*TIME]
 
 
 @pytest.fixture(scope="module")

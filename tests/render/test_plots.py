@@ -10,7 +10,9 @@ from ledger_fixtures import new_repository
 from matplotlib.colors import to_rgb
 from report_examples import storied
 
+from harness.cli import main
 from harness.cli import report as verbs
+from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.render import plots
@@ -133,19 +135,19 @@ def test_dark_figures_have_a_dark_background(both: tuple[Group, ...]) -> None:
 
 
 def test_plot_writes_the_champions_group(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verbs.plot(["-C", str(ledger.root), "--out", str(tmp_path)]) == 0
+    assert main(["plot", "-C", str(ledger.root), "--out", str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["progress.png", "roofline.png", "time.png"]
     assert capsys.readouterr().out.count("wrote ") == 3
 
 
 def test_plot_takes_another_key(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:
-    assert verbs.plot(["-C", str(ledger.root), "--out", str(tmp_path), "--key", both[0].digest[:6], "--dark"]) == 0
+    assert main(["plot", "-C", str(ledger.root), "--out", str(tmp_path), "--key", both[0].digest[:6], "--dark"]) == 0
     assert (tmp_path / "progress.png").read_bytes() == dict(plots.pictures(both[0], dark=True))["progress.png"]
 
 
 def test_plot_names_the_keys_it_knows(ledger: Ledger, both: tuple[Group, ...], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"{both[0].digest} .simulated v5e, 6 attempts") as error:
-        verbs.plot(["-C", str(ledger.root), "--out", str(tmp_path), "--key", "nothing"])
+        EVERY["plot"].run(EVERY["plot"].parse(["-C", str(ledger.root), "--out", str(tmp_path), "--key", "nothing"]))
     assert error.value.kind == "unknown-key"
 
 
@@ -162,6 +164,6 @@ def test_what_cannot_be_drawn_is_said(both: tuple[Group, ...]) -> None:
 def test_without_attempts_there_is_nothing_to_draw(tmp_path: Path) -> None:
     contest = new_repository(tmp_path / "contest")
     with pytest.raises(RatchetError, match="no attempts yet") as error:
-        verbs.plot(["-C", str(contest)])
+        EVERY["plot"].run(EVERY["plot"].parse(["-C", str(contest)]))
     assert error.value.kind == "no-attempts"
     assert not (contest / "profile_data").exists()

@@ -1,5 +1,6 @@
 """Tables of findings as text: what is cut and said to be, what never is, and what empty tables share."""
 
+from harness.cli.documents import figures
 from harness.records import Column, Table
 from harness.render import tables
 
@@ -30,7 +31,7 @@ def test_long_words_are_cut_to_the_page_and_that_is_said() -> None:
     assert all(len(line) <= 50 for line in printed[:4])
     assert "…" in printed[3]
     assert printed[-1] == "(… was cut to fit 50 columns: --json prints it whole)"
-    assert LONG in tables.json_text("runs", [runs(is_whole=False)])
+    assert LONG in figures([runs(is_whole=False)])[0].rows[0].values()
 
 
 def test_what_fits_is_printed_as_it_is() -> None:

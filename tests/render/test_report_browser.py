@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 from report_examples import HOSTILE, storied
 
+from harness.cli import main
 from harness.cli import report as verbs
-from harness.cli.report import report
 from harness.ledger import Ledger
 from harness.render.page import Story
 from harness.render.page import page as page_of
@@ -43,7 +43,7 @@ def _launched(playwright: Playwright) -> Browser:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ledger = storied(tmp_path_factory.mktemp("browser") / "contest")
-    assert report(["-C", str(ledger.root)]) == 0
+    assert main(["report", "-C", str(ledger.root)]) == 0
     return ledger.root / "profile_data" / "report.html"
 
 

@@ -16,7 +16,8 @@ from ledger_fixtures import row as row_of
 from report_examples import HOSTILE, HOSTILE_KERNEL, storied
 
 from harness.advice import report as reporting
-from harness.cli.report import report
+from harness.cli import main
+from harness.cli.verbs import EVERY
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.ledger.bulk_read import whole
@@ -33,7 +34,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 @pytest.fixture(scope="module")
 def page(ledger: Ledger) -> str:
-    assert report(["-C", str(ledger.root)]) == 0
+    assert main(["report", "-C", str(ledger.root)]) == 0
     return (ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8")
 
 
@@ -169,7 +170,7 @@ def test_what_a_cpu_takes_stands_beside_no_floor(tmp_path: Path) -> None:
     ledger = Ledger.open(new_repository(tmp_path / "contest"))
     on_cpu = evidence(latency=Latency(source="measured cpu", seconds=4e-3, plus_minus_seconds=None))
     run_attempt(ledger, hypothesis="on a CPU", evidence=on_cpu, key=replace(KEY, source="measured cpu"))
-    assert report(["-C", str(ledger.root)]) == 0
+    assert main(["report", "-C", str(ledger.root)]) == 0
     made = (ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8")
     (group,) = overview(made)["groups"]
     assert group["floor"] is None
@@ -239,7 +240,7 @@ def test_a_timeline_is_linked_where_it_lies(ledger: Ledger, tmp_path: Path) -> N
     trace.write_bytes(b"")
     try:
         target = ledger.root / "out" / "a b.html"
-        assert report(["-C", str(ledger.root), "--out", str(target)]) == 0
+        assert main(["report", "-C", str(ledger.root), "--out", str(target)]) == 0
         found = details(target.read_text(encoding="utf-8"))
         assert found["3"]["timeline"] == "../profile_data/0003-simulated-v5e.trace.json.gz"
         assert found["2"]["timeline"] == ""
@@ -270,7 +271,7 @@ def test_a_record_that_cannot_be_read_still_has_its_row(tmp_path: Path) -> None:
     # Its row can be read, and what comes after is of another version.
     path.write_bytes(whole_file.replace(b'"contest": "root"', b'"contest": 5'))
     git(clone.root, "commit", "-qam", "damaged by hand")
-    assert report(["-C", str(clone.root)]) == 0
+    assert main(["report", "-C", str(clone.root)]) == 0
     page = (clone.root / "profile_data" / "report.html").read_text(encoding="utf-8")
     found = details(page)["3"]
     assert "Only the row of this attempt is known" in found["missing"][0]
@@ -286,7 +287,7 @@ def test_a_number_used_twice_has_two_addresses(tmp_path: Path) -> None:
     text = path.read_text()
     sha = ledger.attempt(3).kernel_sha256
     path.with_name("0003-elsewhere.json").write_text(text.replace(sha, "f" * 64))
-    assert report(["-C", str(contest)]) == 0
+    assert main(["report", "-C", str(contest)]) == 0
     page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
     names = [row["id"] for row in overview(page)["rows"]]
     assert len(names) == len(set(names)) == 5
@@ -305,7 +306,7 @@ def test_figures_that_are_not_finite_do_not_break_the_page(tmp_path: Path) -> No
         ledger.begin(ledger.kernel_path.read_bytes(), "a test")
         number = replace(odd, number=5)
         ledger.record(number, replace(row_of(number), score=float("inf")), ledger.kernel_path.read_bytes(), False)
-    assert report(["-C", str(contest)]) == 0
+    assert main(["report", "-C", str(contest)]) == 0
     page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
     assert overview(page)["rows"][-1]["values"]["score"] is None
 
@@ -322,20 +323,20 @@ def test_pieces_of_a_run_that_did_not_end_are_none() -> None:
 def test_without_attempts_there_is_no_page(tmp_path: Path) -> None:
     contest = new_repository(tmp_path / "contest")
     with pytest.raises(RatchetError, match="no attempts yet") as error:
-        report(["-C", str(contest)])
+        EVERY["report"].run(EVERY["report"].parse(["-C", str(contest)]))
     assert error.value.kind == "no-attempts"
     assert not (contest / "profile_data").exists()
 
 
 def test_a_folder_is_no_file(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected --out to name a file"):
-        report(["-C", str(ledger.root), "--out", str(tmp_path)])
+        EVERY["report"].run(EVERY["report"].parse(["-C", str(ledger.root), "--out", str(tmp_path)]))
 
 
 def test_the_contest_of_another_folder_has_its_own_page(tmp_path: Path) -> None:
     contest = new_repository(tmp_path / "repository", contest="inner")
     ledger = Ledger.open(contest)
     four_attempts(ledger)
-    assert report(["-C", str(contest)]) == 0
+    assert main(["report", "-C", str(contest)]) == 0
     page = (contest / "profile_data" / "report.html").read_text(encoding="utf-8")
     assert overview(page)["contest"] == "inner"

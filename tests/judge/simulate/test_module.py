@@ -13,7 +13,7 @@ from naive_attention import QUOTIENTS
 from schedule_examples import NEWEST, unpack
 from simulated_examples import assert_possible, run
 
-from harness.cli.simulate import main
+from harness.cli import main
 from harness.dumps.boundary import boundary
 from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule, parse_schedule
 from harness.dumps.tables import Tables
@@ -80,9 +80,9 @@ def test_a_table_can_be_handed_in(tmp_path: Path, capsys: pytest.CaptureFixture[
     given = simulate.run(directory, chip("v6e"), operands={"table": whole})
     assert given.seconds == simulate.run(tmp_path / "plain", chip("v6e")).seconds
     np.save(tmp_path / "table.npy", whole)
-    assert main([str(directory), "--chip", "v6e", "--operand", f"table={tmp_path / 'table.npy'}"]) == 0
+    assert main(["simulate", str(directory), "--chip", "v6e", "--operand", f"table={tmp_path / 'table.npy'}"]) == 0
     assert "simulated v6e" in capsys.readouterr().out
-    assert main([str(directory), "--chip", "v6e", "--operand", "table=nowhere.npy"]) == UsageError.exit_code
+    assert main(["simulate", str(directory), "--chip", "v6e", "--operand", "table=nowhere.npy"]) == UsageError.exit_code
 
 
 # --- cores, operands, the top-level program ----------------------------------------------------

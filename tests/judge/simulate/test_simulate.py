@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schedule_examples import ATTENTION, NEWEST, shape, unpack
 from simulated_examples import SMALL, SMALL_STEPS, assert_possible, longer, run
 
-from harness.cli.simulate import main
+from harness.cli import main
 from harness.dumps.llo import parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
@@ -160,16 +160,16 @@ def test_the_module_entry_point_prints_what_the_function_returns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unpack(NEWEST, SMALL, tmp_path)
-    assert main([str(tmp_path), "--chip", "v5e", "--json"]) == 0
+    assert main(["simulate", str(tmp_path), "--chip", "v5e", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     result = simulate.run(tmp_path, chip("v5e"))
     assert printed["total_seconds"] == result.seconds
     assert printed["ops"] == [{"name": o.name, "cycles": o.cycles, "seconds": o.seconds} for o in result.ops]
     assert printed["as_profiled_seconds"] == result.as_profiled_seconds
     assert printed["relative_uncertainty"] == result.relative_uncertainty
-    assert main([str(tmp_path), "--chip", "v5e"]) == 0
+    assert main(["simulate", str(tmp_path), "--chip", "v5e"]) == 0
     assert "MXU" in capsys.readouterr().out
-    assert main([str(tmp_path / "none"), "--chip", "v5e"]) == RatchetError.exit_code
+    assert main(["simulate", str(tmp_path / "none"), "--chip", "v5e"]) == RatchetError.exit_code
     assert "no-dump" in capsys.readouterr().err
 
 

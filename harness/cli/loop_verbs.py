@@ -1,0 +1,231 @@
+"""The verbs of the loop: an experiment, and what moves or asks about the champion."""
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number, evaluation_options
+from harness.cli.verb import Outcome, Verb
+from harness.loop import search_state
+from harness.loop.scaffold import templates
+
+# Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
+_LIMIT = 50
+
+
+class Experiment(Verb):
+    """The verb of a message; one writes the message instead."""
+
+    name = "experiment"
+    group = "loop"
+    line = "test one change of kernel.py, keep it if it is faster"
+    example = '"experiment: raise BQ" --set BQ=2048'
+    description = "Judges kernel.py against the champion and keeps it only if it is really faster."
+    examples = 'ratchet.sh "experiment: raise BQ to 2048" --set BQ=2048 --expect 30%'
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+        evaluation_options(parser)
+        parser.add_argument(
+            "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
+            help="rewrite this constant of kernel.py",
+        )  # fmt: skip
+        parser.add_argument(
+            "--expect", default=None, metavar="5%", help="how much less time you expect, as 5%% or x0.95; recorded"
+        )
+        parser.add_argument("--again", action="store_true", help="judge a program that was judged before once more")
+        parser.add_argument("--record", action="store_true", help="record an unchanged kernel's evaluation too")
+        parser.add_argument(
+            "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"
+        )
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.attempts import experiment
+
+        return experiment(given)
+
+
+class Next(Verb):
+    name = "next"
+    group = "loop"
+    line = "where the search stands, and whether to go on"
+    example = "next --json"
+    description = (
+        "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
+        "go on. Reads only; judges nothing."
+    )
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "--plateau", type=int, default=search_state.PLATEAU_ATTEMPTS, metavar="N",
+            help=f"advise to stop after so many attempts without a win ({search_state.PLATEAU_ATTEMPTS})",
+        )  # fmt: skip
+        parser.add_argument(
+            "--limit", type=int, default=_LIMIT, metavar="N", help=f"look into the newest N attempts only ({_LIMIT})"
+        )
+        add_json(parser, "the state as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.next import next_
+
+        return next_(given)
+
+
+class Sweep(Verb):
+    name = "sweep"
+    group = "loop"
+    line = "screen a grid of settings, judge the best as one attempt"
+    example = 'sweep "experiment: ..." --set BQ=512,1024'
+    description = (
+        "Compiles and times every setting of a grid, then judges the best one as one recorded attempt that names the "
+        "grid. A setting that fails is a value of the table."
+    )
+    examples = 'ratchet.sh sweep "experiment: larger blocks" --set BQ=512,1024,2048 --set BKV=512,1024'
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+        parser.add_argument(
+            "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE,VALUE",
+            help="the values of this constant of kernel.py; one --set for each constant",
+        )  # fmt: skip
+        parser.add_argument(
+            "--jobs", type=int, default=min(2, os.cpu_count() or 1), metavar="N", help="settings screened at a time (2)"
+        )
+        parser.add_argument("--chip", default=None, help="judge for this chip")
+        parser.add_argument(
+            "--on", choices=["cpu", "tpu", "gpu", "simulated"], default=None,
+            help="where the latency of the attempt comes from; a TPU's settings are screened in the simulator anyway",
+        )  # fmt: skip
+        parser.add_argument("--expect", default=None, metavar="5%", help="how much less time you expect of the best")
+        parser.add_argument("--again", action="store_true", help="judge the best even if it was judged before")
+        parser.add_argument("--full", action="store_true", help="print the whole report of the attempt")
+        add_json(parser, "the grid's results as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.sweep import sweep
+
+        return sweep(given)
+
+
+class Judge(Verb):
+    name = "judge"
+    group = "loop"
+    line = "judge kernel.py as it stands, record nothing"
+    example = "judge"
+    description = "Judges kernel.py as it stands and records nothing."
+    examples = "ratchet.sh judge --full"
+
+    def configure(self, parser: Parser) -> None:
+        evaluation_options(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.attempts import judge
+
+        return judge(given)
+
+
+class Status(Verb):
+    name = "status"
+    group = "loop"
+    line = "where you stand"
+    example = "status"
+    description = "Says where you stand."
+    examples = "ratchet.sh status --json"
+
+    def configure(self, parser: Parser) -> None:
+        add_json(parser, "where you stand as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.ledger import status
+
+        return status(given)
+
+
+class Checkout(Verb):
+    name = "checkout"
+    group = "loop"
+    line = "put an attempt's kernel.py into the working tree"
+    example = "checkout 3"
+    description = "Puts the kernel.py of an attempt into the working tree."
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
+        parser.add_argument(
+            "--force", action="store_true", help="overwrite a kernel.py that no attempt and no commit holds"
+        )
+        add_json(parser, "what was done as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.ledger import checkout
+
+        return checkout(given)
+
+
+class Undo(Verb):
+    name = "undo"
+    group = "loop"
+    line = "take the last accept back, as a new commit"
+    example = "undo"
+    description = "Takes the last accept back, as a new commit."
+
+    def configure(self, parser: Parser) -> None:
+        add_json(parser, "what was done as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.ledger import undo
+
+        return undo(given)
+
+
+class Revoke(Verb):
+    name = "revoke"
+    group = "loop"
+    line = "judge the champion again; one that fails loses its title"
+    example = 'revoke "fails on sinks"'
+    description = (
+        "Judges the champion again under the present judge. One that fails loses its title: it goes to the latest "
+        "accepted attempt that passes, recorded as an attempt and committed. A champion that passes keeps it, and "
+        "nothing is recorded."
+    )
+    examples = "ratchet.sh revoke"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, in your words; recorded")
+        parser.add_argument(
+            "--draw", dest="draws", action="append", default=[], metavar="MODE:SHAPE:FAMILY:SEED",
+            help="inputs to check on too, as the message on a champion that fails names them; may be given more than "
+            "once",
+        )  # fmt: skip
+        parser.add_argument(
+            "--force", action="store_true",
+            help="believe a failure that may be this machine's (timeout, crash, no memory)",
+        )  # fmt: skip
+        add_json(parser, "what was found as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.revoke import revoke
+
+        return revoke(given)
+
+
+class New(Verb):
+    name = "new"
+    group = "loop"
+    line = "make another contest, with its own ledger"
+    example = "new mine --like attention"
+    description = "Makes another contest, with its own ledger, and commits it."
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("folder", type=Path, help="a folder in a git repository")
+        parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(templates())}")
+        parser.add_argument(
+            "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
+            help="rewrite this constant of prepare.py",
+        )  # fmt: skip
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.ledger import new
+
+        return new(given)

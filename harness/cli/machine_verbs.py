@@ -1,0 +1,209 @@
+"""The verbs about programs, tests and the ratchet itself."""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number
+from harness.cli.verb import Outcome, Verb
+from harness.workbench.doctor.flag_rules import SYMPTOMS
+from harness.workbench.profiles.places import SUFFIX
+
+
+class Schema(Verb):
+    name = "schema"
+    group = "machine"
+    line = "the JSON schema of what a verb prints with --json"
+    example = "schema next"
+    description = "Prints the JSON schema of what a verb prints with --json; without a verb all of them, by verb."
+    takes_contest = False
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb with --json, or `error`")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.schema import schemas
+
+        return schemas(given)
+
+
+class Doctor(Verb):
+    name = "doctor"
+    group = "machine"
+    line = "is this machine fit; a program's checklist"
+    example = "doctor run.py:step"
+    description = (
+        "Says whether this machine is fit: versions, devices, room, git, the ledger. With a program it runs that in a "
+        "process of its own, unconfined, and goes through the checklist: compilations and the argument that caused "
+        "each, first against second call, transfers, precision, cache, targets. Exit code 1 where there is a problem "
+        "with the machine."
+    )
+    examples = "ratchet.sh doctor; ratchet.sh doctor train.py:step"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "module", nargs="?", metavar="MODULE.py[:FUNCTION]",
+            help="a program of yours: a function without arguments, called twice, or the file run once as a main "
+            "program",
+        )  # fmt: skip
+        parser.add_argument(
+            "--capture", default=None, metavar="WHERE", help="a capture of the program, for MXU and HBM"
+        )
+        parser.add_argument(
+            "--limit", type=float, default=600.0, metavar="S", help="seconds that the program may take (600)"
+        )
+        add_json(parser, "the tables as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.doctor import doctor
+
+        return doctor(given)
+
+
+class Audit(Verb):
+    name = "audit"
+    group = "machine"
+    line = "flags of a launch script: unknown, harmful"
+    example = "audit run.sh"
+    description = (
+        "Audits the flags of JAX, XLA and libtpu in a launch script (shell or Python), in the environment, or in a "
+        "capture: unknown, contradictory, without effect, missing for a symptom, harmful for measuring. The installed "
+        "jaxlib and libtpu are started with the flags and asked. Exit code 1 where the program would not start or two "
+        "flags exclude each other."
+    )
+    examples = "ratchet.sh audit launch.sh --symptom all-reduce-stalls --chip v7x"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "file", nargs="?", metavar="FILE", help=f"a script, *{SUFFIX}, or - for stdin (default: the environment)"
+        )
+        parser.add_argument(
+            "--symptom", action="append", default=[], choices=sorted(SYMPTOMS), help="what was seen; may be given again"
+        )
+        parser.add_argument("--chip", default=None, help="the chip that the program runs on")
+        add_json(parser, "the findings as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.flags import audit
+
+        return audit(given)
+
+
+class Fsck(Verb):
+    name = "fsck"
+    group = "machine"
+    line = "check log, branch and experiments/ against each other"
+    example = "fsck"
+    description = "Checks log, branch and experiments/ against each other; changes nothing."
+
+    def configure(self, parser: Parser) -> None:
+        add_json(parser, "the findings as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.audit import fsck
+
+        return fsck(given)
+
+
+class Attack(Verb):
+    name = "attack"
+    group = "machine"
+    line = "search the space of inputs for the worst error"
+    example = "attack --minutes 5"
+    description = "Searches the space of inputs for the worst error of kernel.py, or of an attempt; records nothing."
+    examples = "ratchet.sh attack 3 --minutes 5"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "number", nargs="?", type=attempt_number, metavar="N", help="an attempt instead of kernel.py"
+        )
+        parser.add_argument("--minutes", type=_minutes, default=5.0, help="how long to search (default: 5)")
+        parser.add_argument("--seed", type=int, default=None, help="search as the search with this seed did")
+        parser.add_argument(
+            "--repeat", type=Path, default=None, metavar="FILE", help="try the input in this file once more"
+        )
+        parser.add_argument("--first", action="store_true", help="stop at the first error above its tolerance")
+        add_json(parser, "what was found as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.attack import attack
+
+        return attack(given)
+
+
+class Replay(Verb):
+    name = "replay"
+    group = "machine"
+    line = "judge an attempt again under the present judge"
+    example = "replay 3"
+    description = (
+        "Judges an attempt again under the present judge; records nothing. The exit code is that of the verdict now: 1 "
+        "for an attempt that is rejected again."
+    )
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
+        add_json(parser, "what was found as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.audit import replay
+
+        return replay(given)
+
+
+class Test(Verb):
+    name = "test"
+    group = "machine"
+    line = "run the project's tests"
+    example = "test"
+    description = "Runs the project's tests; every option is pytest's."
+    examples = "ratchet.sh test -k settings"
+    takes_contest = False
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        return Namespace(options=self.parser().parse_known_args(words)[1])
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.tools import test
+
+        return test(given)
+
+
+class Selftest(Verb):
+    name = "selftest"
+    group = "machine"
+    line = "plant bad kernels, see each of them refused"
+    example = "selftest"
+    description = (
+        "Plants bad kernels, good but unusual ones and cheating callers, each in a repository of its own, "
+        "and lets the judge judge them. Exit code 0: all bad ones were refused by a guard that they were expected "
+        "to be refused by, all good ones accepted."
+    )
+    examples = "ratchet.sh selftest --only causal_wrong_side"
+    takes_contest = False
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "--only", action="append", default=[], metavar="NAME", help="only this one; may be repeated"
+        )
+        add_json(parser, "records instead of the table")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.selftest import selftest
+
+        return selftest(given)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number of minutes above 0, got {text!r}")
+    return minutes

@@ -1,0 +1,270 @@
+"""The verbs that show where the time goes: of kernel.py, of an attempt, of a capture, of any program."""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_quiet, attempt_number
+from harness.cli.verb import Outcome, Verb
+from harness.errors import UsageError
+from harness.judge.sandbox.messages import TRACE_MODES
+from harness.workbench.hlo import chips
+from harness.workbench.profiles import links, pruning
+from harness.workbench.profiles.places import PROFILE_DATA
+
+_SERVER_PORT = 9999
+# The resources of advice.whatif.Scale, which takes the simulator to import.
+RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu")
+PREDICTABLE = ("matmul", "collective", "memory", "shapes")
+
+
+class Lines(Verb):
+    name = "lines"
+    group = "profile"
+    line = "kernel.py with the simulated cycles of each line"
+    example = "lines 3"
+    description = "Prints kernel.py with the simulated cycles of each line."
+    examples = "ratchet.sh lines; ratchet.sh lines 3"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "number", type=attempt_number, metavar="N", nargs="?", help="the attempt (default: kernel.py as it stands)"
+        )
+        parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
+        add_json(parser, "the figures as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.insight import lines
+
+        return lines(given)
+
+
+class Timeline(Verb):
+    name = "timeline"
+    group = "profile"
+    line = "what happens when, for ui.perfetto.dev and XProf"
+    example = "timeline 3"
+    description = "Writes what the simulated run does when, for ui.perfetto.dev and for XProf."
+    examples = "ratchet.sh timeline; ratchet.sh timeline 3; ratchet.sh timeline dumps --chip v6e"
+
+    def configure(self, parser: Parser) -> None:
+        _add_subject(parser)
+        parser.add_argument("--steps", type=int, default=3, metavar="N", help="grid steps to show bundle by bundle (3)")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.insight import timeline
+
+        return timeline(given)
+
+
+class Whatif(Verb):
+    name = "whatif"
+    group = "profile"
+    line = "which of the chip's resources would make it faster"
+    example = "whatif --mxu x2"
+    description = (
+        "Runs the same schedule on a chip with other resources, in the simulator; without factors each one in turn."
+    )
+    examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
+
+    def configure(self, parser: Parser) -> None:
+        _add_subject(parser)
+        for name in RESOURCES:
+            parser.add_argument(f"--{name}", default=None, metavar="x2", help=f"factor on the chip's {name}")
+        add_json(parser, "the figures as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.whatif import whatif
+
+        return whatif(given)
+
+
+class Profile(Verb):
+    name = "profile"
+    group = "profile"
+    line = "capture kernel.py on its own, for XProf"
+    example = "profile --calls 3"
+    description = (
+        "Captures kernel.py on its own with JAX's profiler: warmed up, then a few calls, each with an annotation. The "
+        f"capture goes to {PROFILE_DATA}/plugins/profile, where XProf and `ratchet.sh xprof` find it; of the captures "
+        f"there {pruning.RULE}."
+    )
+    examples = "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("--chip", default=None, help="the chip that kernel.py is for (default: the contest's)")
+        parser.add_argument(
+            "--on", choices=["cpu", "tpu", "gpu"], default=None,
+            help="where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--mode", choices=TRACE_MODES, default=None,
+            help="what a TPU records (TRACE_COMPUTE); without effect elsewhere",
+        )  # fmt: skip
+        parser.add_argument("--calls", type=_count, default=3, metavar="N", help="calls in the capture (3)")
+        parser.add_argument("--warmup", type=_count, default=5, metavar="N", help="calls before it (5)")
+        parser.add_argument(
+            "--serve", type=int, nargs="?", const=_SERVER_PORT, default=None, metavar="PORT",
+            help=f"run kernel.py until Ctrl-C, with JAX's profiler server listening for XProf's page ({_SERVER_PORT})",
+        )  # fmt: skip
+        parser.add_argument(
+            "--snapshots", type=_count, default=None, metavar="N", help="N snapshots of the running kernel"
+        )
+        parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between snapshots (2)")
+        add_json(parser, "JSON instead of text")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.profile import profile
+
+        return profile(given)
+
+
+class Serve(Verb):
+    name = "serve"
+    group = "profile"
+    line = "XProf's own pages over the captures"
+    example = "serve --port 8791"
+    description = "Serves XProf's pages over the captures of a log directory, on this machine only, until Ctrl-C."
+    examples = "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "log_directory", nargs="?", help=f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)"
+        )
+        parser.add_argument("--port", type=int, default=links.PORT, help=f"{links.PORT}; 0: any free")
+        parser.add_argument(
+            "--distributed",
+            action="store_true",
+            help="start xprof as it starts itself, on all interfaces, with every further argument handed on "
+            "(--grpc_port=50051 on workers, --worker_service_address=host1:50051,... on the viewer)",
+        )
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        given, rest = self.parser().parse_known_args(words)
+        return Namespace(**vars(given), rest=rest)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.serve import serve
+
+        return serve(given)
+
+
+class Hlo(Verb):
+    name = "hlo"
+    group = "profile"
+    line = "HLO explained: a module, an operation, a shape"
+    example = "hlo --op fusion.3"
+    description = "Explains HLO: shapes, layouts, padding, cost, copies, collectives, sharding."
+    examples = (
+        "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'"
+    )
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "what",
+            nargs="?",
+            help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, or an "
+            "attempt's number (default: kernel.py's module as last judged)",
+        )
+        parser.add_argument("--op", default=None, metavar="NAME", help="explain this operation alone")
+        parser.add_argument(
+            "--chip", default=None, help=f"predict for this chip: {', '.join(chips.NAMES)} ({DEFAULT_CHIP})"
+        )
+        parser.add_argument("--top", type=int, default=12, metavar="N", help="rows of each table of a module (12)")
+        add_json(parser, "the tables as JSON")
+        add_quiet(parser)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.hlo import hlo
+
+        return hlo(given)
+
+
+class Predict(Verb):
+    name = "predict"
+    group = "profile"
+    line = "the time of a matmul or a collective from shapes and chip"
+    example = "predict matmul X[8192,8192] W[8192,8192]"
+    description = (
+        "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`."
+    )
+    examples = "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8"
+
+    def configure(self, parser: Parser) -> None:
+        def option(name: str, metavar: str | None, text: str) -> None:
+            parser.add_argument(name, default=None, metavar=metavar, help=text)
+
+        parser.add_argument("what", choices=PREDICTABLE, help="what to predict")
+        parser.add_argument(
+            "words", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
+        )
+        option("--dtype", None, "type of arrays that name none (bf16)")
+        option("--chip", None, f"{', '.join(chips.NAMES)} ({DEFAULT_CHIP})")
+        parser.add_argument(
+            "--devices", "--chips", type=int, default=None, metavar="N", help="how many (1, or the mesh)"
+        )
+        option("--mesh", "A=N,B=M", "the sizes of the axes that arrays name")
+        option("--einsum", "ab,bc->ac", "which dimensions belong together")
+        option("--bytes", "128MiB", "the whole array of a collective")
+        option("--shape", "ARRAY", "the same as a shape")
+        option("--axis", "N[,M]", "devices along the axis or axes taking part")
+        option("--groups", "REPLICA_GROUPS", "the axis from a collective's HLO")
+        option("--parameters", "7e9", "how many the model has")
+        option("--peak", "FLOP/s", "instead of the chip's, a device")
+        option("--bandwidth", "B/s", "instead of the chip's: HBM's, or a ring's in both directions")
+        add_json(parser, "the tables as JSON")
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.predict import predict
+
+        return predict(given)
+
+
+class Simulate(Verb):
+    name = "simulate"
+    group = "profile"
+    line = "execute the schedules in a directory of compiler dumps"
+    example = "simulate dumps --chip v6e"
+    description = "Executes the schedules in any directory of compiler dumps and prints the time."
+    takes_contest = False
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
+        parser.add_argument("--chip", required=True, help="the chip they were compiled for, such as v6e")
+        parser.add_argument(
+            "--operand", action="append", default=[], metavar="NAME=FILE.npy",
+            help="contents of an argument that the program's control flow reads",
+        )  # fmt: skip
+        add_json(parser, "the result as JSON")
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        if "-C" in words:
+            raise UsageError("usage", "simulate takes a directory of compiler dumps and no contest: leave -C out")
+        return super().parse(words)
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.simulate import simulate
+
+        return simulate(given)
+
+
+def _add_subject(parser: Parser) -> None:
+    parser.add_argument(
+        "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
+    )
+    parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
+
+
+def _count(word: str) -> int:
+    try:
+        number = int(word)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {word!r}")
+    return number

@@ -160,12 +160,16 @@ class Test(Verb):
     group = "machine"
     line = "run the project's tests"
     example = "test"
-    description = "Runs the project's tests; every option is pytest's."
+    description = "Runs the project's tests; every other option is pytest's."
     examples = "ratchet.sh test -k settings"
     takes_contest = False
 
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("--quick", action="store_true", help="only tests that take a minute together")
+
     def parse(self, words: Sequence[str]) -> Namespace:
-        return Namespace(options=self.parser().parse_known_args(words)[1])
+        given, options = self.parser().parse_known_args(words)
+        return Namespace(quick=given.quick, options=options)
 
     def run(self, given: Namespace) -> Outcome:
         from harness.cli.tools import test

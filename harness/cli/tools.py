@@ -1,13 +1,19 @@
 """What `test` does: it runs the project's tests."""
 
+import importlib.util
 import subprocess
 import sys
 from argparse import Namespace
 
 from harness.cli.verb import Outcome
 from harness.contest import PACKAGE
+from harness.errors import RatchetError
 
 
 def test(given: Namespace) -> Outcome:
-    code = subprocess.call([sys.executable, "-m", "pytest", *given.options], cwd=PACKAGE.parent)
+    """Runs pytest. Raises RatchetError `no-pytest` where only what users need is installed."""
+    if importlib.util.find_spec("pytest") is None:
+        raise RatchetError("no-pytest", "expected pytest, found none: ./ratchet.sh test installs what the tests need")
+    quick = ("-m", "not slow and not long") if given.quick else ()
+    code = subprocess.call([sys.executable, "-m", "pytest", *quick, *given.options], cwd=PACKAGE.parent)
     return Outcome(text=lambda: "", exit_code=code)

@@ -14,7 +14,6 @@ _SHELL = ("sh", "bash", "console", "shell")
 
 # Commands that cannot run here, by how they begin, each with the reason.
 NOT_RUN = {
-    "uv pip compile": "it asks the package index",
     ".venv/bin/python -m pip install": "downloads packages: tests use no network",
     './ratchet.sh -C examples/attention-gpu "experiment: baseline" --on gpu': "needs an NVIDIA GPU",
     ".venv/bin/python examples/attention-gpu/peer.py": "needs an NVIDIA GPU",

@@ -13,7 +13,15 @@ from harness.workbench.profiles.classes import (
     is_grouped_matmul,
     op_class,
 )
-from harness.workbench.profiles.spent import Spent, devices, origin, spent, step_count, steps, why_nothing_ran
+from harness.workbench.profiles.op_times import (
+    OperationTime,
+    devices,
+    op_times,
+    origin,
+    step_count,
+    steps,
+    why_nothing_ran,
+)
 
 # Protocol, section 6: more of a step than this in data formatting, and the sharding deserves a look.
 FORMATTING_LIMIT = 0.05
@@ -42,12 +50,12 @@ _EXPERTS = (
 def breakdown(capture: Capture) -> tuple[Table, ...]:
     """Self time by class and by direction, then the grouped matmuls and the layers they stand for."""
     found = devices(capture)
-    every = spent(found)
+    every = op_times(found)
     why = "" if every else why_nothing_ran(capture)
     whole = sum(one.self_seconds for one in every)
     count = step_count(found)
-    by_class: dict[str, list[Spent]] = defaultdict(list)
-    by_direction: dict[tuple[str, str], list[Spent]] = defaultdict(list)
+    by_class: dict[str, list[OperationTime]] = defaultdict(list)
+    by_direction: dict[tuple[str, str], list[OperationTime]] = defaultdict(list)
     for one in every:
         by_class[op_class(one.operation)].append(one)
         by_direction[direction(one.operation)].append(one)
@@ -83,7 +91,7 @@ def breakdown(capture: Capture) -> tuple[Table, ...]:
     )
 
 
-def _experts(capture: Capture, every: Sequence[Spent], count: int | None, why: str) -> Table:
+def _experts(capture: Capture, every: Sequence[OperationTime], count: int | None, why: str) -> Table:
     rows = []
     for name, transposed, per_layer in (("GMM", False, GMMS), ("TGMM", True, TGMMS)):
         group = [one for one in every if is_grouped_matmul(one.operation, transposed=transposed)]
@@ -109,7 +117,7 @@ def _experts(capture: Capture, every: Sequence[Spent], count: int | None, why: s
 
 
 def _class_notes(
-    by_class: dict[str, list[Spent]], whole: float, found: Sequence[Device], count: int | None
+    by_class: dict[str, list[OperationTime]], whole: float, found: Sequence[Device], count: int | None
 ) -> tuple[str, ...]:
     on = f"{len(found)} devices" if len(found) > 1 else "one device"
     per = f"; per step is the mean over {count} {steps(found[0])[1]}" if count else "; it shows no steps"
@@ -129,11 +137,13 @@ def _class_notes(
     return tuple(notes)
 
 
-def _shares(group: Sequence[Spent], whole: float, count: int | None) -> tuple[float, float | None, float | None, int]:
+def _shares(
+    group: Sequence[OperationTime], whole: float, count: int | None
+) -> tuple[float, float | None, float | None, int]:
     took = _seconds(group)
     runs = sum(one.count for one in group)
     return took, took / whole if whole > 0 else None, took / count if count else None, runs
 
 
-def _seconds(group: Sequence[Spent]) -> float:
+def _seconds(group: Sequence[OperationTime]) -> float:
     return sum(one.self_seconds for one in group)

@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness.records import Capture, Column, Operation, Table
 from harness.workbench.profiles.classes import category
-from harness.workbench.profiles.spent import comparable, devices, middle, origin, spent, step_count, steps
+from harness.workbench.profiles.op_times import comparable, devices, op_times, origin, step_count, steps
 
 _OPS = (
     Column(name="operation", title="operation"),
@@ -125,7 +126,7 @@ def matched(a: _Side, b: _Side) -> Iterator[Pair]:
 def _by_name(capture: Capture, divisor: int) -> dict[str, tuple[Operation, float]]:
     """Operations by name. Two modules with one name in common: together, as module numbers change from run to run."""
     found: dict[str, tuple[Operation, float]] = {}
-    for one in spent(devices(capture)):
+    for one in op_times(devices(capture)):
         operation, took = found.get(one.operation.name, (one.operation, 0.0))
         found[one.operation.name] = (operation, took + one.self_seconds / divisor)
     return found
@@ -155,7 +156,7 @@ def _totals(a: Capture, b: Capture, pairs: Sequence[Pair]) -> Iterator[tuple[str
 
 def _step_seconds(capture: Capture) -> float | None:
     found = [step.seconds for device in devices(capture) for step in steps(device)[0]]
-    return middle(found) if found else None
+    return median(found) if found else None
 
 
 def _ratio(new: float, old: float) -> float | None:

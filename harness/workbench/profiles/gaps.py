@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from harness.records import Capture, Column, Device, Period, Table
 from harness.units import percent
-from harness.workbench.profiles import patterns, stretches
+from harness.workbench.profiles import intervals, patterns
 from harness.workbench.profiles.bubbles import BETWEEN, EDGE_STEPS, EXCELLENT, FEWEST_STEPS, RED_FLAG, parts, verdict
-from harness.workbench.profiles.spent import called, devices, origin, steps, why_nothing_ran
-from harness.workbench.profiles.stretches import Idle, Stretch
+from harness.workbench.profiles.intervals import Idle, Interval
+from harness.workbench.profiles.op_times import device_label, devices, origin, steps, why_nothing_ran
 
 _IDLE = (
     Column(name="device", title="device"),
@@ -33,7 +33,7 @@ def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Idle time by device and part, the `top` largest gaps, and which of the known patterns show."""
     found = devices(capture)
     why = "" if found else why_nothing_ran(capture)
-    rows = [(called(device, found), part) for device in found for part in parts(device)]
+    rows = [(device_label(device, found), part) for device in found for part in parts(device)]
     return (
         Table(
             name="idle",
@@ -45,7 +45,7 @@ def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
                     name,
                     part.name,
                     part.seconds,
-                    stretches.length(part.idle),
+                    intervals.length(part.idle),
                     part.fraction,
                     len(part.idle),
                     verdict(part),
@@ -79,17 +79,17 @@ def _notes(found: Sequence[Device]) -> Iterator[str]:
 
 
 def _largest(capture: Capture, found: Sequence[Device], top: int | None, why: str) -> Table:
-    every = [(device, gap) for device in found for gap in stretches.idle(device)]
-    every.sort(key=lambda item: -item[1].stretch.seconds)
+    every = [(device, gap) for device in found for gap in intervals.idle(device)]
+    every.sort(key=lambda item: -item[1].interval.seconds)
     rows = tuple(
         (
-            called(device, found),
-            gap.stretch.start,
-            gap.stretch.seconds,
+            device_label(device, found),
+            gap.interval.start,
+            gap.interval.seconds,
             _place(device, gap),
             gap.before,
             gap.after,
-            host_meanwhile(capture.host_periods, (gap.stretch,)),
+            host_meanwhile(capture.host_periods, (gap.interval,)),
         )
         for device, gap in every[:top]
     )
@@ -105,19 +105,19 @@ def _largest(capture: Capture, found: Sequence[Device], top: int | None, why: st
 
 
 def _place(device: Device, gap: Idle) -> str:
-    middle = (gap.stretch.start + gap.stretch.end) / 2
+    middle = (gap.interval.start + gap.interval.end) / 2
     for module in device.modules:
         if module.start <= middle <= module.end:
             return f"inside {module.name}"
     return BETWEEN if device.modules else "unknown"
 
 
-def host_meanwhile(periods: Sequence[Period], idle: Sequence[Stretch]) -> str | None:
+def host_meanwhile(periods: Sequence[Period], idle: Sequence[Interval]) -> str | None:
     """What the host did for most of the `idle` time; of several the shortest, which says most. None: nothing known."""
     best: tuple[float, float, str] | None = None
     # The annotation of a step lasts as long as the step and says nothing.
     for period in (period for period in periods if period.step is None):
-        shared = stretches.length(stretches.within(idle, Stretch(period.start, period.end)))
+        shared = intervals.length(intervals.within(idle, Interval(period.start, period.end)))
         if shared > 0 and (best is None or (shared, -period.seconds) > best[:2]):
             best = (shared, -period.seconds, period.name)
     return best[2] if best else None

@@ -13,8 +13,8 @@ from harness.units import seconds
 from harness.workbench.hlo import parse, proto
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.module import Instruction
+from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin
 from harness.workbench.profiles.reading import hlo_protos
-from harness.workbench.profiles.spent import Spent, devices, origin, spent
 
 # What a person can look at; the nearest are kept.
 _MOST = 200
@@ -58,7 +58,7 @@ class Neighbourhood:
     module: str
     name: str
     nodes: tuple[Node, ...]
-    took: dict[str, Spent]
+    took: dict[str, OperationTime]
     left_out: int
     other_modules: tuple[str, ...]
     is_whole: bool
@@ -83,7 +83,7 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
         graphs = {known: graph for known, graph in graphs.items() if module in (known, known.split("(")[0])}
         if not graphs:
             raise UsageError("unknown-module", f"{capture.name} has no module {module!r}")
-    took = {(one.operation.module, one.operation.name): one for one in spent(devices(capture))}
+    took = {(one.operation.module, one.operation.name): one for one in op_times(devices(capture))}
     found = {known: place for known, graph in graphs.items() if (place := _place(graph, name)) is not None}
     if not found:
         raise RatchetError("unknown-op", f"{_unknown(capture, graphs, name)}")

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from harness.records import Capture, Column, Table
 from harness.units import percent
-from harness.workbench.profiles.spent import Spent, devices, origin, spent, why_nothing_ran
+from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin, why_nothing_ran
 
 NO_SOURCE = "(no source in the capture)"
 _COLUMNS = (
@@ -18,8 +18,8 @@ _COLUMNS = (
 
 def lines(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Self time by `file:line`, longest first; with `top` only so many."""
-    groups: dict[str, list[Spent]] = defaultdict(list)
-    found = spent(devices(capture))
+    groups: dict[str, list[OperationTime]] = defaultdict(list)
+    found = op_times(devices(capture))
     for one in found:
         groups[one.operation.source or NO_SOURCE].append(one)
     whole = sum(one.self_seconds for one in found)

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from harness.errors import RatchetError
 from harness.records import Capture, Column, Table
 from harness.records.table import Cell
+from harness.workbench.profiles.op_times import origin
 from harness.workbench.profiles.places import Place
 from harness.workbench.profiles.reading import read
-from harness.workbench.profiles.spent import origin
 
 _COLUMNS = (
     Column(name="run", title="run", is_whole=True),

@@ -15,7 +15,7 @@ from harness.workbench.profiles.classes import (
     is_custom_call,
     op_class,
 )
-from harness.workbench.profiles.spent import Spent, devices, origin, spent, why_nothing_ran
+from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin, why_nothing_ran
 
 _Key = TypeVar("_Key")
 
@@ -44,7 +44,7 @@ NO_NAME = "(no tf_op in the capture)"
 
 def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Every HLO operation, longest self time first; with `top` only so many."""
-    found = spent(devices(capture))
+    found = op_times(devices(capture))
     whole = sum(one.self_seconds for one in found)
     rows = tuple(
         (
@@ -78,13 +78,13 @@ def framework_ops(capture: Capture, categories: Sequence[str] = (), top: int | N
         if name not in FRAMEWORK_CATEGORIES:
             known = ", ".join(FRAMEWORK_CATEGORIES)
             raise UsageError("unknown-category", f"expected a framework category, one of {known}, got {name!r}")
-    everything = spent(devices(capture))
+    everything = op_times(devices(capture))
     whole = sum(one.self_seconds for one in everything)
     if not everything:
         why = why_nothing_ran(capture)
         return _tables(capture, (), (), (), why, why)
-    by_category: dict[str, list[Spent]] = defaultdict(list)
-    by_name: dict[tuple[str, str, str], list[Spent]] = defaultdict(list)
+    by_category: dict[str, list[OperationTime]] = defaultdict(list)
+    by_name: dict[tuple[str, str, str], list[OperationTime]] = defaultdict(list)
     for one in everything:
         category = framework_category(one.operation)
         by_category[category].append(one)
@@ -102,7 +102,7 @@ def framework_ops(capture: Capture, categories: Sequence[str] = (), top: int | N
     return _tables(capture, summary, rows[:top], tuple(notes), "", "" if rows else why)
 
 
-def uncounted(found: Sequence[Spent]) -> tuple[str, ...]:
+def uncounted(found: Sequence[OperationTime]) -> tuple[str, ...]:
     """A sentence on the kernels whose FLOPs nobody counted, if there are any."""
     silent = [one for one in found if is_custom_call(one.operation) and one.operation.flops is None]
     if not silent:
@@ -144,11 +144,11 @@ def _tables(
     )
 
 
-def _longest(groups: dict[_Key, list[Spent]]) -> list[tuple[_Key, list[Spent]]]:
+def _longest(groups: dict[_Key, list[OperationTime]]) -> list[tuple[_Key, list[OperationTime]]]:
     return sorted(groups.items(), key=lambda item: -sum(one.self_seconds for one in item[1]))
 
 
-def _time(group: Sequence[Spent], whole: float) -> tuple[float, float | None, int]:
+def _time(group: Sequence[OperationTime], whole: float) -> tuple[float, float | None, int]:
     took = sum(one.self_seconds for one in group)
     return took, _share(took, whole), sum(one.count for one in group)
 

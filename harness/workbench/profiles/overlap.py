@@ -6,9 +6,9 @@ from harness.hardware import chip_of_device
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
 from harness.workbench.hlo.interconnect import Links, exact_seconds, links
-from harness.workbench.profiles import stretches
+from harness.workbench.profiles import intervals
 from harness.workbench.profiles.collectives import Flight, flights
-from harness.workbench.profiles.spent import called, devices, origin, why_nothing_ran
+from harness.workbench.profiles.op_times import device_label, devices, origin, why_nothing_ran
 
 # Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
 _FUSE = "xla_tpu_enable_async_collective_fusion"
@@ -55,7 +55,9 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
             title="Exposed communication",
             origin=origin(capture),
             columns=_EXPOSED,
-            rows=() if why else tuple((called(device, found), *_exposed(device, some)) for device, some in of_device),
+            rows=()
+            if why
+            else tuple((device_label(device, found), *_exposed(device, some)) for device, some in of_device),
             notes=()
             if why
             else (
@@ -108,7 +110,7 @@ def _exposed(device: Device, some: Sequence[Flight]) -> tuple[float | None, ...]
     if some and not any(one.count for one in some):
         # Only halves that start something are in the capture: how long they were waited for it does not say.
         return (None,) * (len(_EXPOSED) - 1)
-    busy = stretches.length(stretches.busy(device))
+    busy = intervals.length(intervals.busy(device))
     flight = sum(one.flight_seconds for one in some)
     synchronous = sum(one.waited_seconds for one in some if not one.is_asynchronous)
     exposed = sum(one.waited_seconds for one in some)

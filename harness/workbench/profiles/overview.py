@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from harness.errors import RatchetError
 from harness.records import Capture, Column, Device, Table
 from harness.records.table import Cell
-from harness.workbench.profiles import datatables, stretches
+from harness.workbench.profiles import datatables, intervals
 from harness.workbench.profiles.classes import op_class
 from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
-from harness.workbench.profiles.spent import devices, middle, origin, spent, steps, why_nothing_ran
+from harness.workbench.profiles.op_times import devices, op_times, origin, steps, why_nothing_ran
 
 _NO_DEVICE = (
     "XProf's tables are about device planes (/device:TPU:0), and the capture has none: a CPU's operations stand on "
@@ -38,7 +39,7 @@ def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
 def step_seconds(device: Device) -> float | None:
     """The median step of `device`, None where it shows none."""
     found = [step.seconds for step in steps(device)[0]]
-    return middle(found) if found else None
+    return median(found) if found else None
 
 
 def program_row(capture: Capture, paths: Sequence[Path]) -> tuple[Mapping[str, Value], DataTable] | None:
@@ -90,15 +91,15 @@ def _devices(capture: Capture) -> Table:
 
 def _device(device: Device) -> tuple[Cell, ...]:
     lengths = [step.seconds for step in steps(device)[0]]
-    busy = stretches.busy(device)
-    seconds = stretches.length(busy)
+    busy = intervals.busy(device)
+    seconds = intervals.length(busy)
     span = busy[-1].end - busy[0].start if busy else 0.0
     return (
         device.name,
         device.host,
         device.kind or device.platform,
         len(lengths) or None,
-        middle(lengths) if lengths else None,
+        median(lengths) if lengths else None,
         min(lengths, default=None),
         max(lengths, default=None),
         seconds,
@@ -193,7 +194,7 @@ def _why_no_table(capture: Capture) -> str:
 
 
 def _longest(capture: Capture, top: int) -> Table:
-    found = spent(devices(capture))
+    found = op_times(devices(capture))
     whole = sum(one.self_seconds for one in found)
     rows = tuple(
         (

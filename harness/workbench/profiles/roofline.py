@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
 from harness.workbench.profiles.classes import COMMUNICATION, CONTROL_FLOW, TRANSFER, is_custom_call, op_class
+from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin, why_nothing_ran
 from harness.workbench.profiles.operations import uncounted
-from harness.workbench.profiles.spent import Spent, devices, origin, spent, why_nothing_ran
 
 # Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout.
 FINE, LOOK = 1.10, 2.0
@@ -30,7 +30,7 @@ def roofline(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     found = devices(capture)
     why = why_nothing_ran(capture) if not found else _why_no_roof(found)
     peak, bandwidth = roof(found) if found else (None, None)
-    every = spent(found)
+    every = op_times(found)
     whole = sum(one.self_seconds for one in every)
     # What took no time that the profiler could tell has no ratio.
     judged = [
@@ -77,7 +77,7 @@ def roof(found: Sequence[Device]) -> tuple[float | None, float | None]:
     return (peaks.pop() if len(peaks) == 1 else None), (bandwidths.pop() if len(bandwidths) == 1 else None)
 
 
-def predict(one: Spent, peak: float | None, bandwidth: float | None) -> tuple[float, str] | None:
+def predict(one: OperationTime, peak: float | None, bandwidth: float | None) -> tuple[float, str] | None:
     """The least time of one run, and what sets it. None where neither its FLOPs nor its bytes are known, or both 0."""
     flops, moved = one.flops, one.bytes_accessed
     times = []
@@ -114,8 +114,8 @@ def _why_no_roof(found: Sequence[Device]) -> str:
 def _notes(
     peak: float | None,
     bandwidth: float | None,
-    every: Sequence[Spent],
-    known: Sequence[tuple[Spent, float, str]],
+    every: Sequence[OperationTime],
+    known: Sequence[tuple[OperationTime, float, str]],
     whole: float,
 ) -> tuple[str, ...]:
     said = (

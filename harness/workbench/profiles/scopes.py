@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from harness.errors import UsageError
 from harness.records import Capture, Column, Table
-from harness.workbench.profiles.spent import devices, origin, spent, why_nothing_ran
+from harness.workbench.profiles.op_times import devices, op_times, origin, why_nothing_ran
 
 _COLUMNS = (
     Column(name="scope", title="scope"),
@@ -23,7 +23,7 @@ def scopes(capture: Capture, depth: int = 4, at_least: float = 0.0) -> tuple[Tab
     """
     if depth < 1:
         raise UsageError("usage", f"expected --depth 1 or more, got {depth}")
-    found = spent(devices(capture))
+    found = op_times(devices(capture))
     whole = sum(one.self_seconds for one in found)
     took: dict[tuple[str, ...], float] = defaultdict(float)
     runs: dict[tuple[str, ...], int] = defaultdict(int)

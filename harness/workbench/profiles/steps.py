@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness.records import Capture, Column, Device, Period, Table
 from harness.units import percent
-from harness.workbench.profiles import stretches
+from harness.workbench.profiles import intervals
 from harness.workbench.profiles.classes import COMMUNICATION, op_class
-from harness.workbench.profiles.spent import called, devices, middle, origin, running, steps, why_nothing_ran
-from harness.workbench.profiles.stretches import Stretch
+from harness.workbench.profiles.intervals import Interval
+from harness.workbench.profiles.op_times import device_label, devices, origin, running, steps, why_nothing_ran
 
 # Protocol, section 6: step time varying more than this between devices is a load imbalance.
 IMBALANCE = 0.05
@@ -48,7 +49,7 @@ class Stepped:
     device: Device
     steps: tuple[Period, ...]
     own_seconds: tuple[float, ...]
-    idle: tuple[Stretch, ...]
+    idle: tuple[Interval, ...]
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -58,7 +59,7 @@ class Stepped:
     @property
     def idle_fraction(self) -> float:
         """Idle time in the steps over their time."""
-        return stretches.length(self.idle) / sum(self.seconds)
+        return intervals.length(self.idle) / sum(self.seconds)
 
 
 def steps_table(capture: Capture) -> tuple[Table, ...]:
@@ -76,13 +77,13 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
             columns=_STEPS,
             rows=tuple(
                 (
-                    called(one.device, found),
+                    device_label(one.device, found),
                     len(one.steps),
-                    middle(one.seconds),
+                    median(one.seconds),
                     min(one.seconds),
                     max(one.seconds),
                     spread(one.seconds),
-                    middle(one.own_seconds),
+                    median(one.own_seconds),
                     one.idle_fraction,
                 )
                 for one in stepped
@@ -102,20 +103,20 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
 
 def spread(values: Sequence[float]) -> float | None:
     """Longest minus shortest over the median: None of a single value."""
-    return (max(values) - min(values)) / middle(values) if len(values) > 1 and middle(values) > 0 else None
+    return (max(values) - min(values)) / median(values) if len(values) > 1 and median(values) > 0 else None
 
 
 def _stepped(device: Device) -> Stepped:
     found, _ = steps(device)
-    busy = stretches.busy(device)
+    busy = intervals.busy(device)
     kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
-    own = stretches.union(Stretch(run.start, run.end) for run in running(device) if not kinds[run.operation])
-    windows = [Stretch(step.start, step.end) for step in found]
+    own = intervals.union(Interval(run.start, run.end) for run in running(device) if not kinds[run.operation])
+    windows = [Interval(step.start, step.end) for step in found]
     return Stepped(
         device=device,
         steps=found,
-        own_seconds=tuple(stretches.length(stretches.within(own, window)) for window in windows),
-        idle=tuple(gap for window in windows for gap in stretches.holes(window, busy)),
+        own_seconds=tuple(intervals.length(intervals.within(own, window)) for window in windows),
+        idle=tuple(gap for window in windows for gap in intervals.holes(window, busy)),
     )
 
 
@@ -129,10 +130,10 @@ def _variation(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
             IMBALANCE,
             "uneven steps",
         ),
-        ("between devices, step time", spread([middle(one.seconds) for one in stepped]), IMBALANCE, "load imbalance"),
+        ("between devices, step time", spread([median(one.seconds) for one in stepped]), IMBALANCE, "load imbalance"),
         (
             "between devices, own work",
-            spread([middle(one.own_seconds) for one in stepped]),
+            spread([median(one.own_seconds) for one in stepped]),
             IMBALANCE,
             "load imbalance",
         ),
@@ -164,16 +165,16 @@ def _host(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
     """What the host did while every device was idle."""
     together = stepped[0].idle if stepped else ()
     for one in stepped[1:]:
-        together = stretches.common(together, one.idle)
-    whole = stretches.length(together)
-    did: dict[tuple[str, str], list[Stretch]] = defaultdict(list)
+        together = intervals.common(together, one.idle)
+    whole = intervals.length(together)
+    did: dict[tuple[str, str], list[Interval]] = defaultdict(list)
     marks = {step.name for one in stepped for step in one.steps}
     for period in capture.host_periods:
         # The annotation of a step lasts as long as the step and says nothing.
         if period.step is None and period.name not in marks:
-            did[period.name, period.line] += stretches.within(together, Stretch(period.start, period.end))
+            did[period.name, period.line] += intervals.within(together, Interval(period.start, period.end))
     # Calls of one name may lie inside each other: their time counts once.
-    took = {key: stretches.length(stretches.union(found)) for key, found in did.items() if found}
+    took = {key: intervals.length(intervals.union(found)) for key, found in did.items() if found}
     rows = sorted(took.items(), key=lambda item: -item[1])
     if not why and not rows:
         why = _why_no_host(capture, whole)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from harness.records import Capture, Column, Device, Table
 from harness.records.table import Cell
@@ -11,7 +12,7 @@ from harness.workbench.profiles import allocator
 from harness.workbench.profiles.buffers import HBM
 from harness.workbench.profiles.classes import CUSTOM_KERNEL, MATMUL, op_class
 from harness.workbench.profiles.memory import actual_bytes, planned
-from harness.workbench.profiles.spent import begun_in, comparable, devices, middle, origin, spent, step_count, steps
+from harness.workbench.profiles.op_times import begun_in, comparable, devices, op_times, origin, step_count, steps
 
 # What runs on the matrix units, as far as XLA counts it.
 _ON_MXU = (MATMUL, "attention", CUSTOM_KERNEL)
@@ -68,9 +69,9 @@ def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
 def side(capture: Capture) -> Side:
     """The figures of one capture, which has devices."""
     found = devices(capture)
-    times = [middle([step.seconds for step in steps(device)[0]]) for device in found if steps(device)[0]]
+    times = [median([step.seconds for step in steps(device)[0]]) for device in found if steps(device)[0]]
     step = max(times, default=None)
-    every = spent(found)
+    every = op_times(found)
     runs = step_count(found) or len(found)
     whole = sum(one.self_seconds for one in every)
     hottest = every[0]

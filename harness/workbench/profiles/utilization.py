@@ -7,7 +7,7 @@ from harness.records import Capture, Column, Device, Execution, Period, Table
 from harness.records.table import Cell
 from harness.units import percent
 from harness.workbench.profiles.classes import is_custom_call
-from harness.workbench.profiles.spent import begun_in, called, devices, origin, why_nothing_ran
+from harness.workbench.profiles.op_times import begun_in, device_label, devices, origin, why_nothing_ran
 
 # Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
 LOW = 0.30
@@ -33,7 +33,7 @@ def utilization(capture: Capture) -> tuple[Table, ...]:
     if found and all(device.peak_flops_per_second is None and device.hbm_bytes_per_second is None for device in found):
         where = "a CPU" if all(device.platform == "cpu" for device in found) else found[0].name
         why = f"peak FLOP/s and bandwidth of {where} are unknown: the capture does not say them"
-    rows = () if why else tuple(row for device in found for row in _rows(device, called(device, found)))
+    rows = () if why else tuple(row for device in found for row in _rows(device, device_label(device, found)))
     if rows and all(row[4] is None and row[5] is None for row in rows):
         why, rows = "no operation of the capture says its FLOPs or its bytes", ()
     uncounted = any(row[6] for row in rows)

@@ -186,9 +186,8 @@ def _alike(heap: Heap | None, top: int) -> Table:
 
 def _spikes(heap: Heap | None) -> Table:
     sizes = heap.heap_bytes if heap else ()
-    grown = {
-        place: sizes[place] - sizes[place - 1] for place in range(1, len(sizes)) if sizes[place] > sizes[place - 1]
-    }
+    changes = {place: sizes[place] - sizes[place - 1] for place in range(1, len(sizes))}
+    grown = {place: size for place, size in changes.items() if size > 0}
     fields: Fields[int] = (
         Field("instruction", "instruction", lambda place: heap.instructions[place] if heap else None),
         Field("place", "at", lambda place: place / max(1, len(sizes) - 1), "fraction"),

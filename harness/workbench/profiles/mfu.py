@@ -19,6 +19,7 @@ from harness.workbench.profiles.op_times import (
 )
 from harness.workbench.profiles.operations import uncounted
 from harness.workbench.profiles.roofline import roof
+from harness.workbench.tables import table
 
 _COLUMNS = (
     Column(name="from", title="FLOPs from"),
@@ -57,17 +58,8 @@ def mfu(
         traced = traced_step_flops(found)
         each = None if traced is None else traced * count
         rows.append(("the trace", each, step, count, peak, None if traced is None else traced / (peak * step)))
-    return (
-        Table(
-            name="mfu",
-            title="Model FLOPs utilisation",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=tuple(rows),
-            notes=(*_impossible(rows), *_notes(found, device_count, gbs, sequence, flops_per_token)) if rows else (),
-            why_empty=why,
-        ),
-    )
+    notes = (*_impossible(rows), *_notes(found, device_count, gbs, sequence, flops_per_token)) if rows else ()
+    return (table("mfu", "Model FLOPs utilisation", origin(capture), _COLUMNS, rows, notes, why),)
 
 
 def traced_step_flops(found: Sequence[Device]) -> float | None:

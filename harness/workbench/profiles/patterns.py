@@ -12,6 +12,7 @@ from harness.workbench.profiles.bubbles import BETWEEN, RED_FLAG, STEADY, inside
 from harness.workbench.profiles.classes import COMMUNICATION, DATA_FORMATTING, TRANSFER, half, op_class
 from harness.workbench.profiles.intervals import Interval
 from harness.workbench.profiles.op_times import OperationTime, op_times, origin, running
+from harness.workbench.tables import table
 
 # What of a device's time is much, where the protocol names no number: its red flag for idle time (section 3, item 4).
 _MUCH = RED_FLAG
@@ -62,7 +63,7 @@ class Pattern:
     seen: Callable[[View], tuple[float | None, str]]
 
 
-def table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
+def pattern_table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
     """Each pattern of the protocol: whether it shows, by what figure, and what it means."""
     view = View(devices=tuple(found), operations=op_times(found))
     rows, notes = [], []
@@ -72,15 +73,7 @@ def table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
         rows.append((pattern.name, is_seen, value, pattern.threshold, observation))
         if is_seen:
             notes.append(f"{pattern.name}: {pattern.advice}.".capitalize())
-    return Table(
-        name="patterns",
-        title="Patterns of the timeline",
-        origin=origin(capture),
-        columns=_COLUMNS,
-        rows=tuple(rows),
-        notes=(*notes, _SOURCE) if rows else (),
-        why_empty=why_empty,
-    )
+    return table("patterns", "Patterns of the timeline", origin(capture), _COLUMNS, rows, (*notes, _SOURCE), why_empty)
 
 
 def _bubbles(view: View) -> tuple[float | None, str]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from harness.records import Cell, Column, Table
+from harness.records import Column, Table
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
 from harness.workbench.hlo.copies import consumers_of, copies, producer_of, told
@@ -15,6 +15,7 @@ from harness.workbench.hlo.prediction import operation_time
 from harness.workbench.hlo.shapes import Array, Shape, arrays
 from harness.workbench.hlo.tables import copy_tables, memory_table, time_table, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmuls, work
+from harness.workbench.tables import Field, Fields, table, table_of
 
 _OPERATIONS = {
     "fusion": "several operations in one pass over the data; XLA puts one matmul at most into one",
@@ -119,14 +120,8 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
         say("times", "not known" if trips is None else f"{trips}")
     elif computation.name in graph.runs and not graph.module.is_pasted:
         runs = graph.runs[computation.name]
-        say(
-            "executed",
-            "a number of times that is not known"
-            if runs is None
-            else "once"
-            if runs == 1
-            else f"{runs} times in one run",
-        )
+        times = "a number of times that is not known" if runs is None else f"{runs} times in one run"
+        say("executed", "once" if runs == 1 else times)
     say("groups", instruction.groups.text if instruction.groups else "")
     say("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
     say("channel", str(instruction.channel or ""))
@@ -137,13 +132,8 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     say("comes from", instruction.op_name)
     say("source", instruction.source)
     say("passed over", ", ".join(instruction.other_attributes))
-    return Table(
-        name="operation",
-        title=instruction.name or "the operation",
-        origin="static",
-        columns=(Column(name="fact", title="what"), Column(name="reading", title="says")),
-        rows=tuple(rows),
-    )
+    columns = (Column(name="fact", title="what"), Column(name="reading", title="says"))
+    return table("operation", instruction.name or "the operation", "static", columns, rows)
 
 
 def _named(name: str) -> str:
@@ -179,13 +169,10 @@ def _operand_words(graph: Graph, computation: Computation, instruction: Instruct
 
 
 def _memory(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
-    values: list[tuple[str, str, Array]] = []
-    for array in arrays(instruction.shape):
-        values.append(("result", "", array))
+    values = [("result", "", array) for array in arrays(instruction.shape)]
     for place, operand in enumerate(instruction.operands):
         shape = graph.operand_shape(computation, instruction, place)
-        for array in arrays(shape) if shape is not None else ():
-            values.append((f"{place}:", operand.name, array))
+        values += [(f"{place}:", operand.name, array) for array in (arrays(shape) if shape is not None else ())]
     return memory_table("values", "how its values lie in memory", values)
 
 
@@ -219,10 +206,17 @@ def operand_dtype(graph: Graph, computation: Computation, matmul: Instruction) -
     return shape.dtype if isinstance(shape, Array) else "bf16"
 
 
+_SENT: Fields[Traffic] = (
+    Field("kind", "collective", lambda one: one.kind),
+    Field("devices_per_group", "devices a group", lambda one: one.size, "count"),
+    Field("groups", "groups", lambda one: one.count, "count"),
+    Field("stride", "stride", lambda one: one.stride, "count"),
+    Field("array_bytes", "V", lambda one: one.array_bytes, "B"),
+    Field("seconds", "time", lambda one: one.seconds, "s"),
+)
+
+
 def _sent(one: Traffic, target: Target) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (one.kind, one.size, one.count, one.stride, one.array_bytes, one.seconds),
-    ]
     notes = [f"{one.operand} becomes {one.result}."]
     if one.seconds is None:
         notes.append(f"Time unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
@@ -230,21 +224,7 @@ def _sent(one: Traffic, target: Target) -> Table:
         notes.append(f"Time by the rule V/W on one ring of {target.name}: `predict collective` shows what it rests on.")
     if one.within:
         notes.append(f"It runs inside {one.within}.")
-    return Table(
-        name="collective",
-        title="what is sent",
-        origin="predicted",
-        columns=(
-            Column(name="kind", title="collective"),
-            Column(name="devices_per_group", title="devices a group", unit="count"),
-            Column(name="groups", title="groups", unit="count"),
-            Column(name="stride", title="stride", unit="count"),
-            Column(name="array_bytes", title="V", unit="B"),
-            Column(name="seconds", title="time", unit="s"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )
+    return table_of("collective", "what is sent", "predicted", _SENT, [one], notes)
 
 
 def is_collective(instruction: Instruction) -> bool:

@@ -185,8 +185,8 @@ def _composition(heap: Heap | None) -> Table:
     whole = sum(map(sum, sizes.values()))
     fields: Fields[str] = (
         Field("category", "what for", lambda kind: kind, is_whole=True),
-        Field("bytes", "size", lambda kind: sum(sizes[kind]), "B"),
-        Field("share", "share", lambda kind: share(sum(sizes[kind]), whole), "fraction"),
+        Field("bytes", "size", lambda kind: sum(sizes[kind], 0.0), "B"),
+        Field("share", "share", lambda kind: share(sum(sizes[kind], 0.0), whole), "fraction"),
         Field("buffers", "buffers", lambda kind: len(sizes[kind]), "count"),
     )
     title = f"Composition of {heap.module} at its planned peak" if heap else "Composition at the planned peak"

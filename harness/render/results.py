@@ -1,13 +1,14 @@
 """The table of all attempts, grouped by comparability key."""
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from harness.hardware import chip
-from harness.records import Calibration, Key, Row
+from harness.records import Calibration, Row
 from harness.render.grid import grid, widths_of
 from harness.render.layout import clean, terminal_width, wrap
 from harness.render.review import calibration_line
+from harness.render.series import changed_fields
 from harness.units import change, count, percent
 
 # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
@@ -119,10 +120,8 @@ def _difference(before: Row, after: Row) -> str:
     if before.key is None or after.key is None:
         old, new = f"{before.source} {before.chip}", f"{after.source} {after.chip}"
         return f"key {after.key_digest}" if old == new else f"{old} -> {new}"
-    names = [field.name for field in fields(Key) if getattr(before.key, field.name) != getattr(after.key, field.name)]
     told = []
-    for name in names:
-        old, new = getattr(before.key, name), getattr(after.key, name)
+    for name, old, new in changed_fields(before.key, after.key):
         told.append(f"{name} changed" if name in ("judge", "problem") else f"{name} {old or 'none'} -> {new or 'none'}")
     return clean(", ".join(told)) or f"key {after.key_digest}"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Column, Table
 from harness.units import seconds
+from harness.workbench import tables
 from harness.workbench.hlo import parse, proto
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.module import Instruction
@@ -112,16 +113,9 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
         notes.append("The capture has no HLO module: only operations that ran, and the names of what they take.")
     if around.left_out:
         notes.append(f"{around.left_out} instructions farther away are left out.")
-    return (
-        Table(
-            name="graph",
-            title=f"Around %{around.name} of {around.module}",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=tuple(_row(node, around) for node in around.nodes),
-            notes=tuple(notes),
-        ),
-    )
+    rows = [_row(node, around) for node in around.nodes]
+    title = f"Around %{around.name} of {around.module}"
+    return (tables.table("graph", title, origin(capture), _COLUMNS, rows, notes),)
 
 
 def dot(around: Neighbourhood) -> str:

@@ -150,12 +150,7 @@ def _waits(device: Device) -> Iterator[float]:
 
 
 PATTERNS = (
-    Pattern(
-        name="gaps between blocks",
-        threshold=_MUCH,
-        advice="more steps or larger blocks",
-        seen=_bubbles,
-    ),
+    Pattern(name="gaps between blocks", threshold=_MUCH, advice="more steps or larger blocks", seen=_bubbles),
     Pattern(
         name="transfers not overlapped",
         threshold=_MUCH,
@@ -164,18 +159,8 @@ PATTERNS = (
     ),
     Pattern(name="many very short blocks", threshold=_MUCH, advice="blocks are too small", seen=_short_blocks),
     Pattern(name="one very long block", threshold=_MOST, advice="good, if it has steps enough", seen=_long_block),
-    Pattern(
-        name="copies",
-        threshold=FORMATTING_LIMIT,
-        advice="look for aliasing, layouts and sharding",
-        seen=_copies,
-    ),
-    Pattern(
-        name="idle at start and end",
-        threshold=_MUCH,
-        advice="fill and drain; the grid is small",
-        seen=_edges,
-    ),
+    Pattern(name="copies", threshold=FORMATTING_LIMIT, advice="look for aliasing, layouts and sharding", seen=_copies),
+    Pattern(name="idle at start and end", threshold=_MUCH, advice="fill and drain; the grid is small", seen=_edges),
     Pattern(
         name="large collectives",
         threshold=_MUCH,
@@ -183,9 +168,6 @@ PATTERNS = (
         seen=_collectives,
     ),
     Pattern(
-        name="idle while the host works",
-        threshold=_MUCH,
-        advice="input pipeline or host synchronisation",
-        seen=_host,
+        name="idle while the host works", threshold=_MUCH, advice="input pipeline or host synchronisation", seen=_host
     ),
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from harness.records import Column, Table
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
-from harness.workbench.hlo.copies import consumers_of, copies, producer_of, told
+from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES
@@ -91,47 +91,47 @@ def sending(graph: Graph, computation: Computation, instruction: Instruction, ta
 def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
     rows: list[tuple[str, str]] = []
 
-    def say(what: str, said: str) -> None:
+    def add(what: str, text: str) -> None:
         # Names and paths come out of a file: nothing in them shall steer the terminal.
-        if said:
-            rows.append((what, "".join(letter for letter in said if letter.isprintable())))
+        if text:
+            rows.append((what, "".join(letter for letter in text if letter.isprintable())))
 
     opcode = instruction.opcode
     base = opcode.removesuffix("-start") if opcode.removesuffix("-start") in COLLECTIVES else opcode
-    say("operation", f"{opcode}: {_OPERATIONS[base]}" if base in _OPERATIONS else opcode)
+    add("operation", f"{opcode}: {_OPERATIONS[base]}" if base in _OPERATIONS else opcode)
     if instruction.fusion_kind:
-        say("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'a kind that is not known')}")
-    say("calls", instruction.target)
+        add("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'a kind that is not known')}")
+    add("calls", instruction.target)
     for role, name in instruction.called:
         body = graph.computations.get(name)
-        say("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _named(name)}")
+        add("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _named(name)}")
     for inside, matmul in matmuls(graph, computation, instruction):
-        say("matmul", _matmul_words(graph, inside, matmul))
+        add("matmul", _matmul_words(graph, inside, matmul))
     for place, operand in enumerate(instruction.operands[:_SHOWN]):
-        say(f"operand {place}", _operand_words(graph, computation, instruction, place, operand.name))
+        add(f"operand {place}", _operand_words(graph, computation, instruction, place, operand.name))
     if len(instruction.operands) > _SHOWN:
-        say("operands", f"{len(instruction.operands) - _SHOWN} more")
+        add("operands", f"{len(instruction.operands) - _SHOWN} more")
     users = [user.name for user in consumers_of(graph, computation, instruction) if user is not instruction]
-    say("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
-    say("result of", (computation.name or "the text") if instruction.is_root else "")
-    say("reduced or laid along", ", ".join(map(str, instruction.dimensions)))
+    add("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
+    add("result of", (computation.name or "the text") if instruction.is_root else "")
+    add("reduced or laid along", ", ".join(map(str, instruction.dimensions)))
     if opcode == "while":
         trips = graph.trips.get((computation.name, instruction.name))
-        say("times", "not known" if trips is None else f"{trips}")
+        add("times", "not known" if trips is None else f"{trips}")
     elif computation.name in graph.runs and not graph.module.is_pasted:
         runs = graph.runs[computation.name]
         times = "a number of times that is not known" if runs is None else f"{runs} times in one run"
-        say("executed", "once" if runs == 1 else times)
-    say("groups", instruction.groups.text if instruction.groups else "")
-    say("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
-    say("channel", str(instruction.channel or ""))
-    say("sharding", instruction.sharding.text if instruction.sharding else "")
-    say("aliases", instruction.aliasing)
-    say("precision", ", ".join(instruction.precision))
-    say("value", instruction.literal)
-    say("comes from", instruction.op_name)
-    say("source", instruction.source)
-    say("passed over", ", ".join(instruction.other_attributes))
+        add("executed", "once" if runs == 1 else times)
+    add("groups", instruction.groups.text if instruction.groups else "")
+    add("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
+    add("channel", str(instruction.channel or ""))
+    add("sharding", instruction.sharding.text if instruction.sharding else "")
+    add("aliases", instruction.aliasing)
+    add("precision", ", ".join(instruction.precision))
+    add("value", instruction.literal)
+    add("comes from", instruction.op_name)
+    add("source", instruction.source)
+    add("passed over", ", ".join(instruction.other_attributes))
     columns = (Column(name="fact", title="what"), Column(name="reading", title="says"))
     return table("operation", instruction.name or "the operation", "static", columns, rows)
 
@@ -165,7 +165,7 @@ def _operand_words(graph: Graph, computation: Computation, instruction: Instruct
         return f"{name}, made outside of this text" if name else "not named"
     only = replace(instruction, operands=(instruction.operands[place],))
     made = producer_of(graph, computation, only)
-    return told(behind) if made is None or made is behind else f"{name}, from {told(made)}"
+    return describe(behind) if made is None or made is behind else f"{name}, from {describe(made)}"
 
 
 def _memory(graph: Graph, computation: Computation, instruction: Instruction) -> Table:

@@ -1,33 +1,20 @@
 """The table of all attempts, grouped by comparability key."""
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, fields
-
-from rich.cells import cell_len
-from tabulate import DataRow, TableFormat, tabulate
+from dataclasses import dataclass
 
 from harness.hardware import chip
-from harness.records import Calibration, Key, Row
-from harness.render.layout import clean, cut, pad, terminal_width, wrap
+from harness.records import Calibration, Row
+from harness.render.grid import grid, widths_of
+from harness.render.layout import clean, terminal_width, wrap
 from harness.render.review import calibration_line
+from harness.render.series import changed_fields
 from harness.units import change, count, percent
 
 # One blank between columns: two would cost the hypothesis a third of its room at 100 columns.
-_FORMAT = TableFormat(
-    lineabove=None,
-    linebelowheader=None,
-    linebetweenrows=None,
-    linebelow=None,
-    headerrow=DataRow("", " ", ""),
-    datarow=DataRow("", " ", ""),
-    padding=0,
-    with_header_hide=None,
-)
+_GAP = 1
 _NARROWEST_HYPOTHESIS, _WIDEST_HYPOTHESIS = 18, 60
 _WIDE = 140
-# tabulate knows display widths only with a package that may be absent. So the hypotheses are laid
-# out here: it sees a run of this private character, one column wide, and the text goes in after.
-_STAND_IN = "\ue000"
 _NOTHING = "-"
 _REGIMES = {"compute-bound": "compute", "memory-bound": "memory", "latency-bound": "latency"}
 
@@ -39,7 +26,7 @@ class _Column:
     title: str
     text: Callable[[Row], str | None]
     rank: int = 0
-    align: str = "right"
+    side: str = "r"
 
 
 def results_table(
@@ -57,73 +44,51 @@ def results_table(
     # In a file or a pipe no column has to give way.
     width = terminal_width(_WIDE) if width is None else width
     revoked = {number for row in rows if row.is_on_branch is not False for number in row.revokes}
+    hypothesis = _Column(title="hypothesis", text=_hypothesis, side="l")
     columns = [
-        _Column(title="#", text=lambda row: f"{row.number}{'*' if row.number == champion_number else ' '}"),
-        _Column(title="commit", text=lambda row: row.commit[:7] or None, rank=4, align="left"),
-        _Column(title="verdict", text=lambda row: _verdict(row, revoked), align="left"),
-        _Column(title="hypothesis", text=_hypothesis, align="left"),
+        _Column(title="#", text=lambda row: f"{row.number}{'*' if row.number == champion_number else ''}"),
+        _Column(title="commit", text=lambda row: row.commit[:7] or None, rank=4, side="l"),
+        _Column(title="verdict", text=lambda row: _verdict(row, revoked), side="l"),
+        hypothesis,
         _Column(title="score", text=lambda row: None if row.score is None else f"{row.score:.1f}"),
         _Column(title="time\nms", text=lambda row: None if row.seconds is None else _milliseconds(row.seconds)),
         _Column(title="change\nof time", text=lambda row: _change(row.time_ratio)),
         _Column(title="expec-\nted", text=lambda row: _change(row.expected_time_ratio), rank=6),
         _Column(title="util", text=lambda row: _share(row.util), rank=7),
-        _Column(title="bound\nby", text=lambda row: _REGIMES.get(row.regime or ""), rank=5, align="left"),
+        _Column(title="bound\nby", text=lambda row: _REGIMES.get(row.regime or ""), rank=5, side="l"),
         _Column(title="gap", text=lambda row: _share(row.gap_fraction), rank=3),
         _Column(title="copies", text=lambda row: None if row.copies is None else count(row.copies), rank=1),
         _Column(title="spills", text=lambda row: None if row.spills is None else _short(row.spills), rank=2),
     ]
     # A column in which no row has anything says nothing; the expectation of old attempts, for instance.
     used = [column for column in columns if not column.rank or any(column.text(row) for row in rows)]
-    cells = {column.title: [column.text(row) or _NOTHING for row in rows] for column in used}
+    # Titles of one line stand in the lower one.
+    titles = [column.title if "\n" in column.title else f"\n{column.title}" for column in used]
+    texts = [[column.text(row) or _NOTHING for column in used] for row in rows]
+    widths = dict(zip(used, widths_of(titles, texts, 0), strict=True))
+    wanted = widths.pop(hypothesis)
     left_out: list[str] = []
-    while (room := _room(used, cells, width)) < _NARROWEST_HYPOTHESIS and any(column.rank for column in used):
-        least = min((column for column in used if column.rank), key=lambda column: column.rank)
-        used.remove(least)
+    while (room := width - sum(widths.values()) - _GAP * len(widths)) < _NARROWEST_HYPOTHESIS and any(
+        column.rank for column in widths
+    ):
+        least = min((column for column in widths if column.rank), key=lambda column: column.rank)
+        del widths[least]
         left_out.append(" ".join(least.title.replace("-\n", "").split()))
-    lines = _body(used, cells, min(max(room, 4), _WIDEST_HYPOTHESIS))
+    widths[hypothesis] = max(len(hypothesis.title), min(wanted, room, _WIDEST_HYPOTHESIS))
+    shown = [place for place, column in enumerate(used) if column in widths]
+    lines = grid(
+        [titles[place] for place in shown],
+        [[row[place] for place in shown] for row in texts],
+        "".join(used[place].side for place in shown),
+        [widths[used[place]] for place in shown],
+        _GAP,
+    )
     out = _with_groups(lines, rows, width)
     if left_out:
         out += wrap(f"left out for want of width: {', '.join(left_out)} (--json has them)", width)
     if calibration and (said := calibration_line(calibration)):
         out += wrap(said, width)
     return "\n".join(line.rstrip() for line in out)
-
-
-def _body(columns: list[_Column], cells: dict[str, list[str]], room: int) -> list[str]:
-    """Two lines of titles, a ruler, then one line per row."""
-    texts = [cut(text, room) for text in cells["hypothesis"]]
-    room = max(len("hypothesis"), *(cell_len(text) for text in texts))
-    shown = {**cells, "hypothesis": [_STAND_IN * room for _ in texts]}
-    # Titles are rows like the others: tabulate would widen every column by two for its own header.
-    titles = [column.title.rpartition("\n") for column in columns]
-    rulers = ["-" * max(map(len, (*cells[column.title], *column.title.split("\n")))) for column in columns]
-    rulers = [
-        "-" * room if column.title == "hypothesis" else ruler for column, ruler in zip(columns, rulers, strict=True)
-    ]
-    lines = tabulate(
-        [
-            [upper for upper, _, _ in titles],
-            [lower for _, _, lower in titles],
-            rulers,
-            *zip(*(shown[column.title] for column in columns), strict=True),
-        ],
-        tablefmt=_FORMAT,
-        colalign=[column.align for column in columns],
-        disable_numparse=True,
-    ).splitlines()
-    body = lines[-len(texts) :]
-    filled = [line.replace(_STAND_IN * room, pad(text, room)) for line, text in zip(body, texts, strict=True)]
-    return lines[: -len(texts)] + filled
-
-
-def _room(columns: list[_Column], cells: dict[str, list[str]], width: int) -> int:
-    """The columns of the terminal that are left for the hypothesis."""
-    others = [column for column in columns if column.title != "hypothesis"]
-    taken = sum(
-        max(*(cell_len(cell) for cell in cells[column.title]), *(len(part) for part in column.title.split("\n")))
-        for column in others
-    )
-    return width - taken - len(others)
 
 
 def _with_groups(lines: list[str], rows: Sequence[Row], width: int) -> list[str]:
@@ -155,10 +120,8 @@ def _difference(before: Row, after: Row) -> str:
     if before.key is None or after.key is None:
         old, new = f"{before.source} {before.chip}", f"{after.source} {after.chip}"
         return f"key {after.key_digest}" if old == new else f"{old} -> {new}"
-    names = [field.name for field in fields(Key) if getattr(before.key, field.name) != getattr(after.key, field.name)]
     told = []
-    for name in names:
-        old, new = getattr(before.key, name), getattr(after.key, name)
+    for name, old, new in changed_fields(before.key, after.key):
         told.append(f"{name} changed" if name in ("judge", "problem") else f"{name} {old or 'none'} -> {new or 'none'}")
     return clean(", ".join(told)) or f"key {after.key_digest}"
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-from tabulate import tabulate
-
 from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation
+from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, flow, wrap
 from harness.render.series import source_label
 from harness.units import change, count, decimal, kibibytes, milliseconds, percent, seconds
@@ -100,10 +98,8 @@ def counters(report: Report, champion: Report | None, width: int) -> list[str]:
         before = old.get((line.level, line.name))
         beside = ["-" if before is None else count(before)] if old else []
         body.append([line.level, line.name, count(line.count), *beside, line.expected])
-    align = ["left", "left", "right", *(["right"] if old else []), "left"]
-    table = tabulate(body, headers=headers, tablefmt="simple", colalign=align, disable_numparse=True).splitlines()
-    table = [cut(text, width) for text in table]
-    blanks = " " * len(table[1])
+    table = [cut(text, width) for text in grid(headers, body, "llrrl" if old else "llrl")]
+    blanks = " " * max(map(len, table))
     out, said = table[:2], ""
     for line, text in zip(lines, table[2:], strict=True):
         room = width - len(blanks) - 2
@@ -260,21 +256,10 @@ def _indented(line: str) -> str:
     return " " * (len(bare) - len(bare.lstrip())) + clean(bare)
 
 
-def _table(body: Sequence[Sequence[str]], headers: Sequence[str], align: str, width: int) -> list[str]:
+def _table(body: Sequence[Sequence[str]], headers: Sequence[str], sides: str, width: int) -> list[str]:
     """A table in at most `width` columns: what is too wide is taken from the names in the first, not from figures."""
-    lines = _aligned(body, headers, align)
-    too_wide = max(map(cell_len, lines)) - width
-    if too_wide > 0:
-        widest = max(cell_len(row[0]) for row in body)
-        room = max(_LEAST_NAME, widest - too_wide)
-        lines = _aligned([[cut(row[0], room), *row[1:]] for row in body], headers, align)
-    return [cut(line, width) for line in lines]
-
-
-def _aligned(body: Sequence[Sequence[str]], headers: Sequence[str], align: str) -> list[str]:
-    sides = {"l": "left", "r": "right"}
-    text = tabulate(body, headers=headers, tablefmt="simple", colalign=[sides[a] for a in align], disable_numparse=True)
-    return [f"  {line}" for line in text.splitlines()]
+    widths = shrunk(widths_of(headers, body), {0: _LEAST_NAME}, width - 2)
+    return [cut(f"  {line}", width) for line in grid(headers, body, sides, widths)]
 
 
 def _percent(fraction: float | None) -> str:

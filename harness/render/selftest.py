@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
 from harness.records.selftest import Tried
+from harness.render.grid import grid
 from harness.render.layout import clean, terminal_width, wrap
 
 
@@ -25,9 +24,7 @@ def selftest_text(tried: Sequence[Tried], seconds: float) -> str:
         )
         for one in tried
     ]
-    headers = ("", "candidate", "row", "is", "verdict", "caught by", "s")
-    align = ("left", "left", "right", "left", "left", "left", "right")
-    lines = tabulate(rows, headers, tablefmt="simple", colalign=align, disable_numparse=True).splitlines()
+    lines = grid(("", "candidate", "row", "is", "verdict", "caught by", "s"), rows, "llrlllr")
     width = terminal_width()
     for one in tried:
         if not one.is_right:

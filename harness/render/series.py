@@ -1,6 +1,6 @@
 """A ledger as series: comparable attempts with points, steps and roofs, for the page and the pictures alike."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -286,9 +286,15 @@ def _title(row: Row) -> str:
 def _difference(before: Row, after: Row) -> str:
     if before.key is None or after.key is None:
         return "what changed is not recorded"
-    names = [field.name for field in fields(Key) if getattr(before.key, field.name) != getattr(after.key, field.name)]
     told = []
-    for name in names:
-        old, new = getattr(before.key, name), getattr(after.key, name)
+    for name, old, new in changed_fields(before.key, after.key):
         told.append(f"{name} changed" if name in ("judge", "problem") else f"{name} {old or 'none'} to {new or 'none'}")
     return clean(", ".join(told)) or "the key changed"
+
+
+def changed_fields(before: Key, after: Key) -> Iterator[tuple[str, str, str]]:
+    """Each field in which two keys differ, with both values."""
+    for field in fields(Key):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if old != new:
+            yield field.name, old, new

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from tabulate import tabulate
-
 from harness.records import Screened, Sweep, Swept
+from harness.render.grid import grid
 from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
 from harness.render.series import source_label
 from harness.units import change, seconds
@@ -66,10 +65,9 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> 
         if one.settings == best and one.settings not in refused:
             remark = "judged now"
         body.append([*(value for _, value in one.settings), time, against, remark])
-    headers = [*(name for name, _ in sweep.parameters), "time", "above least", "remark"]
-    sides = [*("right" for _ in sweep.parameters), "right", "right", "left"]
-    for line in tabulate(body, headers, tablefmt="simple", colalign=sides, disable_numparse=True).splitlines():
-        yield cut(line.rstrip(), width)
+    titles = [*(name for name, _ in sweep.parameters), "time", "above least", "remark"]
+    for line in grid(titles, body, "r" * (len(titles) - 1) + "l"):
+        yield cut(line, width)
 
 
 def _map(sweep: Sweep, width: int, colour: bool) -> Iterator[str]:

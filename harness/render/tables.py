@@ -8,6 +8,7 @@ from itertools import zip_longest
 from harness import units
 from harness.records import Cell, Table
 from harness.records.table import Unit
+from harness.render.grid import grid, shrunk, widths_of
 
 # A column of words keeps so many characters.
 _LEAST = 12
@@ -41,33 +42,19 @@ def _one(table: Table, width: int) -> str:
         return "\n".join([head, _wrapped(f"empty: {table.why_empty}", width), *notes])
     cells = [[cell(value, column.unit) for value, column in zip(row, table.columns, strict=True)] for row in table.rows]
     titles = [column.title for column in table.columns]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    # What does not fit is taken from whichever column of words is the widest; figures are never cut.
-    words = [place for place, column in enumerate(table.columns) if column.unit == ""]
+    widths = widths_of(titles, cells, 0)
+    # Words give way, figures are never cut.
     least = {
-        place: widths[place] if table.columns[place].is_whole else max(len(titles[place]), min(widths[place], _LEAST))
-        for place in words
+        place: widths[place] if column.is_whole else max(len(column.title), min(widths[place], _LEAST))
+        for place, column in enumerate(table.columns)
+        if column.unit == ""
     }
-    while sum(widths) + 2 * (len(widths) - 1) > width:
-        free = [place for place in words if widths[place] > least[place]]
-        if not free:
-            break
-        widths[max(free, key=lambda place: widths[place])] -= 1
-    dashes = ["-" * room for room in widths]
-    sides = [str.ljust if column.unit == "" else str.rjust for column in table.columns]
-    body = (
-        "  ".join(side(_cut(word, room), room) for side, word, room in zip(sides, row, widths, strict=True)).rstrip()
-        for row in (titles, dashes, *cells)
-    )
-    return "\n".join([head, *body, *notes])
+    sides = "".join("l" if column.unit == "" else "r" for column in table.columns)
+    return "\n".join([head, *grid(titles, cells, sides, shrunk(widths, least, width)), *notes])
 
 
 def _head(table: Table) -> str:
     return f"{table.title} [{table.origin}]"
-
-
-def _cut(word: str, room: int) -> str:
-    return word if len(word) <= room else f"{word[: room - 1]}{_CUT}"
 
 
 def _wrapped(note: str, width: int) -> str:

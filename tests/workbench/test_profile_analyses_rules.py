@@ -6,11 +6,12 @@ import pytest
 from analysis_examples import US, capture, device, op
 
 from harness.records import Capture, Device, Execution, Operation
-from harness.workbench.profiles import bubbles, stretches
+from harness.workbench.profiles import bubbles, intervals
 from harness.workbench.profiles.breakdown import breakdown
 from harness.workbench.profiles.classes import direction, framework_category, op_class
 from harness.workbench.profiles.compare import compare
 from harness.workbench.profiles.gaps import gaps
+from harness.workbench.profiles.intervals import Interval
 from harness.workbench.profiles.lines import lines
 from harness.workbench.profiles.mfu import mfu
 from harness.workbench.profiles.operations import framework_ops, ops
@@ -18,7 +19,6 @@ from harness.workbench.profiles.overlap import overlap
 from harness.workbench.profiles.roofline import roofline, verdict
 from harness.workbench.profiles.scopes import scopes, segments
 from harness.workbench.profiles.steps import steps_table
-from harness.workbench.profiles.stretches import Stretch
 from harness.workbench.profiles.utilization import reading, utilization
 
 # --- classes -----------------------------------------------------------------------------------
@@ -134,12 +134,12 @@ def test_scopes_part_where_no_parenthesis_is_open() -> None:
 # --- idle time ---------------------------------------------------------------------------------
 
 
-def test_stretches() -> None:
-    some = stretches.union([Stretch(5, 6), Stretch(0, 2), Stretch(1, 3)])
-    assert some == (Stretch(0, 3), Stretch(5, 6))
-    assert tuple(stretches.holes(Stretch(-1, 8), some)) == (Stretch(-1, 0), Stretch(3, 5), Stretch(6, 8))
-    assert stretches.within(some, Stretch(2, 5.5)) == (Stretch(2, 3), Stretch(5, 5.5))
-    assert stretches.common(some, (Stretch(2, 7),)) == (Stretch(2, 3), Stretch(5, 6))
+def test_intervals() -> None:
+    some = intervals.union([Interval(5, 6), Interval(0, 2), Interval(1, 3)])
+    assert some == (Interval(0, 3), Interval(5, 6))
+    assert tuple(intervals.holes(Interval(-1, 8), some)) == (Interval(-1, 0), Interval(3, 5), Interval(6, 8))
+    assert intervals.within(some, Interval(2, 5.5)) == (Interval(2, 3), Interval(5, 5.5))
+    assert intervals.common(some, (Interval(2, 7),)) == (Interval(2, 3), Interval(5, 6))
 
 
 def test_fill_and_drain_are_told_apart_from_six_steps_on() -> None:
@@ -191,8 +191,8 @@ def test_a_loop_that_holds_operations_is_idle_between_them() -> None:
             Execution(operation=1, start=6.0, seconds=3.0, self_seconds=3.0),
         ),
     )  # fmt: skip
-    assert stretches.busy(found) == (Stretch(1.0, 4.0), Stretch(6.0, 9.0))
-    assert [gap.stretch for gap in stretches.idle(found)] == [Stretch(4.0, 6.0)]
+    assert intervals.busy(found) == (Interval(1.0, 4.0), Interval(6.0, 9.0))
+    assert [gap.interval for gap in intervals.idle(found)] == [Interval(4.0, 6.0)]
 
 
 def _seen(found: Device) -> list[object]:

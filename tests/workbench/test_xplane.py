@@ -31,11 +31,11 @@ from capture_examples import (
 from jax.profiler import ProfileData
 
 from harness.dumps import xplane
-from harness.dumps.origins import origins
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.records import Capture, Device
 from harness.render.traces.xspace import xspace_text
+from harness.workbench.hlo.proto import origins
 from harness.workbench.profiles import conversion, reading
 
 

@@ -1,7 +1,7 @@
 """What the page shows at once: the groups with their steps, floors and roofs, and a row for every attempt."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.records import TITLE_MOVES, Outcome
 from harness.render.layout import clean
@@ -67,6 +67,16 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
     """One row of the table: texts as they are shown, and beside them the values that are sorted and drawn."""
     row, report = entry.row, entry.report
     shown = report if entry.has_time else None
+    values = {
+        "score": row.score,
+        "seconds": row.seconds,
+        "change": row.time_ratio,
+        "expected": row.expected_time_ratio,
+        "util": row.util,
+        "gap": row.gap_fraction,
+        "copies": row.copies,
+        "spills": row.spills,
+    }
     return {
         "id": entry.id,
         "n": row.number,
@@ -81,26 +91,8 @@ def row_plain(entry: Entry, champion_id: str | None) -> Plain:
         "hypothesis": clean(row.hypothesis),
         "date": entry.attempt.started[:16].replace("T", " ") if entry.attempt else "",
         "commit": row.commit[:10],
-        "values": {
-            "score": row.score,
-            "seconds": row.seconds,
-            "change": row.time_ratio,
-            "expected": row.expected_time_ratio,
-            "util": row.util,
-            "gap": row.gap_fraction,
-            "copies": row.copies,
-            "spills": row.spills,
-        },
-        "texts": {
-            "score": None if row.score is None else f"{row.score:,.1f}",
-            "seconds": None if row.seconds is None else milliseconds(row.seconds),
-            "change": None if row.time_ratio is None else moved_by(row.time_ratio),
-            "expected": None if row.expected_time_ratio is None else moved_by(row.expected_time_ratio),
-            "util": None if row.util is None else percent(row.util),
-            "gap": None if row.gap_fraction is None else percent(row.gap_fraction),
-            "copies": None if row.copies is None else count(row.copies),
-            "spills": None if row.spills is None else count(row.spills),
-        },
+        "values": values,
+        "texts": {name: None if value is None else _TEXTS[name](value) for name, value in values.items()},
         "bound": _BOUND_BY.get(row.regime or ""),
         "pm": entry.plus_minus_seconds,
         "scores": entry.score_range,
@@ -134,6 +126,19 @@ def moved_by(ratio: float) -> str:
 def milliseconds(value: float) -> str:
     """Milliseconds without the unit, which the head of the column has; a digit more below 0.1 ms."""
     return f"{1e3 * value:,.{3 if value >= 1e-4 else 4}f}"
+
+
+# How the values of a row are shown.
+_TEXTS: dict[str, Callable[[float], str]] = {
+    "score": lambda value: f"{value:,.1f}",
+    "seconds": milliseconds,
+    "change": moved_by,
+    "expected": moved_by,
+    "util": percent,
+    "gap": percent,
+    "copies": count,
+    "spills": count,
+}
 
 
 def with_uncertainty(value: float | None, plus_minus: float | None) -> str:

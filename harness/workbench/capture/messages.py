@@ -81,3 +81,17 @@ class SnapshotReply:
     """The files that appeared: none where the profiler at the address keeps no history."""
 
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRequest:
+    """Run `path`: its function without arguments twice, or (`function` empty) the file as a main program, once.
+
+    `home` and `directory` are the user's own; `scratch` is where dumps go.
+    """
+
+    path: str
+    function: str
+    home: str
+    directory: str
+    scratch: str

@@ -9,7 +9,7 @@ from harness.errors import RatchetError, UsageError
 from harness.judge.sandbox.child import Children
 from harness.records import Failure
 from harness.records.checkup import ProgramRun
-from harness.workbench.capture.program_messages import ProgramRequest
+from harness.workbench.capture.messages import ProgramRequest
 
 # A program may hold what the machine has; it is the user's own.
 _BYTES = 1 << 50

@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.judge.sandbox.messages import Rejected
 from harness.records.checkup import Compilation, Dots, Phase, ProgramRun, Transfers
-from harness.workbench.capture.program_messages import ProgramRequest
+from harness.workbench.capture.messages import ProgramRequest
 
 # jax 0.10.2 and 0.12.0: the events and sentences are the same in both.
 _COMPILED = "/jax/core/compile/backend_compile_duration"

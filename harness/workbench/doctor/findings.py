@@ -9,15 +9,6 @@ from harness.records.checkup import Gravity
 from harness.records.table import Origin
 
 _ORDER = {gravity: rank for rank, gravity in enumerate(get_args(Gravity))}
-_COLUMNS = (
-    Column(name="gravity", title="gravity", is_whole=True),
-    Column(name="rule", title="rule", is_whole=True),
-    Column(name="subject", title="what", is_whole=True),
-    Column(name="place", title="where"),
-    Column(name="observation", title="observation"),
-    Column(name="remedy", title="what to do"),
-    Column(name="source", title="source"),
-)
 # What people see as columns; the sentences follow below, whole.
 _SHORT = 4
 
@@ -35,23 +26,33 @@ class Finding:
     source: str
 
 
+_COLUMNS = (
+    Column(name="gravity", title="gravity", is_whole=True),
+    Column(name="rule", title="rule", is_whole=True),
+    Column(name="subject", title="what", is_whole=True),
+    Column(name="place", title="where"),
+    Column(name="observation", title="observation"),
+    Column(name="remedy", title="what to do"),
+    Column(name="source", title="source"),
+)
+
+
 def table(
     found: Iterable[Finding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
 ) -> tuple[Table, tuple[Finding, ...]]:
     """The findings as a table, worst first, and in that order."""
     ranked = tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.gravity]))
-    return (
-        Table(
-            name="findings",
-            title=title,
-            origin=origin,
-            columns=_COLUMNS,
-            rows=tuple((f.gravity, f.rule, f.subject, f.place, f.observation, f.remedy, f.source) for f in ranked),
-            notes=notes,
-            why_empty="" if ranked else why_empty,
-        ),
-        ranked,
+    full = Table(
+        name="findings",
+        title=title,
+        origin=origin,
+        columns=_COLUMNS,
+        rows=tuple((f.gravity, f.rule, f.subject, f.place, f.observation, f.remedy, f.source) for f in ranked),
+        # Also where there is no finding: what could not be checked.
+        notes=notes,
+        why_empty="" if ranked else why_empty,
     )
+    return full, ranked
 
 
 def for_people(full: Table) -> Table:

@@ -7,6 +7,7 @@ from harness.records.checkup import Settings
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding
 from harness.workbench.doctor.flag_rules import RULES, Subject
+from harness.workbench.tables import table
 
 _COLUMNS = (
     Column(name="variable", title="variable"),
@@ -22,14 +23,14 @@ _FAILING = ("ends the process", "contradiction")
 def audit(subject: Subject) -> tuple[tuple[Table, ...], bool]:
     """The findings and all settings with what was found about each; and whether the audit fails."""
     found = subject.found
-    table, ranked = findings.table(
+    listed, ranked = findings.table(
         (finding for rule in RULES for finding in rule(subject)),
         title=f"flags of {found.subject}",
         origin="static",
         notes=(*_asked(subject), *found.notes, *_left_out(found)),
         why_empty="no rule finds anything here",
     )
-    return (table, _settings(found, ranked)), any(finding.gravity in _FAILING for finding in ranked)
+    return (listed, _settings(found, ranked)), any(finding.gravity in _FAILING for finding in ranked)
 
 
 def _asked(subject: Subject) -> Iterator[str]:
@@ -55,11 +56,5 @@ def _settings(found: Settings, ranked: tuple[Finding, ...]) -> Table:
         own = [f.rule for f in ranked if f.subject == setting.word and f.place == setting.place]
         judgement = ", ".join(dict.fromkeys(own)) or "harmless"
         rows.append((setting.variable, setting.name or None, setting.value, setting.place, judgement))
-    return Table(
-        name="settings",
-        title=f"settings of {found.subject}",
-        origin="static",
-        columns=_COLUMNS,
-        rows=tuple(rows),
-        why_empty="" if rows else "it sets no flag and no variable of JAX, XLA or libtpu",
-    )
+    why = "it sets no flag and no variable of JAX, XLA or libtpu"
+    return table("settings", f"settings of {found.subject}", "static", _COLUMNS, rows, (), why)

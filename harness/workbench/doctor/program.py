@@ -8,6 +8,7 @@ from harness.records.checkup import Compilation, Gravity, Phase, ProgramRun
 from harness.records.table import Cell, Origin
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding
+from harness.workbench.tables import table
 
 _SECTION_8 = "protocol, section 8"
 # Section 8.
@@ -94,22 +95,15 @@ def _measures(
             "unknown on a CPU" if run.platform == "cpu" else "unknown: ratchet.sh xprof steps, of a capture",
         )
     )  # fmt: skip
-    return Table(
-        name="measures",
-        title=f"measures of {subject}",
-        origin=origin,
-        columns=_MEASURES,
-        rows=tuple(rows),
-        notes=(
-            "Times are host wall clock, the device waited for; targets are those of the protocol, section 8. While it "
-            "is watched JAX writes out every module: first calls take a little longer than alone.",
-            *(
-                ("On a CPU reading results back is no transfer, and counts as none.",)
-                if run.platform == "cpu"
-                else ("Of transfers the count and the bytes are known, their time is not: ratchet.sh xprof steps.",)
-            ),
-        ),
-    )
+    notes = [
+        "Times are host wall clock, the device waited for; targets are those of the protocol, section 8. While it "
+        "is watched JAX writes out every module: first calls take a little longer than alone."
+    ]
+    if run.platform == "cpu":
+        notes.append("On a CPU reading results back is no transfer, and counts as none.")
+    else:
+        notes.append("Of transfers the count and the bytes are known, their time is not: ratchet.sh xprof steps.")
+    return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
 
 
 def _calls_needed(run: ProgramRun, compiling: float) -> int | None:
@@ -124,17 +118,12 @@ def _compiled(run: ProgramRun, subject: str, origin: Origin) -> Table:
     groups: dict[tuple[str, Phase, str, str, str], list[float]] = defaultdict(list)
     for c in run.compilations:
         groups[c.name, c.phase, c.place, ", ".join(c.arguments), c.cause].append(c.seconds)
-    return Table(
-        name="compilations",
-        title=f"compilations of {subject}",
-        origin=origin,
-        columns=_COMPILATIONS,
-        rows=tuple(
-            (name, len(seconds), sum(seconds), phase, place or None, arguments or None, cause)
-            for (name, phase, place, arguments, cause), seconds in groups.items()
-        ),
-        why_empty="" if groups else "it compiled nothing: it uses no operation of JAX, or all came from the cache",
-    )
+    rows = [
+        (name, len(seconds), sum(seconds), phase, place or None, arguments or None, cause)
+        for (name, phase, place, arguments, cause), seconds in groups.items()
+    ]
+    why = "it compiled nothing: it uses no operation of JAX, or all came from the cache"
+    return table("compilations", f"compilations of {subject}", origin, _COMPILATIONS, rows, (), why)
 
 
 def _finding(gravity: Gravity, rule: str, subject: str, place: str, observation: str, remedy: str) -> Finding:

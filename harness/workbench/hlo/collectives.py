@@ -94,7 +94,7 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
         size=size,
         count=_count(instruction.groups, graph.module.devices, size),
         stride=instruction.groups.stride if instruction.groups else None,
-        groups=_told(instruction),
+        groups=_groups_text(instruction),
         channel=instruction.channel,
         runs=graph.runs_of(computation),
         seconds=seconds,
@@ -160,7 +160,7 @@ def _count(groups: Groups | None, devices: int, size: int | None) -> int | None:
     return len(groups.groups) or (1 if size == devices else None)
 
 
-def _told(instruction: Instruction) -> str:
+def _groups_text(instruction: Instruction) -> str:
     if instruction.pairs:
         shown = ",".join(f"{source}->{target}" for source, target in instruction.pairs[:8])
         return shown + (",..." if len(instruction.pairs) > 8 else "")

@@ -85,8 +85,8 @@ def _copy(
         kind=kind,
         shape=after.plain if after else instruction.shape.plain,
         layouts=_layouts(before, after),
-        producer=told(producer),
-        consumers=tuple(told(consumer) for consumer in consumers),
+        producer=describe(producer),
+        consumers=tuple(describe(consumer) for consumer in consumers),
         buffer_bytes=after.padded_bytes if after else None,
         bytes_moved=sum(known) if len(known) == 2 else None,
         runs=runs,
@@ -209,7 +209,7 @@ def _why(
     return "", ""
 
 
-def told(instruction: Instruction | None) -> str:
+def describe(instruction: Instruction | None) -> str:
     """An instruction as a person calls it: its name, and what it is where the name does not say so."""
     if instruction is None:
         return "not given"

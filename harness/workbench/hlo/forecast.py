@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 
 from harness.errors import UsageError
-from harness.records import Cell, Column, Table
+from harness.records import Column, Table
 from harness.units import decimal, percent
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.interconnect import HOP_SECONDS, Collective, Links, exact_seconds, hops, published_seconds
-from harness.workbench.hlo.prediction import TRAINING_BYTES, Matmul, Spec, Time, roofline, whole_shape
+from harness.workbench.hlo.prediction import TRAINING_BYTES, Matmul, Spec, roofline, whole_shape
 from harness.workbench.hlo.shapes import ELEMENT_BITS
-from harness.workbench.hlo.tables import FLOOR_COLUMNS
+from harness.workbench.tables import Field, Fields, table, table_of
 
 
 def matmul_tables(
@@ -36,38 +36,20 @@ def matmul_tables(
             "Split evenly, no value read by two devices: bytes are the least there can be. Axes say more: "
             "'X[32@data,1024,8192]' --mesh data=4."
         )
-    tables = [
-        Table(
-            name="matmul",
-            title=f"matmul on {devices} {target.name} {target.device}{'s' if devices > 1 else ''}: "
-            "max(FLOPs/peak, bytes/bandwidth)",
-            origin="predicted",
-            columns=(
-                *FLOOR_COLUMNS,
-                Column(name="flops_per_device", title="a device", unit="FLOP"),
-                Column(name="hbm_bytes_per_device", title="a device", unit="B"),
-                Column(name="intensity", title="intensity", unit="FLOP/B"),
-            ),
-            rows=(_matmul_row(found, took),),
-            notes=tuple(notes),
-        )
-    ]
-    if found.partial_over:
-        tables.append(_partial(found, links, mesh))
-    return tuple(tables)
-
-
-def _matmul_row(found: Matmul, took: Time) -> tuple[Cell, ...]:
-    return (
-        took.seconds,
-        took.bound,
-        took.compute_seconds,
-        took.memory_seconds,
-        found.flops,
-        found.flops_per_device,
-        found.bytes_per_device,
-        found.flops_per_device / found.bytes_per_device,
+    many = "s" if devices > 1 else ""
+    title = f"matmul on {devices} {target.name} {target.device}{many}: max(FLOPs/peak, bytes/bandwidth)"
+    fields: Fields[Matmul] = (
+        Field("seconds", "time", lambda _: took.seconds, "s"),
+        Field("bound", "bound by", lambda _: took.bound),
+        Field("compute_seconds", "by FLOPs", lambda _: took.compute_seconds, "s"),
+        Field("memory_seconds", "by bytes", lambda _: took.memory_seconds, "s"),
+        Field("flops", "FLOPs", lambda one: one.flops, "FLOP"),
+        Field("flops_per_device", "a device", lambda one: one.flops_per_device, "FLOP"),
+        Field("hbm_bytes_per_device", "a device", lambda one: one.bytes_per_device, "B"),
+        Field("intensity", "intensity", lambda one: one.flops_per_device / one.bytes_per_device, "FLOP/B"),
     )
+    product = table_of("matmul", title, "predicted", fields, [found], notes)
+    return (product, _partial(found, links, mesh)) if found.partial_over else (product,)
 
 
 def _partial(found: Matmul, links: Links | None, mesh: dict[str, int]) -> Table:
@@ -84,19 +66,15 @@ def _partial(found: Matmul, links: Links | None, mesh: dict[str, int]) -> Table:
     )
     bandwidth = links.both_ways_bytes_per_second if links else None
     kinds: tuple[Collective, ...] = ("reduce-scatter", "all-reduce")
-    return Table(
-        name="sum",
-        title=f"what must follow: the summed dimension is split over {'+'.join(axes)}",
-        origin="predicted",
-        columns=(
-            Column(name="kind", title="collective"),
-            Column(name="devices", title="devices", unit="count"),
-            Column(name="array_bytes", title="V", unit="B"),
-            Column(name="seconds", title="time", unit="s"),
-        ),
-        rows=tuple((kind, size, out, published_seconds(kind, out, bandwidth) if bandwidth else None) for kind in kinds),
-        notes=("Each device has partial sums; one of the two adds them up.",),
+    fields: Fields[Collective] = (
+        Field("kind", "collective", lambda kind: kind),
+        Field("devices", "devices", lambda _: size, "count"),
+        Field("array_bytes", "V", lambda _: out, "B"),
+        Field("seconds", "time", lambda kind: published_seconds(kind, out, bandwidth) if bandwidth else None, "s"),
     )
+    title = f"what must follow: the summed dimension is split over {'+'.join(axes)}"
+    notes = ("Each device has partial sums; one of the two adds them up.",)
+    return table_of("sum", title, "predicted", fields, kinds, notes)
 
 
 def collective_tables(
@@ -128,19 +106,14 @@ def collective_tables(
         notes.insert(0, remark)
     if len(axes) > 1:
         notes.append(f"{len(axes)} axes carry their share at the same time: {decimal(bandwidth, 'B/s')}.")
-    first = Table(
-        name="collective",
-        title=f"{kind} on {target_name}: {_RULES[kind]}",
-        origin="predicted",
-        columns=(
-            Column(name="seconds", title="time", unit="s"),
-            Column(name="array_bytes", title="V", unit="B"),
-            Column(name="bandwidth_bytes_per_second", title="W", unit="B/s"),
-            Column(name="devices", title="devices", unit="count"),
-        ),
-        rows=((took, int(array_bytes), bandwidth, size if axes else None),),
-        notes=tuple(notes),
+    columns = (
+        Column(name="seconds", title="time", unit="s"),
+        Column(name="array_bytes", title="V", unit="B"),
+        Column(name="bandwidth_bytes_per_second", title="W", unit="B/s"),
+        Column(name="devices", title="devices", unit="count"),
     )
+    row = (took, int(array_bytes), bandwidth, size if axes else None)
+    first = table("collective", f"{kind} on {target_name}: {_RULES[kind]}", "predicted", columns, [row], notes)
     if not axes:
         return (first,)
     return first, _bounds(kind, array_bytes, axes, known, links)
@@ -158,7 +131,7 @@ _RULES: dict[Collective, str] = {
 def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: float, links: Links | None) -> Table:
     """What the rule leaves out: that a device need not send to itself, wraparound, and the latency of hops."""
     size = math.prod(axes)
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     # Of several axes the rows speak of the array's share on the longest one.
     longest = max(axes)
     share = array_bytes / len(axes)
@@ -170,29 +143,24 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: fl
     chip = f" On {links.chip} an axis is a ring from {links.ring_size}." if links else ""
     if links and links.rings_are_multiples:
         chip = f" On {links.chip} an axis is a ring where its length is a multiple of {links.ring_size}."
-    return Table(
-        name="bounds",
-        title=f"what the rule leaves out, on an axis of {longest} of {size} devices",
-        origin="predicted",
-        columns=(
-            Column(name="case", title="case"),
-            Column(name="seconds", title="time", unit="s"),
-            Column(name="hop_seconds", title="hops alone", unit="s"),
-            Column(name="which", title="which"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            f"A device keeps 1/n of the array, so less than V is sent; a line has half the links at its ends.{chip} "
-            "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less.",
-        ),
+    columns = (
+        Column(name="case", title="case"),
+        Column(name="seconds", title="time", unit="s"),
+        Column(name="hop_seconds", title="hops alone", unit="s"),
+        Column(name="which", title="which"),
     )
+    note = (
+        f"A device keeps 1/n of the array, so less than V is sent; a line has half the links at its ends.{chip} "
+        "One hop takes about 1 us (How to Scale Your Model, part 3): short collectives take no less."
+    )
+    title = f"what the rule leaves out, on an axis of {longest} of {size} devices"
+    return table("bounds", title, "predicted", columns, rows, (note,))
 
 
 def memory_tables(parameters: float, target: Target | None, devices: int) -> tuple[Table, ...]:
     """The memory of mixed-precision training with Adam: 16 bytes per parameter, activations not among them."""
     total = sum(width for _, width in TRAINING_BYTES)
-    rows: list[tuple[Cell, ...]] = [(name, width, int(parameters * width)) for name, width in TRAINING_BYTES]
-    rows.append(("together", total, int(parameters * total)))
+    rows = [(name, width, int(parameters * width)) for name, width in (*TRAINING_BYTES, ("together", total))]
     notes = ["Activations, the batch and the compiler's workspace come on top (ZeRO, Rajbhandari et al. 2020, 3.1)."]
     if target is not None:
         each = parameters * total / devices
@@ -201,45 +169,22 @@ def memory_tables(parameters: float, target: Target | None, devices: int) -> tup
             f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
             f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; it takes at least {least}."
         )
-    return (
-        Table(
-            name="memory",
-            title=f"memory to train {parameters:,.0f} parameters",
-            origin="predicted",
-            columns=(
-                Column(name="what", title="what"),
-                Column(name="bytes_per_parameter", title="a parameter", unit="B"),
-                Column(name="bytes", title="bytes", unit="B"),
-            ),
-            rows=tuple(rows),
-            notes=tuple(notes),
-        ),
+    columns = (
+        Column(name="what", title="what"),
+        Column(name="bytes_per_parameter", title="a parameter", unit="B"),
+        Column(name="bytes", title="bytes", unit="B"),
     )
+    return (table("memory", f"memory to train {parameters:,.0f} parameters", "predicted", columns, rows, notes),)
 
 
 def shape_tables(given: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:
     """The true shapes of arrays of which one device's part is given."""
-    return (
-        Table(
-            name="true_shapes",
-            title="true shapes",
-            origin="static",
-            columns=(
-                Column(name="local", title="one device's part"),
-                Column(name="whole", title="whole"),
-                Column(name="parts", title="parts", unit="count"),
-            ),
-            rows=tuple(
-                (
-                    str(array),
-                    whole_shape(array, mesh),
-                    math.prod(mesh[axis] for axes in array.axes for axis in axes),
-                )
-                for array in given
-            ),
-            notes=tuple(remarks),
-        ),
+    fields: Fields[Spec] = (
+        Field("local", "one device's part", str),
+        Field("whole", "whole", lambda array: whole_shape(array, mesh)),
+        Field("parts", "parts", lambda array: math.prod(mesh[axis] for axes in array.axes for axis in axes), "count"),
     )
+    return (table_of("true_shapes", "true shapes", "static", fields, given, remarks),)
 
 
 def _per_device(target: Target, peak: float, remark: str) -> str:

@@ -48,8 +48,13 @@ class _Classes:
         if said is not None:
             self.known.setdefault(one, said)
 
-    def say(self, dimension: Dimension, parts: int, because: str) -> None:
-        """It is split into `parts`; what was said first stays."""
+    def join_each(self, one: tuple[str, str], other: tuple[str, str], count: int) -> None:
+        """The first `count` dimensions of two values, of a computation and an instruction each, are split alike."""
+        for place in range(count):
+            self.join((*one, place), (*other, place))
+
+    def state(self, dimension: Dimension, parts: int, because: str) -> None:
+        """It is split into `parts`; what was stated first stays."""
         self.known.setdefault(self.find(dimension), (parts, because))
 
 
@@ -67,13 +72,13 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
         for instruction in computation.instructions:
             _spread(graph, classes, computation, instruction)
             places.setdefault(instruction.name, (computation, instruction))
-    said: list[tuple[Dimension, int, str]] = []
+    stated: list[tuple[Dimension, int, str]] = []
     for computation in graph.module.computations:
         for instruction in computation.instructions:
-            said += _said(graph, computation, instruction)
+            stated += _stated(graph, computation, instruction)
     # What is written at arguments is certain; what collectives say comes after it.
-    for dimension, parts, because in sorted(said, key=lambda one: not one[2].startswith("sharding of")):
-        classes.say(dimension, parts, because)
+    for dimension, parts, because in sorted(stated, key=lambda one: not one[2].startswith("sharding of")):
+        classes.state(dimension, parts, because)
     found: dict[str, TrueShape] = {}
     for computation, instruction in _of_interest(graph):
         shown = _true_shape(classes, computation, instruction)
@@ -123,7 +128,7 @@ def _true_shape(classes: _Classes, computation: Computation, instruction: Instru
     )
 
 
-def _said(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, int, str]]:
+def _stated(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, int, str]]:
     """What one instruction says about how dimensions are split."""
     name = computation.name
     if instruction.sharding is not None and instruction.opcode == "parameter" and instruction.sharding.parts:
@@ -236,17 +241,14 @@ def _spread(graph: Graph, classes: _Classes, computation: Computation, instructi
         for operand, named in enumerate(instruction.operands):
             parameter = body.parameter(operand)
             if parameter is not None and isinstance(parameter.shape, Array):
-                for place in range(len(parameter.shape.dimensions)):
-                    classes.join((name, named.name, place), (body.name, parameter.name, place))
+                count = len(parameter.shape.dimensions)
+                classes.join_each((name, named.name), (body.name, parameter.name), count)
         if body.root is not None and isinstance(shape, Array):
-            for place in range(len(shape.dimensions)):
-                classes.join((body.name, body.root.name, place), (name, instruction.name, place))
+            classes.join_each((body.name, body.root.name), (name, instruction.name), len(shape.dimensions))
     elif opcode == "get-tuple-element" and isinstance(shape, Array):
         made = _element(graph, computation, instruction)
         if made is not None:
-            inside, element = made
-            for place in range(len(shape.dimensions)):
-                classes.join((inside, element, place), (name, instruction.name, place))
+            classes.join_each(made, (name, instruction.name), len(shape.dimensions))
 
 
 def _spread_dot(graph: Graph, classes: _Classes, computation: Computation, dot: Instruction) -> None:
@@ -286,8 +288,8 @@ def _spread_loop(graph: Graph, classes: _Classes, computation: Computation, loop
         return
     for place, (first, next_one) in enumerate(zip(start.operands, root.operands, strict=False)):
         shape = graph.operand_shape(computation, start, place)
-        for dimension in range(len(shape.dimensions) if isinstance(shape, Array) else 0):
-            classes.join((computation.name, first.name, dimension), (body.name, next_one.name, dimension))
+        count = len(shape.dimensions) if isinstance(shape, Array) else 0
+        classes.join_each((computation.name, first.name), (body.name, next_one.name), count)
 
 
 def _element(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[str, str] | None:

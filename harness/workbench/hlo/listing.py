@@ -1,9 +1,9 @@
 """A whole module: its hottest operations, its copies, its collectives, its padding, and what was not understood."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from harness.records import Cell, Column, Table
+from harness.records import Column, Table
 from harness.units import percent, seconds
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, collectives
@@ -14,8 +14,9 @@ from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import Time, operation_time
 from harness.workbench.hlo.reading import is_collective, operand_dtype
 from harness.workbench.hlo.shapes import Array, arrays
-from harness.workbench.hlo.tables import TIME_COLUMNS, copy_tables, memory_table, rests_on, time_row, true_shape_table
+from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.work import Work, matmuls, work
+from harness.workbench.tables import Field, Fields, table, table_of
 
 # Padding below a tenth is not worth a line.
 _NOTABLE_OVERHEAD = 1.1
@@ -34,7 +35,7 @@ def module_tables(graph: Graph, target: Target, top: int) -> tuple[Table, ...]:
 
 def not_understood(graph: Graph) -> Table:
     """What the parser passed over, and attributes whose meaning is not looked at."""
-    rows: list[tuple[Cell, ...]] = [("text", 1, sentence) for sentence in graph.module.not_understood]
+    rows = [("text", 1, sentence) for sentence in graph.module.not_understood]
     unknown: Counter[str] = Counter()
     passed: Counter[str] = Counter()
     for computation, instruction, _ in graph.executed():
@@ -46,61 +47,69 @@ def not_understood(graph: Graph) -> Table:
     rows += [("attribute", count, name) for name, count in passed.most_common()]
     loops = [name for (_, name), trips in graph.trips.items() if trips is None]
     rows += [("trip count", 1, name) for name in loops]
-    return Table(
-        name="not_understood",
-        title="not understood, or passed over",
-        origin="static",
-        columns=(
-            Column(name="kind", title="what"),
-            Column(name="count", title="how often", unit="count"),
-            Column(name="what", title="which"),
-        ),
-        rows=tuple(rows),
-        why_empty="" if rows else "everything in the text was understood",
+    columns = (
+        Column(name="kind", title="what"),
+        Column(name="count", title="how often", unit="count"),
+        Column(name="what", title="which"),
     )
+    title, why = "not understood, or passed over", "everything in the text was understood"
+    return table("not_understood", title, "static", columns, rows, (), why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operation:
+    """An operation of the module: what it is, how often it runs, the work and the time of one run."""
+
+    name: str
+    what: str
+    runs: int | None
+    work: Work
+    time: Time
+
+    @property
+    def seconds(self) -> float | None:
+        """The time of all runs; one where nobody knows how many."""
+        return None if self.time.seconds is None else self.time.seconds * (1 if self.runs is None else self.runs)
+
+
+_OPERATIONS: Fields[_Operation] = (
+    Field("name", "operation", lambda one: one.name),
+    Field("what", "what", lambda one: one.what),
+    Field("flops", "FLOPs", lambda one: one.work.flops, "FLOP"),
+    Field("hbm_bytes", "HBM", lambda one: one.work.hbm_bytes, "B"),
+    Field("bound", "bound by", lambda one: one.time.bound),
+    Field("runs", "runs", lambda one: one.runs, "count"),
+    Field("seconds", "time", lambda one: one.seconds, "s"),
+)
 
 
 def _operations(graph: Graph, target: Target, top: int) -> Table:
-    entries: list[tuple[float | None, Computation, Instruction, int | None, Work, Time]] = []
+    found = []
     for computation, instruction, runs in graph.executed():
         if instruction.opcode in FREE or instruction.opcode.endswith("-done") or is_collective(instruction):
             continue
         done = work(graph, computation, instruction)
         took = operation_time(done, _dtype(graph, computation, instruction), target)
-        cost = None if took.seconds is None else took.seconds * (1 if runs is None else runs)
-        entries.append((cost, computation, instruction, runs, done, took))
+        what = _what(graph, computation, instruction)
+        found.append(_Operation(name=instruction.name, what=what, runs=runs, work=done, time=took))
     # What is not known may cost the most: it comes first.
-    entries.sort(key=lambda entry: (entry[0] is not None, -(entry[0] or 0.0)))
-    rows = [
-        (*time_row(instruction.name, _what(graph, computation, instruction), done, took), runs, cost)
-        for cost, computation, instruction, runs, done, took in entries[:top]
-    ]
-    total = sum(entry[0] or 0.0 for entry in entries)
+    found.sort(key=lambda one: (one.seconds is not None, -(one.seconds or 0.0)))
+    total = sum(one.seconds or 0.0 for one in found)
     notes = [rests_on(target)]
-    if entries:
-        shown = sum(entry[0] or 0.0 for entry in entries[:top])
-        all_of = f"The time is that of all runs; of all operations ({len(entries)}) together {seconds(total)}"
+    if found:
+        shown = sum(one.seconds or 0.0 for one in found[:top])
+        all_of = f"The time is that of all runs; of all operations ({len(found)}) together {seconds(total)}"
         notes.append(f"{all_of}, shown: {percent(shown / total if total else 1)} of it. Collectives come below.")
-    if any(done.unknown for _, _, _, _, done, _ in entries[:top]):
+    if any(one.work.unknown for one in found[:top]):
         notes.append(
             "`bytes at least`: FLOPs unknown, the time is that of the bytes in HBM; `unknown`: nor are there any. "
             "What a kernel does inside only its schedule says: ratchet.sh lines."
         )
-    if any(runs is None for _, _, _, runs, _, _ in entries):
+    if any(one.runs is None for one in found):
         notes.append("runs -: in a loop or branch of which nobody knows how often it runs; it counts once.")
-    return Table(
-        name="operations",
-        title=f"hottest operations of {graph.module.name}, predicted on {target.name}",
-        origin="predicted",
-        columns=(
-            *TIME_COLUMNS,
-            Column(name="runs", title="runs", unit="count"),
-            Column(name="seconds", title="time", unit="s"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes),
-        why_empty="" if rows else "the module computes nothing: only arguments, constants and renamed values",
-    )
+    title = f"hottest operations of {graph.module.name}, predicted on {target.name}"
+    why = "the module computes nothing: only arguments, constants and renamed values"
+    return table_of("operations", title, "predicted", _OPERATIONS, found[:top], notes, why)
 
 
 def _dtype(graph: Graph, computation: Computation, instruction: Instruction) -> str:
@@ -128,43 +137,26 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     return replace(first, notes=tuple(notes)), *others
 
 
+_TRAFFIC: Fields[Traffic] = (
+    Field("name", "operation", lambda one: one.name),
+    Field("kind", "kind", lambda one: one.kind),
+    Field("result", "result", lambda one: one.result),
+    Field("devices_per_group", "group", lambda one: one.size, "count"),
+    Field("stride", "stride", lambda one: one.stride, "count"),
+    Field("array_bytes", "V", lambda one: one.array_bytes, "B"),
+    Field("runs", "runs", lambda one: one.runs, "count"),
+    Field("seconds", "time", lambda one: one.seconds, "s"),
+    Field("replica_groups", "groups", lambda one: one.groups),
+)
+
+
 def _sent(found: tuple[Traffic, ...], target: Target) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            one.name,
-            one.kind,
-            one.result,
-            one.size,
-            one.stride,
-            one.array_bytes,
-            one.runs,
-            one.seconds,
-            one.groups,
-        )
-        for one in found
-    ]
-    return Table(
-        name="collectives",
-        title=f"collectives, predicted on {target.name}",
-        origin="predicted",
-        columns=(
-            Column(name="name", title="operation"),
-            Column(name="kind", title="kind"),
-            Column(name="result", title="result"),
-            Column(name="devices_per_group", title="group", unit="count"),
-            Column(name="stride", title="stride", unit="count"),
-            Column(name="array_bytes", title="V", unit="B"),
-            Column(name="runs", title="runs", unit="count"),
-            Column(name="seconds", title="time", unit="s"),
-            Column(name="replica_groups", title="groups"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "V is the whole array of a group. time: one run by the rule V/W on one ring, all-reduce twice that; "
-            "whether it is hidden behind other work only a profile says.",
-        ),
-        why_empty="" if rows else "the module is split over devices and sends nothing",
+    note = (
+        "V is the whole array of a group. time: one run by the rule V/W on one ring, all-reduce twice that; "
+        "whether it is hidden behind other work only a profile says."
     )
+    title, why = f"collectives, predicted on {target.name}", "the module is split over devices and sends nothing"
+    return table_of("collectives", title, "predicted", _TRAFFIC, found, (note,), why)
 
 
 def _padding(graph: Graph, top: int) -> Table:
@@ -176,16 +168,5 @@ def _padding(graph: Graph, top: int) -> Table:
             if (array.overhead or 1) >= _NOTABLE_OVERHEAD and (array.padded_bytes or 0) > _NOTABLE_BYTES:
                 worst.setdefault((computation.name, f"{instruction.name} {array.plain}"), ("", instruction.name, array))
     ranked = sorted(worst.values(), key=lambda value: (value[2].logical_bytes or 0) - (value[2].padded_bytes or 0))
-    table = memory_table("padding", "values with padding, most bytes lost first", ranked[:top])
-    return (
-        table
-        if ranked
-        else Table(
-            name=table.name,
-            title=table.title,
-            origin="static",
-            columns=table.columns,
-            rows=(),
-            why_empty=f"no value larger than a tile has {percent(_NOTABLE_OVERHEAD - 1, 0)} of padding or more",
-        )
-    )
+    why = f"no value larger than a tile has {percent(_NOTABLE_OVERHEAD - 1, 0)} of padding or more"
+    return memory_table("padding", "values with padding, most bytes lost first", ranked[:top], why)

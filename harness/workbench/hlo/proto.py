@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import message  # type: ignore[import-untyped]
@@ -12,7 +13,7 @@ from harness.workbench.hlo.attributes import trip_count
 from harness.workbench.hlo.groups import Groups, Sharding
 from harness.workbench.hlo.module import CallRole, Computation, Contraction, Convolution, Instruction, Module, Operand
 from harness.workbench.hlo.module import WindowDimension as Window
-from harness.workbench.hlo.proto_schema import message_class
+from harness.workbench.hlo.proto_schema import hlo_message
 from harness.workbench.hlo.shapes import JOINED, Array, Layout, Shape, Tuple
 
 _TUPLE = 13
@@ -29,20 +30,47 @@ _PRECISIONS = {0: "default", 1: "high", 2: "highest"}
 _COMBINE = -(1 << 63)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Opcode, framework's name (`jit(f)/dot_general`) and `file:line` of an instruction; "" where unsaid."""
+
+    opcode: str
+    framework_name: str
+    source: str
+
+
 def module(data: bytes, name: str = "the file") -> Module:
     """The module in `data`. Raises RatchetError `bad-hlo` if it is no serialized HloProto or HloModuleProto."""
+    return _Reader(_module_proto(data, name)).read()
+
+
+def origins(data: bytes, name: str = "the file") -> dict[str, Origin]:
+    """Every instruction of the module in `data` by name, also those of unknown types. Raises like `module`."""
+    found = _module_proto(data, name)
+    return {
+        instruction.name: Origin(
+            opcode=instruction.opcode,
+            framework_name=instruction.metadata.op_name,
+            source=_source(instruction.metadata, found.stack_frame_index),
+        )
+        for computation in found.computations
+        for instruction in computation.instructions
+    }
+
+
+def _module_proto(data: bytes, name: str) -> Any:
     found = _parsed("HloModuleProto", data)
     if found is None:
         outer = _parsed("HloProto", data)
         found = outer.hlo_module if outer is not None and _is_module(outer.hlo_module) else None
     if found is None:
         raise RatchetError("bad-hlo", f"expected a serialized HloModuleProto or HloProto, {name} is neither")
-    return _Reader(found).read()
+    return found
 
 
 def _parsed(kind: str, data: bytes) -> Any:
     """The message, None where the bytes are none of this kind."""
-    found = message_class(kind)()
+    found = hlo_message(kind)()
     try:
         found.ParseFromString(data)
     except message.DecodeError:
@@ -117,7 +145,7 @@ class _Reader:
             aliasing=", ".join(f"operand {pair.operand_index}" for pair in proto.output_operand_aliasing),
             trip_count=trip_count(backend),
             op_name=proto.metadata.op_name,
-            source=self._source(proto.metadata),
+            source=_source(proto.metadata, self._proto.stack_frame_index),
             backend=backend,
         )
 
@@ -132,14 +160,20 @@ class _Reader:
             role = "to_apply"
         return tuple((role, name) for name in called)
 
-    def _source(self, metadata: Any) -> str:
-        if metadata.source_file:
-            return f"{metadata.source_file}:{metadata.source_line}"
-        frames, index = self._proto.stack_frame_index, metadata.stack_frame_id
-        if not 0 < index <= len(frames.stack_frames):
-            return ""
-        location = frames.file_locations[frames.stack_frames[index - 1].file_location_id - 1]
-        return f"{frames.file_names[location.file_name_id - 1]}:{location.line}"
+
+def _source(metadata: Any, frames: Any) -> str:
+    """`file:line`: beside the instruction in older releases, by a frame of the module's index in newer ones."""
+    if metadata.source_file:
+        return f"{metadata.source_file}:{metadata.source_line}"
+    # Numbers of the index begin with 1; 0 is none.
+    if metadata.stack_frame_id <= 0:
+        return ""
+    try:
+        frame = frames.stack_frames[metadata.stack_frame_id - 1]
+        location = frames.file_locations[frame.file_location_id - 1] if frame.file_location_id > 0 else None
+        return f"{frames.file_names[location.file_name_id - 1]}:{location.line}" if location else ""
+    except IndexError:
+        return ""
 
 
 # Operations whose computation is applied to elements (`to_apply=` in the text); others `call` theirs.

@@ -3,10 +3,10 @@
 from collections import Counter
 from dataclasses import replace
 
-from harness.records import Cell, Column, Table
+from harness.records import Column, Table
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, named_traffic, traffic
-from harness.workbench.hlo.copies import consumers_of, copies, producer_of, told
+from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, Graph
 from harness.workbench.hlo.interconnect import COLLECTIVES
@@ -15,6 +15,7 @@ from harness.workbench.hlo.prediction import operation_time
 from harness.workbench.hlo.shapes import Array, Shape, arrays
 from harness.workbench.hlo.tables import copy_tables, memory_table, time_table, true_shape_table
 from harness.workbench.hlo.work import compiler_cycles, matmuls, work
+from harness.workbench.tables import Field, Fields, table, table_of
 
 _OPERATIONS = {
     "fusion": "several operations in one pass over the data; XLA puts one matmul at most into one",
@@ -90,60 +91,49 @@ def sending(graph: Graph, computation: Computation, instruction: Instruction, ta
 def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
     rows: list[tuple[str, str]] = []
 
-    def say(what: str, said: str) -> None:
+    def add(what: str, text: str) -> None:
         # Names and paths come out of a file: nothing in them shall steer the terminal.
-        if said:
-            rows.append((what, "".join(letter for letter in said if letter.isprintable())))
+        if text:
+            rows.append((what, "".join(letter for letter in text if letter.isprintable())))
 
     opcode = instruction.opcode
     base = opcode.removesuffix("-start") if opcode.removesuffix("-start") in COLLECTIVES else opcode
-    say("operation", f"{opcode}: {_OPERATIONS[base]}" if base in _OPERATIONS else opcode)
+    add("operation", f"{opcode}: {_OPERATIONS[base]}" if base in _OPERATIONS else opcode)
     if instruction.fusion_kind:
-        say("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'a kind that is not known')}")
-    say("calls", instruction.target)
+        add("fusion", f"{instruction.fusion_kind}: {_FUSIONS.get(instruction.fusion_kind, 'a kind that is not known')}")
+    add("calls", instruction.target)
     for role, name in instruction.called:
         body = graph.computations.get(name)
-        say("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _named(name)}")
+        add("runs" if role == "calls" else role, f"{name}, {_holds(body) if body else _named(name)}")
     for inside, matmul in matmuls(graph, computation, instruction):
-        say("matmul", _matmul_words(graph, inside, matmul))
+        add("matmul", _matmul_words(graph, inside, matmul))
     for place, operand in enumerate(instruction.operands[:_SHOWN]):
-        say(f"operand {place}", _operand_words(graph, computation, instruction, place, operand.name))
+        add(f"operand {place}", _operand_words(graph, computation, instruction, place, operand.name))
     if len(instruction.operands) > _SHOWN:
-        say("operands", f"{len(instruction.operands) - _SHOWN} more")
+        add("operands", f"{len(instruction.operands) - _SHOWN} more")
     users = [user.name for user in consumers_of(graph, computation, instruction) if user is not instruction]
-    say("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
-    say("result of", (computation.name or "the text") if instruction.is_root else "")
-    say("reduced or laid along", ", ".join(map(str, instruction.dimensions)))
+    add("used by", ", ".join(users[:6]) + (", ..." if len(users) > 6 else ""))
+    add("result of", (computation.name or "the text") if instruction.is_root else "")
+    add("reduced or laid along", ", ".join(map(str, instruction.dimensions)))
     if opcode == "while":
         trips = graph.trips.get((computation.name, instruction.name))
-        say("times", "not known" if trips is None else f"{trips}")
+        add("times", "not known" if trips is None else f"{trips}")
     elif computation.name in graph.runs and not graph.module.is_pasted:
         runs = graph.runs[computation.name]
-        say(
-            "executed",
-            "a number of times that is not known"
-            if runs is None
-            else "once"
-            if runs == 1
-            else f"{runs} times in one run",
-        )
-    say("groups", instruction.groups.text if instruction.groups else "")
-    say("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
-    say("channel", str(instruction.channel or ""))
-    say("sharding", instruction.sharding.text if instruction.sharding else "")
-    say("aliases", instruction.aliasing)
-    say("precision", ", ".join(instruction.precision))
-    say("value", instruction.literal)
-    say("comes from", instruction.op_name)
-    say("source", instruction.source)
-    say("passed over", ", ".join(instruction.other_attributes))
-    return Table(
-        name="operation",
-        title=instruction.name or "the operation",
-        origin="static",
-        columns=(Column(name="fact", title="what"), Column(name="reading", title="says")),
-        rows=tuple(rows),
-    )
+        times = "a number of times that is not known" if runs is None else f"{runs} times in one run"
+        add("executed", "once" if runs == 1 else times)
+    add("groups", instruction.groups.text if instruction.groups else "")
+    add("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
+    add("channel", str(instruction.channel or ""))
+    add("sharding", instruction.sharding.text if instruction.sharding else "")
+    add("aliases", instruction.aliasing)
+    add("precision", ", ".join(instruction.precision))
+    add("value", instruction.literal)
+    add("comes from", instruction.op_name)
+    add("source", instruction.source)
+    add("passed over", ", ".join(instruction.other_attributes))
+    columns = (Column(name="fact", title="what"), Column(name="reading", title="says"))
+    return table("operation", instruction.name or "the operation", "static", columns, rows)
 
 
 def _named(name: str) -> str:
@@ -175,17 +165,14 @@ def _operand_words(graph: Graph, computation: Computation, instruction: Instruct
         return f"{name}, made outside of this text" if name else "not named"
     only = replace(instruction, operands=(instruction.operands[place],))
     made = producer_of(graph, computation, only)
-    return told(behind) if made is None or made is behind else f"{name}, from {told(made)}"
+    return describe(behind) if made is None or made is behind else f"{name}, from {describe(made)}"
 
 
 def _memory(graph: Graph, computation: Computation, instruction: Instruction) -> Table:
-    values: list[tuple[str, str, Array]] = []
-    for array in arrays(instruction.shape):
-        values.append(("result", "", array))
+    values = [("result", "", array) for array in arrays(instruction.shape)]
     for place, operand in enumerate(instruction.operands):
         shape = graph.operand_shape(computation, instruction, place)
-        for array in arrays(shape) if shape is not None else ():
-            values.append((f"{place}:", operand.name, array))
+        values += [(f"{place}:", operand.name, array) for array in (arrays(shape) if shape is not None else ())]
     return memory_table("values", "how its values lie in memory", values)
 
 
@@ -219,10 +206,17 @@ def operand_dtype(graph: Graph, computation: Computation, matmul: Instruction) -
     return shape.dtype if isinstance(shape, Array) else "bf16"
 
 
+_SENT: Fields[Traffic] = (
+    Field("kind", "collective", lambda one: one.kind),
+    Field("devices_per_group", "devices a group", lambda one: one.size, "count"),
+    Field("groups", "groups", lambda one: one.count, "count"),
+    Field("stride", "stride", lambda one: one.stride, "count"),
+    Field("array_bytes", "V", lambda one: one.array_bytes, "B"),
+    Field("seconds", "time", lambda one: one.seconds, "s"),
+)
+
+
 def _sent(one: Traffic, target: Target) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (one.kind, one.size, one.count, one.stride, one.array_bytes, one.seconds),
-    ]
     notes = [f"{one.operand} becomes {one.result}."]
     if one.seconds is None:
         notes.append(f"Time unknown: it needs the size of a group, whole shapes and the links of {target.name}.")
@@ -230,21 +224,7 @@ def _sent(one: Traffic, target: Target) -> Table:
         notes.append(f"Time by the rule V/W on one ring of {target.name}: `predict collective` shows what it rests on.")
     if one.within:
         notes.append(f"It runs inside {one.within}.")
-    return Table(
-        name="collective",
-        title="what is sent",
-        origin="predicted",
-        columns=(
-            Column(name="kind", title="collective"),
-            Column(name="devices_per_group", title="devices a group", unit="count"),
-            Column(name="groups", title="groups", unit="count"),
-            Column(name="stride", title="stride", unit="count"),
-            Column(name="array_bytes", title="V", unit="B"),
-            Column(name="seconds", title="time", unit="s"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )
+    return table_of("collective", "what is sent", "predicted", _SENT, [one], notes)
 
 
 def is_collective(instruction: Instruction) -> bool:

@@ -1,8 +1,9 @@
 """The tables that the explanation of a module and of one instruction share: memory, time, copies, true shapes."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from harness.records import Cell, Column, Table
+from harness.records import Column, Table
 from harness.units import decimal
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.copies import Copy
@@ -10,36 +11,31 @@ from harness.workbench.hlo.global_shapes import TrueShape
 from harness.workbench.hlo.prediction import Time
 from harness.workbench.hlo.shapes import Array
 from harness.workbench.hlo.work import Work
+from harness.workbench.tables import Field, Fields, table, table_of
 
 # A table of more values than this leaves out the smallest: the flags and counters of asynchronous operations.
 _MANY, _SMALL_BYTES = 8, 64
 
 
-def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]) -> Table:
+# An array with its role and its name.
+_Value: TypeAlias = tuple[str, str, Array]
+_VALUES: Fields[_Value] = (
+    Field("value", "value", lambda value: f"{value[0]} {value[1]}".strip()),
+    Field("shape", "shape", lambda value: value[2].plain),
+    Field("order", "order", lambda value: value[2].layout.order if value[2].layout else "not given"),
+    Field("tiles", "tiles", lambda value: _tiles(value[2])),
+    Field("padded_to", "padded to", lambda value: _padded(value[2])),
+    Field("bytes", "in memory", lambda value: value[2].padded_bytes, "B"),
+    Field("overhead", "overhead", lambda value: value[2].overhead, "ratio"),
+    Field("memory", "in", lambda value: value[2].layout.memory if value[2].layout else "not given"),
+)
+
+
+def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str = "") -> Table:
     """One row per array: role, its name, order, tiles, padded dimensions, bytes with and without padding, memory."""
     large = [value for value in values if (value[2].padded_bytes or _SMALL_BYTES) >= _SMALL_BYTES]
     left_out = len(values) - len(large) if len(values) > _MANY else 0
-    rows: list[tuple[Cell, ...]] = []
-    for role, called, array in large if left_out else values:
-        layout = array.layout
-        padded = array.physical_dimensions
-        tiles = (
-            "".join(str(tile).replace(" ", "").replace(",)", ")").replace("-1", "*") for tile in layout.tiles)
-            if layout
-            else ""
-        )
-        rows.append(
-            (
-                f"{role} {called}".strip(),
-                array.plain,
-                layout.order if layout else "not given",
-                tiles,
-                f"[{','.join(map(str, padded))}]" if padded is not None and tiles else "",
-                array.padded_bytes,
-                array.overhead,
-                layout.memory if layout else "not given",
-            )
-        )
+    shown = large if left_out else values
     notes = []
     if any(array.layout and array.layout.tiles for _, _, array in values):
         notes.append(
@@ -53,75 +49,34 @@ def memory_table(name: str, title: str, values: Sequence[tuple[str, str, Array]]
         notes.append("Without a layout there is no padding to be seen: the compiler adds tiles later.")
     if any(any(array.dynamic) for _, _, array in values):
         notes.append("<= marks a dimension known only when it runs: bytes are those of the bound.")
-    return Table(
-        name=name,
-        title=title,
-        origin="static",
-        columns=(
-            Column(name="value", title="value"),
-            Column(name="shape", title="shape"),
-            Column(name="order", title="order"),
-            Column(name="tiles", title="tiles"),
-            Column(name="padded_to", title="padded to"),
-            Column(name="bytes", title="in memory", unit="B"),
-            Column(name="overhead", title="overhead", unit="ratio"),
-            Column(name="memory", title="in"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes),
-        why_empty="" if rows else "no shape is given, neither of its result nor of an operand",
-    )
+    why = why_empty or "no shape is given, neither of its result nor of an operand"
+    return table_of(name, title, "static", _VALUES, shown, notes, why)
 
 
-TIME_COLUMNS = (
-    Column(name="name", title="operation"),
-    Column(name="what", title="what"),
-    Column(name="flops", title="FLOPs", unit="FLOP"),
-    Column(name="hbm_bytes", title="HBM", unit="B"),
-    Column(name="bound", title="bound by"),
-)
+def _tiles(array: Array) -> str:
+    tiles = array.layout.tiles if array.layout else ()
+    return "".join(str(tile).replace(" ", "").replace(",)", ")").replace("-1", "*") for tile in tiles)
 
 
-FLOOR_COLUMNS = (
-    Column(name="seconds", title="time", unit="s"),
-    Column(name="bound", title="bound by"),
-    Column(name="compute_seconds", title="by FLOPs", unit="s"),
-    Column(name="memory_seconds", title="by bytes", unit="s"),
-    Column(name="flops", title="FLOPs", unit="FLOP"),
-)
-
-
-def time_row(name: str, what: str, done: Work, took: Time) -> tuple[Cell, ...]:
-    """One operation: the figures of one execution."""
-    return name, what, done.flops, done.hbm_bytes, took.bound
+def _padded(array: Array) -> str:
+    padded = array.physical_dimensions
+    return f"[{','.join(map(str, padded))}]" if padded is not None and _tiles(array) else ""
 
 
 def time_table(what: str, done: Work, took: Time, target: Target, notes: Sequence[str]) -> Table:
     """The predicted time of one operation on `target`, with both floors."""
-    return Table(
-        name="time",
-        title=f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)",
-        origin="predicted",
-        columns=(
-            *FLOOR_COLUMNS,
-            Column(name="hbm_bytes", title="HBM", unit="B"),
-            Column(name="other_bytes", title="other memories", unit="B"),
-            Column(name="what", title="what"),
-        ),
-        rows=(
-            (
-                took.seconds,
-                took.bound,
-                took.compute_seconds,
-                took.memory_seconds,
-                done.flops,
-                done.hbm_bytes,
-                done.other_bytes,
-                what,
-            ),
-        ),
-        notes=(rests_on(target), *notes),
+    fields: Fields[tuple[Work, Time]] = (
+        Field("seconds", "time", lambda one: one[1].seconds, "s"),
+        Field("bound", "bound by", lambda one: one[1].bound),
+        Field("compute_seconds", "by FLOPs", lambda one: one[1].compute_seconds, "s"),
+        Field("memory_seconds", "by bytes", lambda one: one[1].memory_seconds, "s"),
+        Field("flops", "FLOPs", lambda one: one[0].flops, "FLOP"),
+        Field("hbm_bytes", "HBM", lambda one: one[0].hbm_bytes, "B"),
+        Field("other_bytes", "other memories", lambda one: one[0].other_bytes, "B"),
+        Field("what", "what", lambda _: what),
     )
+    title = f"predicted on {target.name}: max(FLOPs/peak, bytes/bandwidth)"
+    return table_of("time", title, "predicted", fields, [(done, took)], (rests_on(target), *notes))
 
 
 def rests_on(target: Target) -> str:
@@ -132,39 +87,31 @@ def rests_on(target: Target) -> str:
     )
 
 
+_COPIES: Fields[Copy] = (
+    Field("name", "copy", lambda copy: copy.name),
+    Field("kind", "kind", lambda copy: copy.kind),
+    Field("shape", "value", lambda copy: copy.shape),
+    Field("producer", "from", lambda copy: copy.producer),
+    Field("consumers", "to", lambda copy: ", ".join(copy.consumers) or "nobody"),
+    Field("bytes_per_step", "a step", lambda copy: copy.bytes_moved, "B"),
+    Field("runs", "steps", lambda copy: copy.runs, "count"),
+    Field("bytes_per_run", "a run", lambda copy: copy.bytes_per_run, "B"),
+)
+
+
 def copy_tables(found: Sequence[Copy]) -> tuple[Table, ...]:
     """Copies with their producer, consumer and cost; then why they are there and what takes them away."""
-    table = Table(
-        name="copies",
-        title="copies",
-        origin="static",
-        columns=(
-            Column(name="name", title="copy"),
-            Column(name="kind", title="kind"),
-            Column(name="shape", title="value"),
-            Column(name="producer", title="from"),
-            Column(name="consumers", title="to"),
-            Column(name="bytes_per_step", title="a step", unit="B"),
-            Column(name="runs", title="steps", unit="count"),
-            Column(name="bytes_per_run", title="a run", unit="B"),
-        ),
-        rows=tuple(
-            (
-                copy.name,
-                copy.kind,
-                copy.shape,
-                copy.producer,
-                ", ".join(copy.consumers) or "nobody",
-                copy.bytes_moved,
-                copy.runs,
-                copy.bytes_per_run,
-            )
-            for copy in found
-        ),
-        notes=("Bytes are read plus written, padding included.",) if found else (),
-        why_empty="" if found else "no copy, no transpose: nothing is moved only to lie elsewhere",
-    )
-    return (table, _causes(found)) if found else (table,)
+    why = "no copy, no transpose: nothing is moved only to lie elsewhere"
+    notes = ("Bytes are read plus written, padding included.",)
+    copies = table_of("copies", "copies", "static", _COPIES, found, notes, why)
+    return (copies, _causes(found)) if found else (copies,)
+
+
+_CAUSES = (
+    Column(name="names", title="copy"),
+    Column(name="fact", title="what"),
+    Column(name="reading", title="says"),
+)
 
 
 def _causes(found: Sequence[Copy]) -> Table:
@@ -172,7 +119,7 @@ def _causes(found: Sequence[Copy]) -> Table:
     reasons: dict[tuple[str, str, str], list[Copy]] = {}
     for copy in found:
         reasons.setdefault((copy.cause, copy.remedy, copy.layouts), []).append(copy)
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for (cause, remedy, layouts), copies in reasons.items():
         names = ", ".join(copy.name for copy in copies)
         rows.append((names, "cause", cause or "not known: no rule fits"))
@@ -181,33 +128,20 @@ def _causes(found: Sequence[Copy]) -> Table:
         if layouts:
             rows.append((names, "layout", layouts))
         rows += [(copy.name, "source", copy.source) for copy in copies if copy.source]
-    return Table(
-        name="copy_causes",
-        title="why they are there, and what takes them away",
-        origin="static",
-        columns=(
-            Column(name="names", title="copy"),
-            Column(name="fact", title="what"),
-            Column(name="reading", title="says"),
-        ),
-        rows=tuple(rows),
-    )
+    return table("copy_causes", "why they are there, and what takes them away", "static", _CAUSES, rows)
+
+
+_TRUE_SHAPES: Fields[TrueShape] = (
+    Field("name", "value", lambda one: one.name),
+    Field("local", "here", lambda one: one.local),
+    Field("whole", "whole", lambda one: one.whole),
+    Field("parts", "split into", lambda one: "x".join(map(str, one.parts))),
+    Field("because", "because", lambda one: one.because),
+)
 
 
 def true_shape_table(found: Sequence[TrueShape]) -> Table:
     """Values of which each device has a part, with the whole."""
-    return Table(
-        name="true_shapes",
-        title="true shapes of what one device has a part of",
-        origin="static",
-        columns=(
-            Column(name="name", title="value"),
-            Column(name="local", title="here"),
-            Column(name="whole", title="whole"),
-            Column(name="parts", title="split into"),
-            Column(name="because", title="because"),
-        ),
-        rows=tuple((one.name, one.local, one.whole, "x".join(map(str, one.parts)), one.because) for one in found),
-        notes=("A dimension of which nothing says that it is split counts as whole.",),
-        why_empty="" if found else "nothing says that a value is split over devices",
-    )
+    title, why = "true shapes of what one device has a part of", "nothing says that a value is split over devices"
+    notes = ("A dimension of which nothing says that it is split counts as whole.",)
+    return table_of("true_shapes", title, "static", _TRUE_SHAPES, found, notes, why)

@@ -1,7 +1,7 @@
 """Where the time goes by class of operation, by direction, and how many mixture-of-experts layers ran."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.records import Capture, Column, Device, Table
 from harness.units import percent
@@ -13,7 +13,19 @@ from harness.workbench.profiles.classes import (
     is_grouped_matmul,
     op_class,
 )
-from harness.workbench.profiles.spent import Spent, devices, origin, spent, step_count, steps, why_nothing_ran
+from harness.workbench.profiles.op_times import (
+    OperationTime,
+    devices,
+    op_times,
+    origin,
+    share,
+    step_count,
+    steps,
+    total_runs,
+    total_seconds,
+    why_nothing_ran,
+)
+from harness.workbench.tables import table
 
 # Protocol, section 6: more of a step than this in data formatting, and the sharding deserves a look.
 FORMATTING_LIMIT = 0.05
@@ -42,98 +54,74 @@ _EXPERTS = (
 def breakdown(capture: Capture) -> tuple[Table, ...]:
     """Self time by class and by direction, then the grouped matmuls and the layers they stand for."""
     found = devices(capture)
-    every = spent(found)
+    every = op_times(found)
     why = "" if every else why_nothing_ran(capture)
-    whole = sum(one.self_seconds for one in every)
+    whole = total_seconds(every)
     count = step_count(found)
-    by_class: dict[str, list[Spent]] = defaultdict(list)
-    by_direction: dict[tuple[str, str], list[Spent]] = defaultdict(list)
+    by_class: dict[str, list[OperationTime]] = defaultdict(list)
+    by_direction: dict[tuple[str, str], list[OperationTime]] = defaultdict(list)
     for one in every:
         by_class[op_class(one.operation)].append(one)
         by_direction[direction(one.operation)].append(one)
-    ordered = sorted(by_class.items(), key=lambda item: (-_seconds(item[1]), CLASSES.index(item[0])))
+    ordered = sorted(by_class.items(), key=lambda item: (-total_seconds(item[1]), CLASSES.index(item[0])))
+    classes = [(name, *_shares(group, whole, count), group[0].operation.name) for name, group in ordered]
+    directions = [
+        (name, how or None, *_shares(group, whole, count))
+        for (name, how), group in sorted(by_direction.items(), key=lambda item: -total_seconds(item[1]))
+    ]
+    class_notes = _class_notes(by_class, whole, found, count)
+    direction_note = (
+        "By tf_op first (transpose(jvp(..)) backward, jvp(..) forward), by name second; the rest is neither: "
+        "no gradient, an update, or nothing known (protocol, section 6)."
+    )
+    where = origin(capture)
     return (
-        Table(
-            name="classes",
-            title="Time by class of operation",
-            origin=origin(capture),
-            columns=_CLASSES,
-            rows=tuple((name, *_shares(group, whole, count), group[0].operation.name) for name, group in ordered),
-            notes=() if why else _class_notes(by_class, whole, found, count),
-            why_empty=why,
-        ),
-        Table(
-            name="directions",
-            title="Forward and backward",
-            origin=origin(capture),
-            columns=_DIRECTIONS,
-            rows=tuple(
-                (name, how or None, *_shares(group, whole, count))
-                for (name, how), group in sorted(by_direction.items(), key=lambda item: -_seconds(item[1]))
-            ),
-            notes=()
-            if why
-            else (
-                "By tf_op first (transpose(jvp(..)) backward, jvp(..) forward), by name second; the rest is neither: "
-                "no gradient, an update, or nothing known (protocol, section 6).",
-            ),
-            why_empty=why,
-        ),
+        table("classes", "Time by class of operation", where, _CLASSES, classes, class_notes, why),
+        table("directions", "Forward and backward", where, _DIRECTIONS, directions, (direction_note,), why),
         _experts(capture, every, count, why),
     )
 
 
-def _experts(capture: Capture, every: Sequence[Spent], count: int | None, why: str) -> Table:
+def _experts(capture: Capture, every: Sequence[OperationTime], count: int | None, why: str) -> Table:
     rows = []
     for name, transposed, per_layer in (("GMM", False, GMMS), ("TGMM", True, TGMMS)):
         group = [one for one in every if is_grouped_matmul(one.operation, transposed=transposed)]
         if group:
-            runs = sum(one.count for one in group)
+            runs = total_runs(group)
             each = runs / count if count else None
-            rows.append((name, runs, each, each / per_layer if each is not None else None, _seconds(group)))
+            rows.append((name, runs, each, each / per_layer if each is not None else None, total_seconds(group)))
     layers = {row[3] for row in rows}
     notes = [f"Layers = GMM/{GMMS} = TGMM/{TGMMS} (protocol, section 6)."]
     if len(layers) > 1:
         notes.append("The two disagree: recomputation runs forward GMMs again, and inference has no TGMM.")
-    if rows and count is None:
+    if count is None:
         notes.append("The capture shows no steps, so runs per step are unknown.")
-    return Table(
-        name="experts",
-        title="Mixture-of-experts layers",
-        origin=origin(capture),
-        columns=_EXPERTS,
-        rows=tuple(rows),
-        notes=tuple(notes) if rows else (),
-        why_empty=why or ("" if rows else "no operation is called gmm or tgmm: no mixture of experts in this form ran"),
-    )
+    why = why or "no operation is called gmm or tgmm: no mixture of experts in this form ran"
+    return table("experts", "Mixture-of-experts layers", origin(capture), _EXPERTS, rows, notes, why)
 
 
 def _class_notes(
-    by_class: dict[str, list[Spent]], whole: float, found: Sequence[Device], count: int | None
-) -> tuple[str, ...]:
+    by_class: dict[str, list[OperationTime]], whole: float, found: Sequence[Device], count: int | None
+) -> Iterator[str]:
     on = f"{len(found)} devices" if len(found) > 1 else "one device"
     per = f"; per step is the mean over {count} {steps(found[0])[1]}" if count else "; it shows no steps"
-    notes = [f"Time is summed over {on}{per}."]
-    exponentials = sum(_seconds([one for one in group if is_exponential(one.operation)]) for group in by_class.values())
+    yield f"Time is summed over {on}{per}."
+    exponentials = total_seconds(one for group in by_class.values() for one in group if is_exponential(one.operation))
     if whole > 0 and exponentials > EXPONENTIAL_LIMIT * whole:
-        notes.append(
+        yield (
             f"Exponentials take {percent(exponentials / whole)}, over {percent(EXPONENTIAL_LIMIT, 0)}: the vector unit "
             "binds (protocol, section 3, item 5)."
         )
-    formatting = _seconds(by_class.get(DATA_FORMATTING, ()))
+    formatting = total_seconds(by_class.get(DATA_FORMATTING, ()))
     if whole > 0 and formatting > FORMATTING_LIMIT * whole:
-        notes.append(
+        yield (
             f"Data formatting takes {percent(formatting / whole)}, over {percent(FORMATTING_LIMIT, 0)}: look at "
             "sharding and layouts (protocol, section 6)."
         )
-    return tuple(notes)
 
 
-def _shares(group: Sequence[Spent], whole: float, count: int | None) -> tuple[float, float | None, float | None, int]:
-    took = _seconds(group)
-    runs = sum(one.count for one in group)
-    return took, took / whole if whole > 0 else None, took / count if count else None, runs
-
-
-def _seconds(group: Sequence[Spent]) -> float:
-    return sum(one.self_seconds for one in group)
+def _shares(
+    group: Sequence[OperationTime], whole: float, count: int | None
+) -> tuple[float, float | None, float | None, int]:
+    took = total_seconds(group)
+    return took, share(took, whole), took / count if count else None, total_runs(group)

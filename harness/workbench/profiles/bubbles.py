@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.records import Device
-from harness.workbench.profiles import stretches
-from harness.workbench.profiles.spent import steps
-from harness.workbench.profiles.stretches import Stretch
+from harness.workbench.profiles import intervals
+from harness.workbench.profiles.intervals import Interval
+from harness.workbench.profiles.op_times import steps
 
 # Protocol, section 3, item 4: under 5 % is excellent, over 10 % a red flag.
 EXCELLENT, RED_FLAG = 0.05, 0.10
@@ -23,24 +23,24 @@ class Part:
     """A part of a device's time: `inside` are the runs it consists of, idle time there is a bubble."""
 
     name: str
-    inside: tuple[Stretch, ...]
-    idle: tuple[Stretch, ...]
+    inside: tuple[Interval, ...]
+    idle: tuple[Interval, ...]
 
     @property
     def seconds(self) -> float:
         """How long it lasted."""
-        return stretches.length(self.inside)
+        return intervals.length(self.inside)
 
     @property
     def fraction(self) -> float | None:
         """How much of it was idle."""
-        return stretches.length(self.idle) / self.seconds if self.seconds > 0 else None
+        return intervals.length(self.idle) / self.seconds if self.seconds > 0 else None
 
 
 def parts(device: Device) -> Iterator[Part]:
     """All runs together, fill, steady steps and drain where there are steps enough, and what lies between the runs."""
     runs = inside(device)
-    busy = stretches.busy(device)
+    busy = intervals.busy(device)
     yield _part("all runs", runs, busy)
     found, _ = steps(device)
     if len(found) >= FEWEST_STEPS:
@@ -50,18 +50,18 @@ def parts(device: Device) -> Iterator[Part]:
             ("drain", found[-EDGE_STEPS:]),
         )
         for name, some in edges:
-            yield _part(f"{name}: {len(some)} steps", stretches.common(stretches.of(some), runs), busy)
+            yield _part(f"{name}: {len(some)} steps", intervals.common(intervals.of(some), runs), busy)
     if len(runs) > 1:
-        outside = tuple(Stretch(one.end, other.start) for one, other in pairwise(runs))
-        yield Part(name=BETWEEN, inside=(Stretch(runs[0].start, runs[-1].end),), idle=outside)
+        outside = tuple(Interval(one.end, other.start) for one, other in pairwise(runs))
+        yield Part(name=BETWEEN, inside=(Interval(runs[0].start, runs[-1].end),), idle=outside)
 
 
-def inside(device: Device) -> tuple[Stretch, ...]:
+def inside(device: Device) -> tuple[Interval, ...]:
     """The runs of the device's modules; without any, from its first operation to its last."""
     if device.modules:
-        return stretches.of(device.modules)
-    busy = stretches.busy(device)
-    return (Stretch(busy[0].start, busy[-1].end),) if busy else ()
+        return intervals.of(device.modules)
+    busy = intervals.busy(device)
+    return (Interval(busy[0].start, busy[-1].end),) if busy else ()
 
 
 def verdict(part: Part) -> str:
@@ -77,5 +77,5 @@ def verdict(part: Part) -> str:
     return "red flag" if part.fraction > RED_FLAG else "fair"
 
 
-def _part(name: str, runs: tuple[Stretch, ...], busy: Sequence[Stretch]) -> Part:
-    return Part(name=name, inside=runs, idle=tuple(gap for run in runs for gap in stretches.holes(run, busy)))
+def _part(name: str, runs: tuple[Interval, ...], busy: Sequence[Interval]) -> Part:
+    return Part(name=name, inside=runs, idle=tuple(gap for run in runs for gap in intervals.holes(run, busy)))

@@ -12,10 +12,10 @@ from harness.workbench.hlo.interconnect import COLLECTIVES, Collective
 from harness.workbench.hlo.module import Instruction
 from harness.workbench.hlo.parse import module
 from harness.workbench.hlo.shapes import Shape, arrays
-from harness.workbench.profiles import stretches
+from harness.workbench.profiles import intervals
 from harness.workbench.profiles.classes import COMMUNICATION, category, half, op_class, opcode
-from harness.workbench.profiles.spent import running
-from harness.workbench.profiles.stretches import Stretch
+from harness.workbench.profiles.intervals import Interval
+from harness.workbench.profiles.op_times import running
 
 _HALF = re.compile(r"-(start|done|update)\b")
 # A collective of a device: its module, and the name that its two halves share.
@@ -97,7 +97,7 @@ def _side_by_side(device: Device, kinds: Sequence[bool]) -> tuple[Flight, ...]:
 
     XLA names a GPU's kernel after the start half; there is no event of a done half.
     """
-    work = stretches.union(Stretch(run.start, run.end) for run in running(device) if not kinds[run.operation])
+    work = intervals.union(Interval(run.start, run.end) for run in running(device) if not kinds[run.operation])
     runs: dict[Key, list[Execution]] = defaultdict(list)
     for run in device.executions:
         if kinds[run.operation]:
@@ -112,7 +112,7 @@ def _side_by_side(device: Device, kinds: Sequence[bool]) -> tuple[Flight, ...]:
             flights=len(own),
             flight_seconds=sum(run.seconds for run in own),
             waited_seconds=sum(
-                run.seconds - stretches.length(stretches.within(work, Stretch(run.start, run.end))) for run in own
+                run.seconds - intervals.length(intervals.within(work, Interval(run.start, run.end))) for run in own
             ),
         )
         for key, own in runs.items()

@@ -3,20 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness.records import Capture, Column, Operation, Table
 from harness.workbench.profiles.classes import category
-from harness.workbench.profiles.spent import comparable, devices, middle, origin, spent, step_count, steps
+from harness.workbench.profiles.op_times import comparable, devices, op_times, origin, share, step_count, steps
+from harness.workbench.tables import Field, Fields, table, table_of
 
-_OPS = (
-    Column(name="operation", title="operation"),
-    Column(name="what", title="what"),
-    Column(name="a_seconds", title="A", unit="s"),
-    Column(name="b_seconds", title="B", unit="s"),
-    Column(name="change_seconds", title="change", unit="s"),
-    Column(name="time_ratio", title="B/A", unit="ratio"),
-    Column(name="category", title="category"),
-)
 _TOTALS = (
     Column(name="what", title="what"),
     Column(name="a_seconds", title="A", unit="s"),
@@ -36,6 +29,13 @@ class Pair:
     b_seconds: float
 
     @property
+    def operation(self) -> Operation:
+        """The operation as B has it, else as A has it."""
+        found = self.b or self.a
+        assert found is not None
+        return found
+
+    @property
     def change(self) -> float:
         """B minus A: negative where B is faster."""
         return self.b_seconds - self.a_seconds
@@ -48,6 +48,17 @@ class Pair:
         if self.b is None:
             return "vanished"
         return "changed" if self.a.name == self.b.name else f"was {self.a.name}"
+
+
+_OPS: Fields[Pair] = (
+    Field("operation", "operation", lambda pair: pair.operation.name),
+    Field("what", "what", lambda pair: pair.what),
+    Field("a_seconds", "A", lambda pair: None if pair.a is None else pair.a_seconds, "s"),
+    Field("b_seconds", "B", lambda pair: None if pair.b is None else pair.b_seconds, "s"),
+    Field("change_seconds", "change", lambda pair: pair.change, "s"),
+    Field("time_ratio", "B/A", lambda pair: share(pair.b_seconds, pair.a_seconds) if pair.b else None, "ratio"),
+    Field("category", "category", lambda pair: category(pair.operation)),
+)
 
 
 def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]:
@@ -64,40 +75,15 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     pairs = (
         [] if why else sorted(matched(_by_name(a, divisors[0]), _by_name(b, divisors[1])), key=lambda p: -abs(p.change))
     )
+    totals = () if why else tuple(_totals(a, b, pairs))
+    cut = (f"{len(pairs[:top])} of {len(pairs)} operations are shown.",) if top and top < len(pairs) else ()
+    where, title = origin(a), "Change by operation, largest first"
     return (
-        Table(
-            name="totals",
-            title=f"A = {a.name}, B = {b.name}",
-            origin=origin(a),
-            columns=_TOTALS,
-            rows=() if why else tuple(_totals(a, b, pairs)),
-            notes=() if why else tuple(_notes(a, b, per_step=per_step)),
-            why_empty=why,
-        ),
-        Table(
-            name="operations",
-            title="Change by operation, largest first",
-            origin=origin(a),
-            columns=_OPS,
-            rows=tuple(
-                (
-                    (pair.b or pair.a or _NOBODY).name,
-                    pair.what,
-                    None if pair.a is None else pair.a_seconds,
-                    None if pair.b is None else pair.b_seconds,
-                    pair.change,
-                    pair.b_seconds / pair.a_seconds if pair.a and pair.b and pair.a_seconds > 0 else None,
-                    category(pair.b or pair.a or _NOBODY),
-                )
-                for pair in pairs[:top]
-            ),
-            notes=(f"{len(pairs[:top])} of {len(pairs)} operations are shown.",) if top and top < len(pairs) else (),
-            why_empty=why,
-        ),
+        table("totals", f"A = {a.name}, B = {b.name}", where, _TOTALS, totals, _notes(a, b, per_step=per_step), why),
+        table_of("operations", title, where, _OPS, pairs[:top], cut, why),
     )
 
 
-_NOBODY = Operation(name="")
 # Self time by step and device, and the operation.
 _Side = Mapping[str, tuple[Operation, float]]
 
@@ -125,7 +111,7 @@ def matched(a: _Side, b: _Side) -> Iterator[Pair]:
 def _by_name(capture: Capture, divisor: int) -> dict[str, tuple[Operation, float]]:
     """Operations by name. Two modules with one name in common: together, as module numbers change from run to run."""
     found: dict[str, tuple[Operation, float]] = {}
-    for one in spent(devices(capture)):
+    for one in op_times(devices(capture)):
         operation, took = found.get(one.operation.name, (one.operation, 0.0))
         found[one.operation.name] = (operation, took + one.self_seconds / divisor)
     return found
@@ -143,9 +129,9 @@ def _by_origin(side: _Side, others: Iterable[str]) -> dict[tuple[str, str, str],
 def _totals(a: Capture, b: Capture, pairs: Sequence[Pair]) -> Iterator[tuple[str | float | None, ...]]:
     lengths = [_step_seconds(one) for one in (a, b)]
     if lengths[0] is not None and lengths[1] is not None:
-        yield "step, median", lengths[0], lengths[1], lengths[1] - lengths[0], _ratio(lengths[1], lengths[0])
+        yield "step, median", lengths[0], lengths[1], lengths[1] - lengths[0], share(lengths[1], lengths[0])
     old, new = sum(pair.a_seconds for pair in pairs), sum(pair.b_seconds for pair in pairs)
-    yield "all operations", old, new, new - old, _ratio(new, old)
+    yield "all operations", old, new, new - old, share(new, old)
     for word in ("new", "vanished"):
         some = [pair for pair in pairs if pair.what == word]
         if some:
@@ -155,11 +141,7 @@ def _totals(a: Capture, b: Capture, pairs: Sequence[Pair]) -> Iterator[tuple[str
 
 def _step_seconds(capture: Capture) -> float | None:
     found = [step.seconds for device in devices(capture) for step in steps(device)[0]]
-    return middle(found) if found else None
-
-
-def _ratio(new: float, old: float) -> float | None:
-    return new / old if old > 0 else None
+    return median(found) if found else None
 
 
 def _notes(a: Capture, b: Capture, *, per_step: bool) -> Iterator[str]:

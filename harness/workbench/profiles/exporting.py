@@ -15,7 +15,7 @@ from harness.dumps import xplane
 from harness.dumps.xplane import Event, Plane, Space, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
 from harness.records import Capture, Column, Table
-from harness.workbench.profiles.spent import origin
+from harness.workbench.profiles.op_times import origin
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
 _CUT_AT = 1_000_000

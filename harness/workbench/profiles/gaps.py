@@ -2,30 +2,31 @@
 
 from collections.abc import Iterator, Sequence
 
-from harness.records import Capture, Column, Device, Period, Table
+from harness.records import Capture, Device, Period, Table
 from harness.units import percent
-from harness.workbench.profiles import patterns, stretches
-from harness.workbench.profiles.bubbles import BETWEEN, EDGE_STEPS, EXCELLENT, FEWEST_STEPS, RED_FLAG, parts, verdict
-from harness.workbench.profiles.spent import called, devices, origin, steps, why_nothing_ran
-from harness.workbench.profiles.stretches import Idle, Stretch
-
-_IDLE = (
-    Column(name="device", title="device"),
-    Column(name="part", title="part"),
-    Column(name="seconds", title="time", unit="s"),
-    Column(name="idle_seconds", title="idle", unit="s"),
-    Column(name="idle_fraction", title="fraction", unit="fraction"),
-    Column(name="gaps", title="gaps", unit="count"),
-    Column(name="verdict", title="verdict", is_whole=True),
+from harness.workbench.profiles import intervals, patterns
+from harness.workbench.profiles.bubbles import (
+    BETWEEN,
+    EDGE_STEPS,
+    EXCELLENT,
+    FEWEST_STEPS,
+    RED_FLAG,
+    Part,
+    parts,
+    verdict,
 )
-_LARGEST = (
-    Column(name="device", title="device"),
-    Column(name="start_seconds", title="at", unit="s"),
-    Column(name="seconds", title="gap", unit="s"),
-    Column(name="place", title="where"),
-    Column(name="before", title="after this"),
-    Column(name="after", title="before this"),
-    Column(name="host", title="host meanwhile"),
+from harness.workbench.profiles.intervals import Idle, Interval
+from harness.workbench.profiles.op_times import device_label, devices, origin, steps, why_nothing_ran
+from harness.workbench.tables import Field, Fields, table_of
+
+_IDLE: Fields[tuple[str, Part]] = (
+    Field("device", "device", lambda one: one[0]),
+    Field("part", "part", lambda one: one[1].name),
+    Field("seconds", "time", lambda one: one[1].seconds, "s"),
+    Field("idle_seconds", "idle", lambda one: intervals.length(one[1].idle), "s"),
+    Field("idle_fraction", "fraction", lambda one: one[1].fraction, "fraction"),
+    Field("gaps", "gaps", lambda one: len(one[1].idle), "count"),
+    Field("verdict", "verdict", lambda one: verdict(one[1]), is_whole=True),
 )
 
 
@@ -33,36 +34,15 @@ def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Idle time by device and part, the `top` largest gaps, and which of the known patterns show."""
     found = devices(capture)
     why = "" if found else why_nothing_ran(capture)
-    rows = [(called(device, found), part) for device in found for part in parts(device)]
+    by_part = [(device_label(device, found), part) for device in found for part in parts(device)]
     return (
-        Table(
-            name="idle",
-            title="Idle time between operations",
-            origin=origin(capture),
-            columns=_IDLE,
-            rows=tuple(
-                (
-                    name,
-                    part.name,
-                    part.seconds,
-                    stretches.length(part.idle),
-                    part.fraction,
-                    len(part.idle),
-                    verdict(part),
-                )
-                for name, part in rows
-            ),
-            notes=tuple(_notes(found)),
-            why_empty=why,
-        ),
+        table_of("idle", "Idle time between operations", origin(capture), _IDLE, by_part, _notes(found), why),
         _largest(capture, found, top, why),
-        patterns.table(capture, found, why),
+        patterns.pattern_table(capture, found, why),
     )
 
 
 def _notes(found: Sequence[Device]) -> Iterator[str]:
-    if not found:
-        return
     yield (
         f"Bubble fraction: under {percent(EXCELLENT, 0)} excellent, over {percent(RED_FLAG, 0)} a red flag "
         "(protocol, section 3, item 4)."
@@ -79,45 +59,37 @@ def _notes(found: Sequence[Device]) -> Iterator[str]:
 
 
 def _largest(capture: Capture, found: Sequence[Device], top: int | None, why: str) -> Table:
-    every = [(device, gap) for device in found for gap in stretches.idle(device)]
-    every.sort(key=lambda item: -item[1].stretch.seconds)
-    rows = tuple(
-        (
-            called(device, found),
-            gap.stretch.start,
-            gap.stretch.seconds,
-            _place(device, gap),
-            gap.before,
-            gap.after,
-            host_meanwhile(capture.host_periods, (gap.stretch,)),
-        )
-        for device, gap in every[:top]
+    every = [(device, gap) for device in found for gap in intervals.idle(device)]
+    every.sort(key=lambda item: -item[1].interval.seconds)
+    fields: Fields[tuple[Device, Idle]] = (
+        Field("device", "device", lambda one: device_label(one[0], found)),
+        Field("start_seconds", "at", lambda one: one[1].interval.start, "s"),
+        Field("seconds", "gap", lambda one: one[1].interval.seconds, "s"),
+        Field("place", "where", lambda one: _place(*one)),
+        Field("before", "after this", lambda one: one[1].before),
+        Field("after", "before this", lambda one: one[1].after),
+        Field("host", "host meanwhile", lambda one: host_meanwhile(capture.host_periods, (one[1].interval,))),
     )
-    return Table(
-        name="largest_gaps",
-        title="Largest gaps",
-        origin=origin(capture),
-        columns=_LARGEST,
-        rows=rows,
-        notes=(f"{len(rows)} of {len(every)} gaps are shown.",) if len(rows) < len(every) else (),
-        why_empty=why or ("" if rows else "no operation waited for another: they follow each other without a gap"),
-    )
+    shown = every[:top]
+    notes = (f"{len(shown)} of {len(every)} gaps are shown.",) if len(shown) < len(every) else ()
+    why = why or "no operation waited for another: they follow each other without a gap"
+    return table_of("largest_gaps", "Largest gaps", origin(capture), fields, shown, notes, why)
 
 
 def _place(device: Device, gap: Idle) -> str:
-    middle = (gap.stretch.start + gap.stretch.end) / 2
+    middle = (gap.interval.start + gap.interval.end) / 2
     for module in device.modules:
         if module.start <= middle <= module.end:
             return f"inside {module.name}"
     return BETWEEN if device.modules else "unknown"
 
 
-def host_meanwhile(periods: Sequence[Period], idle: Sequence[Stretch]) -> str | None:
+def host_meanwhile(periods: Sequence[Period], idle: Sequence[Interval]) -> str | None:
     """What the host did for most of the `idle` time; of several the shortest, which says most. None: nothing known."""
     best: tuple[float, float, str] | None = None
     # The annotation of a step lasts as long as the step and says nothing.
     for period in (period for period in periods if period.step is None):
-        shared = stretches.length(stretches.within(idle, Stretch(period.start, period.end)))
+        shared = intervals.length(intervals.within(idle, Interval(period.start, period.end)))
         if shared > 0 and (best is None or (shared, -period.seconds) > best[:2]):
             best = (shared, -period.seconds, period.name)
     return best[2] if best else None

@@ -10,11 +10,12 @@ from pathlib import Path
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Column, Table
 from harness.units import seconds
+from harness.workbench import tables
 from harness.workbench.hlo import parse, proto
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.module import Instruction
+from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin
 from harness.workbench.profiles.reading import hlo_protos
-from harness.workbench.profiles.spent import Spent, devices, origin, spent
 
 # What a person can look at; the nearest are kept.
 _MOST = 200
@@ -58,7 +59,7 @@ class Neighbourhood:
     module: str
     name: str
     nodes: tuple[Node, ...]
-    took: dict[str, Spent]
+    took: dict[str, OperationTime]
     left_out: int
     other_modules: tuple[str, ...]
     is_whole: bool
@@ -83,7 +84,7 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
         graphs = {known: graph for known, graph in graphs.items() if module in (known, known.split("(")[0])}
         if not graphs:
             raise UsageError("unknown-module", f"{capture.name} has no module {module!r}")
-    took = {(one.operation.module, one.operation.name): one for one in spent(devices(capture))}
+    took = {(one.operation.module, one.operation.name): one for one in op_times(devices(capture))}
     found = {known: place for known, graph in graphs.items() if (place := _place(graph, name)) is not None}
     if not found:
         raise RatchetError("unknown-op", f"{_unknown(capture, graphs, name)}")
@@ -112,16 +113,9 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
         notes.append("The capture has no HLO module: only operations that ran, and the names of what they take.")
     if around.left_out:
         notes.append(f"{around.left_out} instructions farther away are left out.")
-    return (
-        Table(
-            name="graph",
-            title=f"Around %{around.name} of {around.module}",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=tuple(_row(node, around) for node in around.nodes),
-            notes=tuple(notes),
-        ),
-    )
+    rows = [_row(node, around) for node in around.nodes]
+    title = f"Around %{around.name} of {around.module}"
+    return (tables.table("graph", title, origin(capture), _COLUMNS, rows, notes),)
 
 
 def dot(around: Neighbourhood) -> str:

@@ -2,32 +2,38 @@
 
 from collections import defaultdict
 
-from harness.records import Capture, Column, Table
+from harness.records import Capture, Table
 from harness.units import percent
-from harness.workbench.profiles.spent import Spent, devices, origin, spent, why_nothing_ran
+from harness.workbench.profiles.op_times import (
+    OperationTime,
+    devices,
+    op_times,
+    origin,
+    share,
+    total_runs,
+    total_seconds,
+    why_nothing_ran,
+)
+from harness.workbench.tables import Field, Fields, table_of
 
 NO_SOURCE = "(no source in the capture)"
-_COLUMNS = (
-    Column(name="source", title="source line"),
-    Column(name="self_seconds", title="self time", unit="s"),
-    Column(name="share", title="share", unit="fraction"),
-    Column(name="count", title="runs", unit="count"),
-    Column(name="longest", title="longest operation"),
-)
 
 
 def lines(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Self time by `file:line`, longest first; with `top` only so many."""
-    groups: dict[str, list[Spent]] = defaultdict(list)
-    found = spent(devices(capture))
+    groups: dict[str, list[OperationTime]] = defaultdict(list)
+    found = op_times(devices(capture))
     for one in found:
         groups[one.operation.source or NO_SOURCE].append(one)
-    whole = sum(one.self_seconds for one in found)
-    rows = [
-        (source, sum(one.self_seconds for one in group), sum(one.count for one in group), group[0].operation.name)
-        for source, group in groups.items()
-    ]
-    rows.sort(key=lambda row: -row[1])
+    whole = total_seconds(found)
+    ranked = sorted(groups, key=lambda source: -total_seconds(groups[source]))
+    fields: Fields[str] = (
+        Field("source", "source line", lambda source: source),
+        Field("self_seconds", "self time", lambda source: total_seconds(groups[source]), "s"),
+        Field("share", "share", lambda source: share(total_seconds(groups[source]), whole), "fraction"),
+        Field("count", "runs", lambda source: total_runs(groups[source]), "count"),
+        Field("longest", "longest operation", lambda source: groups[source][0].operation.name),
+    )
     why = ""
     if not found:
         why = why_nothing_ran(capture)
@@ -36,24 +42,11 @@ def lines(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
             "no operation of the capture names its source: simulated captures have none, others only where the "
             "compiler kept what the program said (for the simulator, `ratchet.sh lines` says more)"
         )
-    shown = [] if why else rows[:top]
-    unnamed = sum(one.self_seconds for one in groups.get(NO_SOURCE, ()))
+    shown = [] if why else ranked[:top]
+    unnamed = total_seconds(groups.get(NO_SOURCE, ()))
     notes = ["A fusion counts for the one line its metadata names, though it may hold work of several."]
     if unnamed:
         notes.append(f"{percent(unnamed / whole)} of the time names no line.")
-    if len(shown) < len(rows):
-        notes.append(f"{len(shown)} of {len(rows)} lines are shown.")
-    return (
-        Table(
-            name="lines",
-            title="Time by source line",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=tuple(
-                (source, took, took / whole if whole > 0 else None, count, longest)
-                for source, took, count, longest in shown
-            ),
-            notes=() if why else tuple(notes),
-            why_empty=why,
-        ),
-    )
+    if len(shown) < len(ranked):
+        notes.append(f"{len(shown)} of {len(ranked)} lines are shown.")
+    return (table_of("lines", "Time by source line", origin(capture), fields, shown, notes, why),)

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from harness.errors import UsageError
 from harness.records import Column, Table
 from harness.workbench.profiles.places import Place
+from harness.workbench.tables import table
 
 # xprof's own default port; ratchet.sh serve uses it too.
 PORT = 8791
@@ -47,21 +48,13 @@ def links(place: Place, server: str = LOCAL) -> tuple[Table, ...]:
     rows.append(("trace viewer", "session_path", page(base, "trace_viewer@", folder.name, host, at)))
     rows.append(("overview", "session_path", page(base, "overview_page", folder.name, host, at)))
     rows.append(("all runs", "run_path", f"{base}/?{_query({'run_path': str(folder.parent)})}"))
-    return (
-        Table(
-            name="links",
-            title=f"{place.name} in XProf's pages",
-            origin="static",
-            columns=_COLUMNS,
-            rows=tuple(rows),
-            notes=(
-                f"by run: the server must have the log directory {place.log_directory} "
-                f"(ratchet.sh serve {place.log_directory}).",
-                "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "
-                "print the same without it.",
-            ),
-        ),
+    notes = (
+        f"by run: the server must have the log directory {place.log_directory} "
+        f"(ratchet.sh serve {place.log_directory}).",
+        "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "
+        "print the same without it.",
     )
+    return (table("links", f"{place.name} in XProf's pages", "static", _COLUMNS, rows, notes),)
 
 
 def page(base: str, tool: str, run: str, host: str | None, more: dict[str, str] | None = None) -> str:
@@ -90,10 +83,10 @@ def root(server: str) -> str:
 def plain(tables: Sequence[Table]) -> str:
     """The addresses whole, a line each: none is cut, so that they can be copied."""
     lines = []
-    for table in tables:
-        width = max(len(f"{tool}, by {by}") for tool, by, _ in table.rows)
-        lines += [table.title, *(f"  {f'{tool}, by {by}':<{width}}  {url}" for tool, by, url in table.rows)]
-        lines += [f"  {note}" for note in table.notes]
+    for one in tables:
+        width = max(len(f"{tool}, by {by}") for tool, by, _ in one.rows)
+        lines += [one.title, *(f"  {f'{tool}, by {by}':<{width}}  {url}" for tool, by, url in one.rows)]
+        lines += [f"  {note}" for note in one.notes]
     return "\n".join(lines)
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from harness import units
 from harness.errors import UsageError
-from harness.records import Capture, Column, Table
+from harness.records import Capture, Table
 from harness.workbench.profiles import allocator, buffers, memory_rules
-from harness.workbench.profiles.allocator import Level, Memory
-from harness.workbench.profiles.buffers import HBM, SPACE_NAMES, Heap
+from harness.workbench.profiles.allocator import Allocation, Level, Memory
+from harness.workbench.profiles.buffers import HBM, SPACE_NAMES, Buffer, Heap
+from harness.workbench.profiles.op_times import origin, share
 from harness.workbench.profiles.reading import hlo_protos
-from harness.workbench.profiles.spent import origin
+from harness.workbench.tables import Field, Fields, table_of
 
 # How many moments a heap over time is shown at.
 _MOMENTS = 12
@@ -24,6 +25,40 @@ NO_EVENTS = (
 NO_MODULES = (
     "the capture carries no HLO module with a buffer assignment (the /host:metadata plane): it was taken with "
     "enable_hlo_proto=False, or the program was compiled before and elsewhere"
+)
+
+
+_MODULES: Fields[Heap] = (
+    Field("module", "module", lambda heap: heap.module),
+    Field("space", "memory", lambda heap: SPACE_NAMES[heap.space]),
+    Field("peak_bytes", "peak", lambda heap: heap.peak_bytes, "B"),
+    Field("argument_bytes", "arguments", lambda heap: heap.argument_bytes, "B"),
+    Field("temporary_bytes", "the rest", lambda heap: heap.peak_bytes - heap.argument_bytes, "B"),
+    Field("peak_place", "peak at", lambda heap: peak_fraction(heap), "fraction"),
+)
+_ALLOCATIONS: Fields[tuple[Memory, Allocation]] = (
+    Field("memory", "memory", lambda one: one[0].name),
+    Field("operation", "allocated for", lambda one: one[1].op_name or "(no name)"),
+    Field("category", "what for", lambda one: memory_rules.of_name(one[1].op_name), is_whole=True),
+    Field("region", "region", lambda one: one[1].region),
+    Field("shape", "shape", lambda one: one[1].shape),
+    Field("count", "count", lambda one: one[1].count, "count"),
+    Field("bytes", "size", lambda one: one[1].bytes_each * one[1].count, "B"),
+)
+_LEVELS: Fields[tuple[Memory, Level]] = (
+    Field("memory", "memory", lambda one: one[0].name),
+    Field("at_seconds", "at", lambda one: one[1].seconds, "s"),
+    Field("used_bytes", "used", lambda one: one[1].used_bytes, "B"),
+)
+_BUFFERS: Fields[Buffer] = (
+    Field("buffer", "buffer", lambda buffer: buffer.name),
+    Field("shape", "shape", lambda buffer: buffer.shape),
+    Field("category", "what for", memory_rules.category, is_whole=True),
+    Field("group", "group", lambda buffer: buffer.group),
+    Field("bytes", "stored", lambda buffer: buffer.stored_bytes, "B"),
+    Field("needed_bytes", "without padding", lambda buffer: buffer.needed_bytes, "B"),
+    Field("operation", "from", lambda buffer: buffer.op_name),
+    Field("source", "source", lambda buffer: buffer.source),
 )
 
 
@@ -72,148 +107,70 @@ def actual_bytes(peak: Level) -> int | None:
     return peak.reserved_bytes - peak.free_bytes if peak.reserved_bytes > peak.free_bytes else None
 
 
+def static_peak(heaps: Sequence[Heap]) -> float | None:
+    """The compiler's peak of the largest module in HBM, None where there is no module."""
+    return max((heap.peak_bytes for heap in heaps if heap.space == HBM), default=None)
+
+
 def _measured(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -> Table:
-    static = max((heap.peak_bytes for heap in heaps if heap.space == HBM), default=None)
-    notes = [
+    static = static_peak(heaps)
+    fields: Fields[Memory] = (
+        Field("host", "host", lambda one: one.host),
+        Field("memory", "memory", lambda one: one.name),
+        Field("capacity_bytes", "capacity", lambda one: one.capacity_bytes or None, "B"),
+        Field("used_bytes", "used", lambda one: one.peak.used_bytes, "B"),
+        Field("used_fraction", "of it", lambda one: share(one.peak.used_bytes, one.capacity_bytes), "fraction"),
+        Field("actual_bytes", "actual", lambda one: actual_bytes(one.peak), "B"),
+        Field("reserved_bytes", "reserved", lambda one: one.peak.reserved_bytes, "B"),
+        Field("allocated_bytes", "allocated", lambda one: one.peak.allocated_bytes, "B"),
+        Field("available_bytes", "available", lambda one: one.peak.free_bytes, "B"),
+        Field("fragmentation", "fragmented", lambda one: one.fragmentation, "fraction"),
+        Field("lifetime_peak_bytes", "peak since start", lambda one: one.lifetime_peak_bytes or None, "B"),
+        Field("static_peak_bytes", "static bound", lambda _: static, "B"),
+    )
+    notes = (
         "used = reserved (programs' workspace) + allocated (their arguments and results), as XProf adds it up; "
         "allocated alone leaves the workspace out.",
         "actual = reserved - available, the published rule for what is really in use; - where it says nothing.",
         "static bound: the compiler's peak of the largest module; while it runs 5 to 15 % less is in use.",
-    ]
-    return Table(
-        name="memory",
-        title="Device memory at its peak",
-        origin=origin(capture),
-        columns=(
-            Column(name="host", title="host"),
-            Column(name="memory", title="memory"),
-            Column(name="capacity_bytes", title="capacity", unit="B"),
-            Column(name="used_bytes", title="used", unit="B"),
-            Column(name="used_fraction", title="of it", unit="fraction"),
-            Column(name="actual_bytes", title="actual", unit="B"),
-            Column(name="reserved_bytes", title="reserved", unit="B"),
-            Column(name="allocated_bytes", title="allocated", unit="B"),
-            Column(name="available_bytes", title="available", unit="B"),
-            Column(name="fragmentation", title="fragmented", unit="fraction"),
-            Column(name="lifetime_peak_bytes", title="peak since start", unit="B"),
-            Column(name="static_peak_bytes", title="static bound", unit="B"),
-        ),
-        rows=tuple(
-            (
-                one.host,
-                one.name,
-                one.capacity_bytes or None,
-                one.peak.used_bytes,
-                one.peak.used_bytes / one.capacity_bytes if one.capacity_bytes else None,
-                actual_bytes(one.peak),
-                one.peak.reserved_bytes,
-                one.peak.allocated_bytes,
-                one.peak.free_bytes,
-                one.fragmentation,
-                one.lifetime_peak_bytes or None,
-                static,
-            )
-            for one in seen
-        ),
-        notes=tuple(notes) if seen else (),
-        why_empty="" if seen else NO_EVENTS,
     )
+    return table_of("memory", "Device memory at its peak", origin(capture), fields, seen, notes, NO_EVENTS)
 
 
 def _allocations(capture: Capture, seen: Sequence[Memory], top: int) -> Table:
     found = [
-        (
-            one.name,
-            allocation.op_name or "(no name)",
-            memory_rules.of_name(allocation.op_name),
-            allocation.region,
-            allocation.shape,
-            allocation.count,
-            allocation.bytes_each * allocation.count,
-        )
+        (one, allocation)
         for one in seen
         for allocation in sorted(one.alive, key=lambda alive: -alive.bytes_each * alive.count)
     ]
-    kept = found[:top]
     notes = ["`stack` (the programs' workspace) and `unused preallocated` are what no single allocation explains."]
-    if len(found) > len(kept):
-        notes.append(f"{len(found) - len(kept)} smaller ones are left out (--top).")
-    return Table(
-        name="allocations",
-        title="Alive at the measured peak",
-        origin=origin(capture),
-        columns=(
-            Column(name="memory", title="memory"),
-            Column(name="operation", title="allocated for"),
-            Column(name="category", title="what for", is_whole=True),
-            Column(name="region", title="region"),
-            Column(name="shape", title="shape"),
-            Column(name="count", title="count", unit="count"),
-            Column(name="bytes", title="size", unit="B"),
-        ),
-        rows=tuple(kept),
-        notes=tuple(notes) if kept else (),
-        why_empty="" if kept else NO_EVENTS,
-    )
+    if len(found) > top:
+        notes.append(f"{len(found) - top} smaller ones are left out (--top).")
+    title = "Alive at the measured peak"
+    return table_of("allocations", title, origin(capture), _ALLOCATIONS, found[:top], notes, NO_EVENTS)
 
 
 def _over_time(capture: Capture, seen: Sequence[Memory]) -> Table:
-    rows, notes = [], []
+    moments, notes = [], []
     for one in seen:
-        peaks = _peaks([level.used_bytes for level in one.levels])
-        rows += [(one.name, one.levels[place].seconds, one.levels[place].used_bytes) for place in peaks]
-        line = sparkline([one.levels[place].used_bytes for place in peaks], one.capacity_bytes)
+        highest = [one.levels[place] for place in _peaks([level.used_bytes for level in one.levels])]
+        moments += [(one, level) for level in highest]
+        line = sparkline([level.used_bytes for level in highest], one.capacity_bytes)
         notes.append(
             f"memory {one.name}, empty to full: {line}; {one.allocations} allocations and {one.deallocations} "
             "deallocations while the capture was taken."
         )
-    return Table(
-        name="memory_over_time",
-        title="Memory in use over time",
-        origin=origin(capture),
-        columns=(
-            Column(name="memory", title="memory"),
-            Column(name="at_seconds", title="at", unit="s"),
-            Column(name="used_bytes", title="used", unit="B"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes) if rows else (),
-        why_empty="" if rows else NO_EVENTS,
-    )
+    title = "Memory in use over time"
+    return table_of("memory_over_time", title, origin(capture), _LEVELS, moments, notes, NO_EVENTS)
 
 
 def _modules(heaps: Sequence[Heap]) -> Table:
-    return Table(
-        name="modules",
-        title="What the compiler planned, by module",
-        origin="static",
-        columns=(
-            Column(name="module", title="module"),
-            Column(name="space", title="memory"),
-            Column(name="peak_bytes", title="peak", unit="B"),
-            Column(name="argument_bytes", title="arguments", unit="B"),
-            Column(name="temporary_bytes", title="the rest", unit="B"),
-            Column(name="peak_place", title="peak at", unit="fraction"),
-        ),
-        rows=tuple(
-            (
-                heap.module,
-                SPACE_NAMES[heap.space],
-                heap.peak_bytes,
-                heap.argument_bytes,
-                heap.peak_bytes - heap.argument_bytes,
-                peak_fraction(heap),
-            )
-            for heap in heaps
-        ),
-        notes=(
-            "An upper bound, read off the buffer assignment; peak at: how far into the schedule's changes of the heap, "
-            "- where everything lives throughout. In a training step, before 50 % is its forward half.",
-        )
-        if heaps
-        else (),
-        why_empty="" if heaps else NO_MODULES,
+    note = (
+        "An upper bound, read off the buffer assignment; peak at: how far into the schedule's changes of the heap, "
+        "- where everything lives throughout. In a training step, before 50 % is its forward half."
     )
+    title = "What the compiler planned, by module"
+    return table_of("modules", title, "static", _MODULES, heaps, (note,), NO_MODULES)
 
 
 def peak_fraction(heap: Heap) -> float | None:
@@ -222,99 +179,45 @@ def peak_fraction(heap: Heap) -> float | None:
 
 
 def _composition(heap: Heap | None) -> Table:
-    total: dict[str, float] = defaultdict(float)
-    count: dict[str, int] = defaultdict(int)
+    sizes: dict[str, list[float]] = defaultdict(list)
     for buffer in heap.alive if heap else ():
-        kind = memory_rules.category(buffer)
-        total[kind] += buffer.stored_bytes
-        count[kind] += 1
-    whole = sum(total.values())
-    return Table(
-        name="composition",
-        title=f"Composition of {heap.module} at its planned peak" if heap else "Composition at the planned peak",
-        origin="static",
-        columns=(
-            Column(name="category", title="what for", is_whole=True),
-            Column(name="bytes", title="size", unit="B"),
-            Column(name="share", title="share", unit="fraction"),
-            Column(name="buffers", title="buffers", unit="count"),
-        ),
-        rows=tuple(
-            (kind, total[kind], total[kind] / whole if whole else None, count[kind])
-            for kind in sorted(total, key=lambda kind: -total[kind])
-        ),
-        notes=("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",) if total else (),
-        why_empty="" if total else NO_MODULES,
+        sizes[memory_rules.category(buffer)].append(buffer.stored_bytes)
+    whole = sum(map(sum, sizes.values()))
+    fields: Fields[str] = (
+        Field("category", "what for", lambda kind: kind, is_whole=True),
+        Field("bytes", "size", lambda kind: sum(sizes[kind], 0.0), "B"),
+        Field("share", "share", lambda kind: share(sum(sizes[kind], 0.0), whole), "fraction"),
+        Field("buffers", "buffers", lambda kind: len(sizes[kind]), "count"),
     )
+    title = f"Composition of {heap.module} at its planned peak" if heap else "Composition at the planned peak"
+    kinds = sorted(sizes, key=lambda kind: -sum(sizes[kind]))
+    notes = ("By group and name of the buffers, see harness/workbench/profiles/memory_rules.py.",)
+    return table_of("composition", title, "static", fields, kinds, notes, NO_MODULES)
 
 
 def _alive(heap: Heap | None, top: int) -> Table:
     found = heap.alive if heap else ()
-    kept = found[:top]
-    left_out = sum(buffer.stored_bytes for buffer in found[top:])
-    return Table(
-        name="buffers",
-        title="Alive at the planned peak",
-        origin="static",
-        columns=(
-            Column(name="buffer", title="buffer"),
-            Column(name="shape", title="shape"),
-            Column(name="category", title="what for", is_whole=True),
-            Column(name="group", title="group"),
-            Column(name="bytes", title="stored", unit="B"),
-            Column(name="needed_bytes", title="without padding", unit="B"),
-            Column(name="operation", title="from"),
-            Column(name="source", title="source"),
-        ),
-        rows=tuple(
-            (
-                buffer.name,
-                buffer.shape,
-                memory_rules.category(buffer),
-                buffer.group,
-                buffer.stored_bytes,
-                buffer.needed_bytes,
-                buffer.op_name,
-                buffer.source,
-            )
-            for buffer in kept
-        ),
-        notes=(f"{len(found) - top} smaller ones, {units.decimal(left_out, 'B')} together, are left out (--top).",)
-        if len(found) > top
-        else (),
-        why_empty="" if kept else NO_MODULES,
-    )
+    left_out = units.decimal(sum(buffer.stored_bytes for buffer in found[top:]), "B")
+    notes = [f"{len(found) - top} smaller ones, {left_out} together, are left out (--top)."] if len(found) > top else []
+    return table_of("buffers", "Alive at the planned peak", "static", _BUFFERS, found[:top], notes, NO_MODULES)
 
 
 def _schedule(heap: Heap | None) -> Table:
     sizes = heap.heap_bytes if heap else ()
     peaks = _peaks(sizes)
+    fields: Fields[int] = (
+        Field("place", "at", lambda place: place / max(1, len(sizes) - 1), "fraction"),
+        Field("bytes", "heap", lambda place: sizes[place], "B"),
+        Field("instruction", "instruction", lambda place: heap.instructions[place] or "(start)" if heap else None),
+    )
+    line = sparkline([sizes[place] for place in peaks], max(sizes, default=0))
+    note = f"empty to peak: {line}; the highest moment of each stretch is shown."
     why = NO_MODULES if heap is None else "every buffer lives from start to end, so the heap does not change"
-    return Table(
-        name="heap_over_schedule",
-        title="The planned heap over the schedule",
-        origin="static",
-        columns=(
-            Column(name="place", title="at", unit="fraction"),
-            Column(name="bytes", title="heap", unit="B"),
-            Column(name="instruction", title="instruction"),
-        ),
-        rows=tuple(
-            (
-                place / max(1, len(sizes) - 1),
-                sizes[place],
-                heap.instructions[place] or "(start)" if heap else None,
-            )
-            for place in peaks
-        ),
-        notes=(f"empty to peak: {sparkline([sizes[place] for place in peaks], max(sizes))}; the highest moment of "
-               "each stretch is shown.",) if sizes else (),
-        why_empty="" if sizes else why,
-    )  # fmt: skip
+    return table_of("heap_over_schedule", "The planned heap over the schedule", "static", fields, peaks, (note,), why)
 
 
 def _peaks(levels: Sequence[float]) -> tuple[int, ...]:
-    """Where each of up to `_MOMENTS` equal stretches of `levels` is highest."""
+    """Where each of up to `_MOMENTS` equal parts of `levels` is highest."""
     if len(levels) <= _MOMENTS:
         return tuple(range(len(levels)))
     ends = [len(levels) * moment // _MOMENTS for moment in range(_MOMENTS + 1)]

@@ -6,24 +6,47 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import units
-from harness.records import Capture, Column, Table
+from harness.records import Capture, Table
 from harness.workbench.profiles import allocator, memory_rules
 from harness.workbench.profiles.allocator import Memory
-from harness.workbench.profiles.buffers import HBM, Heap, Life
-from harness.workbench.profiles.memory import NO_EVENTS, NO_MODULES, actual_bytes, chosen, planned
+from harness.workbench.profiles.buffers import Buffer, Heap, Life
+from harness.workbench.profiles.memory import NO_EVENTS, NO_MODULES, actual_bytes, chosen, planned, static_peak
 from harness.workbench.profiles.memory_rules import (
     OPTIMIZER,
     PARAMETERS,
     TRAINING_BYTES_PER_PARAMETER,
     VOCABULARY_ELEMENTS,
 )
-from harness.workbench.profiles.spent import origin
+from harness.workbench.profiles.op_times import origin, share
+from harness.workbench.tables import Field, Fields, table_of
 
 # From the published analysis: above this the tiling costs more than it is worth looking past.
 _PADDING_BYTES = 500 * (1 << 20)
 # A temporary is kept long if it lives for this part of the schedule; with this size a long one is critical.
 _LONG, _VERY_LONG, _LARGE_BYTES = 0.3, 0.8, 100 * (1 << 20)
 _SPIKES = 3
+
+
+_VOCABULARY: Fields[Buffer] = (
+    Field("buffer", "buffer", lambda buffer: buffer.name),
+    Field("shape", "shape", lambda buffer: buffer.shape),
+    Field("category", "what for", memory_rules.category),
+    Field("bytes", "stored", lambda buffer: buffer.stored_bytes, "B"),
+    Field("operation", "from", lambda buffer: buffer.op_name),
+)
+_PADDING: Fields[Buffer] = (
+    Field("buffer", "buffer", lambda buffer: buffer.name),
+    Field("shape", "shape and layout", lambda buffer: buffer.shape),
+    Field("bytes", "stored", lambda buffer: buffer.stored_bytes, "B"),
+    Field("needed_bytes", "needed", lambda buffer: buffer.needed_bytes, "B"),
+    Field("padding_bytes", "padding", lambda buffer: _wasted(buffer), "B"),
+    Field("stored_to_needed", "ratio", lambda buffer: share(buffer.stored_bytes, buffer.needed_bytes or 0.0), "ratio"),
+)
+_ALIKE: Fields[tuple[str, list[float]]] = (
+    Field("shape", "shape", lambda one: one[0]),
+    Field("count", "count", lambda one: len(one[1]), "count"),
+    Field("bytes", "together", lambda one: sum(one[1]), "B"),
+)
 
 
 def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
@@ -46,49 +69,40 @@ def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tupl
 
 
 def _reserved(capture: Capture, seen: Sequence[Memory], heaps: Sequence[Heap]) -> Table:
-    static = max((heap.peak_bytes for heap in heaps if heap.space == HBM), default=None)
-    rows = []
-    for one in seen:
+    static = static_peak(heaps)
+
+    def filled(one: Memory) -> float | None:
         actual = actual_bytes(one.peak)
-        share = actual / one.capacity_bytes if actual is not None and one.capacity_bytes else None
-        used = one.peak.used_bytes / one.capacity_bytes if one.capacity_bytes else None
-        rows.append(
-            (
-                one.name,
-                actual,
-                share,
-                one.peak.allocated_bytes,
-                static,
-                actual / static if actual is not None and static else None,
-                one.levels[-1].used_bytes - one.levels[0].used_bytes if one.levels else None,
-                _reading(max((value for value in (share, used) if value is not None), default=None)),
-            )
-        )
-    return Table(
-        name="reserved",
-        title="Reserved minus available",
-        origin=origin(capture),
-        columns=(
-            Column(name="memory", title="memory"),
-            Column(name="actual_bytes", title="actual", unit="B"),
-            Column(name="used_fraction", title="of capacity", unit="fraction"),
-            Column(name="allocated_bytes", title="allocated alone", unit="B"),
-            Column(name="static_peak_bytes", title="static bound", unit="B"),
-            Column(name="actual_to_static", title="actual/static", unit="ratio"),
-            Column(name="grown_bytes", title="grown meanwhile", unit="B"),
-            Column(name="reading", title="reading", is_whole=True),
-        ),
-        rows=tuple(rows),
-        notes=(
-            "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus at the "
-            "start, what was allocated and not given back.",
-            "The reading goes by the larger of actual and reserved + allocated: what a runtime counts as reserved "
-            "differs, and room that is not there costs a run.",
-        )
-        if rows
-        else (),
-        why_empty="" if rows else NO_EVENTS,
+        return None if actual is None else share(actual, one.capacity_bytes)
+
+    def reading(one: Memory) -> str:
+        shares = (filled(one), share(one.peak.used_bytes, one.capacity_bytes))
+        return _reading(max((value for value in shares if value is not None), default=None))
+
+    def against_static(one: Memory) -> float | None:
+        actual = actual_bytes(one.peak)
+        return None if actual is None or static is None else share(actual, static)
+
+    def grown(one: Memory) -> float | None:
+        return one.levels[-1].used_bytes - one.levels[0].used_bytes if one.levels else None
+
+    fields: Fields[Memory] = (
+        Field("memory", "memory", lambda one: one.name),
+        Field("actual_bytes", "actual", lambda one: actual_bytes(one.peak), "B"),
+        Field("used_fraction", "of capacity", filled, "fraction"),
+        Field("allocated_bytes", "allocated alone", lambda one: one.peak.allocated_bytes, "B"),
+        Field("static_peak_bytes", "static bound", lambda _: static, "B"),
+        Field("actual_to_static", "actual/static", against_static, "ratio"),
+        Field("grown_bytes", "grown meanwhile", grown, "B"),
+        Field("reading", "reading", reading, is_whole=True),
     )
+    notes = (
+        "actual/static is 0.85 to 0.95 in the published runs; grown meanwhile: in use at the end minus at the "
+        "start, what was allocated and not given back.",
+        "The reading goes by the larger of actual and reserved + allocated: what a runtime counts as reserved "
+        "differs, and room that is not there costs a run.",
+    )
+    return table_of("reserved", "Reserved minus available", origin(capture), fields, seen, notes, NO_EVENTS)
 
 
 def _reading(share: float | None) -> str:
@@ -100,44 +114,21 @@ def _reading(share: float | None) -> str:
 
 
 def _padding(heap: Heap | None, top: int) -> Table:
-    padded = [buffer for buffer in heap.alive if buffer.needed_bytes is not None] if heap else []
-    wasted = {buffer: buffer.stored_bytes - (buffer.needed_bytes or 0.0) for buffer in padded}
-    found = sorted((buffer for buffer in padded if wasted[buffer] > 0), key=lambda buffer: -wasted[buffer])
-    total = sum(wasted.values())
+    padded = [buffer for buffer in heap.alive if _wasted(buffer) > 0] if heap else []
+    total = sum(_wasted(buffer) for buffer in heap.alive) if heap else 0.0
     why = NO_MODULES if heap is None else f"no buffer alive at the peak of {heap.module} is padded"
     verdict = "much: the shapes do not fit the tiles" if total > _PADDING_BYTES else "little"
-    notes = []
-    if heap and found:
-        notes.append(
-            f"{units.decimal(total, 'B')} of {units.decimal(heap.peak_bytes, 'B')} at the peak are padding: {verdict} "
-            "(500 MiB is the published limit). Added up over the buffers: XProf's sum leaves arguments and results out."
-        )
-    return Table(
-        name="padding",
-        title="Padding",
-        origin="static",
-        columns=(
-            Column(name="buffer", title="buffer"),
-            Column(name="shape", title="shape and layout"),
-            Column(name="bytes", title="stored", unit="B"),
-            Column(name="needed_bytes", title="needed", unit="B"),
-            Column(name="padding_bytes", title="padding", unit="B"),
-            Column(name="stored_to_needed", title="ratio", unit="ratio"),
-        ),
-        rows=tuple(
-            (
-                buffer.name,
-                buffer.shape,
-                buffer.stored_bytes,
-                buffer.needed_bytes,
-                wasted[buffer],
-                buffer.stored_bytes / buffer.needed_bytes if buffer.needed_bytes else None,
-            )
-            for buffer in found[:top]
-        ),
-        notes=tuple(notes),
-        why_empty="" if found else why,
+    note = (
+        f"{units.decimal(total, 'B')} of {units.decimal(heap.peak_bytes if heap else 0, 'B')} at the peak are padding: "
+        f"{verdict} (500 MiB is the published limit). Added up over the buffers: XProf's sum leaves arguments and "
+        "results out."
     )
+    worst = sorted(padded, key=lambda buffer: -_wasted(buffer))[:top]
+    return table_of("padding", "Padding", "static", _PADDING, worst, (note,), why)
+
+
+def _wasted(buffer: Buffer) -> float:
+    return 0.0 if buffer.needed_bytes is None else buffer.stored_bytes - buffer.needed_bytes
 
 
 def _vocabulary(heap: Heap | None) -> Table:
@@ -146,67 +137,31 @@ def _vocabulary(heap: Heap | None) -> Table:
     why = NO_MODULES if heap is None else (
         f"no buffer alive at the peak of {heap.module} has a dimension of {VOCABULARY_ELEMENTS:,} or more"
     )  # fmt: skip
-    return Table(
-        name="vocabulary",
-        title="Vocabulary-sized buffers",
-        origin="static",
-        columns=(
-            Column(name="buffer", title="buffer"),
-            Column(name="shape", title="shape"),
-            Column(name="category", title="what for"),
-            Column(name="bytes", title="stored", unit="B"),
-            Column(name="operation", title="from"),
-        ),
-        rows=tuple(
-            (buffer.name, buffer.shape, memory_rules.category(buffer), buffer.stored_bytes, buffer.op_name)
-            for buffer in found
-        ),
-        notes=(
-            f"{units.decimal(total, 'B')} together. Logits and their gradients shrink with a chunked cross entropy "
-            "(the loss in pieces of the sequence), embeddings and their optimizer state with sharding over it.",
-        )
-        if found
-        else (),
-        why_empty="" if found else why,
+    note = (
+        f"{units.decimal(total, 'B')} together. Logits and their gradients shrink with a chunked cross entropy "
+        "(the loss in pieces of the sequence), embeddings and their optimizer state with sharding over it."
     )
+    return table_of("vocabulary", "Vocabulary-sized buffers", "static", _VOCABULARY, found, (note,), why)
 
 
 def _retained(heap: Heap | None, top: int) -> Table:
     length = max(1, len(heap.heap_bytes) - 1) if heap else 1
     lives = [life for life in heap.lives if _fraction(life, length) >= _LONG] if heap else []
     lives.sort(key=lambda life: -life.stored_bytes)
-    why = NO_MODULES if heap is None else f"no temporary buffer of {heap.module} lives for 30 % of its schedule"
-    return Table(
-        name="retained",
-        title="Temporary buffers that are kept long",
-        origin="static",
-        columns=(
-            Column(name="buffer", title="buffer"),
-            Column(name="shape", title="shape"),
-            Column(name="bytes", title="stored", unit="B"),
-            Column(name="lives", title="lives for", unit="fraction"),
-            Column(name="level", title="level"),
-            Column(name="operation", title="from"),
-        ),
-        rows=tuple(
-            (
-                life.name,
-                life.shape,
-                life.stored_bytes,
-                _fraction(life, length),
-                _level(life, _fraction(life, length)),
-                life.op_name,
-            )
-            for life in lives[:top]
-        ),
-        notes=(
-            "Of the schedule's length. Gathered weights of all layers look kept here although they are fetched one "
-            "layer at a time; activations shrink with jax.checkpoint (rematerialisation).",
-        )
-        if lives
-        else (),
-        why_empty="" if lives else why,
+    fields: Fields[Life] = (
+        Field("buffer", "buffer", lambda life: life.name),
+        Field("shape", "shape", lambda life: life.shape),
+        Field("bytes", "stored", lambda life: life.stored_bytes, "B"),
+        Field("lives", "lives for", lambda life: _fraction(life, length), "fraction"),
+        Field("level", "level", lambda life: _level(life, _fraction(life, length))),
+        Field("operation", "from", lambda life: life.op_name),
     )
+    note = (
+        "Of the schedule's length. Gathered weights of all layers look kept here although they are fetched one "
+        "layer at a time; activations shrink with jax.checkpoint (rematerialisation)."
+    )
+    why = NO_MODULES if heap is None else f"no temporary buffer of {heap.module} lives for 30 % of its schedule"
+    return table_of("retained", "Temporary buffers that are kept long", "static", fields, lives[:top], (note,), why)
 
 
 def _fraction(life: Life, length: int) -> float:
@@ -226,48 +181,23 @@ def _alike(heap: Heap | None, top: int) -> Table:
             groups[buffer.shape].append(buffer.stored_bytes)
     found = sorted(((shape, sizes) for shape, sizes in groups.items() if len(sizes) > 1), key=lambda one: -sum(one[1]))
     why = NO_MODULES if heap is None else f"no two buffers alive at the peak of {heap.module} have the same shape"
-    return Table(
-        name="alike",
-        title="Buffers of one shape alive together",
-        origin="static",
-        columns=(
-            Column(name="shape", title="shape"),
-            Column(name="count", title="count", unit="count"),
-            Column(name="bytes", title="together", unit="B"),
-        ),
-        rows=tuple((shape, len(sizes), sum(sizes)) for shape, sizes in found[:top]),
-        why_empty="" if found else why,
-    )
+    return table_of("alike", "Buffers of one shape alive together", "static", _ALIKE, found[:top], (), why)
 
 
 def _spikes(heap: Heap | None) -> Table:
     sizes = heap.heap_bytes if heap else ()
-    jumps = [(place, sizes[place] - sizes[place - 1]) for place in range(1, len(sizes))]
-    largest = sorted((jump for jump in jumps if jump[1] > 0), key=lambda jump: -jump[1])[:_SPIKES]
-    why = NO_MODULES if heap is None else f"the heap of {heap.module} does not grow within its schedule"
-    return Table(
-        name="spikes",
-        title="Largest jumps of the planned heap",
-        origin="static",
-        columns=(
-            Column(name="instruction", title="instruction"),
-            Column(name="place", title="at", unit="fraction"),
-            Column(name="grows_bytes", title="grows by", unit="B"),
-            Column(name="bytes", title="to", unit="B"),
-            Column(name="is_peak", title="peak"),
-        ),
-        rows=tuple(
-            (
-                heap.instructions[place] if heap else None,
-                place / max(1, len(sizes) - 1),
-                jump,
-                sizes[place],
-                heap is not None and place == heap.peak_place,
-            )
-            for place, jump in largest
-        ),
-        why_empty="" if largest else why,
+    changes = {place: sizes[place] - sizes[place - 1] for place in range(1, len(sizes))}
+    grown = {place: size for place, size in changes.items() if size > 0}
+    fields: Fields[int] = (
+        Field("instruction", "instruction", lambda place: heap.instructions[place] if heap else None),
+        Field("place", "at", lambda place: place / max(1, len(sizes) - 1), "fraction"),
+        Field("grows_bytes", "grows by", lambda place: grown[place], "B"),
+        Field("bytes", "to", lambda place: sizes[place], "B"),
+        Field("is_peak", "peak", lambda place: heap is not None and place == heap.peak_place),
     )
+    largest = sorted(grown, key=lambda place: -grown[place])[:_SPIKES]
+    why = NO_MODULES if heap is None else f"the heap of {heap.module} does not grow within its schedule"
+    return table_of("spikes", "Largest jumps of the planned heap", "static", fields, largest, (), why)
 
 
 def _estimate(heap: Heap | None) -> Table:
@@ -276,32 +206,16 @@ def _estimate(heap: Heap | None) -> Table:
     optimizer = sum(
         buffer.stored_bytes for buffer in (heap.alive if heap else ()) if memory_rules.category(buffer) == OPTIMIZER
     )
-    why = NO_MODULES if heap is None else f"no argument of {heap.module} is called a parameter"
+    fields: Fields[Heap] = (
+        Field("parameters", "parameters", lambda _: count, "count"),
+        Field("estimate_bytes", "estimate (predicted)", lambda _: count * TRAINING_BYTES_PER_PARAMETER, "B"),
+        Field("static_peak_bytes", "planned peak (static)", lambda heap: heap.peak_bytes, "B"),
+        Field("parameter_bytes", "parameters take", lambda _: sum(buffer.stored_bytes for buffer in own), "B"),
+        Field("optimizer_bytes", "optimizer takes", lambda _: optimizer, "B"),
+    )
     notes = ["16 bytes a parameter: weights 2, gradients 2, Adam 4 + 4, master copy 4; activations come on top."]
     if not optimizer:
         notes.append("No optimizer state is alive: for inference 2 bytes a parameter (bf16) are to be expected.")
-    return Table(
-        name="estimate",
-        title="The peak against the estimate from the parameters",
-        origin="mixed",
-        columns=(
-            Column(name="parameters", title="parameters", unit="count"),
-            Column(name="estimate_bytes", title="estimate (predicted)", unit="B"),
-            Column(name="static_peak_bytes", title="planned peak (static)", unit="B"),
-            Column(name="parameter_bytes", title="parameters take", unit="B"),
-            Column(name="optimizer_bytes", title="optimizer takes", unit="B"),
-        ),
-        rows=(
-            (
-                count,
-                count * TRAINING_BYTES_PER_PARAMETER,
-                heap.peak_bytes,
-                sum(buffer.stored_bytes for buffer in own),
-                optimizer,
-            ),
-        )
-        if heap and own
-        else (),
-        notes=tuple(notes) if own else (),
-        why_empty="" if own else why,
-    )
+    why = NO_MODULES if heap is None else f"no argument of {heap.module} is called a parameter"
+    title = "The peak against the estimate from the parameters"
+    return table_of("estimate", title, "mixed", fields, [heap] if heap and own else [], notes, why)

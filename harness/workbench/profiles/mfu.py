@@ -1,24 +1,25 @@
 """Model FLOPs utilisation: what the model needs over what the devices could do in a step."""
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from harness.errors import UsageError
 from harness.records import Capture, Column, Device, Table
 from harness.records.table import Cell
 from harness.units import decimal, seconds
 from harness.workbench.profiles.classes import framework_category
-from harness.workbench.profiles.operations import uncounted
-from harness.workbench.profiles.roofline import roof
-from harness.workbench.profiles.spent import (
+from harness.workbench.profiles.op_times import (
     begun_in,
     devices,
     is_container,
-    middle,
+    op_times,
     origin,
-    spent,
     steps,
     why_nothing_ran,
 )
+from harness.workbench.profiles.operations import uncounted
+from harness.workbench.profiles.roofline import roof
+from harness.workbench.tables import table
 
 _COLUMNS = (
     Column(name="from", title="FLOPs from"),
@@ -48,7 +49,7 @@ def mfu(
     count = device_count or len(found)
     peak = roof(found)[0] if found else None
     periods = [step for device in found for step in steps(device)[0]]
-    step = middle([period.seconds for period in periods]) if periods else None
+    step = median([period.seconds for period in periods]) if periods else None
     why = _why(capture, found, peak, step)
     rows: list[tuple[Cell, ...]] = []
     if not why and peak is not None and step:
@@ -57,17 +58,8 @@ def mfu(
         traced = traced_step_flops(found)
         each = None if traced is None else traced * count
         rows.append(("the trace", each, step, count, peak, None if traced is None else traced / (peak * step)))
-    return (
-        Table(
-            name="mfu",
-            title="Model FLOPs utilisation",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=tuple(rows),
-            notes=(*_impossible(rows), *_notes(found, device_count, gbs, sequence, flops_per_token)) if rows else (),
-            why_empty=why,
-        ),
-    )
+    notes = (*_impossible(rows), *_notes(found, device_count, gbs, sequence, flops_per_token)) if rows else ()
+    return (table("mfu", "Model FLOPs utilisation", origin(capture), _COLUMNS, rows, notes, why),)
 
 
 def traced_step_flops(found: Sequence[Device]) -> float | None:
@@ -114,7 +106,7 @@ def _notes(
         yield f"Devices: those in the capture, {len(found)}; where others shared the batch give --num-chips."
     elif device_count < len(found):
         yield f"--num-chips {device_count} is less than the {len(found)} devices that the capture shows: check it."
-    every = spent(found)
+    every = op_times(found)
     yield "The trace's sum is XLA's count: recomputation twice, Pallas kernels without an estimate not at all."
     yield from uncounted(every)
     if any(framework_category(one.operation) == "moe" for one in every):

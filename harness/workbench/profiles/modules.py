@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from harness.dumps.origins import Origin, origins
 from harness.dumps.xplane import Space, Value
 from harness.errors import RatchetError
+from harness.workbench.hlo.proto import Origin, origins
 
 _METADATA = "/host:metadata"
 _PROGRAM = re.compile(r"\((\d+)\)$")

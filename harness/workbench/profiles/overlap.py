@@ -6,9 +6,10 @@ from harness.hardware import chip_of_device
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
 from harness.workbench.hlo.interconnect import Links, exact_seconds, links
-from harness.workbench.profiles import stretches
+from harness.workbench.profiles import intervals
 from harness.workbench.profiles.collectives import Flight, flights
-from harness.workbench.profiles.spent import called, devices, origin, why_nothing_ran
+from harness.workbench.profiles.op_times import device_label, devices, origin, why_nothing_ran
+from harness.workbench.tables import table
 
 # Protocol, section 7: what overlaps a collective, by its kind; either of the two, they exclude each other.
 _FUSE = "xla_tpu_enable_async_collective_fusion"
@@ -49,30 +50,14 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
     why = "" if found else why_nothing_ran(capture)
     if found and not any(some for _, some in of_device):
         why = "no operation of the capture is a collective: nothing was communicated between devices"
+    on_tpus = [one for device, some in of_device for one in some if device.platform == "tpu"]
+    exposed = [(device_label(device, found), *_exposed(device, some)) for device, some in of_device]
+    notes = (*_what_is_exposed(found), *stalls(on_tpus))
+    where, title = origin(capture), "Collectives, mean of one run on one device"
+    rows = _rows(found, [one for _, some in of_device for one in some])
     return (
-        Table(
-            name="communication",
-            title="Exposed communication",
-            origin=origin(capture),
-            columns=_EXPOSED,
-            rows=() if why else tuple((called(device, found), *_exposed(device, some)) for device, some in of_device),
-            notes=()
-            if why
-            else (
-                *_what_is_exposed(found),
-                *stalls([one for device, some in of_device for one in some if device.platform == "tpu"]),
-            ),
-            why_empty=why,
-        ),
-        Table(
-            name="collectives",
-            title="Collectives, mean of one run on one device",
-            origin=origin(capture),
-            columns=_COLLECTIVES,
-            rows=() if why else _rows(found, [one for _, some in of_device for one in some]),
-            notes=() if why else tuple(_notes(found)),
-            why_empty=why,
-        ),
+        table("communication", "Exposed communication", where, _EXPOSED, () if why else exposed, notes, why),
+        table("collectives", title, where, _COLLECTIVES, rows, _notes(found), why),
     )
 
 
@@ -108,7 +93,7 @@ def _exposed(device: Device, some: Sequence[Flight]) -> tuple[float | None, ...]
     if some and not any(one.count for one in some):
         # Only halves that start something are in the capture: how long they were waited for it does not say.
         return (None,) * (len(_EXPOSED) - 1)
-    busy = stretches.length(stretches.busy(device))
+    busy = intervals.length(intervals.busy(device))
     flight = sum(one.flight_seconds for one in some)
     synchronous = sum(one.waited_seconds for one in some if not one.is_asynchronous)
     exposed = sum(one.waited_seconds for one in some)

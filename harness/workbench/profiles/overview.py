@@ -2,14 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from harness.errors import RatchetError
-from harness.records import Capture, Column, Device, Table
-from harness.records.table import Cell
-from harness.workbench.profiles import datatables, stretches
+from harness.records import Capture, Cell, Column, Device, Table
+from harness.workbench.profiles import datatables, intervals
 from harness.workbench.profiles.classes import op_class
 from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, DataTable, Value, number
-from harness.workbench.profiles.spent import devices, middle, origin, spent, steps, why_nothing_ran
+from harness.workbench.profiles.op_times import (
+    OperationTime,
+    devices,
+    op_times,
+    origin,
+    share,
+    steps,
+    total_seconds,
+    why_nothing_ran,
+)
+from harness.workbench.tables import Field, Fields, table, table_of
 
 _NO_DEVICE = (
     "XProf's tables are about device planes (/device:TPU:0), and the capture has none: a CPU's operations stand on "
@@ -28,6 +38,21 @@ _IDLE = ("device_idle_time_percent", "device idle, of the whole capture")
 _SAME_TIME = 1.01
 
 
+_DEVICES: Fields[Device] = (
+    Field("device", "device", lambda device: device.name),
+    Field("host", "host", lambda device: device.host),
+    Field("kind", "kind", lambda device: device.kind or device.platform),
+    Field("steps", "steps", lambda device: len(_lengths(device)) or None, "count"),
+    Field("step_seconds", "step", lambda device: step_seconds(device), "s"),
+    Field("shortest_step_seconds", "shortest", lambda device: min(_lengths(device), default=None), "s"),
+    Field("longest_step_seconds", "longest", lambda device: max(_lengths(device), default=None), "s"),
+    Field("busy_seconds", "busy", lambda device: intervals.length(intervals.busy(device)), "s"),
+    Field("idle_fraction", "idle", lambda device: _idle_fraction(device), "fraction"),
+    Field("operations", "operations", lambda device: len({run.operation for run in device.executions}), "count"),
+    Field("executions", "executions", lambda device: len(device.executions), "count"),
+)
+
+
 def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
     """Devices, the program against the roofline, the `top` operations, and XProf's own summary."""
     paths = tuple(map(Path, capture.paths))
@@ -37,8 +62,18 @@ def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
 
 def step_seconds(device: Device) -> float | None:
     """The median step of `device`, None where it shows none."""
-    found = [step.seconds for step in steps(device)[0]]
-    return middle(found) if found else None
+    found = _lengths(device)
+    return median(found) if found else None
+
+
+def _lengths(device: Device) -> list[float]:
+    return [step.seconds for step in steps(device)[0]]
+
+
+def _idle_fraction(device: Device) -> float | None:
+    busy = intervals.busy(device)
+    span = busy[-1].end - busy[0].start if busy else 0.0
+    return 1 - intervals.length(busy) / span if span > 0 else None
 
 
 def program_row(capture: Capture, paths: Sequence[Path]) -> tuple[Mapping[str, Value], DataTable] | None:
@@ -58,54 +93,36 @@ def program_row(capture: Capture, paths: Sequence[Path]) -> tuple[Mapping[str, V
 def _devices(capture: Capture) -> Table:
     found = devices(capture)
     length = max((run.end for device in found for run in device.executions), default=0.0)
-    notes = [
-        f"{len(capture.paths)} host{'s' * (len(capture.paths) > 1)}, {len(found)} device{'s' * (len(found) > 1)}; "
-        f"idle: between a device's first operation and its last, see `xprof gaps`."
-    ]
+    notes = []
     if found:
-        notes.append(f"A step is one of the {steps(found[0])[1]}." if steps(found[0])[0] else "Steps are not marked.")
-    notes += [f"{sentence}." for sentence in capture.left_out]
+        notes = [
+            f"{len(capture.paths)} host{'s' * (len(capture.paths) > 1)}, {len(found)} device{'s' * (len(found) > 1)}; "
+            "idle: between a device's first operation and its last, see `xprof gaps`.",
+            f"A step is one of the {steps(found[0])[1]}." if steps(found[0])[0] else "Steps are not marked.",
+        ]
     return Table(
         name="devices",
         title=f"{capture.name}: {length * 1e3:.3f} ms captured" if found else capture.name,
         origin=origin(capture),
-        columns=(
-            Column(name="device", title="device"),
-            Column(name="host", title="host"),
-            Column(name="kind", title="kind"),
-            Column(name="steps", title="steps", unit="count"),
-            Column(name="step_seconds", title="step", unit="s"),
-            Column(name="shortest_step_seconds", title="shortest", unit="s"),
-            Column(name="longest_step_seconds", title="longest", unit="s"),
-            Column(name="busy_seconds", title="busy", unit="s"),
-            Column(name="idle_fraction", title="idle", unit="fraction"),
-            Column(name="operations", title="operations", unit="count"),
-            Column(name="executions", title="executions", unit="count"),
-        ),
-        rows=tuple(_device(device) for device in found),
-        notes=tuple(notes) if found else tuple(f"{sentence}." for sentence in capture.left_out),
+        columns=tuple(field.column for field in _DEVICES),
+        rows=tuple(tuple(field.cell(device) for field in _DEVICES) for device in found),
+        # Also where nothing ran.
+        notes=(*notes, *(f"{sentence}." for sentence in capture.left_out)),
         why_empty="" if found else why_nothing_ran(capture),
     )
 
 
-def _device(device: Device) -> tuple[Cell, ...]:
-    lengths = [step.seconds for step in steps(device)[0]]
-    busy = stretches.busy(device)
-    seconds = stretches.length(busy)
-    span = busy[-1].end - busy[0].start if busy else 0.0
-    return (
-        device.name,
-        device.host,
-        device.kind or device.platform,
-        len(lengths) or None,
-        middle(lengths) if lengths else None,
-        min(lengths, default=None),
-        max(lengths, default=None),
-        seconds,
-        1 - seconds / span if span > 0 else None,
-        len({execution.operation for execution in device.executions}),
-        len(device.executions),
-    )
+_PROGRAM = (
+    Column(name="seconds", title="time per core", unit="s"),
+    Column(name="flops_per_second", title="FLOP rate", unit="FLOP/s"),
+    Column(name="of_peak_flops", title="of peak", unit="fraction"),
+    Column(name="hbm_bytes_per_second", title="HBM", unit="B/s"),
+    Column(name="of_peak_bandwidth", title="of peak", unit="fraction"),
+    Column(name="flops_per_byte", title="intensity", unit="FLOP/B"),
+    Column(name="ridge_flops_per_byte", title="ridge", unit="FLOP/B"),
+    Column(name="of_roofline", title="of roofline", unit="fraction"),
+    Column(name="bound_by", title="bound by"),
+)
 
 
 def _program(capture: Capture, paths: Sequence[Path]) -> tuple[Table, float]:
@@ -140,26 +157,8 @@ def _program(capture: Capture, paths: Sequence[Path]) -> tuple[Table, float]:
             *_about(scale),
             "XLA counts 0 FLOPs for a Pallas kernel without pl.CostEstimate: then the rates are too low.",
         ]
-    table = Table(
-        name="program",
-        title="The program against the roofline",
-        origin=origin(capture),
-        columns=(
-            Column(name="seconds", title="time per core", unit="s"),
-            Column(name="flops_per_second", title="FLOP rate", unit="FLOP/s"),
-            Column(name="of_peak_flops", title="of peak", unit="fraction"),
-            Column(name="hbm_bytes_per_second", title="HBM", unit="B/s"),
-            Column(name="of_peak_bandwidth", title="of peak", unit="fraction"),
-            Column(name="flops_per_byte", title="intensity", unit="FLOP/B"),
-            Column(name="ridge_flops_per_byte", title="ridge", unit="FLOP/B"),
-            Column(name="of_roofline", title="of roofline", unit="fraction"),
-            Column(name="bound_by", title="bound by"),
-        ),
-        rows=tuple(rows),
-        notes=tuple(notes),
-        why_empty="" if rows else why,
-    )
-    return table, scale
+    title = "The program against the roofline"
+    return table("program", title, origin(capture), _PROGRAM, rows, notes, why), scale
 
 
 def excess(capture: Capture, row: Mapping[str, Value]) -> float:
@@ -193,37 +192,20 @@ def _why_no_table(capture: Capture) -> str:
 
 
 def _longest(capture: Capture, top: int) -> Table:
-    found = spent(devices(capture))
-    whole = sum(one.self_seconds for one in found)
-    rows = tuple(
-        (
-            one.operation.name,
-            op_class(one.operation),
-            one.self_seconds,
-            one.self_seconds / whole if whole else None,
-            one.count,
-            one.operation.framework_name or None,
-            one.operation.source or None,
-        )
-        for one in found[:top]
+    found = op_times(devices(capture))
+    whole = total_seconds(found)
+    fields: Fields[OperationTime] = (
+        Field("operation", "operation", lambda one: one.operation.name),
+        Field("class", "class", lambda one: op_class(one.operation)),
+        Field("self_seconds", "self time", lambda one: one.self_seconds, "s"),
+        Field("share", "share", lambda one: share(one.self_seconds, whole), "fraction"),
+        Field("count", "runs", lambda one: one.count, "count"),
+        Field("framework_name", "tf_op", lambda one: one.operation.framework_name or None),
+        Field("source", "source", lambda one: one.operation.source or None),
     )
-    return Table(
-        name="longest",
-        title="What took longest",
-        origin=origin(capture),
-        columns=(
-            Column(name="operation", title="operation"),
-            Column(name="class", title="class"),
-            Column(name="self_seconds", title="self time", unit="s"),
-            Column(name="share", title="share", unit="fraction"),
-            Column(name="count", title="runs", unit="count"),
-            Column(name="framework_name", title="tf_op"),
-            Column(name="source", title="source"),
-        ),
-        rows=rows,
-        notes=(f"{len(found) - len(rows)} more: `xprof ops`.",) if len(found) > len(rows) else (),
-        why_empty="" if rows else why_nothing_ran(capture),
-    )
+    notes = (f"{len(found) - top} more: `xprof ops`.",) if len(found) > top else ()
+    why = why_nothing_ran(capture)
+    return table_of("longest", "What took longest", origin(capture), fields, found[:top], notes, why)
 
 
 def _summary(capture: Capture, paths: Sequence[Path], scale: float) -> Table:
@@ -232,21 +214,14 @@ def _summary(capture: Capture, paths: Sequence[Path], scale: float) -> Table:
     why = _why_no_table(capture)
     if any(device.platform != "cpu" for device in devices(capture)):
         try:
-            rows, notes = _said(datatables.ask(paths, "overview_page"), scale)
+            rows, notes = _figures(datatables.ask(paths, "overview_page"), scale)
         except RatchetError as error:
             why = str(error)
-    return Table(
-        name="summary",
-        title="XProf's own summary (overview_page)",
-        origin=origin(capture),
-        columns=(Column(name="figure", title="figure"), Column(name="fraction", title="value", unit="fraction")),
-        rows=tuple(rows),
-        notes=tuple(notes),
-        why_empty="" if rows else why,
-    )
+    columns = (Column(name="figure", title="figure"), Column(name="fraction", title="value", unit="fraction"))
+    return table("summary", "XProf's own summary (overview_page)", origin(capture), columns, rows, notes, why)
 
 
-def _said(tables: Sequence[DataTable], scale: float) -> tuple[list[tuple[Cell, ...]], list[str]]:
+def _figures(tables: Sequence[DataTable], scale: float) -> tuple[list[tuple[Cell, ...]], list[str]]:
     """Its figures, the idle time by the devices' own time, and what it says in words."""
     first = tables[0]
     idle = first.fraction(_IDLE[0])
@@ -260,7 +235,7 @@ def _said(tables: Sequence[DataTable], scale: float) -> tuple[list[tuple[Cell, .
 
 
 def _messages(tables: Sequence[DataTable]) -> Iterator[str]:
-    for table in tables:
-        if table.columns == ("severity", "message"):
-            for row in table.rows:
+    for said in tables:
+        if said.columns == ("severity", "message"):
+            for row in said.rows:
                 yield f"XProf, {str(row['severity']).lower()}: {row['message']}"

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness.records import Capture, Column, Device, Table
 from harness.units import seconds
-from harness.workbench.profiles import stretches
+from harness.workbench.profiles import intervals
 from harness.workbench.profiles.breakdown import FORMATTING_LIMIT
 from harness.workbench.profiles.bubbles import BETWEEN, RED_FLAG, STEADY, inside, parts
 from harness.workbench.profiles.classes import COMMUNICATION, DATA_FORMATTING, TRANSFER, half, op_class
-from harness.workbench.profiles.spent import Spent, middle, origin, running, spent
-from harness.workbench.profiles.stretches import Stretch
+from harness.workbench.profiles.intervals import Interval
+from harness.workbench.profiles.op_times import OperationTime, op_times, origin, running
+from harness.workbench.tables import table
 
 # What of a device's time is much, where the protocol names no number: its red flag for idle time (section 3, item 4).
 _MUCH = RED_FLAG
@@ -35,7 +37,7 @@ class View:
     """What the rules look at: devices, and their operations by time."""
 
     devices: tuple[Device, ...]
-    operations: tuple[Spent, ...]
+    operations: tuple[OperationTime, ...]
 
     @property
     def busy_seconds(self) -> float:
@@ -46,7 +48,7 @@ class View:
         """How much of the operations' time `seconds` are."""
         return seconds / self.busy_seconds if self.busy_seconds > 0 else None
 
-    def of_class(self, *classes: str) -> tuple[Spent, ...]:
+    def of_class(self, *classes: str) -> tuple[OperationTime, ...]:
         """The operations of `classes`."""
         return tuple(one for one in self.operations if op_class(one.operation) in classes)
 
@@ -61,9 +63,9 @@ class Pattern:
     seen: Callable[[View], tuple[float | None, str]]
 
 
-def table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
+def pattern_table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
     """Each pattern of the protocol: whether it shows, by what figure, and what it means."""
-    view = View(devices=tuple(found), operations=spent(found))
+    view = View(devices=tuple(found), operations=op_times(found))
     rows, notes = [], []
     for pattern in () if why_empty else PATTERNS:
         value, observation = pattern.seen(view)
@@ -71,15 +73,7 @@ def table(capture: Capture, found: Sequence[Device], why_empty: str) -> Table:
         rows.append((pattern.name, is_seen, value, pattern.threshold, observation))
         if is_seen:
             notes.append(f"{pattern.name}: {pattern.advice}.".capitalize())
-    return Table(
-        name="patterns",
-        title="Patterns of the timeline",
-        origin=origin(capture),
-        columns=_COLUMNS,
-        rows=tuple(rows),
-        notes=(*notes, _SOURCE) if rows else (),
-        why_empty=why_empty,
-    )
+    return table("patterns", "Patterns of the timeline", origin(capture), _COLUMNS, rows, (*notes, _SOURCE), why_empty)
 
 
 def _bubbles(view: View) -> tuple[float | None, str]:
@@ -87,7 +81,7 @@ def _bubbles(view: View) -> tuple[float | None, str]:
     found = [tuple(parts(device)) for device in view.devices]
     runs = [next((part for part in some if part.name.startswith(STEADY)), some[0]) for some in found]
     whole = sum(part.seconds for part in runs)
-    idle = sum(stretches.length(part.idle) for part in runs)
+    idle = sum(intervals.length(part.idle) for part in runs)
     is_steady = all(part.name.startswith(STEADY) for part in runs)
     return (idle / whole if whole > 0 else None), f"idle time inside the {'steady steps' if is_steady else 'runs'}"
 
@@ -103,9 +97,9 @@ def _short_blocks(view: View) -> tuple[float | None, str]:
     waits = [wait for device in view.devices for wait in _waits(device)]
     if not waits:
         return None, "no gap between the operations of a run"
-    took = middle([run.seconds for device in view.devices for run in running(device)])
-    observation = f"median gap {seconds(middle(waits))}, operation {seconds(took)}"
-    return (middle(waits) / took if took > 0 else None), observation
+    took = median([run.seconds for device in view.devices for run in running(device)])
+    observation = f"median gap {seconds(median(waits))}, operation {seconds(took)}"
+    return (median(waits) / took if took > 0 else None), observation
 
 
 def _long_block(view: View) -> tuple[float | None, str]:
@@ -123,9 +117,9 @@ def _copies(view: View) -> tuple[float | None, str]:
 def _edges(view: View) -> tuple[float | None, str]:
     whole = edge = 0.0
     for device in view.devices:
-        busy = stretches.busy(device)
+        busy = intervals.busy(device)
         for run in inside(device):
-            own = stretches.within(busy, run)
+            own = intervals.within(busy, run)
             whole += run.seconds
             edge += own[0].start - run.start + run.end - own[-1].end if own else run.seconds
     return (edge / whole if whole > 0 else None), "idle before first, after last operation of a run"
@@ -143,25 +137,20 @@ def _host(view: View) -> tuple[float | None, str]:
     whole = sum(part.seconds for part in outside)
     if not whole:
         return None, "each device shows one run only"
-    return sum(stretches.length(part.idle) for part in outside) / whole, "idle time between the runs"
+    return sum(intervals.length(part.idle) for part in outside) / whole, "idle time between the runs"
 
 
 def _waits(device: Device) -> Iterator[float]:
     """The length of each gap inside a run."""
     runs = inside(device)
-    for gap in stretches.idle(device):
-        middle_of_it = (gap.stretch.start + gap.stretch.end) / 2
-        if stretches.within(runs, Stretch(middle_of_it, gap.stretch.end)):
-            yield gap.stretch.seconds
+    for gap in intervals.idle(device):
+        middle_of_it = (gap.interval.start + gap.interval.end) / 2
+        if intervals.within(runs, Interval(middle_of_it, gap.interval.end)):
+            yield gap.interval.seconds
 
 
 PATTERNS = (
-    Pattern(
-        name="gaps between blocks",
-        threshold=_MUCH,
-        advice="more steps or larger blocks",
-        seen=_bubbles,
-    ),
+    Pattern(name="gaps between blocks", threshold=_MUCH, advice="more steps or larger blocks", seen=_bubbles),
     Pattern(
         name="transfers not overlapped",
         threshold=_MUCH,
@@ -170,18 +159,8 @@ PATTERNS = (
     ),
     Pattern(name="many very short blocks", threshold=_MUCH, advice="blocks are too small", seen=_short_blocks),
     Pattern(name="one very long block", threshold=_MOST, advice="good, if it has steps enough", seen=_long_block),
-    Pattern(
-        name="copies",
-        threshold=FORMATTING_LIMIT,
-        advice="look for aliasing, layouts and sharding",
-        seen=_copies,
-    ),
-    Pattern(
-        name="idle at start and end",
-        threshold=_MUCH,
-        advice="fill and drain; the grid is small",
-        seen=_edges,
-    ),
+    Pattern(name="copies", threshold=FORMATTING_LIMIT, advice="look for aliasing, layouts and sharding", seen=_copies),
+    Pattern(name="idle at start and end", threshold=_MUCH, advice="fill and drain; the grid is small", seen=_edges),
     Pattern(
         name="large collectives",
         threshold=_MUCH,
@@ -189,9 +168,6 @@ PATTERNS = (
         seen=_collectives,
     ),
     Pattern(
-        name="idle while the host works",
-        threshold=_MUCH,
-        advice="input pipeline or host synchronisation",
-        seen=_host,
+        name="idle while the host works", threshold=_MUCH, advice="input pipeline or host synchronisation", seen=_host
     ),
 )

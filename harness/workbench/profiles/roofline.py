@@ -5,8 +5,16 @@ from collections.abc import Sequence
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
 from harness.workbench.profiles.classes import COMMUNICATION, CONTROL_FLOW, TRANSFER, is_custom_call, op_class
+from harness.workbench.profiles.op_times import (
+    OperationTime,
+    devices,
+    op_times,
+    origin,
+    total_seconds,
+    why_nothing_ran,
+)
 from harness.workbench.profiles.operations import uncounted
-from harness.workbench.profiles.spent import Spent, devices, origin, spent, why_nothing_ran
+from harness.workbench.tables import table
 
 # Protocol, section 5: within 5 to 10 % fine, within 2x look, beyond 2x wrong sharding or layout.
 FINE, LOOK = 1.10, 2.0
@@ -30,8 +38,8 @@ def roofline(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     found = devices(capture)
     why = why_nothing_ran(capture) if not found else _why_no_roof(found)
     peak, bandwidth = roof(found) if found else (None, None)
-    every = spent(found)
-    whole = sum(one.self_seconds for one in every)
+    every = op_times(found)
+    whole = total_seconds(every)
     # What took no time that the profiler could tell has no ratio.
     judged = [
         one
@@ -55,19 +63,11 @@ def roofline(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     ]
     if rows:
         least = sum(least * one.count for one, least, _ in known)
-        took = sum(one.self_seconds for one, _, _ in known)
+        took = total_seconds(one for one, _, _ in known)
         rows.insert(0, (_TOTAL, "", least, took, took / least, took / whole, verdict(took / least)))
-    return (
-        Table(
-            name="roofline",
-            title="Roofline by operation",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=() if why else tuple(rows[: None if top is None else top + 1]),
-            notes=() if why else _notes(peak, bandwidth, every, known, whole),
-            why_empty=why,
-        ),
-    )
+    shown = () if why else rows[: None if top is None else top + 1]
+    notes = _notes(peak, bandwidth, every, known, whole)
+    return (table("roofline", "Roofline by operation", origin(capture), _COLUMNS, shown, notes, why),)
 
 
 def roof(found: Sequence[Device]) -> tuple[float | None, float | None]:
@@ -77,7 +77,7 @@ def roof(found: Sequence[Device]) -> tuple[float | None, float | None]:
     return (peaks.pop() if len(peaks) == 1 else None), (bandwidths.pop() if len(bandwidths) == 1 else None)
 
 
-def predict(one: Spent, peak: float | None, bandwidth: float | None) -> tuple[float, str] | None:
+def predict(one: OperationTime, peak: float | None, bandwidth: float | None) -> tuple[float, str] | None:
     """The least time of one run, and what sets it. None where neither its FLOPs nor its bytes are known, or both 0."""
     flops, moved = one.flops, one.bytes_accessed
     times = []
@@ -114,14 +114,14 @@ def _why_no_roof(found: Sequence[Device]) -> str:
 def _notes(
     peak: float | None,
     bandwidth: float | None,
-    every: Sequence[Spent],
-    known: Sequence[tuple[Spent, float, str]],
+    every: Sequence[OperationTime],
+    known: Sequence[tuple[OperationTime, float, str]],
     whole: float,
 ) -> tuple[str, ...]:
     said = (
         f"{decimal(peak, 'FLOP/s') if peak else 'unknown'} and {decimal(bandwidth, 'B/s') if bandwidth else 'unknown'}"
     )
-    without = whole - sum(one.self_seconds for one, _, _ in known)
+    without = whole - total_seconds(one for one, _, _ in known)
     notes = [
         f"Predicted = max(FLOPs/peak, bytes/bandwidth) with {said}, as the capture says for one device.",
         "Within 10 % fine, within 2x look, beyond 2x wrong sharding or layout (protocol, section 5).",

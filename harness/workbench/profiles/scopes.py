@@ -3,16 +3,10 @@
 from collections import defaultdict
 
 from harness.errors import UsageError
-from harness.records import Capture, Column, Table
-from harness.workbench.profiles.spent import devices, origin, spent, why_nothing_ran
+from harness.records import Capture, Table
+from harness.workbench.profiles.op_times import devices, op_times, origin, share, total_seconds, why_nothing_ran
+from harness.workbench.tables import Field, Fields, table_of
 
-_COLUMNS = (
-    Column(name="scope", title="scope"),
-    Column(name="depth", title="depth", unit="count"),
-    Column(name="seconds", title="time", unit="s"),
-    Column(name="share", title="share", unit="fraction"),
-    Column(name="count", title="runs", unit="count"),
-)
 NO_NAME = "(no tf_op)"
 
 
@@ -23,8 +17,8 @@ def scopes(capture: Capture, depth: int = 4, at_least: float = 0.0) -> tuple[Tab
     """
     if depth < 1:
         raise UsageError("usage", f"expected --depth 1 or more, got {depth}")
-    found = spent(devices(capture))
-    whole = sum(one.self_seconds for one in found)
+    found = op_times(devices(capture))
+    whole = total_seconds(found)
     took: dict[tuple[str, ...], float] = defaultdict(float)
     runs: dict[tuple[str, ...], int] = defaultdict(int)
     for one in found:
@@ -43,26 +37,14 @@ def scopes(capture: Capture, depth: int = 4, at_least: float = 0.0) -> tuple[Tab
     notes = ["Each scope's time holds that of the scopes in it; the last segment is the operation itself."]
     if len(kept) < len(took):
         notes.append(f"{len(took) - len(kept)} scopes below {at_least:.1%} of the time are left out.")
-    return (
-        Table(
-            name="scopes",
-            title="Time by named scope",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=tuple(
-                (
-                    "  " * (len(path) - 1) + path[-1],
-                    len(path),
-                    took[path],
-                    took[path] / whole if whole > 0 else None,
-                    runs[path],
-                )
-                for path in kept
-            ),
-            notes=() if why else tuple(notes),
-            why_empty=why,
-        ),
+    fields: Fields[tuple[str, ...]] = (
+        Field("scope", "scope", lambda path: "  " * (len(path) - 1) + path[-1]),
+        Field("depth", "depth", len, "count"),
+        Field("seconds", "time", lambda path: took[path], "s"),
+        Field("share", "share", lambda path: share(took[path], whole), "fraction"),
+        Field("count", "runs", lambda path: runs[path], "count"),
     )
+    return (table_of("scopes", "Time by named scope", origin(capture), fields, kept, notes, why),)
 
 
 def segments(framework_name: str) -> tuple[str, ...]:

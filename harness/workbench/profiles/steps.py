@@ -3,13 +3,15 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness.records import Capture, Column, Device, Period, Table
 from harness.units import percent
-from harness.workbench.profiles import stretches
+from harness.workbench.profiles import intervals
 from harness.workbench.profiles.classes import COMMUNICATION, op_class
-from harness.workbench.profiles.spent import called, devices, middle, origin, running, steps, why_nothing_ran
-from harness.workbench.profiles.stretches import Stretch
+from harness.workbench.profiles.intervals import Interval
+from harness.workbench.profiles.op_times import device_label, devices, origin, running, share, steps, why_nothing_ran
+from harness.workbench.tables import Field, Fields, table, table_of
 
 # Protocol, section 6: step time varying more than this between devices is a load imbalance.
 IMBALANCE = 0.05
@@ -17,16 +19,6 @@ IMBALANCE = 0.05
 INPUT = 0.10
 _HOST_ROWS = 5
 
-_STEPS = (
-    Column(name="device", title="device"),
-    Column(name="count", title="steps", unit="count"),
-    Column(name="median_seconds", title="median", unit="s"),
-    Column(name="shortest_seconds", title="shortest", unit="s"),
-    Column(name="longest_seconds", title="longest", unit="s"),
-    Column(name="spread", title="spread", unit="fraction"),
-    Column(name="own_seconds", title="own work", unit="s"),
-    Column(name="idle_fraction", title="idle", unit="fraction"),
-)
 _VARIATION = (
     Column(name="what", title="variation"),
     Column(name="spread", title="spread", unit="fraction"),
@@ -48,7 +40,7 @@ class Stepped:
     device: Device
     steps: tuple[Period, ...]
     own_seconds: tuple[float, ...]
-    idle: tuple[Stretch, ...]
+    idle: tuple[Interval, ...]
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -58,7 +50,7 @@ class Stepped:
     @property
     def idle_fraction(self) -> float:
         """Idle time in the steps over their time."""
-        return stretches.length(self.idle) / sum(self.seconds)
+        return intervals.length(self.idle) / sum(self.seconds)
 
 
 def steps_table(capture: Capture) -> tuple[Table, ...]:
@@ -68,33 +60,23 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
     why = (
         "" if stepped else "the capture shows neither steps nor runs of modules" if found else why_nothing_ran(capture)
     )
+    fields: Fields[Stepped] = (
+        Field("device", "device", lambda one: device_label(one.device, found)),
+        Field("count", "steps", lambda one: len(one.steps), "count"),
+        Field("median_seconds", "median", lambda one: median(one.seconds), "s"),
+        Field("shortest_seconds", "shortest", lambda one: min(one.seconds), "s"),
+        Field("longest_seconds", "longest", lambda one: max(one.seconds), "s"),
+        Field("spread", "spread", lambda one: spread(one.seconds), "fraction"),
+        Field("own_seconds", "own work", lambda one: median(one.own_seconds), "s"),
+        Field("idle_fraction", "idle", lambda one: one.idle_fraction, "fraction"),
+    )
+    what = steps(stepped[0].device)[1] if stepped else ""
+    note = (
+        f"Steps: {what}. Own work is the median without collectives: devices that wait for each other take equally "
+        "long, whatever their share of the work."
+    )
     return (
-        Table(
-            name="steps",
-            title="Steps by device",
-            origin=origin(capture),
-            columns=_STEPS,
-            rows=tuple(
-                (
-                    called(one.device, found),
-                    len(one.steps),
-                    middle(one.seconds),
-                    min(one.seconds),
-                    max(one.seconds),
-                    spread(one.seconds),
-                    middle(one.own_seconds),
-                    one.idle_fraction,
-                )
-                for one in stepped
-            ),
-            notes=(
-                f"Steps: {steps(stepped[0].device)[1]}. Own work is the median without collectives: devices "
-                "that wait for each other take equally long, whatever their share of the work.",
-            )
-            if stepped
-            else (),
-            why_empty=why,
-        ),
+        table_of("steps", "Steps by device", origin(capture), fields, stepped, (note,), why),
         _variation(capture, stepped, why),
         _host(capture, stepped, why),
     )
@@ -102,92 +84,68 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
 
 def spread(values: Sequence[float]) -> float | None:
     """Longest minus shortest over the median: None of a single value."""
-    return (max(values) - min(values)) / middle(values) if len(values) > 1 and middle(values) > 0 else None
+    return share(max(values) - min(values), median(values)) if len(values) > 1 else None
 
 
 def _stepped(device: Device) -> Stepped:
     found, _ = steps(device)
-    busy = stretches.busy(device)
+    busy = intervals.busy(device)
     kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
-    own = stretches.union(Stretch(run.start, run.end) for run in running(device) if not kinds[run.operation])
-    windows = [Stretch(step.start, step.end) for step in found]
+    own = intervals.union(Interval(run.start, run.end) for run in running(device) if not kinds[run.operation])
+    windows = [Interval(step.start, step.end) for step in found]
     return Stepped(
         device=device,
         steps=found,
-        own_seconds=tuple(stretches.length(stretches.within(own, window)) for window in windows),
-        idle=tuple(gap for window in windows for gap in stretches.holes(window, busy)),
+        own_seconds=tuple(intervals.length(intervals.within(own, window)) for window in windows),
+        idle=tuple(gap for window in windows for gap in intervals.holes(window, busy)),
     )
 
 
 def _variation(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
     between_steps = [value for one in stepped if (value := spread(one.seconds)) is not None]
+    uneven = max(between_steps, default=None)
+    step = spread([median(one.seconds) for one in stepped])
+    own = spread([median(one.own_seconds) for one in stepped])
     idle = max((one.idle_fraction for one in stepped), default=None)
     checks = (
-        (
-            "between steps, on the device where it is largest",
-            max(between_steps, default=None),
-            IMBALANCE,
-            "uneven steps",
-        ),
-        ("between devices, step time", spread([middle(one.seconds) for one in stepped]), IMBALANCE, "load imbalance"),
-        (
-            "between devices, own work",
-            spread([middle(one.own_seconds) for one in stepped]),
-            IMBALANCE,
-            "load imbalance",
-        ),
+        ("between steps, on the device where it is largest", uneven, IMBALANCE, "uneven steps"),
+        ("between devices, step time", step, IMBALANCE, "load imbalance"),
+        ("between devices, own work", own, IMBALANCE, "load imbalance"),
         ("idle in a step, on the device where it is largest", idle, INPUT, "input pipeline or host"),
     )
-    return Table(
-        name="variation",
-        title="Variation and idle time against the limits",
-        origin=origin(capture),
-        columns=_VARIATION,
-        rows=()
-        if why
-        else tuple(
-            (what, value, limit, "unknown: only one" if value is None else bad if value > limit else "fine")
-            for what, value, limit, bad in checks
-        ),
-        notes=()
-        if why
-        else (
-            "Spread = (longest - shortest) / median. "
-            f"Limits: {percent(IMBALANCE, 0)} between devices (protocol, section 6), {percent(INPUT, 0)} input "
-            "(section 8); that between steps is ours, the same as between devices.",
-        ),
-        why_empty=why,
+    rows = [
+        (what, value, limit, "unknown: only one" if value is None else bad if value > limit else "fine")
+        for what, value, limit, bad in checks
+    ]
+    note = (
+        "Spread = (longest - shortest) / median. "
+        f"Limits: {percent(IMBALANCE, 0)} between devices (protocol, section 6), {percent(INPUT, 0)} input "
+        "(section 8); that between steps is ours, the same as between devices."
     )
+    title = "Variation and idle time against the limits"
+    return table("variation", title, origin(capture), _VARIATION, () if why else rows, (note,), why)
 
 
 def _host(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
     """What the host did while every device was idle."""
     together = stepped[0].idle if stepped else ()
     for one in stepped[1:]:
-        together = stretches.common(together, one.idle)
-    whole = stretches.length(together)
-    did: dict[tuple[str, str], list[Stretch]] = defaultdict(list)
+        together = intervals.common(together, one.idle)
+    whole = intervals.length(together)
+    did: dict[tuple[str, str], list[Interval]] = defaultdict(list)
     marks = {step.name for one in stepped for step in one.steps}
     for period in capture.host_periods:
         # The annotation of a step lasts as long as the step and says nothing.
         if period.step is None and period.name not in marks:
-            did[period.name, period.line] += stretches.within(together, Stretch(period.start, period.end))
+            did[period.name, period.line] += intervals.within(together, Interval(period.start, period.end))
     # Calls of one name may lie inside each other: their time counts once.
-    took = {key: stretches.length(stretches.union(found)) for key, found in did.items() if found}
-    rows = sorted(took.items(), key=lambda item: -item[1])
-    if not why and not rows:
-        why = _why_no_host(capture, whole)
-    return Table(
-        name="host",
-        title="The host while all devices were idle",
-        origin=origin(capture),
-        columns=_HOST,
-        rows=tuple((name, line or None, value, value / whole) for (name, line), value in rows[:_HOST_ROWS]),
-        notes=(f"Idle on all devices in the steps: {percent(whole / _total(stepped))} of their time.",)
-        if not why
-        else (),
-        why_empty=why,
-    )
+    took = {key: intervals.length(intervals.union(found)) for key, found in did.items() if found}
+    ranked = sorted(took.items(), key=lambda item: -item[1])[:_HOST_ROWS]
+    rows = [(name, line or None, value, value / whole) for (name, line), value in ranked]
+    why = why or _why_no_host(capture, whole)
+    shared = percent(whole / sum(stepped[0].seconds)) if stepped else ""
+    notes = (f"Idle on all devices in the steps: {shared} of their time.",)
+    return table("host", "The host while all devices were idle", origin(capture), _HOST, rows, notes, why)
 
 
 def _why_no_host(capture: Capture, idle_seconds: float) -> str:
@@ -196,7 +154,3 @@ def _why_no_host(capture: Capture, idle_seconds: float) -> str:
     if capture.is_simulated:
         return "a simulated capture has no host"
     return "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2)"
-
-
-def _total(stepped: Sequence[Stepped]) -> float:
-    return sum(stepped[0].seconds)

@@ -3,15 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import TypeAlias
 
-from harness.records import Capture, Column, Device, Table
-from harness.records.table import Cell
+from harness.records import Capture, Device, Table
 from harness.units import change
 from harness.workbench.profiles import allocator
 from harness.workbench.profiles.buffers import HBM
 from harness.workbench.profiles.classes import CUSTOM_KERNEL, MATMUL, op_class
 from harness.workbench.profiles.memory import actual_bytes, planned
-from harness.workbench.profiles.spent import begun_in, comparable, devices, middle, origin, spent, step_count, steps
+from harness.workbench.profiles.op_times import (
+    begun_in,
+    comparable,
+    devices,
+    op_times,
+    origin,
+    share,
+    step_count,
+    steps,
+    total_seconds,
+)
+from harness.workbench.tables import Field, Fields, table_of
 
 # What runs on the matrix units, as far as XLA counts it.
 _ON_MXU = (MATMUL, "attention", CUSTOM_KERNEL)
@@ -24,14 +36,30 @@ class Side:
     `step_seconds` is that of the slowest device: the others wait for it. `peak_from` says what the peak is.
     """
 
-    name: str
+    name: str | None
     step_seconds: float | None
     mxu_fraction: float | None
     hottest: str | None
     hottest_seconds: float | None
     hottest_share: float | None
     peak_bytes: float | None
-    peak_from: str
+    peak_from: str | None
+
+
+# The name of a row, a capture's figures or what differs between two, and the ratio of their times.
+_Row: TypeAlias = tuple[str, Side, float | None]
+_ROWS: Fields[_Row] = (
+    Field("side", "", lambda row: row[0]),
+    Field("run", "run", lambda row: row[1].name, is_whole=True),
+    Field("step_seconds", "step", lambda row: row[1].step_seconds, "s"),
+    Field("time_ratio", "of baseline", lambda row: row[2], "ratio"),
+    Field("mxu_fraction", "MXU", lambda row: row[1].mxu_fraction, "fraction"),
+    Field("hottest_operation", "hottest op", lambda row: row[1].hottest),
+    Field("hottest_seconds", "its time", lambda row: row[1].hottest_seconds, "s"),
+    Field("hottest_share", "its share", lambda row: row[1].hottest_share, "fraction"),
+    Field("peak_hbm_bytes", "peak HBM", lambda row: row[1].peak_bytes, "B"),
+    Field("peak_from", "peak is", lambda row: row[1].peak_from),
+)
 
 
 def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
@@ -41,38 +69,19 @@ def report(baseline: Capture, experiment: Capture) -> tuple[Table, ...]:
     """
     why = comparable(baseline, experiment)
     sides = () if why else (side(baseline), side(experiment))
-    return (
-        Table(
-            name="report",
-            title=f"{baseline.name} -> {experiment.name}",
-            origin=origin(baseline),
-            columns=(
-                Column(name="side", title=""),
-                Column(name="run", title="run", is_whole=True),
-                Column(name="step_seconds", title="step", unit="s"),
-                Column(name="time_ratio", title="of baseline", unit="ratio"),
-                Column(name="mxu_fraction", title="MXU", unit="fraction"),
-                Column(name="hottest_operation", title="hottest op"),
-                Column(name="hottest_seconds", title="its time", unit="s"),
-                Column(name="hottest_share", title="its share", unit="fraction"),
-                Column(name="peak_hbm_bytes", title="peak HBM", unit="B"),
-                Column(name="peak_from", title="peak is"),
-            ),
-            rows=_rows(*sides) if sides else (),
-            notes=tuple(_notes(*sides)) if sides else (),
-            why_empty=why,
-        ),
-    )
+    rows, notes = (_rows(*sides), _notes(*sides)) if sides else ((), [])
+    title = f"{baseline.name} -> {experiment.name}"
+    return (table_of("report", title, origin(baseline), _ROWS, rows, notes, why),)
 
 
 def side(capture: Capture) -> Side:
     """The figures of one capture, which has devices."""
     found = devices(capture)
-    times = [middle([step.seconds for step in steps(device)[0]]) for device in found if steps(device)[0]]
+    times = [median([step.seconds for step in steps(device)[0]]) for device in found if steps(device)[0]]
     step = max(times, default=None)
-    every = spent(found)
+    every = op_times(found)
     runs = step_count(found) or len(found)
-    whole = sum(one.self_seconds for one in every)
+    whole = total_seconds(every)
     hottest = every[0]
     peak, peak_from = _peak(capture)
     return Side(
@@ -81,7 +90,7 @@ def side(capture: Capture) -> Side:
         mxu_fraction=_mxu(found),
         hottest=hottest.operation.name,
         hottest_seconds=hottest.self_seconds / runs,
-        hottest_share=hottest.self_seconds / whole if whole else None,
+        hottest_share=share(hottest.self_seconds, whole),
         peak_bytes=peak,
         peak_from=peak_from,
     )
@@ -116,39 +125,19 @@ def _peak(capture: Capture) -> tuple[float | None, str]:
     return (max(heaps), "planned, an upper bound") if heaps else (None, "unknown")
 
 
-def _rows(a: Side, b: Side) -> tuple[tuple[Cell, ...], ...]:
+def _rows(a: Side, b: Side) -> tuple[_Row, ...]:
     ratio = b.step_seconds / a.step_seconds if a.step_seconds and b.step_seconds is not None else None
-    return (
-        _row("baseline", a, None),
-        _row("experiment", b, ratio),
-        (
-            "delta",
-            None,
-            _minus(b.step_seconds, a.step_seconds),
-            None,
-            _minus(b.mxu_fraction, a.mxu_fraction),
-            "the same" if a.hottest == b.hottest else "another",
-            _minus(b.hottest_seconds, a.hottest_seconds),
-            _minus(b.hottest_share, a.hottest_share),
-            _minus(b.peak_bytes, a.peak_bytes) if a.peak_from == b.peak_from else None,
-            None,
-        ),
+    delta = Side(
+        name=None,
+        step_seconds=_minus(b.step_seconds, a.step_seconds),
+        mxu_fraction=_minus(b.mxu_fraction, a.mxu_fraction),
+        hottest="the same" if a.hottest == b.hottest else "another",
+        hottest_seconds=_minus(b.hottest_seconds, a.hottest_seconds),
+        hottest_share=_minus(b.hottest_share, a.hottest_share),
+        peak_bytes=_minus(b.peak_bytes, a.peak_bytes) if a.peak_from == b.peak_from else None,
+        peak_from=None,
     )
-
-
-def _row(name: str, one: Side, ratio: float | None) -> tuple[Cell, ...]:
-    return (
-        name,
-        one.name,
-        one.step_seconds,
-        ratio,
-        one.mxu_fraction,
-        one.hottest,
-        one.hottest_seconds,
-        one.hottest_share,
-        one.peak_bytes,
-        one.peak_from,
-    )
+    return ("baseline", a, None), ("experiment", b, ratio), ("delta", delta, None)
 
 
 def _minus(new: float | None, old: float | None) -> float | None:

@@ -1,13 +1,14 @@
 """How much of a device's compute and memory bandwidth each module uses, with the four-way reading."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from harness.records import Capture, Column, Device, Execution, Period, Table
 from harness.records.table import Cell
 from harness.units import percent
 from harness.workbench.profiles.classes import is_custom_call
-from harness.workbench.profiles.spent import begun_in, called, devices, origin, why_nothing_ran
+from harness.workbench.profiles.op_times import begun_in, device_label, devices, origin, why_nothing_ran
+from harness.workbench.tables import table
 
 # Protocol, section 1: below 30 % is low (its latency-bound regime). Section 8: the targets, which count as high.
 LOW = 0.30
@@ -33,33 +34,24 @@ def utilization(capture: Capture) -> tuple[Table, ...]:
     if found and all(device.peak_flops_per_second is None and device.hbm_bytes_per_second is None for device in found):
         where = "a CPU" if all(device.platform == "cpu" for device in found) else found[0].name
         why = f"peak FLOP/s and bandwidth of {where} are unknown: the capture does not say them"
-    rows = () if why else tuple(row for device in found for row in _rows(device, called(device, found)))
+    rows = () if why else tuple(row for device in found for row in _rows(device, device_label(device, found)))
     if rows and all(row[4] is None and row[5] is None for row in rows):
         why, rows = "no operation of the capture says its FLOPs or its bytes", ()
-    uncounted = any(row[6] for row in rows)
-    return (
-        Table(
-            name="utilization",
-            title="Utilisation by module",
-            origin=origin(capture),
-            columns=_COLUMNS,
-            rows=rows,
-            notes=()
-            if why
-            else (
-                "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes: from XLA's "
-                "counts, not from hardware counters.",
-                f"Low is under {percent(LOW, 0)} (protocol, section 1), high from {percent(HIGH_TC, 0)} TC and "
-                f"{percent(HIGH_HBM, 0)} HBM (section 8); the readings are those of section 3, item 6.",
-                *(
-                    ("Uncounted is time in custom calls without FLOPs: there TC is a lower bound.",)
-                    if uncounted
-                    else ()
-                ),
-            ),
-            why_empty=why,
-        ),
+    title = "Utilisation by module"
+    return (table("utilization", title, origin(capture), _COLUMNS, rows, _notes(any(row[6] for row in rows)), why),)
+
+
+def _notes(has_uncounted: bool) -> Iterator[str]:
+    yield (
+        "TC = FLOPs of the operations / (peak x time of the runs), HBM likewise with their bytes: from XLA's "
+        "counts, not from hardware counters."
     )
+    yield (
+        f"Low is under {percent(LOW, 0)} (protocol, section 1), high from {percent(HIGH_TC, 0)} TC and "
+        f"{percent(HIGH_HBM, 0)} HBM (section 8); the readings are those of section 3, item 6."
+    )
+    if has_uncounted:
+        yield "Uncounted is time in custom calls without FLOPs: there TC is a lower bound."
 
 
 def reading(tc: float | None, hbm: float | None, uncounted: float = 0.0) -> str:

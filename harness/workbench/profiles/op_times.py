@@ -11,7 +11,7 @@ from harness.workbench.profiles.classes import CONTROL_FLOW, op_class
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class OperationTime:
     """One operation: how often it ran and for how long, over all devices. Self time is without what is nested in it."""
 
     operation: Operation
@@ -45,7 +45,7 @@ class Spent:
         return _rate(self.bytes_accessed, self.mean_seconds)
 
 
-def spent(devices: Iterable[Device]) -> tuple[Spent, ...]:
+def op_times(devices: Iterable[Device]) -> tuple[OperationTime, ...]:
     """Every operation that ran, longest self time first. One is known by its module and name, on whatever device."""
     groups: dict[tuple[str, str], list[tuple[Operation, Execution]]] = defaultdict(list)
     for device in devices:
@@ -53,7 +53,7 @@ def spent(devices: Iterable[Device]) -> tuple[Spent, ...]:
             operation = device.operations[run.operation]
             groups[operation.module, operation.name].append((operation, run))
     found = [
-        Spent(
+        OperationTime(
             operation=runs[0][0],
             count=len(runs),
             seconds=sum(run.seconds for _, run in runs),
@@ -70,7 +70,7 @@ def devices(capture: Capture) -> tuple[Device, ...]:
     return tuple(device for device in busy if device.platform != "cpu") or busy
 
 
-def called(device: Device, found: Sequence[Device]) -> str:
+def device_label(device: Device, found: Sequence[Device]) -> str:
     """The device's name, with its host's in front where `found` are of several hosts: each has a `TPU:0`."""
     return f"{device.host}/{device.name}" if len({one.host for one in found}) > 1 else device.name
 
@@ -153,11 +153,19 @@ def step_count(found: Sequence[Device]) -> int | None:
     return sum(counts) if counts and all(counts) else None
 
 
-def middle(values: Sequence[float]) -> float:
-    """The median of `values`, of which there is at least one."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+def total_seconds(group: Iterable[OperationTime]) -> float:
+    """Self time of these operations together."""
+    return sum(one.self_seconds for one in group)
+
+
+def total_runs(group: Iterable[OperationTime]) -> int:
+    """How often they ran, together."""
+    return sum(one.count for one in group)
+
+
+def share(part: float, whole: float) -> float | None:
+    """`part` of `whole`; None where the whole is nothing."""
+    return part / whole if whole > 0 else None
 
 
 def _rate(amount: float | None, seconds: float) -> float | None:

@@ -1,0 +1,61 @@
+"""Rows of cells under titles: every table that is printed is laid out here, with widths as a terminal shows them."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.cells import cell_len
+from tabulate import DataRow, TableFormat, tabulate
+
+from harness.render.layout import cut, pad
+
+
+def widths_of(titles: Sequence[str], rows: Sequence[Sequence[str]], title_room: int = 2) -> list[int]:
+    """The widest cell of each column; a title may have several lines, and has `title_room` blanks beside it."""
+    widths = [title_room + max(map(cell_len, title.split("\n"))) for title in titles]
+    for row in rows:
+        widths = [max(width, cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
+    return widths
+
+
+def shrunk(widths: Sequence[int], least: Mapping[int, int], width: int, gap: int = 2) -> list[int]:
+    """What does not fit into `width` is taken from whichever column of `least` is the widest, down to its least."""
+    found = list(widths)
+    while sum(found) + gap * (len(found) - 1) > width:
+        free = [place for place in least if found[place] > least[place]]
+        if not free:
+            break
+        found[max(free, key=lambda place: found[place])] -= 1
+    return found
+
+
+def grid(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    sides: str,
+    widths: Sequence[int] | None = None,
+    gap: int = 2,
+) -> list[str]:
+    """Lines of titles, a ruler, then a line for each row; `sides` has an `l` or an `r` for each column.
+
+    Cells wider than their column of `widths` (by default the widest cell's) are cut.
+    """
+    widths = widths_of(titles, rows) if widths is None else widths
+    height = max(title.count("\n") for title in titles) + 1
+    # Titles are rows like the others: tabulate would widen every column by two for its own header.
+    heads = zip(*((title + "\n" * (height - 1 - title.count("\n"))).split("\n") for title in titles), strict=True)
+    every = [*heads, ["-" * room for room in widths], *rows]
+    # tabulate knows display widths only with a package that may be absent, so the cells come to it padded.
+    padded = [[_placed(*cell) for cell in zip(row, widths, sides, strict=True)] for row in every]
+    between = DataRow("", " " * gap, "")
+    bare = TableFormat(
+        lineabove=None, linebelowheader=None, linebetweenrows=None, linebelow=None, headerrow=between, datarow=between,
+        padding=0, with_header_hide=None,
+    )  # fmt: skip
+    text = tabulate(
+        padded, tablefmt=bare, stralign=None, numalign=None, disable_numparse=True, preserve_whitespace=True
+    )
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def _placed(text: str, width: int, side: str) -> str:
+    shown = cut(text, width)
+    return pad(shown, width) if side == "l" else " " * (width - cell_len(shown)) + shown

@@ -18,6 +18,8 @@ def xprof(command: Command, given: Namespace) -> Outcome:
     found = tuple(places.resolve(getattr(given, name), folder) for name in command.places)
     answer = {**TIME, **PAGES}[command.name](given, found)
     asked = f"xprof {command.name}"
+    if isinstance(answer, Outcome):
+        return answer
     if isinstance(answer, str):
         return Outcome(document=XprofDocument(command=asked, text=answer), text=lambda: answer)
     return Outcome(

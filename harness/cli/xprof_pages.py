@@ -57,8 +57,7 @@ def _serve(given: Namespace, found: tuple[Place, ...]) -> Answer:
     # Imported when it is asked for: the server takes half a second.
     from harness.cli.serve import serve
 
-    serve(Namespace(**vars(given), distributed=False, rest=()))
-    return ()
+    return serve(Namespace(**vars(given), distributed=False, rest=()))
 
 
 def _report(given: Namespace, found: tuple[Place, ...]) -> Answer:

@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TypeAlias
 
+from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.profiles import (
@@ -23,7 +24,8 @@ from harness.workbench.profiles import (
 from harness.workbench.profiles.places import Place
 
 # What is printed: tables, or text that is to stay as it is (a graph, an address).
-Answer: TypeAlias = tuple[Table, ...] | str
+# Tables or text, or all of it where a subcommand says how it ended.
+Answer: TypeAlias = tuple[Table, ...] | str | Outcome
 # What answers a subcommand, from its options and its captures.
 Analysis: TypeAlias = Callable[[Namespace, tuple[Place, ...]], Answer]
 

@@ -20,7 +20,7 @@ _INTRO = """# How often nothing is accepted as a gain
 
 A measured attempt is accepted if the whole interval of the paired time ratio lies at or below {limit:.2f}. Here
 noise goes through that very decision: the loop that asks for more samples, the control, the interval
-(`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/measured.py`,
+(`harness/judge/evaluate/timing/paired_benchmark.py`, `harness/judge/verdict/compare_measured.py`,
 `harness/judge/verdict/stats.py`). Only the seconds are made up, or recorded. Repeat it by
 
     .venv/bin/pip install -e '.[bench]' && .venv/bin/python benchmarks/false_accepts.py --write

@@ -10,7 +10,8 @@ from false_accepts_noise import Array, Machine, Random
 from scipy import stats as scipy_stats
 
 from harness.judge.evaluate.timing import paired_benchmark as duelling
-from harness.judge.verdict import measured
+from harness.judge.verdict import compare_measured
+from harness.judge.verdict.ruling import Ruling
 from harness.records import Duel, Policy, Samples
 
 POLICY = Policy()
@@ -50,12 +51,12 @@ class Tally:
         return self.accepted / self.attempts
 
 
-def attempt(machine: Machine, random: Random, ratio: float, attempts_since_accept: int) -> tuple[Duel, measured.Ruling]:
+def attempt(machine: Machine, random: Random, ratio: float, attempts_since_accept: int) -> tuple[Duel, Ruling]:
     """One duel on that machine, looked at until it is settled, and its ruling."""
     seconds = machine.seconds(random, POLICY.looks[-1], ratio)
 
-    def rule(duel: Duel) -> measured.Ruling:
-        return measured.rule(duel, POLICY, attempts_since_accept)
+    def rule(duel: Duel) -> Ruling:
+        return compare_measured.rule(duel, POLICY, attempts_since_accept)
 
     # No time passes here, so the budget of seconds never ends a duel.
     outcome = duelling.sample(_batches(seconds), POLICY, lambda duel: rule(duel).is_final, lambda: 0.0)

@@ -12,7 +12,7 @@ from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.sandbox import confinement, environment
 from harness.ledger import Ledger
-from harness.loop import actions, machine
+from harness.loop import machine, status
 from harness.records import Table
 from harness.records.checkup import Line
 from harness.render import tables
@@ -94,7 +94,7 @@ def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
         if Ledger.open(contest.directory).is_unfinished():
             yield from machine.log(None, ("an attempt did not end: ratchet.sh status finishes or undoes it",))
             return
-        found = actions.status(contest)
+        found = status.status(contest)
     except RatchetError as error:
         yield from machine.log(None, (str(error),))
         return

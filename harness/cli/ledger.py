@@ -11,7 +11,9 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import chip
 from harness.ledger import Ledger
-from harness.loop import actions, search_state
+from harness.loop import new_contest, search_state
+from harness.loop import status as standing
+from harness.loop import undo as undoing
 from harness.loop.calibration import calibration
 from harness.loop.settings import parse
 from harness.records import Policy
@@ -62,27 +64,27 @@ def show(given: Namespace) -> Outcome:
 def settled(given: Path | None) -> Ledger:
     """The ledger of the contest meant; an attempt that was killed is finished or undone first, and that is said."""
     ledger = Ledger.open(directory(given))
-    for sentence in actions.recovered(ledger) if ledger.is_unfinished() else ():
+    for sentence in standing.recovered(ledger) if ledger.is_unfinished() else ():
         say(sentence)
     return ledger
 
 
 def status(given: Namespace) -> Outcome:
-    found = actions.status(contests.load(directory(given.directory)))
+    found = standing.status(contests.load(directory(given.directory)))
     return Outcome(document=found, text=lambda: terminal.status_text(found))
 
 
 def checkout(given: Namespace) -> Outcome:
-    return _done(actions.checkout(directory(given.directory), given.number, force=given.force))
+    return _done(undoing.checkout(directory(given.directory), given.number, force=given.force))
 
 
 def undo(given: Namespace) -> Outcome:
-    return _done(actions.undo(contests.load(directory(given.directory)), Policy()))
+    return _done(undoing.undo(contests.load(directory(given.directory)), Policy()))
 
 
 def new(given: Namespace) -> Outcome:
     base = given.directory or Path.cwd()
-    done = actions.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings))
+    done = new_contest.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings))
     return Outcome(text=lambda: "\n".join(done))
 
 

@@ -12,8 +12,8 @@ from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as duelling
 from harness.judge.key import key_difference
+from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
-from harness.judge.verdict import measured
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions, robustness
@@ -234,7 +234,7 @@ def _decided(
         after_trace=refuse_identical,
     )
     duel = None
-    attempts = measured.attempts_since_accept(run.rows, run.key.source)
+    attempts = compare_measured.attempts_since_accept(run.rows, run.key.source)
     if facing and evidence.failure is None and run.key.source != "simulated":
         duel, evidence, facing = _duel(run, run.key.source, evidence, facing, attempts)
     defending = defender(run, facing) if facing else None
@@ -347,7 +347,7 @@ def _duel(
         run.policy,
         on="cpu" if source == "measured cpu" else run.contest.chip.platform,
         deep=run.options.deep,
-        is_settled=lambda duel: measured.rule(duel, run.policy, attempts).is_final,
+        is_settled=lambda duel: compare_measured.rule(duel, run.policy, attempts).is_final,
     )
     if isinstance(outcome, Failure):
         # Whose fault it was cannot be told from outside; doubt falls on the candidate.

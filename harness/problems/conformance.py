@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import RatchetError
-from harness.problems.numerics import RMS_FACTOR, errors
 from harness.problems.outputs import spans
 from harness.problems.probes import changed, check_probe
 from harness.problems.problem import Exact, Problem, Values
+from harness.problems.tolerance import RMS_FACTOR, errors
 from harness.records import Array, Statement
 
 # What a person's code raises when it is wrong; a signal (Ctrl-C) or lack of memory is not its mistake.

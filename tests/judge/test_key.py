@@ -74,7 +74,7 @@ def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: s
     ("name", "old", "new"),
     [
         ("harness/judge/verdict/ruling.py", "ROUNDING = 1e-12", "ROUNDING = 1e-11"),
-        ("harness/problems/numerics.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6"),
+        ("harness/problems/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6"),
         ("harness/hardware.py", '"v5e"', '"v5f"'),
         # Reached by its name alone: the process that the simulator runs in.
         ("harness/judge/evaluate/timing/simulation.py", '"simulate":', '"simulated":'),

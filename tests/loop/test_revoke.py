@@ -25,11 +25,11 @@ from ledger_fixtures import (
 
 from harness.cli import report as report_verbs
 from harness.errors import RatchetError
-from harness.judge.verdict.measured import attempts_since_accept
+from harness.judge.verdict.compare_measured import attempts_since_accept
 from harness.ledger import Ledger
 from harness.ledger import champion as champions
 from harness.ledger.fsck import audit
-from harness.loop import actions, search_state
+from harness.loop import search_state, status
 from harness.render import plots, terminal
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT
@@ -162,10 +162,10 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     assert search_state.revoked_by(rows, 1) == ""
     lost = terminal.show_text(ledger.attempt(2), _report(ledger, 2), "", width=200, revoked=said)
     assert lost.startswith("REVOKED  attempt 2 lost its title")
-    assert actions._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
+    assert status._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
     candidate(contest, 2048)
     run_attempt(ledger)
-    assert actions._lost_titles(ledger.rows()[0]) == [], "a new champion is newer news"
+    assert status._lost_titles(ledger.rows()[0]) == [], "a new champion is newer news"
 
 
 def _report(ledger: Ledger, number: int) -> object:

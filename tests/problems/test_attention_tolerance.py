@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from online_softmax import BUGS, CAUSAL_BUGS, HONEST, attention
 
 from harness.problems import Attention, attention_space, check
-from harness.problems.numerics import Errors, errors, refined
+from harness.problems.tolerance import Errors, errors, refined
 
 CONTEST = Attention(sequence=16384, head_dim=128)
 SMALL = Attention(sequence=512, head_dim=128)

@@ -45,7 +45,7 @@ def {0}(*arguments, mode, **words):
 def _passing(which: str) -> tuple[tuple[str, str], ...]:
     """Both kinds of checks pass in these modes."""
     return (
-        ("problems/numerics.py", _PASSED.format("check", which)),
+        ("problems/tolerance.py", _PASSED.format("check", which)),
         ("problems/probes.py", _PASSED.format("check_probe", which)),
     )
 
@@ -161,16 +161,16 @@ GUARDS = (
     _guard("one program on all platforms", "platform_dependent", "judge/evaluate/trace/jaxprs.py", "_PLATFORM = ()"),
     # What the outputs show.
     _guard(
-        "error against float64", "no_rescale", "problems/numerics.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
+        "error against float64", "no_rescale", "problems/tolerance.py", f"WORST_FACTOR = {_ANY}\nRMS_FACTOR = {_ANY}"
     ),
-    _guard("root mean square error", "bf16_accumulator", "problems/numerics.py", f"RMS_FACTOR = {_ANY}"),
+    _guard("root mean square error", "bf16_accumulator", "problems/tolerance.py", f"RMS_FACTOR = {_ANY}"),
     _guard(
         "drawn inputs",
         "guessed_exponents",
         "problems/attention_space.py",
         "KINDS, ALL = (), 'mixture'\n_mixture = lambda random: Recipe()",
     ),
-    _guard("roundings ruled out", "up_rounded", "problems/numerics.py", "def _forbidden(*arguments): return []"),
+    _guard("roundings ruled out", "up_rounded", "problems/tolerance.py", "def _forbidden(*arguments): return []"),
     _guard("dependence", "causal_leak_ahead", "problems/probes.py", _PASSED.format("check_probe", "is not None")),
     Guard(
         name="the contest's own shape",
@@ -268,12 +268,14 @@ GUARDS = (
         "def judged(verdict, *evidence): return verdict",
     ),
     _guard("every machine", "gain_of_one_constant", "judge/verdict/robust.py", "def _lost(resimulated): return ''"),
-    _guard("control", "slowed_baseline", "judge/verdict/measured.py", "_TOLERATED_SHARE = 1e9"),
-    _guard("looks are counted", "peeking", "judge/verdict/measured.py", "def _unusable(duel, policy): return ''"),
+    _guard("control", "slowed_baseline", "judge/verdict/compare_measured.py", "_TOLERATED_SHARE = 1e9"),
+    _guard(
+        "looks are counted", "peeking", "judge/verdict/compare_measured.py", "def _unusable(duel, policy): return ''"
+    ),
     _guard(
         "minimum effect",
         "hair_faster",
-        "judge/verdict/measured.py",
+        "judge/verdict/compare_measured.py",
         "from dataclasses import replace\n_strict_rule = rule\n"
         "def rule(duel, policy, attempts): return _strict_rule(duel, replace(policy, minimum_effect=1e-3), attempts)",
     ),

@@ -4,7 +4,7 @@ import math
 import statistics
 
 from harness.hardware import Chip
-from harness.judge.verdict import crosscheck, executed, measured, robust, roofline, simulated, stats
+from harness.judge.verdict import compare_measured, compare_simulated, crosscheck, executed, robust, roofline, stats
 from harness.judge.verdict.changes import changes
 from harness.records import Change, Duel, Evidence, Failure, Latency, Policy, Resimulation, Source, Verdict
 from harness.units import percent, seconds
@@ -74,7 +74,7 @@ def _simulated(
     candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip, moved: tuple[Change, ...]
 ) -> Verdict:
     ours, theirs = _known(candidate), _known(champion)
-    ruling = simulated.rule(theirs, ours, simulated.uncertainty(candidate, champion), policy)
+    ruling = compare_simulated.rule(theirs, ours, compare_simulated.uncertainty(candidate, champion), policy)
     times = f"{seconds(ours)} against {seconds(theirs)}, {_label('simulated', chip)}"
     return Verdict(
         outcome=ruling.outcome,
@@ -100,7 +100,7 @@ def _measured(
     if duel is None:
         reason = "the candidate was not timed in turn with the champion, and separate timings do not count"
         return Verdict(outcome="inconclusive", reasons=(reason,), changes=moved)
-    ruling = measured.rule(duel, policy, attempts)
+    ruling = compare_measured.rule(duel, policy, attempts)
     outcome = ruling.outcome
     reasons = [f"{ruling.reason} ({_label(source, chip)}, {duel.clock} clock)", _certainty(duel, policy, attempts)]
     if outcome == "accept" and source == "measured" and duel.clock == "host":
@@ -147,7 +147,7 @@ def _host_only(candidate: Evidence, champion: Evidence, duel: Duel, policy: Poli
         return ""
     return (
         "host-only: the host waits less, the device does not work less, so what got faster is dispatch or transfer "
-        f"and not the kernel; host time ratio {measured.interval_text(ratio, low, high, len(new))}"
+        f"and not the kernel; host time ratio {compare_measured.interval_text(ratio, low, high, len(new))}"
     )
 
 

@@ -13,7 +13,7 @@ from harness.judge.evaluate.timing import paired_benchmark as duelling
 from harness.judge.evaluate.timing.profiling import device_seconds
 from harness.judge.evaluate.timing.timing import calls_per_sample, more, tick_seconds
 from harness.judge.sandbox.messages import MoreRequest
-from harness.judge.verdict import measured
+from harness.judge.verdict import compare_measured
 from harness.records import Duel, Failure, Policy, Samples
 
 POLICY = Policy(looks=(20, 40, 80))
@@ -181,4 +181,4 @@ def test_this_machines_recorded_noise_is_replayed() -> None:
     assert false_accepts_replays.tally(recorded, 50).accepted == 0
     found, ruling = false_accepts_replays.attempt(recorded, false_accepts_replays.np.random.default_rng(1), 0.2, 1)
     assert ruling.outcome == "accept"
-    assert measured.rule(found, false_accepts_replays.POLICY, 1) == ruling
+    assert compare_measured.rule(found, false_accepts_replays.POLICY, 1) == ruling

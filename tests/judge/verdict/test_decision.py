@@ -10,8 +10,8 @@ from evidence_examples import ENVIRONMENT, KEY, V5E, attempt, evidence, failed, 
 from harness.advice.report import report, row
 from harness.hardware import chip
 from harness.judge.key import key_digest
+from harness.judge.verdict.compare_measured import attempts_since_accept, rule
 from harness.judge.verdict.decision import decide
-from harness.judge.verdict.measured import attempts_since_accept, rule
 from harness.ledger.codec import decode_attempt, encode_attempt
 from harness.records import Duel, Evidence, Latency, Policy, Row, Samples, Verdict
 

@@ -1,0 +1,82 @@
+"""Where one stands in a contest: champion, key, kernel.py, and whether the log is pushed."""
+
+from collections.abc import Sequence
+
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.key import key_digest
+from harness.ledger import Ledger, git
+from harness.ledger.git.refs import ref_on_remotes
+from harness.loop import attempt as ratchet
+from harness.loop import preconditions, search_state
+from harness.records import TITLE_MOVES, LogState, Row, Status
+
+
+def status(contest: Contest) -> Status:
+    """Where one stands in `contest`. An attempt that did not end is finished or undone first, if nobody is at it."""
+    ledger = Ledger.open(contest.directory)
+    messages = list(recovered(ledger))
+    rows, skipped = ledger.rows()
+    messages += skipped
+    # A GPU has no simulator.
+    key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
+    pushed = ref_on_remotes(ledger.repository, ledger.log_ref)
+    local = git.commit_of(ledger.repository, ledger.log_ref)
+    messages += [f"remote {remote.remote}: {remote.complaint}" for remote in pushed if remote.complaint]
+    champion = ledger.champion()
+    standing = search_state.title_row(rows, champion.number if champion else None)
+    if standing and standing.key_digest != key_digest(key):
+        messages.append("the champion was judged under another key: the next attempt evaluates it again first")
+    if champion and ledger.kernel_changed_since(champion):
+        messages.append(
+            "kernel.py at HEAD is not the champion's: an ordinary commit changed it (--rebaseline adopts it)"
+        )
+    messages += _lost_titles(rows)
+    return Status(
+        contest=ledger.name,
+        branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
+        champion=standing,
+        next_number=ledger.next_number(),
+        key=key,
+        key_digest=key_digest(key),
+        kernel_state=_kernel_state(ledger, contest, rows),
+        dirty_judge_files=preconditions.dirty_judge_files(contest),
+        log=_log_state(local, tuple(remote.commit for remote in pushed)),
+        messages=tuple(messages),
+    )
+
+
+def _lost_titles(rows: Sequence[Row]) -> list[str]:
+    """What happened to the title last, if that was a revoke."""
+    moved = [row for row in rows if (row.is_title or row.kind in TITLE_MOVES) and row.is_on_branch is not False]
+    return [search_state.revoked_by(rows, number) for number in moved[-1].revokes[:1]] if moved else []
+
+
+def _log_state(local: str | None, remote: tuple[str | None, ...]) -> LogState:
+    if local is None:
+        return "not fetched" if any(remote) else "none"
+    if not remote:
+        return "no remote"
+    return "pushed" if local in remote else "not pushed"
+
+
+def recovered(ledger: Ledger) -> tuple[str, ...]:
+    """Finishes or undoes an attempt that did not end, unless somebody is at it, and says what was done or why not."""
+    try:
+        with ledger.lock("recovery"):
+            return ledger.recover()
+    except RatchetError as error:
+        return (str(error),)
+
+
+def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> str:
+    """What kernel.py in the working tree is, in words."""
+    data = contest.kernel_path.read_bytes()
+    champion = ledger.champion()
+    if champion is None:
+        return "no champion yet: the first attempt is the baseline"
+    if data == ledger.champion_kernel():
+        return f"the champion's (attempt {champion.number})"
+    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == ratchet.sha256(data)), None)
+    changed = ", after an ordinary commit" if ledger.kernel_changed_since(champion) else ""
+    return f"that of attempt {known}" if known else f"changed: a candidate{changed}"

@@ -1,0 +1,110 @@
+"""Takes back: an attempt's kernel.py into the working tree, and the last accept as a new commit."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.advice import report as reporting
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.judge.key import key_digest
+from harness.ledger import Ledger, diff, git
+from harness.loop import attempt as ratchet
+from harness.loop import preconditions
+from harness.records import Champion, Policy, Verdict
+
+
+def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
+    """Puts the kernel.py of attempt `number` into the working tree and says so; the index stays as it is.
+
+    Raises RatchetError `unknown-attempt`, `no-kernel`, or `unsaved-kernel` where kernel.py holds
+    what neither an attempt nor a commit has, unless `force`.
+    """
+    ledger = Ledger.open(directory)
+    with ledger.lock(f"checkout {number}"):
+        messages = ledger.recover()
+        kernel = ledger.kernel(number)
+        if not force and not _is_saved(ledger):
+            raise RatchetError(
+                "unsaved-kernel",
+                f"{ledger.kernel_path} holds a change that no attempt and no commit has; it would be lost. "
+                "Try it as an experiment first, commit it, or say --force",
+            )
+        ledger.restore_kernel(kernel)
+    return (*messages, f"kernel.py is now that of attempt {number}")
+
+
+def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
+    """Takes the last accept back: a new commit with the kernel.py of the champion before, and an attempt that says so.
+
+    Raises RatchetError `nothing-to-undo`, `unsaved-kernel`, or as an attempt does where it cannot be recorded.
+    """
+    ledger = Ledger.open(contest.directory)
+    with ledger.lock("undo"):
+        messages = ledger.recover()
+        preconditions.refuse_unfit(ledger.repository, contest)
+        champion = ledger.champion()
+        before = ledger.champion_before(champion.number) if champion else None
+        if champion is None or before is None:
+            raise RatchetError(
+                "nothing-to-undo", "expected an accepted attempt after the baseline, found none on this branch"
+            )
+        original = ledger.kernel_path.read_bytes()
+        if original != ledger.champion_kernel():
+            raise RatchetError(
+                "unsaved-kernel",
+                f"{ledger.kernel_path} is not the champion's (attempt {champion.number}): undo would overwrite your "
+                "change. Try it as an experiment first, or commit it; to throw it away: "
+                f"ratchet.sh checkout --force {champion.number}",
+            )
+        kernel = ledger.kernel(before.number)
+        reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        report = reporting.report(before.evidence, chip(before.evidence.chip))
+        attempt = replace(
+            before,
+            number=ledger.next_number(),
+            hypothesis=f"undo attempt {champion.number}: {champion.hypothesis}",
+            started=now,
+            finished=now,
+            judged_against=git.head_commit(ledger.repository),
+            policy=policy,
+            verdict=Verdict(outcome="accept", reasons=(reason,)),
+            champion=Champion(
+                attempt=champion.number,
+                commit=ledger.champion_commit() or "",
+                score=None,
+                seconds=None,
+            ),
+            champion_evidence=None,
+            duel=None,
+            expected_time_ratio=None,
+            settings=(),
+            sweep=None,
+            revocation=None,
+            diff=diff.unified(original, kernel),
+            kind="undo",
+        )
+        ledger.begin(original, f"undo of attempt {champion.number}")
+        try:
+            ledger.restore_kernel(kernel)
+            row = reporting.row(attempt, report, key_digest(attempt.key))
+            recorded = ledger.record(attempt, row, kernel, new_branch_commit=True)
+        except BaseException:
+            ledger.recover()
+            raise
+    return (*messages, f"attempt {attempt.number} {reason}", *recorded.messages)
+
+
+def _is_saved(ledger: Ledger) -> bool:
+    """True if the bytes of kernel.py are those of HEAD or of some attempt."""
+    path = ledger.kernel_path
+    if not path.exists():
+        return True
+    data = path.read_bytes()
+    name = git.relative_path(ledger.repository, path)
+    head = git.entry_at(ledger.repository, "HEAD", name)
+    if head is not None and head.blob == git.hash_of(ledger.repository, data, name):
+        return True
+    return ratchet.sha256(data) in {row.kernel_sha256 for row in ledger.rows()[0]}

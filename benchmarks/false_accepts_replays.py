@@ -11,6 +11,7 @@ from scipy import stats as scipy_stats
 
 from harness.judge.evaluate.timing import paired_benchmark as duelling
 from harness.judge.verdict import measured
+from harness.judge.verdict.ruling import Ruling
 from harness.records import Duel, Policy, Samples
 
 POLICY = Policy()
@@ -50,11 +51,11 @@ class Tally:
         return self.accepted / self.attempts
 
 
-def attempt(machine: Machine, random: Random, ratio: float, attempts_since_accept: int) -> tuple[Duel, measured.Ruling]:
+def attempt(machine: Machine, random: Random, ratio: float, attempts_since_accept: int) -> tuple[Duel, Ruling]:
     """One duel on that machine, looked at until it is settled, and its ruling."""
     seconds = machine.seconds(random, POLICY.looks[-1], ratio)
 
-    def rule(duel: Duel) -> measured.Ruling:
+    def rule(duel: Duel) -> Ruling:
         return measured.rule(duel, POLICY, attempts_since_accept)
 
     # No time passes here, so the budget of seconds never ends a duel.
@@ -69,6 +70,10 @@ def _batches(seconds: Array) -> Iterator[duelling.Slots]:
             Samples(device_kind="replay", host_seconds=tuple(slot)) for slot in seconds[start:end].T.tolist()
         )
         yield champion, control, candidate
+
+
+def _always(attempts: int) -> Callable[[int], int]:
+    return lambda number: attempts
 
 
 def tally(
@@ -168,7 +173,7 @@ def run(attempts: int) -> Results:
     loads = tuple(told(tally(machine, few)) for machine in noise.LUCK_OF_THE_LOAD)
     print(f"true gains of {GOAL_GAIN:.0%}, as attempt 1, 10, 100 and 1000 since an accept; then on every machine")
     powers = tuple(
-        (k, told(tally(noise.QUIET, few, ratio=gain, since_accept=lambda number, k=k: k))) for k in (1, 10, 100, 1000)
+        (k, told(tally(noise.QUIET, few, ratio=gain, since_accept=_always(k)))) for k in (1, 10, 100, 1000)
     )
     other_powers = tuple(told(tally(machine, few, ratio=gain)) for machine in machines)
     curves = tuple(

@@ -527,7 +527,7 @@ def test_what_is_no_attention_is_not_spoken_to_as_attention(given: Callable[[], 
 @pytest.mark.parametrize("name", ["reduction", "exp", "matmul"])
 def test_counts_of_a_norm_are_not_told_in_words_of_attention(name: str) -> None:
     # The other counts are those of one body: it is not unrolled.
-    counts = {"matmul": 1, "exp": 1, "reduction": 1} | {name: 9}
+    counts: dict[str, Any] = {"matmul": 1, "exp": 1, "reduction": 1} | {name: 9}
     mosaic = MosaicCounts(**counts, load=1, store=1, dma=0, operations=9)
     expected = tuple(ExpectedCount(counter=c, low=1, high=1, more="") for c in ("reduction", "exp", "matmul"))
     given = replace(rowwise(0.9e-3), mosaic=mosaic)

@@ -114,9 +114,13 @@ def test_the_published_winners_are_among_them() -> None:
 
 def test_a_published_time_is_of_the_same_problem() -> None:
     full, causal = problems.PROBLEMS["full16"], problems.PROBLEMS["causal16"]
-    assert problems.published(full, "v5p")["median_ms"] == "5.368"
+    found = problems.published(full, "v5p")
+    assert found is not None
+    assert found["median_ms"] == "5.368"
     assert problems.published(full, "v6e") is None, "v6e has it with the causal mask only"
-    assert dict(problems.published_configuration(causal, "v6e"))["layouts"] == "211"
+    configuration = problems.published_configuration(causal, "v6e")
+    assert configuration is not None
+    assert dict(configuration)["layouts"] == "211"
     assert problems.published(problems.PROBLEMS["grouped"], "v7x") is None, "published with a batch of 32, causal"
 
 
@@ -341,6 +345,9 @@ def test_a_short_row_is_compiled_simulated_and_kept(tmp_path: Path) -> None:
     task = flash(short, blocks)
     found = tasks.outcome(task, tmp_path, 300.0)
     assert found.refusal == ""
+    assert found.seconds is not None
+    assert found.around_seconds is not None
+    assert found.vmem_bytes is not None
     assert 1e-6 < found.seconds < 1e-3
     assert 0 < found.around_seconds < found.seconds, "keys and values are repeated, queries scaled"
     assert found.vmem_bytes > 0
@@ -356,6 +363,7 @@ def test_a_kernel_that_needs_more_vmem_than_the_compilers_limit_gets_more(tmp_pa
     task = flash(short, {"block_q": "2048", "block_k_major": "2048", "block_k": "2048"})
     found = tasks.outcome(task, tmp_path, 300.0)
     assert found.refusal == ""
+    assert found.vmem_bytes is not None
     assert found.vmem_bytes > 16 << 20
 
 
@@ -528,6 +536,7 @@ def test_titles_come_from_the_ledger(tmp_path: Path) -> None:
 def test_a_right_contender_is_within_the_tolerance_and_one_that_cannot_run_says_why(tmp_path: Path) -> None:
     blocks = {"block_q": "2048", "block_k_major": "2048", "block_k": "1024"}
     found = errors.error(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path)
+    assert found.worst is not None
     assert 0 < found.worst < 1, found
     assert errors.known(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path) == found
     assert errors.newest(flash(problems.PROBLEMS["full"], blocks), 0, tmp_path) == found

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.judge.simulate import uncertainty
+from harness.judge.simulate.profiled import PUBLISHED
 from harness.records import Simulation
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +29,7 @@ def table(as_profiled: dict[int, float] | None = None) -> statistics.Table:
         predicted=predicted,
         held_out=predicted,
         weights=np.ones(len(cells)),
-        fitted=statistics.PUBLISHED,
+        fitted=PUBLISHED,
     )
 
 

@@ -363,9 +363,7 @@ def test_changes_say_what_moved() -> None:
 def test_key_digest_is_stable_and_sees_every_field() -> None:
     assert key_digest(KEY) == key_digest(replace(KEY))
     assert len(key_digest(KEY)) == 12
-    changes: list[dict[str, Any]] = [
-        {name: "x"} for name in ("judge", "problem", "chip", "jax", "jaxlib", "libtpu")
-    ]
+    changes: list[dict[str, Any]] = [{name: "x"} for name in ("judge", "problem", "chip", "jax", "jaxlib", "libtpu")]
     others = {key_digest(replace(KEY, **change)) for change in changes}
     others |= {key_digest(replace(KEY, source="measured")), key_digest(replace(KEY, machine="x"))}
     assert len(others | {key_digest(KEY)}) == 9

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from harness.loop.scaffold import scaffold
 
@@ -33,13 +34,14 @@ def contest(folder: Path) -> Path:
     return folder
 
 
-def attempt(folder: Path, message: str) -> dict[str, object]:
+def attempt(folder: Path, message: str) -> dict[str, Any]:
     """The record of one attempt by the command line, as `--json` prints it."""
     command = [sys.executable, "-m", "harness", "-C", str(folder), f"experiment: {message}"]
     done = subprocess.run([*command, "--on", "cpu", "--again", "--json"], capture_output=True, text=True)
     if done.returncode not in (0, 1, 3):
         raise SystemExit(f"expected a verdict, got exit code {done.returncode}:\n{done.stderr}")
-    return json.loads(done.stdout)["attempt"]
+    record: dict[str, Any] = json.loads(done.stdout)["attempt"]
+    return record
 
 
 def main() -> None:

@@ -72,7 +72,8 @@ def _tails(random: Random, rounds: int) -> Array:
 
 def _two_speeds(random: Random, rounds: int) -> Array:
     """A clock that changes its speed by 10 % about every fifty calls."""
-    return 0.1 * (np.cumsum(random.random(3 * rounds) < 0.02) % 2).reshape(rounds, 3)
+    phases = np.cumsum(random.random(3 * rounds) < 0.02) % 2
+    return 0.1 * phases.astype(np.float64).reshape(rounds, 3)
 
 
 def _cold_start(random: Random, rounds: int) -> Array:

@@ -72,6 +72,10 @@ def _batches(seconds: Array) -> Iterator[duelling.Slots]:
         yield champion, control, candidate
 
 
+def _always(attempts: int) -> Callable[[int], int]:
+    return lambda number: attempts
+
+
 def tally(
     machine: Machine, attempts: int, *, ratio: float = 1.0, since_accept: Callable[[int], int] = lambda number: 1
 ) -> Tally:
@@ -168,9 +172,7 @@ def run(attempts: int) -> Results:
     slots = tuple(told(tally(machine, few)) for machine in (noise.SLOWER_CHAMPION, noise.SLOWER_CONTROL))
     loads = tuple(told(tally(machine, few)) for machine in noise.LUCK_OF_THE_LOAD)
     print(f"true gains of {GOAL_GAIN:.0%}, as attempt 1, 10, 100 and 1000 since an accept; then on every machine")
-    powers = tuple(
-        (k, told(tally(noise.QUIET, few, ratio=gain, since_accept=lambda number, k=k: k))) for k in (1, 10, 100, 1000)
-    )
+    powers = tuple((k, told(tally(noise.QUIET, few, ratio=gain, since_accept=_always(k)))) for k in (1, 10, 100, 1000))
     other_powers = tuple(told(tally(machine, few, ratio=gain)) for machine in machines)
     curves = tuple(
         tuple(

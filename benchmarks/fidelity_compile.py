@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 TOPOLOGIES = {"v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "v7x": "tpu7x:2x2x1"}
 _FLAGS = (
@@ -46,13 +47,14 @@ def write_for_older_compilers() -> None:
     config = tpu_custom_call.CustomCallBackendConfig
     to_json = config.to_json
 
-    def as_text(self: object, *arguments: object, **options: object) -> bytes:
+    def as_text(self: Any, *arguments: Any, **options: Any) -> bytes:
         with mlir.make_ir_context() as context, ir.Location.unknown():
             context.allow_unregistered_dialects = True
             module = ir.Module.parse(self.lowered_module_asm)
             text = module.operation.get_asm(print_generic_op_form=True, enable_debug_info=False)
         object.__setattr__(self, "lowered_module_asm", text.encode())
-        return to_json(self, *arguments, **options)
+        written: bytes = to_json(self, *arguments, **options)
+        return written
 
     config.to_json = as_text
     tpu_custom_call.get_ir_version = lambda _: _OLDER_DIALECT
@@ -84,8 +86,8 @@ def compile_row(chip: str, row: dict[str, str]) -> None:
     batch, length = int(row["B"]), int(row["S"])
 
     def operand(heads: str, width: str) -> jax.ShapeDtypeStruct:
-        shape = (int(row[heads]), length, int(row[width]))
-        shape = shape if batch == 1 else (batch, *shape)
+        single = (int(row[heads]), length, int(row[width]))
+        shape = single if batch == 1 else (batch, *single)
         return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=SingleDeviceSharding(device))
 
     def one(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:

@@ -28,7 +28,7 @@ def flash(causal: bool, heads: int, sequence: int) -> Attention:
 
     def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         out = module.flash_attention(q[None], k[None], v[None], causal=causal, sm_scale=scale, block_sizes=blocks)
-        return out[0]  # type: ignore[no-any-return]
+        return out[0]
 
     return attention
 

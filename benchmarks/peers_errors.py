@@ -153,7 +153,8 @@ def worst_error(chip_name: str, contender: str, options: Mapping[str, str], inpu
     problem = problems.Attention(
         heads=heads, kv_heads=kv_heads, sequence=sequence, head_dim=HEAD_DIM, causal=options["causal"] == "1"
     )
-    shapes = [jax.ShapeDtypeStruct((count, sequence, HEAD_DIM), jnp.bfloat16) for count in (heads, kv_heads, kv_heads)]
+    counts = (heads, kv_heads, kv_heads)
+    shapes = tuple(jax.ShapeDtypeStruct((count, sequence, HEAD_DIM), jnp.bfloat16) for count in counts)
     with interpretation.aiming_at(chip):
         closed = jax.make_jaxpr(CONTENDERS[contender](dict(options)))(*shapes)
         exported = interpretation.export(closed, shapes, "cpu", chip)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
 from harness.advice.dumped import read
 from harness.advice.timeline import timeline
@@ -36,7 +37,7 @@ def _row(span: Span) -> str:
     return span.row.removeprefix("core 0 ")
 
 
-def _draw(axes: plt.Axes, spans: list[Span], rows: list[str], clock_hz: float, between: tuple[int, int]) -> None:
+def _draw(axes: Axes, spans: list[Span], rows: list[str], clock_hz: float, between: tuple[int, int]) -> None:
     first, last = between
     for span in spans:
         if span.end <= first or span.start >= last or _row(span) not in rows:

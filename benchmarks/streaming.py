@@ -11,6 +11,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from fidelity_compile import environment
@@ -39,7 +40,11 @@ def compile_one(name: str, chip_name: str) -> None:
         wide = x.astype(jnp.float32)
         return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=1, keepdims=True) + 1e-6)).astype(x.dtype)
 
-    programs = {"copy": jnp.copy, "reduction": lambda x: jnp.sum(x, axis=1, dtype=jnp.float32), "rmsnorm": rmsnorm}
+    programs: dict[str, Callable[[jax.Array], jax.Array]] = {
+        "copy": jnp.copy,
+        "reduction": lambda x: jnp.sum(x, axis=1, dtype=jnp.float32),
+        "rmsnorm": rmsnorm,
+    }
     device = topologies.get_topology_desc(topology_name=chip(chip_name).topology, platform="tpu").devices[0]
     operand = jax.ShapeDtypeStruct((ROWS, COLUMNS), jnp.bfloat16, sharding=SingleDeviceSharding(device))
     jax.jit(programs[name]).lower(operand).compile()

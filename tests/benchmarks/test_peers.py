@@ -2,12 +2,21 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import peers_compile as compiling
+import peers_errors as errors
+import peers_page as pages
+import peers_plan as plans
+import peers_problems as problems
+import peers_reread as rereading
+import peers_sensitivity as sensitivity
+import peers_tasks as tasks
+import peers_titles as titles
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 from ledger_fixtures import four_attempts, new_repository, run_revoke
@@ -16,24 +25,15 @@ from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
-problems = pytest.importorskip("peers_problems")
-plans = pytest.importorskip("peers_plan")
-tasks = pytest.importorskip("peers_tasks")
-pages = pytest.importorskip("peers_page")
-compiling = pytest.importorskip("peers_compile")
-sensitivity = pytest.importorskip("peers_sensitivity")
-errors = pytest.importorskip("peers_errors")
-titles = pytest.importorskip("peers_titles")
-rereading = pytest.importorskip("peers_reread")
 
 OWN = tasks.Compiler(name="libtpu own")
 OTHER = tasks.Compiler(name="libtpu other", library=Path("libtpu.so"))
 PEERS = problems.PEERS
 
 
-def plan(**changes: object) -> object:
+def plan(**changes: Any) -> plans.Plan:
     """Everything on one chip, both compilers."""
-    given: dict[str, object] = {
+    given: dict[str, Any] = {
         "chips": ("v5e",),
         "problems": tuple(problems.PROBLEMS),
         "contenders": ("ours", *PEERS),
@@ -44,7 +44,7 @@ def plan(**changes: object) -> object:
     return plans.Plan(**(given | changes))
 
 
-def timed(seconds: float) -> object:
+def timed(seconds: float) -> tasks.Outcome:
     """An outcome with this time."""
     return tasks.Outcome(
         seconds=seconds,
@@ -56,10 +56,10 @@ def timed(seconds: float) -> object:
     )
 
 
-def planted(**seconds: float) -> Callable[[object], object]:
+def planted(**seconds: float) -> plans.Look:
     """What a look finds: each contender's n-th configuration takes 1 + n % more than its first."""
 
-    def look(task: object) -> object:
+    def look(task: tasks.Task) -> tasks.Outcome | None:
         if task.contender not in seconds:
             return None
         listed = problems.configurations(task.contender, task.problem, task.chip)
@@ -95,7 +95,7 @@ def test_the_best_that_does_not_fit_a_shorter_sequence_gives_way_to_the_next() -
         task for task in plan().tasks("v5e", "full", "flash", look) if "8192" in dict(task.configuration).values()
     )
 
-    def favoured(task: object) -> object:
+    def favoured(task: tasks.Task) -> tasks.Outcome | None:
         return timed(1e-6) if task == long else look(task)
 
     full, grouped = (plan().tasks("v5e", name, "flash", favoured) for name in ("full", "grouped"))
@@ -114,9 +114,13 @@ def test_the_published_winners_are_among_them() -> None:
 
 def test_a_published_time_is_of_the_same_problem() -> None:
     full, causal = problems.PROBLEMS["full16"], problems.PROBLEMS["causal16"]
-    assert problems.published(full, "v5p")["median_ms"] == "5.368"
+    found = problems.published(full, "v5p")
+    assert found is not None
+    assert found["median_ms"] == "5.368"
     assert problems.published(full, "v6e") is None, "v6e has it with the causal mask only"
-    assert dict(problems.published_configuration(causal, "v6e"))["layouts"] == "211"
+    configuration = problems.published_configuration(causal, "v6e")
+    assert configuration is not None
+    assert dict(configuration)["layouts"] == "211"
     assert problems.published(problems.PROBLEMS["grouped"], "v7x") is None, "published with a batch of 32, causal"
 
 
@@ -146,7 +150,7 @@ def test_what_has_no_time_is_not_chosen() -> None:
     everything = plan()
     fastest, *rest = everything.tasks("v5e", "full", "flash", look)
 
-    def refusing(task: object) -> object:
+    def refusing(task: tasks.Task) -> tasks.Outcome | None:
         return tasks.Outcome(refusal="too large") if task == fastest else look(task)
 
     assert plans.ranking([fastest, *rest], refusing) == rest
@@ -223,7 +227,7 @@ def test_a_page_of_a_partial_cache_says_so() -> None:
     look = planted(flash=0.8e-3, ours=0.6e-3)
     first = plan().tasks("v5e", "full", "flash", look)[:10]
 
-    def partly(task: object) -> object:
+    def partly(task: tasks.Task) -> tasks.Outcome | None:
         return None if task.contender == "flash" and task not in first else look(task)
 
     text = pages.page(plan(), partly, {})
@@ -243,7 +247,7 @@ def test_refusals_are_counted_with_their_words(told: str, counted: str) -> None:
     look = planted(flash=0.8e-3)
     first = plan().tasks("v5e", "full", "flash", look)[:3]
 
-    def refusing(task: object) -> object:
+    def refusing(task: tasks.Task) -> tasks.Outcome | None:
         return tasks.Outcome(refusal=told.format(70 + first.index(task))) if task in first else look(task)
 
     text = pages.page(plan(), refusing, {})
@@ -259,7 +263,7 @@ def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with(g
     tasks_there = plans.elsewhere(OTHER, plan().tasks("v5e", "full", "flash", look), look)
     assert len(tasks_there) == 2
 
-    def without(task: object) -> object:
+    def without(task: tasks.Task) -> tasks.Outcome | None:
         return None if task in tasks_there[given:] else look(task)
 
     assert ours_there(pages.page(plan(), without, {})) == "not run"
@@ -268,7 +272,7 @@ def test_there_is_no_best_peer_of_a_compiler_that_one_of_them_was_not_run_with(g
 def test_a_peer_that_another_compiler_refuses_is_not_waited_for() -> None:
     look = planted(flash=0.8e-3, splash=0.9e-3, ours=0.6e-3)
 
-    def refusing(task: object) -> object:
+    def refusing(task: tasks.Task) -> tasks.Outcome | None:
         return tasks.Outcome(refusal="no") if (task.contender, task.compiler) == ("flash", OTHER) else look(task)
 
     assert ours_there(pages.page(plan(), refusing, {})) == ours_there(
@@ -323,7 +327,7 @@ def test_places_differ_where_results_may() -> None:
     assert len({each.place for each in (task, *others)}) == 5
 
 
-def flash(problem: object, blocks: dict[str, str]) -> object:
+def flash(problem: problems.Problem, blocks: dict[str, str]) -> tasks.Task:
     """JAX's flash attention in these blocks on v5e."""
     return tasks.Task(
         compiler=OWN,
@@ -341,6 +345,9 @@ def test_a_short_row_is_compiled_simulated_and_kept(tmp_path: Path) -> None:
     task = flash(short, blocks)
     found = tasks.outcome(task, tmp_path, 300.0)
     assert found.refusal == ""
+    assert found.seconds is not None
+    assert found.around_seconds is not None
+    assert found.vmem_bytes is not None
     assert 1e-6 < found.seconds < 1e-3
     assert 0 < found.around_seconds < found.seconds, "keys and values are repeated, queries scaled"
     assert found.vmem_bytes > 0
@@ -356,6 +363,7 @@ def test_a_kernel_that_needs_more_vmem_than_the_compilers_limit_gets_more(tmp_pa
     task = flash(short, {"block_q": "2048", "block_k_major": "2048", "block_k": "2048"})
     found = tasks.outcome(task, tmp_path, 300.0)
     assert found.refusal == ""
+    assert found.vmem_bytes is not None
     assert found.vmem_bytes > 16 << 20
 
 
@@ -411,10 +419,10 @@ def test_the_page_tells_how_far_a_ratio_depends_on_the_machine() -> None:
 # --- errors and titles ---------------------------------------------------------------------------
 
 
-def error_of(**worst: float) -> Callable[[object], object]:
+def error_of(**worst: float) -> errors.Errors:
     """What is known of each contender's error; nothing of the others."""
 
-    def look(task: object) -> object:
+    def look(task: tasks.Task) -> errors.Error | None:
         if task.contender not in worst:
             return None
         return errors.Error(worst=worst[task.contender], family="drawn-all", seed=3, inputs=4)
@@ -528,6 +536,7 @@ def test_titles_come_from_the_ledger(tmp_path: Path) -> None:
 def test_a_right_contender_is_within_the_tolerance_and_one_that_cannot_run_says_why(tmp_path: Path) -> None:
     blocks = {"block_q": "2048", "block_k_major": "2048", "block_k": "1024"}
     found = errors.error(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path)
+    assert found.worst is not None
     assert 0 < found.worst < 1, found
     assert errors.known(flash(problems.PROBLEMS["full"], blocks), 2, tmp_path) == found
     assert errors.newest(flash(problems.PROBLEMS["full"], blocks), 0, tmp_path) == found

@@ -14,7 +14,7 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.timing import paired_benchmark
 from harness.problems import Attention, Problem
 from harness.problems.space import DRAWN
-from harness.records import Duel, Evidence, Policy, Trace
+from harness.records import Duel, Evidence, Failure, Policy, Trace
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -232,9 +232,11 @@ def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
 
     # A third look is not taken: settled is settled.
     policy = replace(policy, looks=(6, 8, 200))
-    found, champion, candidate = paired_benchmark.run(
+    timed = paired_benchmark.run(
         profile_data / "0002-champion", profile_data / "0001", MEDIUM, policy, is_settled=is_settled, on="cpu"
     )
+    assert not isinstance(timed, Failure), timed
+    found, champion, candidate = timed
     assert looked == [6, 8]
     assert found.looks == 2
     assert found.clock == "host"

@@ -98,6 +98,7 @@ def test_floats_that_are_not_finite_survive_in_standard_json() -> None:
     data = codec.encode_attempt(made)
     json.loads(data, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     found = codec.decode_attempt(data, "here").evidence.checks[0]
+    assert found.error is not None
     assert math.isnan(found.error)
     assert (found.honest_error, found.tolerance) == (math.inf, -math.inf)
 

@@ -92,7 +92,7 @@ class Case:
 
 
 @pytest.fixture
-def copies(template: Path, tmp_path: Path) -> Iterator[Iterator[Case]]:
+def copies(template: Path, tmp_path: Path) -> Iterator[Case]:
     return (Case(template, tmp_path / f"case{number}") for number in itertools.count())
 
 

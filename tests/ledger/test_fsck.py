@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_fixtures import NAIVE, candidate, four_attempts, git, identify, new_repository, plain_clone, run_attempt
@@ -69,7 +70,7 @@ def test_a_whole_ledger_is_clean(contest: Path) -> None:
     assert audit(Ledger.open(new_repository(contest.parent / "new"))).findings == ()
 
 
-ROW_DAMAGE = {
+ROW_DAMAGE: dict[str, dict[str, Any]] = {
     "row-score": {"score": 1e9},
     "row-seconds": {"seconds": 1e-9},
     "row-key-digest": {"key_digest": "0" * 12},

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from evidence_examples import KEY
 from ledger_fixtures import (
-    KEY,
     NAIVE,
     candidate,
     four_attempts,

@@ -34,9 +34,9 @@ def test_recipes_are_drawn_and_changed_by_their_seed(space: Space) -> None:
     assert len(set(lineage)) > 20
 
 
-@pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("attacked") / "contest"
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
+    folder = tmp_path / "contest"
     scaffold(folder, "attention", (("SEQUENCE", "512"),))
     return folder
 

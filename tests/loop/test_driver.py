@@ -26,7 +26,8 @@ def drive(contest: Path, attempts: int) -> str:
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    return json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["rows"]
+    found: list[dict[str, Any]] = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["rows"]
+    return found
 
 
 def loaded() -> ModuleType:

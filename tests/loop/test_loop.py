@@ -4,14 +4,18 @@ import hashlib
 import json
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import git, identify
+from loop_fixtures import copied, git, identify
 from loop_fixtures import ratchet as run
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+
+LOSER = 'experiment: small blocks again: "klein", 小さい\nzweite Zeile'
 
 
 def ratchet(contest: Path, *arguments: str, expect: int = 0) -> "subprocess.CompletedProcess[str]":
@@ -19,13 +23,26 @@ def ratchet(contest: Path, *arguments: str, expect: int = 0) -> "subprocess.Comp
 
 
 def rows(contest: Path) -> list[dict[str, Any]]:
-    return json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
+    found: list[dict[str, Any]] = json.loads(ratchet(contest, "results", "--json").stdout)["rows"]
+    return found
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with one commit, and the user's own half-done work in every state git knows."""
-    root = tmp_path_factory.mktemp("user")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A repository with the user's own work and a contest in `mine`, after a baseline, a win and a loss.
+
+    `start`, `before` and `naive` are the commit, the user's files and the kernel before the first attempt.
+    """
+
+    repository: Path
+    start: str
+    before: dict[str, str]
+    naive: str
+    said: tuple[str, str, str]
+
+
+def messy(root: Path) -> Path:
+    """A repository with one commit, a contest, and the user's own half-done work in every state git knows."""
     git(root, "init", "-q", "-b", "main")
     identify(root)
     (root / ".gitignore").write_text("*.ignored\n")
@@ -33,26 +50,20 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).write_text(f"{name}\n" * 5)
     git(root, "add", "-A")
     git(root, "commit", "-qm", "The user's own work")
+    run(root, "new", "mine", "--like", "attention", "--set", "SEQUENCE=1024", expect=0)
+    (root / "stashed.txt").write_text("stashed\n")
+    git(root, "stash", "-q")
+    (root / "staged.txt").write_text("staged\n")
+    (root / "intended.txt").write_text("intended\n")
+    git(root, "add", "staged.txt")
+    git(root, "add", "--intent-to-add", "intended.txt")
+    git(root, "rm", "-q", "removed.txt")
+    git(root, "mv", "renamed.txt", "moved.txt")
+    (root / "staged.txt").write_text("staged, then edited\n")
+    (root / "edited.txt").write_text("edited\n")
+    (root / "untracked.txt").write_text("untracked\n")
+    (root / "cache.ignored").write_text("ignored\n")
     return root
-
-
-@pytest.fixture(scope="module")
-def contest(repository: Path) -> Path:
-    folder = repository / "mine"
-    run(repository, "new", "mine", "--like", "attention", "--set", "SEQUENCE=2048", expect=0)
-    (repository / "stashed.txt").write_text("stashed\n")
-    git(repository, "stash", "-q")
-    (repository / "staged.txt").write_text("staged\n")
-    (repository / "intended.txt").write_text("intended\n")
-    git(repository, "add", "staged.txt")
-    git(repository, "add", "--intent-to-add", "intended.txt")
-    git(repository, "rm", "-q", "removed.txt")
-    git(repository, "mv", "renamed.txt", "moved.txt")
-    (repository / "staged.txt").write_text("staged, then edited\n")
-    (repository / "edited.txt").write_text("edited\n")
-    (repository / "untracked.txt").write_text("untracked\n")
-    (repository / "cache.ignored").write_text("ignored\n")
-    return folder
 
 
 def users_state(repository: Path) -> dict[str, str]:
@@ -69,28 +80,41 @@ def users_state(repository: Path) -> dict[str, str]:
     return state
 
 
-def test_the_loop(repository: Path, contest: Path) -> None:
-    before = users_state(repository)
-    start = git(repository, "rev-parse", "HEAD").strip()
-
-    baseline = ratchet(contest, "experiment: baseline")
-    assert re.search(
-        r"^RESULT: score=[\d.]+ +latency=[\d.]+ms +util=[\d.]+% +tflops=[\d.]+ +\[simulated v5e\]$",
-        baseline.stdout,
-        re.M,
-    )
-    assert re.search(r"^REGIME: [A-Z-]+-BOUND ", baseline.stdout, re.M)
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    repository = messy(tmp_path_factory.mktemp("user"))
+    contest = repository / "mine"
+    before, start = users_state(repository), git(repository, "rev-parse", "HEAD").strip()
     naive = (contest / "kernel.py").read_text()
+    baseline = ratchet(contest, "experiment: baseline").stdout
+    assert (contest / "kernel.py").read_text() == naive
 
-    ratchet(contest, "experiment: BQ 128 -> 1024", "--set", "BQ=1024", "--expect", "40%")
+    won = ratchet(contest, "experiment: BQ 128 -> 512", "--set", "BQ=512", "--expect", "40%").stdout
     faster = (contest / "kernel.py").read_text()
-    assert faster == naive.replace("BQ = 128", "BQ = 1024")
+    assert faster == naive.replace("BQ = 128", "BQ = 512")
 
-    rejected = ratchet(
-        contest, 'experiment: small blocks again: "klein", 小さい\nzweite Zeile', "--set", "BQ=256", expect=1
-    )
-    assert "reject" in rejected.stdout.lower()
+    lost = ratchet(contest, LOSER, "--set", "BQ=256", expect=1).stdout
     assert (contest / "kernel.py").read_text() == faster
+    return Judged(repository=repository, start=start, before=before, naive=naive, said=(baseline, won, lost))
+
+
+@pytest.fixture
+def repository(judged: Judged, tmp_path: Path) -> Path:
+    return copied(judged.repository, tmp_path / "user")
+
+
+@pytest.fixture
+def contest(repository: Path) -> Path:
+    return repository / "mine"
+
+
+def test_the_loop(judged: Judged, repository: Path, contest: Path) -> None:
+    baseline, _, rejected = judged.said
+    assert re.search(
+        r"^RESULT: score=[\d.]+ +latency=[\d.]+ms +util=[\d.]+% +tflops=[\d.]+ +\[simulated v5e\]$", baseline, re.M
+    )
+    assert re.search(r"^REGIME: [A-Z-]+-BOUND ", baseline, re.M)
+    assert "reject" in rejected.lower()
 
     table = rows(contest)
     assert [(row["number"], row["kind"], row["outcome"]) for row in table] == [
@@ -100,23 +124,26 @@ def test_the_loop(repository: Path, contest: Path) -> None:
     ]
     assert table[1]["seconds"] < 0.99 * table[0]["seconds"]
     assert table[1]["expected_time_ratio"] == pytest.approx(0.6)
-    assert table[2]["hypothesis"] == 'small blocks again: "klein", 小さい\nzweite Zeile'
+    assert f"experiment: {table[2]['hypothesis']}" == LOSER
     assert all(git(repository, "cat-file", "-t", row["commit"]).strip() == "commit" for row in table)
 
-    commits = git(repository, "log", "--format=%s", f"{start}..HEAD").splitlines()
+    commits = git(repository, "log", "--format=%s", f"{judged.start}..HEAD").splitlines()
     assert len(commits) == 2
-    changed = set(git(repository, "diff", "--name-only", start, "HEAD").split())
+    changed = set(git(repository, "diff", "--name-only", judged.start, "HEAD").split())
     assert changed == {
         "mine/kernel.py",
         "mine/experiments/0001-baseline.json",
-        "mine/experiments/0002-bq-128-1024.json",
+        "mine/experiments/0002-bq-128-512.json",
     }
-    assert users_state(repository) == before
+    assert users_state(judged.repository) == judged.before
 
+
+def test_any_attempt_is_shown_and_checked_out(judged: Judged, contest: Path) -> None:
+    faster = (contest / "kernel.py").read_text()
     shown = ratchet(contest, "show", "3").stdout
     assert "+BQ = 256" in shown
     ratchet(contest, "checkout", "3")
-    assert (contest / "kernel.py").read_text() == naive.replace("BQ = 128", "BQ = 256")
+    assert (contest / "kernel.py").read_text() == judged.naive.replace("BQ = 128", "BQ = 256")
     ratchet(contest, "checkout", "2")
     assert (contest / "kernel.py").read_text() == faster
 
@@ -133,15 +160,14 @@ def test_a_loser_is_judged_again_without_touching_anything(repository: Path, con
     assert "clean" in ratchet(contest, "fsck").stdout
 
 
-def test_an_identical_candidate_is_not_judged_twice(repository: Path, contest: Path) -> None:
+def test_an_identical_candidate_is_not_judged_twice(contest: Path) -> None:
     kernel = contest / "kernel.py"
     accepted = kernel.read_text()
-    kernel.write_text(accepted.replace("BQ = 1024", "BQ = 256  # once more"))
+    kernel.write_text(accepted.replace("BQ = 512", "BQ = 256  # once more"))
     refused = ratchet(contest, "experiment: small blocks, differently spelled", expect=4)
     assert "attempt 3" in refused.stderr
     assert "[identical-candidate]" in refused.stderr
-    assert kernel.read_text() == accepted.replace("BQ = 1024", "BQ = 256  # once more")
-    kernel.write_text(accepted)
+    assert kernel.read_text() == accepted.replace("BQ = 512", "BQ = 256  # once more")
     assert len(rows(contest)) == 3
 
 
@@ -169,17 +195,17 @@ def test_a_plain_clone_shows_everything_committed_and_goes_on(repository: Path, 
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", f"file://{repository}", str(clone)], check=True, timeout=60)
     identify(clone)
-    assert [row["number"] for row in rows(clone / "mine")] == [1, 2, 3, 4, 5]
+    assert [row["number"] for row in rows(clone / "mine")] == [1, 2, 3, 4]
     ratchet(clone / "mine", "experiment: back to 256 keys", "--set", "BKV=256", "--again", expect=1)
-    assert rows(clone / "mine")[-1]["number"] == 6
+    assert rows(clone / "mine")[-1]["number"] == 5
 
 
 def test_undo_takes_the_last_accept_back(repository: Path, contest: Path) -> None:
     before = (contest / "kernel.py").read_text()
     ratchet(contest, "undo")
     after = (contest / "kernel.py").read_text()
-    assert "BKV = 512" in before
-    assert "BKV = 256" in after
+    assert "BQ = 512" in before
+    assert "BQ = 128" in after
     assert git(repository, "show", "HEAD:mine/kernel.py") == after
     assert rows(contest)[-1]["kind"] == "undo"
     assert "clean" in ratchet(contest, "fsck").stdout

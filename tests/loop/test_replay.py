@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from loop_fixtures import committed_contest, git, ratchet
+from loop_fixtures import committed_contest, copied, git, ratchet
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
 
 @pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Attempt 1 is the baseline, attempt 2 fails; then prepare.py changes, so that the key is another."""
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Attempt 1 is the baseline, attempt 2 fails."""
     folder = committed_contest(tmp_path_factory.mktemp("replay") / "mine", sequence=1024)
     ratchet(folder, "experiment: baseline", expect=0)
     kernel = (folder / "kernel.py").read_text()
@@ -19,6 +19,11 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ratchet(folder, "experiment: raise at import", expect=1)
     assert (folder / "kernel.py").read_text() == kernel
     return folder
+
+
+@pytest.fixture
+def contest(template: Path, tmp_path: Path) -> Path:
+    return copied(template, tmp_path / "mine")
 
 
 def state(contest: Path) -> tuple[str, str, bytes]:

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from evidence_examples import KEY, evidence
+from evidence_examples import KEY, V5E, evidence
 from fault_fixtures import Server
 from ledger_fixtures import (
     NAIVE,
@@ -23,6 +24,7 @@ from ledger_fixtures import (
     without_ours,
 )
 
+from harness.advice.report import report
 from harness.cli import report as report_verbs
 from harness.errors import RatchetError
 from harness.judge.verdict.compare_measured import attempts_since_accept
@@ -30,6 +32,7 @@ from harness.ledger import Ledger
 from harness.ledger import champion as champions
 from harness.ledger.fsck import audit
 from harness.loop import search_state, status
+from harness.records import Report
 from harness.render import plots, terminal
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT
@@ -168,11 +171,7 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     assert status._lost_titles(ledger.rows()[0]) == [], "a new champion is newer news"
 
 
-def _report(ledger: Ledger, number: int) -> object:
-    from evidence_examples import V5E
-
-    from harness.advice.report import report
-
+def _report(ledger: Ledger, number: int) -> Report:
     return report(ledger.attempt(number).evidence, V5E)
 
 
@@ -189,14 +188,14 @@ def test_page_and_plots_show_it_and_count_no_revoked_champion(ledger: Ledger) ->
         "baseline", "accepted, revoked", "rejected", "accepted, revoked", "revoke",
     ]  # fmt: skip
     assert [rows[name]["revoked"] for name in "12345"] == [False, True, False, True, False]
-    tiles = {name: words for name, _, words in group_plain(before)["tiles"]}
+    listed = group_plain(before)["tiles"]
+    assert isinstance(listed, list | tuple)
+    tiles = {name: words for name, _, words in listed}
     assert tiles["attempts"] == "1 accepted, 1 rejected, 2 revoked"
     assert tiles["score"] == "attempt 1"
-    marks = {
-        (line.get_xdata()[0], line.get_marker())
-        for line in plots._progress(before, LIGHT).axes[0].lines
-        if len(line.get_xdata()) == 1 and line.get_marker() in "oDXs"
-    }
+    lines = plots._progress(before, LIGHT).axes[0].lines
+    drawn = [(np.asarray(line.get_xdata()), str(line.get_marker())) for line in lines]
+    marks = {(places[0], marker) for places, marker in drawn if len(places) == 1 and marker in "oDXs"}
     assert marks == {(1, "o"), (2, "X"), (3, "D"), (4, "X")}
     assert [label for label, _ in plots._bars(before)] in ([], ["attempt 1"])
 

@@ -2,16 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from loop_fixtures import committed_contest, git, ratchet
+from loop_fixtures import committed_contest, copied, git, ratchet
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Attempt 1 is right; 2 is faster and drops keys from the 513th on, of which there are none; 3 is 2 in other words.
 
     Then the contest becomes twice as long.
@@ -32,6 +33,23 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def contest(template: Path, tmp_path: Path) -> Path:
+    return copied(template, tmp_path / "mine")
+
+
+@pytest.fixture(scope="module")
+def after_revoke(template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The contest after attempt 4, which takes the title from 3 and 2, and what was found on the way."""
+    folder = copied(template, tmp_path_factory.mktemp("revoked") / "mine")
+    return folder, json.loads(ratchet(folder, "revoke", "drops keys", "--json", expect=0).stdout)
+
+
+@pytest.fixture
+def revoked(after_revoke: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return copied(after_revoke[0], tmp_path / "revoked")
+
+
 def test_a_champion_that_fails_is_named_with_what_to_do(contest: Path) -> None:
     kernel = contest / "kernel.py"
     champion = kernel.read_text()
@@ -46,59 +64,58 @@ def test_a_champion_that_fails_is_named_with_what_to_do(contest: Path) -> None:
         assert "./ratchet.sh revoke" in done.stderr
 
 
-def test_it_loses_its_title_to_the_latest_that_passes(contest: Path) -> None:
-    naive = git(contest, "show", "HEAD~3:kernel.py")
-    found = json.loads(ratchet(contest, "revoke", "drops keys", "--json", expect=0).stdout)
+def test_it_loses_its_title_to_the_latest_that_passes(revoked: Path, after_revoke: tuple[Path, dict[str, Any]]) -> None:
+    naive, (_, found) = git(revoked, "show", "HEAD~4:kernel.py"), after_revoke
     assert (found["outcome"], found["champion"], found["holder"], found["attempt"]) == ("revoked", 3, 1, 4)
     assert [(one["attempt"], one["same_as"], one["failure"] is None) for one in found["tried"]] == [
         (3, None, False), (2, 3, False), (1, None, True),
     ]  # fmt: skip
-    assert (contest / "kernel.py").read_text() == naive == git(contest, "show", "HEAD:kernel.py")
-    assert "Ratchet-Revokes: 3 2" in git(contest, "log", "-1", "--format=%b")
-    table = ratchet(contest, "results", expect=0).stdout
+    assert (revoked / "kernel.py").read_text() == naive == git(revoked, "show", "HEAD:kernel.py")
+    assert "Ratchet-Revokes: 3 2" in git(revoked, "log", "-1", "--format=%b")
+    table = ratchet(revoked, "results", expect=0).stdout
     assert [line.split()[2] for line in table.splitlines() if line[:3].strip(" *").isdigit()] == [
         "baseline", "revoked", "revoked", "revoke",
     ]  # fmt: skip
-    assert "REVOKED  attempt 3 lost its title" in ratchet(contest, "show", "3", expect=0).stdout
-    status = ratchet(contest, "status", expect=0).stdout
+    assert "REVOKED  attempt 3 lost its title" in ratchet(revoked, "show", "3", expect=0).stdout
+    status = ratchet(revoked, "status", expect=0).stdout
     assert "attempt 1, " in status
     assert "attempt 1 holds the title again" in " ".join(status.split())
-    assert "clean" in ratchet(contest, "fsck", expect=0).stdout
-    assert json.loads(ratchet(contest, "next", "--json", expect=0).stdout)["champion"]["is_present_key"] is True
-    again = ratchet(contest, "revoke", expect=0)
+    assert "clean" in ratchet(revoked, "fsck", expect=0).stdout
+    assert json.loads(ratchet(revoked, "next", "--json", expect=0).stdout)["champion"]["is_present_key"] is True
+    again = ratchet(revoked, "revoke", expect=0)
     assert "passes" in again.stdout
     assert "nothing was recorded" in again.stdout
 
 
-def test_the_next_attempt_is_judged_against_the_holder_as_the_revoke_found_it(contest: Path) -> None:
-    done = ratchet(contest, "experiment: larger blocks, all keys", "--set", "BQ=512", expect=0)
+def test_the_next_attempt_is_judged_against_the_holder_as_the_revoke_found_it(revoked: Path) -> None:
+    done = ratchet(revoked, "experiment: larger blocks, all keys", "--set", "BQ=512", expect=0)
     assert "champion trace" not in done.stderr, "the revoke has the champion's evidence under this key"
-    rows = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)
+    rows = json.loads(ratchet(revoked, "results", "--json", expect=0).stdout)
     assert (rows["champion"], rows["rows"][-1]["outcome"]) == (5, "accept")
-    ratchet(contest, "replay", "4", "--quiet", expect=0)
-    ratchet(contest, "undo", expect=0)
-    assert json.loads(ratchet(contest, "results", "--json", expect=0).stdout)["champion"] == 1
-    assert "clean" in ratchet(contest, "fsck", expect=0).stdout
+    ratchet(revoked, "replay", "4", "--quiet", expect=0)
+    ratchet(revoked, "undo", expect=0)
+    assert json.loads(ratchet(revoked, "results", "--json", expect=0).stdout)["champion"] == 1
+    assert "clean" in ratchet(revoked, "fsck", expect=0).stdout
 
 
-def test_where_nobody_passes_the_next_is_a_baseline(contest: Path) -> None:
-    kernel = contest / "kernel.py"
+def test_where_nobody_passes_the_next_is_a_baseline(revoked: Path) -> None:
+    kernel = revoked / "kernel.py"
     right = kernel.read_text()
-    prepare = contest / "prepare.py"
+    prepare = revoked / "prepare.py"
     # No block of 128 queries divides this.
     prepare.write_text(prepare.read_text().replace("SEQUENCE = 1024", "SEQUENCE = 1088"))
-    git(contest, "commit", "-qam", "Another length")
-    done = ratchet(contest, "revoke", expect=1)
+    git(revoked, "commit", "-qam", "Another length")
+    done = ratchet(revoked, "revoke", expect=1)
     assert "there is no champion" in done.stdout
     assert "the next attempt is a baseline" in done.stdout
     assert kernel.read_text() == right
-    assert "none yet" in ratchet(contest, "status", expect=0).stdout
-    assert "[no-champion]" in ratchet(contest, "revoke", expect=4).stderr
+    assert "none yet" in ratchet(revoked, "status", expect=0).stdout
+    assert "[no-champion]" in ratchet(revoked, "revoke", expect=4).stderr
     kernel.write_text(right.replace("BQ = 128", "BQ = 64").replace("BKV = 256", "BKV = 64"))
-    ratchet(contest, "experiment: blocks that divide it", expect=0)
-    rows = json.loads(ratchet(contest, "results", "--json", expect=0).stdout)
+    ratchet(revoked, "experiment: blocks that divide it", expect=0)
+    rows = json.loads(ratchet(revoked, "results", "--json", expect=0).stdout)
     assert rows["rows"][-1]["kind"] == "baseline"
-    assert "clean" in ratchet(contest, "fsck", expect=0).stdout
+    assert "clean" in ratchet(revoked, "fsck", expect=0).stdout
 
 
 def test_inputs_are_named_where_a_check_fails(tmp_path: Path) -> None:

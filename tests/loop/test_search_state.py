@@ -1,6 +1,7 @@
 """Where the search stands: floor, what was tried and of which kind, constants, and when to stop."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from evidence_examples import KEY, V5E, evidence
@@ -10,7 +11,7 @@ from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.judge.verdict.roofline import impossibilities
 from harness.loop.search_state import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, title_moves
-from harness.records import Row
+from harness.records import Outcome, Row
 from harness.records.search_state import Outlook
 from harness.render.search_state import outlook_text
 
@@ -20,7 +21,7 @@ KERNEL = (
 STATEMENT = evidence().problem
 
 
-def row(number: int, outcome: str = "reject", seconds: float | None = 2.16e-3, **changes: object) -> Row:
+def row(number: int, outcome: Outcome = "reject", seconds: float | None = 2.16e-3, **changes: Any) -> Row:
     made = Row(
         number=number, kind="experiment", outcome=outcome, failure_kind="", hypothesis=f"idea {number}",
         source="simulated", chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="",
@@ -37,7 +38,7 @@ def kernel(**values: int) -> bytes:
     return text.encode()
 
 
-def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: object) -> Sighted:
+def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: Any) -> Sighted:
     made = Sighted(
         contest="root", problem=STATEMENT, chip=V5E, rows=rows, kernels=kernels, kernel=KERNEL,
         champion=next((one for one in rows if one.number == champion), None), is_present_key=True,

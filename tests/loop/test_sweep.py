@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import PROJECT, committed_contest, git, ratchet
+from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
 from rich.cells import cell_len
 
 from harness.errors import UsageError
@@ -102,10 +102,10 @@ def test_a_grid_where_nothing_compiles_says_so() -> None:
     assert all(cell_len(line) <= 80 for line in text.splitlines())
 
 
-@pytest.fixture(scope="module")
-def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def contest(tmp_path: Path) -> Path:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    return committed_contest(tmp_path_factory.mktemp("sweep") / "contest", 512)
+    return committed_contest(tmp_path / "contest", 512)
 
 
 def test_an_unknown_constant_is_named_before_anything_is_screened(contest: Path) -> None:
@@ -159,7 +159,7 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
 
 
 @pytest.fixture(scope="module")
-def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A contest whose kernel can leave the rescaling out: it is faster then, and wrong."""
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     folder = committed_contest(tmp_path_factory.mktemp("forgetful") / "contest", 1024)
@@ -169,6 +169,11 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "commit", "-qam", "a constant more")
     ratchet(folder, "experiment: baseline", expect=0)
     return folder
+
+
+@pytest.fixture
+def forgetful(template: Path, tmp_path: Path) -> Path:
+    return copied(template, tmp_path / "contest")
 
 
 @pytest.mark.slow
@@ -195,18 +200,17 @@ def test_a_best_setting_that_fails_gives_way_to_the_next(forgetful: Path) -> Non
 @pytest.mark.slow
 def test_where_every_setting_faster_than_the_champion_fails_the_best_of_them_is_the_attempt(forgetful: Path) -> None:
     champion = (forgetful / "kernel.py").read_text()
-    before = int(json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][-1]["number"])
     words = ("--set", "RESCALE=0", "--set", "BKV=128,256", "--set", "BQ=64,512")
     done = ratchet(forgetful, "sweep", "experiment: forget more", *words, expect=1)
-    record = json.loads(ratchet(forgetful, "show", str(before + 1), "--json", expect=0).stdout)["attempt"]
+    record = json.loads(ratchet(forgetful, "show", "2", "--json", expect=0).stdout)["attempt"]
     assert record["verdict"]["outcome"] == "failed"
     refused = record["sweep"]["refused"]
     assert refused[0]["settings"] == record["settings"]
-    theirs = json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][before - 1]["seconds"]
+    theirs = json.loads(ratchet(forgetful, "results", "--json", expect=0).stdout)["rows"][0]["seconds"]
     faster = [one for one in record["sweep"]["screened"] if one["seconds"] is not None and one["seconds"] < theirs]
     assert 2 <= len(refused) == len(faster)
     assert f"as do the {len(refused) - 1} next best" in done.stdout
     assert f"{refused[0]['failure']['kind']}: " in done.stderr
     assert (forgetful / "kernel.py").read_text() == champion
-    assert (forgetful / "profile_data" / f"{before + 1:04d}" / "dumps").is_dir()
+    assert (forgetful / "profile_data" / "0002" / "dumps").is_dir()
     assert "clean" in ratchet(forgetful, "fsck", expect=0).stdout

@@ -217,7 +217,7 @@ def test_a_rounded_query_is_no_error_where_all_keys_but_one_turn_together() -> N
     random = np.random.default_rng(2)
     problem = Attention(sequence=512, head_dim=128)
     q, k, v = (random.standard_normal((512, 128), dtype=np.float32) for _ in range(3))
-    q, k[:, :2] = q / 30, 0
+    q, k[:, :2] = q / np.float32(30), 0
     k[0, :2], q[::16, :2] = 8.0, 8.0 + random.random((32, 2))
     v[:, 6], v[0, 6] = 1.0, 0.0
     inputs = tuple(array.astype(ml_dtypes.bfloat16).reshape(1, 1, 512, 128) for array in (q, k, v))

@@ -1,5 +1,7 @@
 """Draws as text and back, and which of an earlier evaluation can be repeated."""
 
+from typing import Any
+
 import pytest
 
 from harness.errors import UsageError
@@ -11,8 +13,8 @@ from harness.records import Check, Draw
 PROBLEM = Attention(sequence=2048, head_dim=128)
 
 
-def draw(**changes: object) -> Draw:
-    given: dict[str, object] = {"mode": "full", "shape": (2048, 128), "family": PROBLEM.families(full=True)[0]}
+def draw(**changes: Any) -> Draw:
+    given: dict[str, Any] = {"mode": "full", "shape": (2048, 128), "family": PROBLEM.families(full=True)[0]}
     return Draw(**{**given, "seed": 7, **changes})
 
 

@@ -154,7 +154,8 @@ def masked_by_adding(problem: Attention) -> Kernel:
         hidden = np.arange(len(k)) > np.arange(len(q))[:, None] + len(k) - len(q)
         scores = np.where(hidden, scores - 1000, scores)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return ((weights @ v) / weights.sum(axis=1, keepdims=True)).astype(inputs[0].dtype)
+        values: NDArray[Any] = (weights @ v) / weights.sum(axis=1, keepdims=True)
+        return values.astype(inputs[0].dtype)
 
     return run
 
@@ -165,7 +166,8 @@ def leaking(problem: Attention, axis: int) -> Kernel:
     def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
         o = kernel(problem, variation="float32 probabilities")([array.astype(np.float32) for array in inputs])
         spread = np.ptp(o, axis=axis, keepdims=True)
-        return (o * (1 + np.float32(1e-3) * spread / (1 + spread))).astype(inputs[0].dtype)
+        values: NDArray[Any] = o * (1 + np.float32(1e-3) * spread / (1 + spread))
+        return values.astype(inputs[0].dtype)
 
     return run
 

@@ -104,16 +104,19 @@ def norm(
 
 def silu(gate: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        return gate / (1 + np.exp(-gate))
+        values: NDArray[Any] = gate / (1 + np.exp(-gate))
+    return values
 
 
 def other_silu(gate: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore", invalid="ignore"):
-        return gate * np.exp(gate) / (1 + np.exp(gate))
+        values: NDArray[Any] = gate * np.exp(gate) / (1 + np.exp(gate))
+    return values
 
 
 def relu(gate: NDArray[Any]) -> NDArray[Any]:
-    return np.maximum(gate, 0)
+    values: NDArray[Any] = np.maximum(gate, 0)
+    return values
 
 
 def cut_off(gate: NDArray[Any]) -> NDArray[Any]:
@@ -122,7 +125,8 @@ def cut_off(gate: NDArray[Any]) -> NDArray[Any]:
 
 
 def gelu(gate: NDArray[Any]) -> NDArray[Any]:
-    return gate * silu(1.702 * gate) / (1.702 * gate)
+    values: NDArray[Any] = gate * silu(1.702 * gate) / (1.702 * gate)
+    return values
 
 
 def swiglu(activation: Any = silu, *, swap: bool = False, between: Any = single, **how: Any) -> Kernel:

@@ -75,7 +75,8 @@ def blocks() -> Iterator[tuple[Command, ...]]:
 
 def blocks_of(text: str, page: str) -> Iterator[tuple[Command, ...]]:
     """The same of one page."""
-    fence, commands, in_shell = "", [], False
+    commands: list[Command] = []
+    fence, in_shell = "", False
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.match(r"\s*(```+|~~~+)\s*(\w*)", line)
         if mark and not fence:

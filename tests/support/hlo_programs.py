@@ -24,22 +24,22 @@ LAYERS = 6
 BF16 = jnp.bfloat16
 
 
-def fused(x, w, b):
+def fused(x: jax.Array, w: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A matmul with element-wise work and a reduction behind it, and a transposed result."""
     h = jax.nn.gelu(x @ w + b)
     return jnp.sum(h, axis=-1), h.T
 
 
-def looped(x, first, second):
+def looped(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
     """Layers in a loop, weights split over both axes of the mesh."""
 
-    def layer(carry, weights):
+    def layer(carry: jax.Array, weights: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, tuple[()]]:
         return jax.nn.relu(carry @ weights[0]) @ weights[1] + carry, ()
 
     return jax.lax.scan(layer, x, (first, second))[0]
 
 
-def sent(x):
+def sent(x: jax.Array) -> tuple[jax.Array, ...]:
     """One of each collective."""
     return (
         jax.lax.ppermute(x, "model", [(0, 1), (1, 2), (2, 3), (3, 0)]),
@@ -53,10 +53,10 @@ def main(folder: Path) -> None:
     topology = topologies.get_topology_desc(topology_name="v5e:2x4", platform="tpu")
     mesh = Mesh(np.array(topology.devices).reshape(2, 4), ("data", "model"))
 
-    def array(shape, *axes):
+    def array(shape: tuple[int, ...], *axes: str | tuple[str, ...] | None) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, BF16, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
 
-    def alone(shape):
+    def alone(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, BF16, sharding=jax.sharding.SingleDeviceSharding(topology.devices[0]))
 
     rows = PartitionSpec(("data", "model"), None)

@@ -1,6 +1,7 @@
 """Real repositories, and the command line as a person runs it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -33,6 +34,11 @@ def committed_contest(folder: Path, sequence: int = 1024) -> Path:
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "A contest")
     return folder
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """A repository of one test's own, as another one stands: the folder `to`."""
+    return Path(shutil.copytree(folder, to, symlinks=True))
 
 
 def ratchet(

@@ -63,7 +63,7 @@ def attention(
     dtype, out_rows, keys = q.dtype, len(q), len(k)
     q, k, v = (array.astype(np.float32) for array in (q, k, v))
     factor = np.float32({"scale missing": 1.0, "scale 1/d": 1 / q.shape[1]}.get(bug, scale))
-    exp = np.exp
+    exp: np.ufunc = np.exp
     if "base 2" in variation:
         exp, factor = np.exp2, np.float32(factor / np.log(2))
     if "queries scaled before" in variation:
@@ -120,7 +120,8 @@ def _rounded(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
 
 
 def _scores(q: NDArray[Any], k: NDArray[Any], transposed: bool) -> NDArray[Any]:
-    return (k @ q.T).T if transposed else q @ k.T
+    scores: NDArray[Any] = (k @ q.T).T if transposed else q @ k.T
+    return scores
 
 
 def _weights(p: NDArray[Any], dtype: Any, variation: str, bug: str) -> NDArray[Any]:

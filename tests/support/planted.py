@@ -50,6 +50,7 @@ class Tracer:
         request = TraceRequest(problem=str(pickled), chip=V5E, artifact=str(self._directory / "candidate.tpu"))
         self._children.ask(self._child, "trace", "contract", "trace", request, TraceReply, 60)
         _, reply = self._children.wait()
+        assert isinstance(reply, TraceReply | Failure), reply
         return reply
 
     def traced(self, source: str, problem: Problem = SMALL) -> TraceReply:

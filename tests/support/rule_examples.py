@@ -66,7 +66,7 @@ def with_parts(given: Evidence, *parts: tuple[PartKind, str, float], steps: int 
     rest = 1 - sum(share for _, _, share in parts)
     shares = (*parts, ("issuing", "", rest))
     anatomy = Anatomy(
-        parts=tuple(Part(kind=kind, name=name, cycles=share * cycles) for kind, name, share in shares),  # type: ignore[arg-type]
+        parts=tuple(Part(kind=kind, name=name, cycles=share * cycles) for kind, name, share in shares),
         lines=(LineTime(file="", line=0, issue_cycles=cycles, stall_cycles=0.0, wait_cycles=0.0),),
         steps=steps,
         spilled_bytes=0,
@@ -86,7 +86,7 @@ def with_slots(given: Evidence, **used: float) -> Evidence:
     return with_run(given, units=units)
 
 
-def with_counts(given: Evidence, **counts: int) -> Evidence:
+def with_counts(given: Evidence, **counts: Any) -> Evidence:
     assert given.mosaic is not None
     return replace(given, mosaic=replace(given.mosaic, **counts))
 

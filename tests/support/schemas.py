@@ -23,7 +23,8 @@ def path_of(verb: str) -> Path:
 
 def version(form: dict[str, Any]) -> int:
     """The number that its documents carry as `schema`."""
-    return form["properties"]["schema"]["const"]
+    number: int = form["properties"]["schema"]["const"]
+    return number
 
 
 def bare(form: Any) -> Any:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -110,7 +111,7 @@ def gridded(axes: tuple[int, ...], declared: tuple[str, ...] | None) -> Any:
 def test_how_a_grid_is_walked(axes: tuple[int, ...], declared: tuple[str, ...], walked: tuple[str, ...]) -> None:
     told = grids.as_interpreted(gridded(axes, declared), pltpu.InterpretParams())
     assert told["compiler_params"].dimension_semantics == walked
-    orders = grids.interpret_pallas_call._get_randomized_grid_coordinates(
+    orders = interpret_pallas_call._get_randomized_grid_coordinates(
         axes, told["compiler_params"], told["interpret"].random_seed
     )
     assert all(order[0] != 0 for order in orders if order.size)

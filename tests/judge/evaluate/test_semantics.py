@@ -76,7 +76,8 @@ def ragged(*arrays: Any) -> Any:
 
 
 def gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    return jax.grad(lambda *arrays: function(*arrays).astype(F32).sum(), argnums=(0, 1, 2))
+    found: Callable[..., Any] = jax.grad(lambda *arrays: function(*arrays).astype(F32).sum(), argnums=(0, 1, 2))
+    return found
 
 
 HEADS, SINGLE = (shape(1, 2, 512, 128),) * 3, (shape(2, 512, 128, dtype=F32),) * 3
@@ -107,9 +108,10 @@ def test_every_operation_of_the_kernels_that_jax_ships_is_accepted(name: str) ->
 
 
 def kernel(body: Callable[..., None], *, scratch: tuple[Any, ...] = (), **options: Any) -> Callable[..., Any]:
-    return pl.pallas_call(
+    found: Callable[..., Any] = pl.pallas_call(
         body, out_shape=X, scratch_shapes=scratch, compiler_params=pltpu.CompilerParams(**options)
     )  # fmt: skip
+    return found
 
 
 def applied(function: Callable[[Any], Any], dtype: Any = F32) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hostile import attack
@@ -93,14 +94,14 @@ def test_an_answer_of_its_own_is_cleaned_too(tmp_path: Path) -> None:
     assert found.message.startswith("mmm")
 
 
-def trace_reply(**claims: object) -> TraceReply:
-    said = {"kernel_name": "name", "problem_description": "what", "flops": 1, "tiling": None}
+def trace_reply(**claims: Any) -> TraceReply:
+    said: dict[str, Any] = {"kernel_name": "name", "problem_description": "what", "flops": 1, "tiling": None}
     trace = Trace(fingerprint="f" * 64, pallas_calls=(), pallas_flops=1, outside_flops=0, seconds=0.5)
     return TraceReply(
         trace=trace,
         claims=Claims(**{**said, **claims}),
         warnings=(),
-        reduced=None,  # type: ignore[arg-type]
+        reduced=None,
     )
 
 

@@ -18,6 +18,10 @@ from harness.judge.verdict.decision import decide, is_simulated_gain
 from harness.records import NOMINAL, Array, Evidence, Failure, Offence, OffenceKind, Policy, Resimulation, Work
 
 CHAMPION, CANDIDATE = evidence(2.16e-3), evidence(1.9e-3)
+assert CANDIDATE.trace is not None
+assert CANDIDATE.latency is not None
+assert CANDIDATE.simulation is not None
+TRACE, LATENCY, SIMULATION = CANDIDATE.trace, CANDIDATE.latency, CANDIDATE.simulation
 
 
 def judged(again: tuple[Resimulation, ...], candidate: Evidence = CANDIDATE) -> tuple[str, str]:
@@ -69,13 +73,13 @@ def test_only_a_gain_is_worth_the_runs() -> None:
     assert not is_gain(CANDIDATE, evidence(None))
     assert not is_gain(replace(CANDIDATE, checks=()))
     assert not is_gain(replace(CANDIDATE, failure=Failure(stage="static", kind="no-pallas", message="none")))
-    assert not is_gain(replace(CANDIDATE, latency=replace(CANDIDATE.latency, source="measured")))
+    assert not is_gain(replace(CANDIDATE, latency=replace(LATENCY, source="measured")))
 
 
 @pytest.mark.parametrize("kind", ["transfer-pending", "semaphore-not-zero", "chip-halts", "memory-nobody-wrote"])
 def test_what_goes_wrong_where_the_schedule_is_executed_fails(kind: OffenceKind) -> None:
     offence = Offence(kind=kind, op="naive.1", what="what is wrong", line="kernel.py:3", count=2)
-    wrong = replace(CANDIDATE, simulation=replace(CANDIDATE.simulation, offences=(offence,)))
+    wrong = replace(CANDIDATE, simulation=replace(SIMULATION, offences=(offence,)))
     verdict = decide(wrong, None, None, Policy(), V5E)
     assert verdict.failure is not None
     assert (verdict.failure.stage, verdict.failure.kind) == ("latency", kind)
@@ -84,7 +88,7 @@ def test_what_goes_wrong_where_the_schedule_is_executed_fails(kind: OffenceKind)
 
 def test_a_check_that_nobody_can_evaluate_leaves_doubt() -> None:
     offence = Offence(kind="check-unknown", op="naive.1", what="a check")
-    unsure = replace(CANDIDATE, simulation=replace(CANDIDATE.simulation, offences=(offence,)))
+    unsure = replace(CANDIDATE, simulation=replace(SIMULATION, offences=(offence,)))
     assert decide(unsure, None, None, Policy(), V5E).outcome == "inconclusive"
 
 
@@ -102,7 +106,10 @@ def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
         assert again == [run.champion_seconds, run.candidate_seconds], run.name
     # One buffer loses by what it waits for transfers: a tenth of their latency and cost is a tenth of that loss.
     ratios = {run.name: run.time_ratio for run in runs}
-    assert ratios[NOMINAL] < ratios["dma_latency_cycles x0.1"]
+    nominal, faster = ratios[NOMINAL], ratios["dma_latency_cycles x0.1"]
+    assert nominal is not None
+    assert faster is not None
+    assert nominal < faster
     assert len({run.champion_seconds for run in runs}) > 5
 
 
@@ -137,14 +144,16 @@ def test_what_xla_keeps_in_vmem_is_no_traffic(compiler: str, tmp_path: Path) -> 
             matmul_flops=0, vector_flops=2 * 1024 * 1024, minimum_hbm_bytes=2 * once
         )
     )  # fmt: skip
-    call = CANDIDATE.trace.pallas_calls[0]
+    call = TRACE.pallas_calls[0]
     windows = tuple(replace(call.windows[0], array=array, hbm_bytes=once) for _ in range(2))
-    trace = replace(CANDIDATE.trace, pallas_calls=(replace(call, windows=windows),) * 2, pallas_flops=0, exponentials=0)
-    latency = replace(CANDIDATE.latency, seconds=run.seconds)
+    trace = replace(TRACE, pallas_calls=(replace(call, windows=windows),) * 2, pallas_flops=0, exponentials=0)
+    latency = replace(LATENCY, seconds=run.seconds)
     found = replace(CANDIDATE, problem=problem, trace=trace, simulation=run, latency=latency)
     told = report(found, V5E)
     assert (told.hbm_bytes, told.traffic_source) == (2 * once, "simulated DMA")
+    assert run.seconds is not None
     assert told.bandwidth_util == pytest.approx(2 * once / V5E.hbm_bytes_per_second / run.seconds)
+    assert told.bandwidth_util is not None
     assert told.bandwidth_util < 1 < 2 * told.bandwidth_util
     assert decide(found, None, None, Policy(), V5E).outcome == "accept"
     # The same program, said to move twice as much in the same time.

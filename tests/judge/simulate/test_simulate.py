@@ -18,9 +18,10 @@ from harness.dumps.llo import parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
-from harness.judge.simulate.core import OpRun, run_op
+from harness.judge.simulate.core import run_op
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.pipes import IDLE, Pipes, Use, uses_of
+from harness.judge.simulate.runs import OpRun
 from harness.judge.simulate.values import Unknowable, Unknown, decided, pick
 
 V5E = machine_of(chip("v5e"))
@@ -473,7 +474,7 @@ def test_unknown_spreads_through_arithmetic_and_stops_decisions() -> None:
         assert isinstance(value, Unknown)
     assert (unknown & False) == 0
     assert (unknown | True) is True
-    assert isinstance(pick(unknown, 1, 2), Unknown)  # type: ignore[arg-type]
+    assert isinstance(pick(unknown, 1, 2), Unknown)
     with pytest.raises(Unknowable, match="a reason"):
         bool(unknown)
     with pytest.raises(Unknowable, match="a wait depends on a reason"):

@@ -3,19 +3,20 @@
 import re
 from pathlib import Path
 
+import fidelity_statistics as statistics
 import numpy as np
 import pytest
 
 from harness.judge.simulate import uncertainty
+from harness.judge.simulate.profiled import PUBLISHED
 from harness.records import Simulation
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "benchmarks" / "FIDELITY.md").read_text(encoding="utf-8")
-statistics = pytest.importorskip("fidelity_statistics")
 GENERATIONS = pytest.mark.parametrize("chips", statistics.GENERATIONS, ids=" and ".join)
 
 
-def table(as_profiled: dict[int, float] | None = None) -> object:
+def table(as_profiled: dict[int, float] | None = None) -> statistics.Table:
     """The rows of the page as a table; `as_profiled` multiplies some of the simulated times."""
     lines = re.findall(r"^\| \d+ +\|.*$", PAGE.partition("## Each row")[2], re.MULTILINE)
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
@@ -28,17 +29,17 @@ def table(as_profiled: dict[int, float] | None = None) -> object:
         predicted=predicted,
         held_out=predicted,
         weights=np.ones(len(cells)),
-        fitted=statistics.PUBLISHED,
+        fitted=PUBLISHED,
     )
 
 
-def pairs(as_profiled: dict[int, float] | None = None) -> object:
+def pairs(as_profiled: dict[int, float] | None = None) -> statistics.Pairs:
     """The pairs of rows that the numbers in uncertainty.py come from."""
     shared = statistics.KINDS[statistics.REFERENCE]
     return statistics.pairs(table(as_profiled), statistics.rows(), shared)
 
 
-def covered(chips: tuple[str, ...], found: object, factor: float = 1) -> float:
+def covered(chips: tuple[str, ...], found: statistics.Pairs, factor: float = 1) -> float:
     """How many of the pairs of `chips` lie within `factor` times what is claimed."""
     (claimed,) = {uncertainty.relative_uncertainty(chip) for chip in chips}
     return float(np.mean(found.errors[found.on(*chips)] <= factor * claimed))

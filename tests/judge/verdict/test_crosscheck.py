@@ -49,7 +49,7 @@ def test_kernels_without_a_matrix_product_are_another_program() -> None:
         ({"hbm_read_bytes": 4_194_304}, "4,194,304 bytes read from HBM (simulated) of the inputs' 12,582,912"),
     ],
 )
-def test_arrays_that_are_not_moved_are_another_program(fewer: dict[str, int], words: str) -> None:
+def test_arrays_that_are_not_moved_are_another_program(fewer: dict[str, Any], words: str) -> None:
     whole = ran()
     assert whole.simulation is not None
     failure = crosscheck.failure(replace(whole, simulation=replace(whole.simulation, **fewer)))

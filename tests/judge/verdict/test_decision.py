@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_a_failure_is_failed_whatever_else_there_is() -> None:
 @pytest.mark.parametrize(
     "change", [{"passed": False}, {"error": float("nan")}, {"error": 1.0}, {"error": None, "passed": True}]
 )
-def test_a_check_that_did_not_pass_fails_even_without_a_failure(change: dict[str, object]) -> None:
+def test_a_check_that_did_not_pass_fails_even_without_a_failure(change: dict[str, Any]) -> None:
     given = evidence(1e-3)
     bad = replace(given, checks=(given.checks[0], replace(given.checks[1], **change)))
     verdict = judged(bad, evidence(2e-3))
@@ -284,8 +285,8 @@ def test_host_time_alone_accepts_nothing_on_a_device() -> None:
 
 
 def test_a_duel_with_unusable_samples_is_inconclusive() -> None:
-    for side in ("candidate_seconds", "control_seconds"):
-        duel = replace(paired(0.75), **{side: (1e-3,) * 29})
+    few = (1e-3,) * 29
+    for duel in (replace(paired(0.75), candidate_seconds=few), replace(paired(0.75), control_seconds=few)):
         verdict = judged(measured(1e-3), measured(2e-3), duel)
         assert verdict.outcome == "inconclusive"
         assert "unusable" in verdict.reasons[0]
@@ -362,8 +363,7 @@ def test_changes_say_what_moved() -> None:
 def test_key_digest_is_stable_and_sees_every_field() -> None:
     assert key_digest(KEY) == key_digest(replace(KEY))
     assert len(key_digest(KEY)) == 12
-    others = {
-        key_digest(replace(KEY, **{name: "x"})) for name in ("judge", "problem", "chip", "jax", "jaxlib", "libtpu")
-    }
+    changes: list[dict[str, Any]] = [{name: "x"} for name in ("judge", "problem", "chip", "jax", "jaxlib", "libtpu")]
+    others = {key_digest(replace(KEY, **change)) for change in changes}
     others |= {key_digest(replace(KEY, source="measured")), key_digest(replace(KEY, machine="x"))}
     assert len(others | {key_digest(KEY)}) == 9

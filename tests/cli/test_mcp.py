@@ -12,6 +12,7 @@ from capture_examples import empty_run, four_devices_run, one_device_run
 from ledger_fixtures import four_attempts, new_repository
 from loop_fixtures import PROJECT, committed_contest, ratchet
 from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult, TextContent
 from schedule_examples import NEWEST, unpack
 
 from harness.cli import main
@@ -45,14 +46,20 @@ async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     assert not found.is_error, found.content
     assert found.structured_content is not None
     # For clients that know no structured content the same stands in the text.
-    assert json.loads(found.content[0].text) == found.structured_content
-    return found.structured_content
+    assert json.loads(text(found)) == found.structured_content
+    return dict(found.structured_content)
+
+
+def text(found: CallToolResult) -> str:
+    (content,) = found.content
+    assert isinstance(content, TextContent)
+    return content.text
 
 
 async def refusal(client: Client, tool: str, **arguments: Any) -> str:
     found = await client.call_tool(tool, arguments)
     assert found.is_error
-    return str(found.content[0].text)
+    return text(found)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

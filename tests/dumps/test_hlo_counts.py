@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2  # type: ignore[import-untyped]
 from module_fixtures import modules
 
 from harness.dumps import hlo

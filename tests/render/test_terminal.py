@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from anatomy_examples import CYCLES, anatomy
@@ -29,15 +30,13 @@ CHAMPION = evidence(2.16e-3)
 WIDE = "ブロックを大きくすると速くなる、はずです。もっと大きくしてみる"
 
 
-def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: object) -> tuple[Attempt, Report]:
+def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: Any) -> tuple[Attempt, Report]:
     again = resimulated(candidate, against) if against is not None else ()
     verdict = decide(candidate, against, None, Policy(), V5E, resimulated=again)
     return attempt(candidate, verdict, **changes), report(candidate, V5E)
 
 
-def printed(
-    candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: object
-) -> str:
+def printed(candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: Any) -> str:
     return report_text(
         *judged(candidate, **changes),
         report(CHAMPION, V5E),
@@ -48,7 +47,7 @@ def printed(
     )
 
 
-def better(**changes: object) -> Evidence:
+def better(**changes: Any) -> Evidence:
     run = simulation(1.2e-3, executed_spills=120_000, executed_fills=130_000)
     return replace(evidence(1.2e-3, bq=2048, simulation=run), **changes)
 
@@ -140,7 +139,7 @@ def test_full_report_has_everything_else() -> None:
         assert words in text
 
 
-def taken_apart(**changes: object) -> Evidence:
+def taken_apart(**changes: Any) -> Evidence:
     """`better`, with the anatomy of its run."""
     run = replace(simulation(CYCLES / 1.5e9, executed_spills=768, executed_fills=512), cycles=CYCLES)
     return better(simulation=replace(run, anatomy=anatomy()), **changes)
@@ -325,7 +324,7 @@ def test_counters_table_alone() -> None:
 # --- results -----------------------------------------------------------------------------------
 
 
-def line(number: int, hypothesis: str, **changes: object) -> Row:
+def line(number: int, hypothesis: str, **changes: Any) -> Row:
     row = Row(
         number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis=hypothesis, source="simulated",
         chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="", score=1509.9, seconds=2.16e-3,

@@ -243,7 +243,7 @@ def test_compare_finds_renamed_operations_and_says_what_differs() -> None:
     totals, changes = compare(run("a", "fusion.7", 10, "TPU v4"), run("b", "fusion.9", 16, "TPU v5p"))
     assert changes.rows[0][:5] == ("fusion.9", "was fusion.7", *map(pytest.approx, (10 * US, 16 * US, 6 * US)))
     # Twins cannot be told apart, so nothing is guessed about them.
-    assert sorted(changes.column("what")[1:]) == ["new", "new", "vanished", "vanished"]
+    assert sorted(map(str, changes.column("what")[1:])) == ["new", "new", "vanished", "vanished"]
     assert any("A ran on TPU v4, B on TPU v5p" in note for note in totals.notes)
     assert any("shows no steps" in note for note in totals.notes)
 

@@ -118,7 +118,7 @@ def test_a_served_kernel_stops_cleanly_at_ctrl_c(contest: Path) -> None:
         text=True, env={**os.environ, "PYTHONPATH": PROJECT},
     )  # fmt: skip
     assert process.stdout is not None
-    lines = []
+    lines: list[str] = []
     while not lines or not lines[-1].startswith("Ctrl-C"):
         lines.append(process.stdout.readline())
     process.send_signal(signal.SIGINT)

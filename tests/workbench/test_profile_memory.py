@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,9 @@ def test_a_cpu_has_a_planned_heap_and_no_allocator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [one_device_run, four_devices_run])
-def test_without_modules_and_events_every_table_says_why_it_is_empty(make, tmp_path: Path) -> None:
+def test_without_modules_and_events_every_table_says_why_it_is_empty(
+    make: Callable[[Path], Path], tmp_path: Path
+) -> None:
     capture = read([make(tmp_path)])
     for table in (*memory(capture), *memory_diagnosis.diagnose(capture)):
         assert not table.rows
@@ -196,7 +199,9 @@ def test_without_modules_and_events_every_table_says_why_it_is_empty(make, tmp_p
 
 
 @pytest.mark.parametrize("make", [empty_run, corrupt_run])
-def test_a_broken_file_is_one_sentence(make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_file_is_one_sentence(
+    make: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = make(tmp_path)
     assert main(["xprof", "memory", "diagnose", str(path), "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "bad-profile"

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -229,7 +230,7 @@ def test_a_run_below_another_folder_is_named_with_it(tmp_path: Path) -> None:
     assert links.run_name(place) == "one-device"
 
 
-def trace(path: Path) -> dict[str, list[dict[str, object]]]:
+def trace(path: Path) -> dict[str, list[dict[str, Any]]]:
     document = json.loads(gzip.decompress(path.read_bytes()))
     assert set(document) == {"displayTimeUnit", "otherData", "traceEvents"}
     found = defaultdict(list)

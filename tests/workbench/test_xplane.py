@@ -97,7 +97,7 @@ def test_nested_operations_are_taken_from_the_time_of_the_one_around_them(one: P
     names = [device.operations[run.operation].name for run in device.executions[:6]]
     assert names == ["splash_mha_fwd.1", "fusion.3", "while.1", "copy.2", "fusion.5", "fusion.9"]
     loop = device.executions[2]
-    assert (loop.seconds, loop.self_seconds) == (pytest.approx(14e-6), pytest.approx(3e-6))
+    assert [loop.seconds, loop.self_seconds] == pytest.approx([14e-6, 3e-6])
     assert device.executions[0].start == pytest.approx(5e-6), "the capture begins with the host's first annotation"
     starts = [run.start for run in device.executions]
     assert starts == sorted(starts)
@@ -156,7 +156,7 @@ def test_a_gpu_has_the_kernels_of_its_streams() -> None:
         "Stream #8(MemcpyH2D)": [kernel("MemcpyH2D", 1.0, "")],
         "XLA TraceMe": [Ran("note", 0.0, 1.0)],
     }
-    stats = {"device_type_string": "NVIDIA H100", "memory_bandwidth": 3_352_000_000_000}
+    stats: dict[str, int | float | str] = {"device_type_string": "NVIDIA H100", "memory_bandwidth": 3_352_000_000_000}
     data = serialized(space(plane(1, "/device:GPU:0", streams, stats)))
     (device,) = capture_of(data).devices
     assert (device.platform, device.kind, device.hbm_bytes_per_second) == ("gpu", "NVIDIA H100", 3.352e12)
@@ -214,7 +214,7 @@ def test_a_cpu_captures_times_are_those_of_jaxs_own_reader(cpu: Path) -> None:
             for event in line.events:
                 operation = dict(event.stats).get("hlo_op")
                 if operation is not None:
-                    theirs[str(operation)] += event.duration_ns * 1e-9  # type: ignore[assignment]
+                    theirs[str(operation)] += event.duration_ns * 1e-9
     assert theirs
     assert ours == {name: pytest.approx(seconds) for name, seconds in theirs.items()}
 

@@ -13,7 +13,7 @@ from harness.records import Array, Check, Failure, Mode
 
 # Errors are counted in standard deviations of honest rounding, as Problem.rounding derives them
 # for every element, so that an honest candidate's are about normal with a deviation of at most
-# one. tests/test_attention_tolerance.py measures honest variants and planted bugs against both.
+# one. tests/problems/test_attention_tolerance.py measures honest variants and planted bugs against both.
 #
 # The worst of N normal elements is near sqrt(2 ln N): 4.6 in one check, 6.7 in the billions of a
 # night. Half as much again is for roundings that a whole row shares (measured: up to 6.6).

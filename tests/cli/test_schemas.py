@@ -31,12 +31,12 @@ def validated(verb: str, text: str) -> Any:
 @pytest.mark.parametrize("verb", DOCUMENTS)
 def test_a_form_changes_only_with_its_version(verb: str) -> None:
     before = schemas.saved(verb)
-    assert before is not None, f"no form is saved for {verb}: python tests/schemas.py saves it"
+    assert before is not None, f"no form is saved for {verb}: python tests/support/schemas.py saves it"
     now = schemas.bare(schema(verb))
     if schemas.version(now) == schemas.version(before):
-        assert now == before, f"the form of `{verb} --json` changed: raise its version, then python tests/schemas.py"
+        assert now == before, f"the form of `{verb} --json` changed: raise its version, then python tests/support/schemas.py"
     else:
-        pytest.fail(f"the version of `{verb} --json` changed: python tests/schemas.py saves its new form")
+        pytest.fail(f"the version of `{verb} --json` changed: python tests/support/schemas.py saves its new form")
 
 
 def test_no_form_is_saved_that_nobody_prints() -> None:

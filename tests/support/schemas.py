@@ -1,4 +1,4 @@
-"""`python tests/schemas.py` saves the forms of all --json documents; refuses what changed without a new version."""
+"""`python tests/support/schemas.py` saves the forms of all --json documents; refuses what changed without a new version."""
 
 import json
 import sys

@@ -34,7 +34,8 @@ def test_a_form_changes_only_with_its_version(verb: str) -> None:
     assert before is not None, f"no form is saved for {verb}: python tests/support/schemas.py saves it"
     now = schemas.bare(schema(verb))
     if schemas.version(now) == schemas.version(before):
-        assert now == before, f"the form of `{verb} --json` changed: raise its version, then python tests/support/schemas.py"
+        changed = f"the form of `{verb} --json` changed: raise its version, then run tests/support/schemas.py"
+        assert now == before, changed
     else:
         pytest.fail(f"the version of `{verb} --json` changed: python tests/support/schemas.py saves its new form")
 

@@ -19,7 +19,7 @@ NOT_RUN = {
     ".venv/bin/python examples/attention-gpu/peer.py": "needs an NVIDIA GPU",
     "uv pip compile": "asks a package index: tests use no network",
     "docker run": "needs a container engine and an image",
-    "./ratchet.sh serve": "a server: it runs until it is stopped; tests/workbench/test_profile_serve.py starts and stops it",
+    "./ratchet.sh serve": "a server; tests/workbench/test_profile_serve.py starts and stops it",
     "./ratchet.sh xprof serve": "a server, like serve",
     "./ratchet.sh profile --serve": "a server; tests/workbench/test_profile_capture.py starts and stops it",
     "./ratchet.sh profile --snapshots": "needs a TPU: a CPU's profiler keeps no history to take snapshots from",

@@ -1,4 +1,4 @@
-"""`python tests/support/schemas.py` saves the forms of all --json documents; refuses what changed without a new version."""
+"""Saves the forms of all --json documents, run as a script; refuses what changed without a new version."""
 
 import json
 import sys

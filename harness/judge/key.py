@@ -15,6 +15,8 @@ from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 import harness
 from harness import files
 from harness.errors import RatchetError
@@ -89,11 +91,8 @@ def _harness_digest(of_bytes: str) -> tuple[str, tuple[str, ...]]:
     Reading the imports of 150 files takes a second, and every question after the state of a contest needs the answer.
     """
     kept = _cache_directory() / f"judge-{of_bytes}.json"
-    try:
-        digest, names = json.loads(kept.read_bytes())
-        return str(digest), tuple(map(str, names))
-    except (OSError, ValueError):
-        pass
+    with suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(kept.read_bytes(), type=tuple[str, tuple[str, ...]])
     found = {path.relative_to(_PACKAGE).as_posix(): path for path in _closure().values()}
     parts = [[name, _code_digest(found[name].read_bytes())] for name in sorted(found)]
     result = hashlib.sha256(json.dumps(parts).encode()).hexdigest(), tuple(sorted(found))
@@ -104,7 +103,9 @@ def _harness_digest(of_bytes: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _cache_directory() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-ratchet"
+    # A user of a container may have no home: then it is a folder that cannot be, and nothing is kept.
+    home = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or os.devnull) / ".cache"
+    return Path(home) / "kernel-ratchet"
 
 
 def _closure() -> dict[str, Path]:

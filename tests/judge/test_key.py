@@ -90,10 +90,11 @@ def test_what_a_verdict_can_depend_on_counts(copy: Path, name: str, old: str, ne
     assert after(copy, name, text.replace(old, new, 1)) != digest(copy)
 
 
-def test_a_broken_cache_is_computed_anew(copy: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "5", '["x"]', "[1, []]"])
+def test_a_broken_cache_is_computed_anew(copy: Path, text: str) -> None:
     expected = digest(copy)
     kept = list((copy / "cache" / "kernel-ratchet").iterdir())
     assert kept
     for path in kept:
-        path.write_text("{")
+        path.write_text(text)
     assert digest(copy) == expected

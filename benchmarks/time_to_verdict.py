@@ -1,75 +1,233 @@
-"""Prints where the time of one judgement goes, stage by stage, for several block sizes of the naive kernel.
+"""Prints where the time of a verdict goes: wall clock and CPU, by process and stage, beside libtpu alone.
 
-    .venv/bin/python benchmarks/time_to_verdict.py [--repeat 3] [--chip v5e] [BQ/BKV ...]
+    .venv/bin/python benchmarks/time_to_verdict.py [--repeat 5] [template:BQ/BKV | FOLDER ...]
 
-Seconds of wall clock on this machine, nothing recorded. Stages overlap: correctness, compilation
-and simulation run side by side, so the total is less than the sum.
+A kernel is the naive attention template with blocks of BQ by BKV, or the champion of a contest folder (`.` is the root
+contest). Medians of seconds measured on this machine; nothing is recorded. Processes and stages overlap, so the total
+is less than the sum. `libtpu alone` is the CPU time that libtpu takes for the same program in the same run, without
+dumps, in a process that has done nothing else but import JAX.
 """
 
 import argparse
+import os
+import pickle
+import resource
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tabulate import tabulate
 
 from harness import contest as contests
+from harness.judge.sandbox import environment
 from harness.loop import attempt, scaffold
 from harness.loop.settings import rewrite
 from harness.records import Evidence, Policy
 
-BLOCKS = ("128/256", "512/512", "1024/512", "2048/1024")
+ROOT = Path(__file__).parents[1]
+KERNELS = ("template:512/512", "template:1024/512", "template:2048/1024", ".")
+# A process is looked at this often: what it does between the last look and its end is not attributed to it.
+_LOOK_SECONDS = 0.05
+# Of an interpreter that has not started a module yet.
+_UNNAMED = ("python", "python3")
+_LIBTPU_ALONE = """
+import pickle, sys, time
+from pathlib import Path
+import jax
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
+from harness.judge.sandbox import arrays
+artifact, problem, topology = sys.argv[1:]
+devices = topologies.get_topology_desc(topology_name=topology, platform="tpu").devices
+sharding = SingleDeviceSharding(devices[0])
+inputs = pickle.loads(Path(problem).read_bytes()).inputs
+shapes = [jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype), sharding=sharding) for a in inputs]
+exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
+began = time.process_time()
+jax.jit(exported.call).lower(*shapes).compile()
+print(time.process_time() - began)
+"""
 
 
-def judge(contest: contests.Contest, blocks: str, run: int) -> tuple[float, Evidence]:
-    """Total seconds of one judgement of the naive kernel with `BQ/BKV` blocks, and its evidence."""
-    kernel = contest.kernel_path.read_bytes()
-    for name, value in zip(("BQ", "BKV"), blocks.split("/"), strict=True):
-        kernel = rewrite(kernel, name, value, "kernel.py")
-    begun = time.perf_counter()
-    evidence = attempt.evaluate(
-        contest,
-        kernel,
-        attempt.Options(),
-        Policy(),
-        lambda stage, state, seconds: None,
-        work=f"{blocks}-{run}".replace("/", "-"),
-    )
-    return time.perf_counter() - begun, evidence
+@dataclass(slots=True)
+class Run:
+    """One verdict: seconds of wall clock and of CPU in all, CPU by process, and the evidence."""
+
+    wall: float
+    cpu: float
+    evidence: Evidence
+    by_process: dict[str, float] = field(default_factory=dict)
+
+
+class Sampler:
+    """CPU seconds of every process below this one, by name, while it is entered."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, str], tuple[str, float]] = {}
+        self._before: dict[tuple[int, str], float] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.own_seconds = 0.0
+
+    def __enter__(self) -> "Sampler":
+        self._look()
+        self._before = {key: seconds for key, (_, seconds) in self._seen.items()}
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._look()
+        self._done.set()
+        self._thread.join()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """CPU seconds since it was entered, by the process's name."""
+        found: dict[str, float] = {}
+        for key, (name, seconds) in self._seen.items():
+            found[name] = found.get(name, 0.0) + seconds - self._before.get(key, 0.0)
+        return {name: seconds for name, seconds in found.items() if seconds > 0.005}
+
+    def _watch(self) -> None:
+        while not self._done.wait(_LOOK_SECONDS):
+            self._look()
+        # What looking costs is not the judge's.
+        self.own_seconds = time.thread_time()
+
+    def _look(self) -> None:
+        todo = _children(os.getpid())
+        while todo:
+            pid = todo.pop()
+            todo += _children(pid)
+            with suppress(OSError):
+                # proc(5): after the name come state, ppid, ... utime (14th), stime (15th) ... starttime (22nd).
+                fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+                key = pid, fields[19].decode()
+                known = self._seen.get(key)
+                name = known[0] if known and known[0] not in _UNNAMED else _name(pid)
+                self._seen[key] = name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text(encoding="ascii").split())
+    return found
+
+
+def _name(pid: int) -> str:
+    """What a process of the judge is called: the last word of the module that it serves, or its own name."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    if "harness.judge.sandbox.worker" in words:
+        return words[words.index("harness.judge.sandbox.worker") + 1].rpartition(".")[2]
+    return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+
+
+def judge(contest: contests.Contest, kernel: bytes, work: str) -> Run:
+    """One judgement of `kernel`, its files in `profile_data/<work>`."""
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.perf_counter()
+    with Sampler() as sampler:
+        evidence = attempt.evaluate(
+            contest, kernel, attempt.Options(), Policy(), lambda stage, state, seconds: None, work=work
+        )
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - sampler.own_seconds
+    processes = {**sampler.seconds, "judge": own}
+    return Run(wall=wall, cpu=sum(processes.values()), evidence=evidence, by_process=processes)
+
+
+def libtpu_alone(contest: contests.Contest, work: str) -> float | None:
+    """CPU seconds of libtpu for the program that `judge` left in `profile_data/<work>`, without dumps."""
+    artifact = contest.directory / "profile_data" / work / "candidate.tpu"
+    if contest.chip.topology is None or not artifact.exists():
+        return None
+    given = {name: value for name, value in environment.compiling(contest.chip).items() if name != "LIBTPU_INIT_ARGS"}
+    with tempfile.TemporaryDirectory() as folder:
+        statement = Path(folder) / "statement.pickle"
+        statement.write_bytes(pickle.dumps(contest.problem.statement()))
+        arguments = [sys.executable, "-P", "-c", _LIBTPU_ALONE, str(artifact), str(statement), contest.chip.topology]
+        done = subprocess.run(arguments, env=given, cwd=folder, capture_output=True, text=True, check=False)
+    return float(done.stdout) if done.returncode == 0 else None
+
+
+def contest_of(name: str, folder: Path, chip: str | None) -> tuple[contests.Contest, bytes]:
+    """A copy of the contest in `folder`, and the kernel that `name` means."""
+    kind, _, blocks = name.partition(":")
+    if kind == "template":
+        scaffold.scaffold(folder, "attention", ())
+        contest = contests.load(folder, chip or "v5e")
+        kernel = contest.kernel_path.read_bytes()
+        for constant, value in zip(("BQ", "BKV"), blocks.split("/"), strict=True):
+            kernel = rewrite(kernel, constant, value, "kernel.py")
+        return contest, kernel
+    folder.mkdir()
+    for file in ("prepare.py", "kernel.py"):
+        shutil.copy(ROOT / name / file, folder / file)
+    contest = contests.load(folder, chip)
+    return contest, contest.kernel_path.read_bytes()
+
+
+def rows(name: str, runs: Sequence[Run], alone: Sequence[float]) -> tuple[list[str], list[list[str]]]:
+    """The row of one kernel in the first table, and its rows in the second."""
+    wall, cpu = (statistics.median(values) for values in ([run.wall for run in runs], [run.cpu for run in runs]))
+    kinds = {run.evidence.failure.kind for run in runs if run.evidence.failure}
+    first = [name, f"{wall:.2f}", f"{cpu:.1f}"]
+    if alone:
+        median = statistics.median(alone)
+        first += [f"{median:.1f}", f"{wall / median:.2f}", f"{cpu / median:.2f}"]
+    else:
+        first += ["unknown"] * 3
+    second = []
+    for process in dict.fromkeys(process for run in runs for process in run.by_process):
+        seconds = statistics.median(run.by_process.get(process, 0.0) for run in runs)
+        second.append([name, "process", process, f"{seconds:.2f}", "", ""])
+    stages: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        for stage in run.evidence.stages:
+            stages.setdefault(stage.stage, []).append((stage.start_seconds, stage.seconds))
+    for stage_name, times in stages.items():
+        start, length = (statistics.median(column) for column in zip(*times, strict=True))
+        second.append([name, "stage", stage_name, "", f"{start:.2f}", f"{length:.2f}"])
+    return [*first, ", ".join(sorted(kinds))], second
 
 
 def main() -> None:
-    """Judges each block size `--repeat` times and prints medians."""
+    """Judges each kernel `--repeat` times and prints medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("blocks", nargs="*", default=BLOCKS, metavar="BQ/BKV")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--chip", default="v5e")
+    parser.add_argument("kernels", nargs="*", default=KERNELS, metavar="KERNEL")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--chip", help="instead of the contest's own")
     given = parser.parse_args()
-    table = []
+    verdicts, parts = [], []
     with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder) / "contest"
-        scaffold.scaffold(directory, "attention", ())
-        contest = contests.load(directory, given.chip)
-        for blocks in given.blocks:
-            runs = [judge(contest, blocks, run) for run in range(given.repeat)]
-            failures = {evidence.failure.kind for _, evidence in runs if evidence.failure}
-            stages: dict[str, list[float]] = {}
-            for _, evidence in runs:
-                for stage in evidence.stages:
-                    stages.setdefault(stage.stage, []).append(stage.seconds)
-            total = statistics.median(seconds for seconds, _ in runs)
-            table.append(
-                [
-                    blocks,
-                    *[f"{statistics.median(values):.2f}" for values in stages.values()],
-                    f"{total:.2f}",
-                    ", ".join(failures),
-                ]
-            )
-            headers = ["BQ/BKV", *stages, "total", "failure"]
-    print(f"median seconds of {given.repeat} judgements per row, wall clock, this machine, chip {given.chip}")
-    print(tabulate(table, headers=headers, disable_numparse=True, colalign=("left",)))
+        for place, name in enumerate(given.kernels):
+            contest, kernel = contest_of(name, Path(folder) / str(place), given.chip)
+            runs, alone = [], []
+            for number in range(given.repeat):
+                runs.append(judge(contest, kernel, f"run-{number}"))
+                taken = libtpu_alone(contest, f"run-{number}")
+                alone += [] if taken is None else [taken]
+            row, more = rows(f"{name} on {contest.chip.name}", runs, alone)
+            verdicts.append(row)
+            parts += more
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    print(f"medians of {given.repeat}, seconds measured on this machine, {cores} cores")
+    headers = ["kernel", "wall", "CPU", "libtpu alone, CPU", "wall / libtpu", "CPU / libtpu", "failure"]
+    print(tabulate(verdicts, headers=headers, disable_numparse=True, colalign=("left",)))
+    print()
+    headers = ["kernel", "", "name", "CPU", "begins at", "wall"]
+    print(tabulate(parts, headers=headers, disable_numparse=True, colalign=("left",)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""What a case of known_kernels.py is: a program with its operands, by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function and its operands in their order: shapes, or arrays where the schedule depends on their contents."""
+
+    function: Callable[..., Any]
+    operands: Mapping[str, Any]
+
+
+Case = Callable[[], Program]
+
+
+def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    """An operand whose contents no schedule depends on."""
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def integers(values: Any) -> npt.NDArray[np.int32]:
+    """An operand that a schedule reads: a table, or the lengths of sequences."""
+    return np.asarray(values, np.int32)
+
+
+def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The gradient of the function's sum to its first `count` operands, the forward pass with it."""
+
+    def total(*operands: Any) -> jax.Array:
+        return function(*operands).astype(jnp.float32).sum()
+
+    slopes: Callable[..., Any] = jax.grad(total, argnums=tuple(range(count)))
+    return slopes

@@ -1,6 +1,6 @@
 """How often a change that gains nothing is accepted, and how often a real gain is: noise through the real decision.
 
-Every attempt is a duel of the ratchet's own (its loop over looks, its ruling on the pairs); only
+Every attempt is a paired benchmark of the ratchet's own (its loop over looks, its ruling on the pairs); only
 the seconds come from `false_accepts_noise` in place of a device. Goals: at most 0.1 % of 10,000
 attempts that gain nothing are accepted, on any machine; at least 95 % of true gains of 3 % are at
 the spread that published device times have.

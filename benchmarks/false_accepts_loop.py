@@ -1,7 +1,7 @@
 """Attempts that change nothing, made by the whole ratchet on this machine's CPU: what they came to, and their noise.
 
 A scratch contest with a small problem gets a comment more in kernel.py before each attempt, judged
-with `--on cpu --again`. The raw seconds of all duels are written to benchmarks/data/cpu_duels.tsv.
+with `--on cpu --again`. The raw seconds of all paired benchmarks are written to benchmarks/data/cpu_pairs.tsv.
 Run: python benchmarks/false_accepts_loop.py [ATTEMPTS]    (about a minute each)
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.loop.scaffold import scaffold
 
-DATA = Path(__file__).parent / "data" / "cpu_duels.tsv"
+DATA = Path(__file__).parent / "data" / "cpu_pairs.tsv"
 ATTEMPTS = 16
 SEQUENCE = 256
 
@@ -57,10 +57,10 @@ def main() -> None:
             with kernel.open("a") as file:
                 file.write(f"# Nothing changes, for the {number}th time.\n")
             found = attempt(folder, f"nothing changes, for the {number}th time")
-            duel, verdict = found["duel"], found["verdict"]
+            paired, verdict = found["paired"], found["verdict"]
             outcomes[verdict["outcome"]] += 1
             print(f"{number:3} {verdict['outcome']:12} {verdict['reasons'][0]}", flush=True)
-            slots = (duel["champion_seconds"], duel["control_seconds"], duel["candidate_seconds"])
+            slots = (paired["champion_seconds"], paired["control_seconds"], paired["candidate_seconds"])
             lines += [
                 f"{number}\t{verdict['outcome']}\t" + "\t".join(f"{taken:.6g}" for taken in taken_in_round)
                 for taken_in_round in zip(*slots, strict=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Random = np.random.Generator
 
-DATA = Path(__file__).parent / "data" / "cpu_duels.tsv"
+DATA = Path(__file__).parent / "data" / "cpu_pairs.tsv"
 # Published device times (data/measured_attention.tsv) repeat, as (max - min) / median of five samples, within 0.16 %
 # at the median and 0.34 % at the third quartile. Here it is the standard deviation, so five samples spread by 0.7 %.
 PUBLISHED_SPREAD = 0.003
@@ -81,7 +81,7 @@ def _cold_start(random: Random, rounds: int) -> Array:
 
 
 def recorded(path: Path = DATA) -> Machine:
-    """This machine's CPU under load: blocks of rounds from real duels of a program with itself, in random order."""
+    """This machine's CPU under load: blocks of rounds from real paired benchmarks of a program with itself, mixed."""
     with path.open() as file:
         lines = list(csv.DictReader(file, delimiter="\t"))
     names = ("champion_seconds", "control_seconds", "candidate_seconds")
@@ -101,7 +101,7 @@ MACHINES = (
     QUIET,
     Machine(name="3 % spread", slowdown=spread(0.03)),
     Machine(name="10 % spread", slowdown=spread(0.1)),
-    Machine(name="drift by 30 % over a duel", slowdown=_plus(_drift)),
+    Machine(name="drift by 30 % over a benchmark", slowdown=_plus(_drift)),
     Machine(name="random walk", slowdown=_plus(_walk)),
     Machine(name="spikes in a tenth of the calls", slowdown=_plus(_spikes)),
     Machine(

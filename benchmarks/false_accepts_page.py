@@ -78,7 +78,7 @@ _RECORDED = """## This machine
 
 {count} attempts that change nothing were made by the whole ratchet with `--on cpu --again` (a comment more in
 kernel.py each time; `benchmarks/false_accepts_loop.py`), on two cores with other work on them: {outcomes}.
-The {rounds:,} rounds are in `benchmarks/data/cpu_duels.tsv`; a call took {low:.2f} to {high:.2f} ms (5th to 95th
+The {rounds:,} rounds are in `benchmarks/data/cpu_pairs.tsv`; a call took {low:.2f} to {high:.2f} ms (5th to 95th
 percentile). Above they are replayed in blocks of {block} rounds, with the three times of each round in a new random
 order.
 """
@@ -98,7 +98,7 @@ def _page(results: Results) -> str:
             limit=1 - POLICY.minimum_effect, goal_false=replays.GOAL_FALSE, attempts=attempts,
             false=results.false_rate, goal_power=replays.GOAL_POWER, gain=replays.GOAL_GAIN,
             spread=noise.PUBLISHED_SPREAD, power=min(power.rate for _, power in results.powers),
-            looks=", ".join(map(str, POLICY.looks)), budget=POLICY.duel_seconds, rate=POLICY.false_accept_rate,
+            looks=", ".join(map(str, POLICY.looks)), budget=POLICY.paired_seconds, rate=POLICY.false_accept_rate,
             count=len(POLICY.looks), first=stats.look_error(POLICY, 1), thousandth=stats.look_error(POLICY, 1000),
         ),
         _NULLS.format(attempts=attempts) + "\n" + _nulls(results),

@@ -9,10 +9,10 @@ import numpy as np
 from false_accepts_noise import Array, Machine, Random
 from scipy import stats as scipy_stats
 
-from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.evaluate.timing import paired_benchmark as pairing
 from harness.judge.verdict import compare_measured
 from harness.judge.verdict.ruling import Ruling
-from harness.records import Duel, Policy, Samples
+from harness.records import PairedBenchmark, Policy, Samples
 
 POLICY = Policy()
 NULL_ATTEMPTS = 10_000
@@ -51,20 +51,22 @@ class Tally:
         return self.accepted / self.attempts
 
 
-def attempt(machine: Machine, random: Random, ratio: float, attempts_since_accept: int) -> tuple[Duel, Ruling]:
-    """One duel on that machine, looked at until it is settled, and its ruling."""
+def attempt(
+    machine: Machine, random: Random, ratio: float, attempts_since_accept: int
+) -> tuple[PairedBenchmark, Ruling]:
+    """One paired benchmark on that machine, looked at until it is settled, and its ruling."""
     seconds = machine.seconds(random, POLICY.looks[-1], ratio)
 
-    def rule(duel: Duel) -> Ruling:
-        return compare_measured.rule(duel, POLICY, attempts_since_accept)
+    def rule(paired: PairedBenchmark) -> Ruling:
+        return compare_measured.rule(paired, POLICY, attempts_since_accept)
 
-    # No time passes here, so the budget of seconds never ends a duel.
-    outcome = duelling.sample(_batches(seconds), POLICY, lambda duel: rule(duel).is_final, lambda: 0.0)
+    # No time passes here, so the budget of seconds never ends a paired benchmark.
+    outcome = pairing.sample(_batches(seconds), POLICY, lambda paired: rule(paired).is_final, lambda: 0.0)
     assert isinstance(outcome, tuple)
     return outcome[0], rule(outcome[0])
 
 
-def _batches(seconds: Array) -> Iterator[duelling.Slots]:
+def _batches(seconds: Array) -> Iterator[pairing.Slots]:
     for start, end in zip((0, *POLICY.looks), POLICY.looks, strict=False):
         champion, control, candidate = (
             Samples(device_kind="replay", host_seconds=tuple(slot)) for slot in seconds[start:end].T.tolist()
@@ -84,10 +86,10 @@ def tally(
     counts = dict.fromkeys(("accept", "reject", "too noisy", "inconclusive"), 0)
     pairs = []
     for number in range(attempts):
-        duel, ruling = attempt(machine, random, ratio, since_accept(number))
-        # Only a control that fires ends a duel without a ratio.
+        paired, ruling = attempt(machine, random, ratio, since_accept(number))
+        # Only a control that fires ends a paired benchmark without a ratio.
         counts["too noisy" if ruling.ratio is None else ruling.outcome] += 1
-        pairs.append(len(duel.candidate_seconds))
+        pairs.append(len(paired.candidate_seconds))
     return Tally(
         name=machine.name,
         attempts=attempts,

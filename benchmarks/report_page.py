@@ -146,7 +146,7 @@ def main() -> None:
         raise SystemExit("there is no program called chromium: apt-get install chromium")
     made_from, kernel = seed(given.directory)
     simulated = made_from.evidence.simulation
-    lines = "with" if simulated and simulated.anatomy else "without"
+    lines = "with" if simulated and simulated.breakdown else "without"
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         folder = Path(scratch) / "ledger"
         build(folder, made_from, kernel, given.attempts)

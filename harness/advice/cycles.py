@@ -3,43 +3,43 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from harness.records import Anatomy, CycleShares, LineTime, Share, Simulation
+from harness.records import CycleBreakdown, CycleShares, LineTime, Share, Simulation
 
 _HOTTEST = 3
 
 
 def cycle_shares(run: Simulation | None) -> CycleShares | None:
     """The shares of a run that came to its end and was taken apart, or None."""
-    anatomy = run.anatomy if run else None
-    if run is None or anatomy is None or not anatomy.cycles:
+    breakdown = run.breakdown if run else None
+    if run is None or breakdown is None or not breakdown.cycles:
         return None
-    hottest = sorted(named_lines(anatomy), key=lambda line: line.cycles, reverse=True)[:_HOTTEST]
-    steps = anatomy.steps or None
+    hottest = sorted(named_lines(breakdown), key=lambda line: line.cycles, reverse=True)[:_HOTTEST]
+    steps = breakdown.steps or None
     return CycleShares(
-        cycles=anatomy.cycles,
+        cycles=breakdown.cycles,
         clock_hz=run.clock_hz,
-        parts=_parts(anatomy),
-        bubble_fraction=anatomy.bubble_fraction,
-        dearest=tuple(_share(line, line.cycles / anatomy.cycles) for line in hottest),
-        spilled_bytes_per_step=anatomy.spilled_bytes / steps if steps else None,
-        filled_bytes_per_step=anatomy.filled_bytes / steps if steps else None,
-        spill_fraction=anatomy.spill_cycles / anatomy.cycles,
-        spill_lines=_spill_lines(anatomy.lines),
+        parts=_parts(breakdown),
+        bubble_fraction=breakdown.bubble_fraction,
+        hottest=tuple(_share(line, line.cycles / breakdown.cycles) for line in hottest),
+        spilled_bytes_per_step=breakdown.spilled_bytes / steps if steps else None,
+        filled_bytes_per_step=breakdown.filled_bytes / steps if steps else None,
+        spill_fraction=breakdown.spill_cycles / breakdown.cycles,
+        spill_lines=_spill_lines(breakdown.lines),
     )
 
 
-def named_lines(anatomy: Anatomy) -> tuple[LineTime, ...]:
+def named_lines(breakdown: CycleBreakdown) -> tuple[LineTime, ...]:
     """The lines without what belongs to none."""
-    return tuple(line for line in anatomy.lines if line.line)
+    return tuple(line for line in breakdown.lines if line.line)
 
 
-def _parts(anatomy: Anatomy) -> tuple[Share, ...]:
+def _parts(breakdown: CycleBreakdown) -> tuple[Share, ...]:
     """Shares of the parts, the largest first; parts of one kind and name are one."""
     cycles: dict[str, float] = defaultdict(float)
-    for part in anatomy.parts:
+    for part in breakdown.parts:
         cycles[f"{part.kind} {part.name}".strip()] += part.cycles
     ordered = sorted(cycles.items(), key=lambda item: item[1], reverse=True)
-    return tuple(Share(name=name, fraction=value / anatomy.cycles) for name, value in ordered if value)
+    return tuple(Share(name=name, fraction=value / breakdown.cycles) for name, value in ordered if value)
 
 
 def _spill_lines(lines: Iterable[LineTime]) -> tuple[Share, ...]:

@@ -83,13 +83,13 @@ class Observed:
 
     def parts(self, kind: PartKind) -> dict[str, float]:
         """The parts of the simulated cycles of one kind as shares by name, the largest first; empty where unknown."""
-        anatomy = self.run.anatomy if self.run else None
-        if anatomy is None or not anatomy.cycles:
+        breakdown = self.run.breakdown if self.run else None
+        if breakdown is None or not breakdown.cycles:
             return {}
         shares: defaultdict[str, float] = defaultdict(float)
-        for part in anatomy.parts:
+        for part in breakdown.parts:
             if part.kind == kind and part.cycles:
-                shares[part.name] += part.cycles / anatomy.cycles
+                shares[part.name] += part.cycles / breakdown.cycles
         return dict(sorted(shares.items(), key=lambda item: item[1], reverse=True))
 
     def operand(self, name: str) -> str:

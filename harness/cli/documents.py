@@ -9,10 +9,10 @@ import msgspec
 from harness.advice.whatif import Answer
 from harness.ledger.codec import SCHEMA, built_document, encode_document
 from harness.records import (
-    Anatomy,
     Attempt,
     Audit,
     Cell,
+    CycleBreakdown,
     Evidence,
     Offence,
     Rejudged,
@@ -24,7 +24,7 @@ from harness.records import (
     Verdict,
 )
 from harness.records.attack import Attack
-from harness.records.search_state import Outlook
+from harness.records.search_state import SearchState
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
 from harness.records.table import Origin, Unit
@@ -87,7 +87,7 @@ class LinesDocument:
     chip: str
     clock_hz: float
     cycles: float
-    anatomy: Anatomy
+    breakdown: CycleBreakdown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +207,11 @@ DOCUMENTS = {
     # Attempts are printed as they are stored, so they share the number of the stored form.
     "experiment": Document(SCHEMA, AttemptDocument),
     "show": Document(SCHEMA, AttemptDocument),
-    "judge": Document(2, JudgeDocument),
+    "judge": Document(3, JudgeDocument),
     "results": Document(2, ResultsDocument),
     "revoke": Document(1, RevokeDocument),
     "status": Document(2, Status),
-    "next": Document(1, Outlook),
+    "next": Document(2, SearchState),
     "checkout": Document(1, DoneDocument),
     "undo": Document(1, DoneDocument),
     "sweep": Document(2, Swept),
@@ -222,12 +222,12 @@ DOCUMENTS = {
     "xprof": Document(_TABLES, XprofDocument),
     "hlo": Document(_TABLES, TablesDocument),
     "predict": Document(_TABLES, TablesDocument),
-    "lines": Document(1, LinesDocument),
+    "lines": Document(2, LinesDocument),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(2, SimulateDocument),
-    "attack": Document(2, Attack),
+    "attack": Document(3, Attack),
     "fsck": Document(1, Audit),
-    "replay": Document(2, Replay),
+    "replay": Document(3, Replay),
     "selftest": Document(1, SelftestDocument),
     "error": Document(1, ErrorDocument),
 }

@@ -49,16 +49,16 @@ def lines(given: Namespace) -> Outcome:
     run = evidence.simulation
     if run is None or run.seconds is None:
         raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {_why_none(evidence)}")
-    if run.anatomy is None:
-        raise RatchetError("no-anatomy", f"{title} was judged before cycles were counted line by line{again}")
+    if run.breakdown is None:
+        raise RatchetError("no-breakdown", f"{title} was judged before cycles were counted line by line{again}")
     if evidence.failure is not None:
         title += f" (failed: {evidence.failure.kind})"
-    anatomy = run.anatomy
+    breakdown = run.breakdown
     document = LinesDocument(
-        source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=anatomy.cycles, anatomy=anatomy
+        source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown
     )
     width = terminal_width(narrowest(kernel))
-    return Outcome(document=document, text=lambda: listing(run, anatomy, kernel, title, width, colour=colour()))
+    return Outcome(document=document, text=lambda: listing(run, breakdown, kernel, title, width, colour=colour()))
 
 
 def timeline(given: Namespace) -> Outcome:

@@ -14,7 +14,7 @@ from harness.hardware import chip
 from harness.ledger import Ledger
 from harness.loop import search_state
 from harness.render.layout import terminal_width
-from harness.render.search_state import outlook_text
+from harness.render.search_state import search_state_text
 
 
 def next_(given: Namespace) -> Outcome:
@@ -22,10 +22,10 @@ def next_(given: Namespace) -> Outcome:
         if getattr(given, name) < 1:
             raise UsageError("usage", f"expected --{name} 1 or more, got {getattr(given, name)}")
     contest = contests.load(directory(given.directory))
-    found = search_state.outlook(
+    found = search_state.search_state(
         _sighted(contest, given.directory, given.limit), plateau=given.plateau, limit=given.limit
     )
-    return Outcome(document=found, text=lambda: outlook_text(found, terminal_width()))
+    return Outcome(document=found, text=lambda: search_state_text(found, terminal_width()))
 
 
 def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.Sighted:

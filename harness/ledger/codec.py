@@ -6,6 +6,8 @@ Schema history
     float that is not finite: it is written as `{"float": "nan"}`, `{"float": "inf"}` or `{"float": "-inf"}`.
 2   An attempt may be of kind `revoke` and have a `revocation`, a row `revokes` and `holder`. A simulation may have
     `offences`, a verdict be `resimulated`. What schema 1 lacks has defaults: its documents are read as they are.
+3   Plainer names: `breakdown` was `anatomy`, `paired` was `duel`, `paired_seconds` was `duel_seconds`, the mode
+    `reduced` was `twin`. Older documents are read under the new names; their bytes stay as they were recorded.
 """
 
 import dataclasses
@@ -18,7 +20,10 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 2
+SCHEMA = 3
+# Fields before schema 3, none of which is a field of anything since, and what they are called now.
+_RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
+_RENAMED_MODES = {"twin": "reduced"}
 _Record = TypeVar("_Record")
 
 
@@ -95,7 +100,7 @@ def _document(data: bytes, where: str, part: str) -> dict[str, Any]:
 
 def _parsed(data: bytes, where: str) -> dict[str, Any]:
     try:
-        document = json.loads(data.decode("utf-8", "surrogatepass"), object_hook=_float_read)
+        document = json.loads(data.decode("utf-8", "surrogatepass"), object_hook=_read)
     except UnicodeDecodeError as error:
         raise RecordError("corrupt-record", f"{where} is not UTF-8 text (byte {error.start})") from error
     except (ValueError, RecursionError) as error:
@@ -145,8 +150,16 @@ def _float_written(value: Any) -> Any:
     return value
 
 
-def _float_read(value: dict[str, Any]) -> Any:
-    return float(value["float"]) if value.keys() == {"float"} and isinstance(value["float"], str) else value
+def _read(value: dict[str, Any]) -> Any:
+    """One JSON object: a float that JSON has no word for, or a record's fields under the names of today."""
+    if value.keys() == {"float"} and isinstance(value["float"], str):
+        return float(value["float"])
+    for old, new in _RENAMED.items():
+        if old in value:
+            value[new] = value.pop(old)
+    if isinstance(mode := value.get("mode"), str):
+        value["mode"] = _RENAMED_MODES.get(mode, mode)
+    return value
 
 
 def _text(built: Any, indent: int | None = None) -> str:

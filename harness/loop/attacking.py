@@ -60,7 +60,7 @@ class Target:
         self._reduced = traced.reduced
         self._artifacts: dict[TracedShape, str] = {}
         shapes: dict[TracedShape, bool] = {
-            "reduced": traced.reduced is not None, "beside": traced.beside, "full": True,
+            "reduced": traced.reduced is not None, "second": traced.has_second, "full": True,
         }  # fmt: skip
         for shape in (shape for shape, is_traced in shapes.items() if is_traced):
             export = ExportRequest(artifact=str(plan.written(f"{shape}.cpu")), shape=shape)
@@ -81,7 +81,7 @@ class Target:
         """What the kernel makes of this input. Raises RatchetError where the program cannot be run."""
         request = CheckRequest(
             problem=str(self._plan.pickled_problem), reduced=None if shape == "full" else self._reduced,
-            beside=shape == "beside", family=family, seed=seed, artifact=self._artifacts[shape],
+            is_second=shape == "second", family=family, seed=seed, artifact=self._artifacts[shape],
         )  # fmt: skip
         reply = self._ask(self._checker, "check", request, CheckReply, self._plan.policy.correctness_seconds)
         assert isinstance(reply, CheckReply)
@@ -181,7 +181,7 @@ def _tries(
         turn += 1
         best = sorted(tried, key=_badness, reverse=True)[:_KEPT]
         drawn = int(random.integers(1 << 31))
-        shape: TracedShape = shapes[0] if len(shapes) < 3 or random.random() < 0.7 else "beside"
+        shape: TracedShape = shapes[0] if len(shapes) < 3 or random.random() < 0.7 else "second"
         if turn % _FULL == 0 and shapes[0] != "full":
             missing = [one for one in best if one.shape != "full"]
             if missing:

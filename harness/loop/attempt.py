@@ -10,7 +10,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import latency
-from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.evaluate.timing import paired_benchmark as pairing
 from harness.judge.key import key_difference
 from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
@@ -23,10 +23,10 @@ from harness.loop.settings import rewrite
 from harness.records import (
     Attempt,
     Champion,
-    Duel,
     Evidence,
     Failure,
     Key,
+    PairedBenchmark,
     Policy,
     Refused,
     Report,
@@ -140,7 +140,7 @@ class _Decided:
 
     kernel: bytes
     evidence: Evidence
-    duel: Duel | None
+    paired: PairedBenchmark | None
     opponent: Opponent | None
     verdict: Verdict
 
@@ -188,7 +188,7 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         verdict=verdict,
         champion=_champion_record(ledger, champion, champion_report),
         champion_evidence=facing.evidence if facing and facing.fresh else None,
-        duel=found.duel,
+        paired=found.paired,
         expected_time_ratio=options.expected_time_ratio,
         settings=settings,
         sweep=sweep,
@@ -233,16 +233,16 @@ def _decided(
         timed=facing is None,
         after_trace=refuse_identical,
     )
-    duel = None
+    paired = None
     attempts = compare_measured.attempts_since_accept(run.rows, run.key.source)
     if facing and evidence.failure is None and run.key.source != "simulated":
-        duel, evidence, facing = _duel(run, run.key.source, evidence, facing, attempts)
+        paired, evidence, facing = _paired(run, run.key.source, evidence, facing, attempts)
     defending = defender(run, facing) if facing else None
     resimulated = robustness.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
     evidence = disturbed(evidence, _put_right(run, watch).failure())
     theirs = facing.evidence if facing else None
-    verdict = judging.decide(evidence, theirs, duel, run.policy, run.contest.chip, attempts, resimulated)
-    return _Decided(kernel=kernel, evidence=evidence, duel=duel, opponent=facing, verdict=verdict)
+    verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated)
+    return _Decided(kernel=kernel, evidence=evidence, paired=paired, opponent=facing, verdict=verdict)
 
 
 def _in_its_place(
@@ -335,27 +335,27 @@ def _refuse_identical(run: Run, trace: Trace) -> None:
             )
 
 
-def _duel(
+def _paired(
     run: Run, source: Literal["measured", "measured cpu"], evidence: Evidence, opponent: Opponent, attempts: int
-) -> tuple[Duel | None, Evidence, Opponent]:
-    """Champion and candidate timed in turn; their evidence then holds the samples and latencies of the duel."""
+) -> tuple[PairedBenchmark | None, Evidence, Opponent]:
+    """Champion and candidate timed in turn; their evidence then holds the samples and latencies of that."""
     folder = run.contest.directory / "profile_data"
-    outcome = duelling.run(
+    outcome = pairing.run(
         folder / f"{run.number:04d}-champion",
         folder / f"{run.number:04d}",
         run.contest.problem,
         run.policy,
         on="cpu" if source == "measured cpu" else run.contest.chip.platform,
         deep=run.options.deep,
-        is_settled=lambda duel: compare_measured.rule(duel, run.policy, attempts).is_final,
+        is_settled=lambda paired: compare_measured.rule(paired, run.policy, attempts).is_final,
     )
     if isinstance(outcome, Failure):
         # Whose fault it was cannot be told from outside; doubt falls on the candidate.
         return None, replace(evidence, failure=outcome), opponent
-    duel, champion_samples, samples = outcome
+    paired, champion_samples, samples = outcome
     ours = replace(evidence, samples=samples, latency=latency.measured(samples, source))
     theirs = replace(opponent.evidence, samples=champion_samples, latency=latency.measured(champion_samples, source))
-    return duel, ours, replace(opponent, evidence=theirs)
+    return paired, ours, replace(opponent, evidence=theirs)
 
 
 def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -> Verdict:

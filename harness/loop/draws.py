@@ -1,4 +1,4 @@
-"""Draws as text, for a command line: `twin:512x128:far-values:1234`."""
+"""Draws as text, for a command line: `reduced:512x128:far-values:1234`."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ def parsed(words: str) -> Draw:
     if match is None:
         raise UsageError(
             "bad-draw",
-            f"expected a draw as MODE:SHAPE:FAMILY:SEED, such as twin:512x128:far-values:1234, got {words!r}; "
+            f"expected a draw as MODE:SHAPE:FAMILY:SEED, such as reduced:512x128:far-values:1234, got {words!r}; "
             f"MODE is one of {', '.join(get_args(Mode))}, FAMILY `{_PROBE}` stands for the probes",
         )
     mode, shape, family, seed = match.groups()

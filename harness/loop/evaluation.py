@@ -69,8 +69,8 @@ def evaluate(
 ) -> Evidence:
     """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
 
-    Not `timed`: a device's latency is left to a duel. Not `checked`: whether it is right is not asked. `draws` are
-    those of an earlier evaluation: they are repeated, beside fresh ones.
+    Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: whether it is right is not asked.
+    `draws` are those of an earlier evaluation: they are repeated, beside fresh ones.
     """
     return measuring.evaluate(
         contest.directory,

@@ -34,7 +34,7 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     ledger are not touched. The chip and the kind of latency are those of then; prepare.py, judge, policy and
     versions are those of now, and what differs is said. A simulated latency is judged against the champion of
     then, which is evaluated again too where the key differs. A measured one is timed alone: a verdict on it needs
-    a duel, that is, an attempt.
+    a paired benchmark, that is, an attempt.
 
     Raises RatchetError as reading the attempt or its kernel does, or `busy`.
     """
@@ -110,7 +110,7 @@ def _fraction(check: Check) -> float | None:
 def _opponent(
     ledger: Ledger, attempt: Attempt, contest: Contest, key: Key, policy: Policy, progress: ratchet.Progress
 ) -> Evidence | None:
-    """The champion of then under the key of now; None where there was none, or where a duel would be needed."""
+    """The champion of then under the key of now; None without one, or where only a paired benchmark could tell."""
     champion = attempt.champion
     if not _was_compared(attempt) or champion is None or key.source != "simulated":
         return None

@@ -8,7 +8,7 @@ from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.loop.settings import constants
 from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
-from harness.records.search_state import Advice, Constant, Floor, KindTried, Outlook, Standing, Tried
+from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
 from harness.units import percent, seconds
 
 # The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more
@@ -22,7 +22,7 @@ _CLAIMS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighted:
-    """What the outlook is made from: all rows, oldest first, and each kernel.py that is looked into, by attempt.
+    """What the search state is made from: all rows, oldest first, and each kernel.py that is looked into, by attempt.
 
     `kernel` is kernel.py as it stands, `report` the champion's (or the last attempt's before there is one).
     """
@@ -39,7 +39,7 @@ class Sighted:
     messages: tuple[str, ...] = ()
 
 
-def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> Outlook:
+def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
     """The state of the search; `plateau` attempts without a win are enough to stop; `tried` are the newest `limit`."""
     standing = _standing(seen)
     # What a CPU takes says nothing about the distance to the chip's floor.
@@ -47,7 +47,7 @@ def outlook(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None
     floor = floor_of(seen.problem.work, seen.chip, on_chip)
     tried = _tried(seen)[-(limit or len(seen.rows)) :]
     since = since_win(seen.rows)
-    return Outlook(
+    return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,
         champion=standing,

@@ -3,7 +3,7 @@
 Screening compiles each setting and takes its simulated latency, on both cores; what it leaves out is
 whether the results are right, which is most of a judgement's time. A chip without a simulator is asked
 itself, one setting at a time. Screened latencies choose and decide nothing: the chosen setting is
-judged like any other candidate, and where a device times it, by a duel of samples taken afresh. So
+judged like any other candidate, and where a device times it, by a paired benchmark of samples taken afresh. So
 however many settings are screened, luck has the one chance there that an attempt has
 (benchmarks/FALSE_ACCEPTS.md). A simulated time has no luck in it, but an error of its model, and the fastest of
 many is more likely than others to be one that errs in its favour: as if each had been an attempt, whether

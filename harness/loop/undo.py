@@ -78,7 +78,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
                 seconds=None,
             ),
             champion_evidence=None,
-            duel=None,
+            paired=None,
             expected_time_ratio=None,
             settings=(),
             sweep=None,

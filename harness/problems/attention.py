@@ -236,7 +236,7 @@ class Attention:
             )
             length *= 2
 
-    def beside(self, small: "Attention") -> "Attention | None":
+    def second_shape(self, small: "Attention") -> "Attention | None":
         """A reduced one with each length half as long again: the numbers of its blocks are no powers of two.
 
         Where this one's query and key lengths differ, only the longer is lengthened, so that

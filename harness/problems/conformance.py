@@ -149,13 +149,13 @@ def _shapes(problem: Problem, small: Problem) -> Iterator[str]:
             yield f"expected reduced shapes in increasing size, got {_words(statement)} after a larger one"
             return
         before = statement.work.flops
-    second = None if small is problem else problem.beside(small)
+    second = None if small is problem else problem.second_shape(small)
     if second is not None:
         statement = second.statement()
         if _kind(statement) != _kind(whole) or _elements(statement) >= _elements(whole):
-            yield f"expected beside() to give the same arrays at a smaller shape, got {_words(statement)}"
+            yield f"expected second_shape() to give the same arrays at a smaller shape, got {_words(statement)}"
         if statement == small.statement():
-            yield f"expected beside() to give another shape, got {_words(statement)} again"
+            yield f"expected second_shape() to give another shape, got {_words(statement)} again"
 
 
 def _kind(statement: Statement) -> tuple[Any, ...]:

@@ -80,8 +80,8 @@ class Defined:
     def reduced(self) -> Iterator["Defined"]:
         return (self._like(problem) for problem in self.problem.reduced())
 
-    def beside(self, small: "Defined") -> "Defined | None":
-        found = self.problem.beside(small.problem)
+    def second_shape(self, small: "Defined") -> "Defined | None":
+        found = self.problem.second_shape(small.problem)
         return None if found is None else self._like(found)
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:

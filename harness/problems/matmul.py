@@ -155,7 +155,7 @@ class Matmul(textures.Textured):
         for m, n, k in shorter(self.m, self.n, self.k):
             yield replace(self, m=m, n=n, k=k)
 
-    def beside(self, small: "Matmul") -> "Matmul | None":
+    def second_shape(self, small: "Matmul") -> "Matmul | None":
         """A reduced one with m and k half as long again: so many blocks are no power of two, and no two lengths equal.
 
         A length that is the contest's own already stays. None where that changes nothing.

@@ -36,7 +36,7 @@ class Problem(Protocol):
     def reduced(self) -> Iterator["Problem"]:
         """The same operation at smaller shapes, in increasing size, all below this one."""
 
-    def beside(self, small: Any) -> "Problem | None":
+    def second_shape(self, small: Any) -> "Problem | None":
         """A second shape near the reduced one `small`, of other proportions; None where there is none below this."""
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:

@@ -170,7 +170,7 @@ class RMSNorm(textures.Textured):
             yield replace(self, rows=rows)
             rows *= 2
 
-    def beside(self, small: "RMSNorm") -> "RMSNorm | None":
+    def second_shape(self, small: "RMSNorm") -> "RMSNorm | None":
         """A reduced one with half as many rows again: its number of blocks is no power of two."""
         rows = small.rows * 3 // 2
         return replace(small, rows=rows) if rows < self.rows else None
@@ -182,14 +182,14 @@ class RMSNorm(textures.Textured):
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64, y and with a residual h beside it, from the inputs as they were rounded."""
         h, w = self._sum(inputs, rows, np.float64)
-        return self._beside(h / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps) * w, h)
+        return self._with_h(h / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps) * w, h)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The same computed in float32, each output rounded to dtype once."""
         h, w = self._sum(inputs, rows, np.float32)
         scale = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + np.float32(self.eps))
         dtype = DTYPES[self.dtype]
-        return self._beside((h * scale * w).astype(dtype), h.astype(dtype)).astype(np.float64)
+        return self._with_h((h * scale * w).astype(dtype), h.astype(dtype)).astype(np.float64)
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The standard deviation of each output if every honest rounding were random.
@@ -216,7 +216,7 @@ class RMSNorm(textures.Textured):
         variance += np.square(y) * (3 * relative32**2 + eps32**2 / 3 + summed)
         of_h += np.square(relative32 * h)
         # Zero only where everything is exactly zero.
-        found: Exact = np.maximum(np.sqrt(self._beside(variance, of_h)), np.finfo(np.float32).tiny)
+        found: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
         return found
 
     def _sum(self, inputs: Sequence[Values], rows: Rows, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -226,6 +226,6 @@ class RMSNorm(textures.Textured):
             h += inputs[1][rows].astype(dtype)
         return h, inputs[-1].astype(dtype)
 
-    def _beside(self, y: NDArray[Any], h: NDArray[Any]) -> NDArray[Any]:
+    def _with_h(self, y: NDArray[Any], h: NDArray[Any]) -> NDArray[Any]:
         """All outputs beside each other, as a row of them is seen."""
         return np.concatenate((y, h), axis=1) if self.residual else y

@@ -166,7 +166,7 @@ class SwiGLU(textures.Textured):
         for tokens, model, hidden in shorter(self.tokens, self.model, self.hidden):
             yield replace(self, tokens=tokens, model=model, hidden=hidden)
 
-    def beside(self, small: "SwiGLU") -> "SwiGLU | None":
+    def second_shape(self, small: "SwiGLU") -> "SwiGLU | None":
         """A reduced one with tokens and model half as long again: so many blocks are no power of two.
 
         A length that is the contest's own already stays. None where that changes nothing.

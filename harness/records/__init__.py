@@ -1,8 +1,8 @@
 """The vocabulary: every fact that flows from a problem to a verdict, as frozen records that can be saved."""
 
-from harness.records.anatomy import Anatomy, LineTime, Part, PartKind, Span, SpanKind, Timeline
 from harness.records.candidate import Claims, Failure, PallasCall, Scratch, Stage, TilingClaim, Trace, Window
 from harness.records.capture import Capture, Device, Execution, Operation, Period
+from harness.records.cycle_breakdown import CycleBreakdown, LineTime, Part, PartKind, Span, SpanKind, Timeline
 from harness.records.evidence import (
     Check,
     Draw,
@@ -45,10 +45,10 @@ from harness.records.verdict import (
     Attempt,
     Champion,
     Change,
-    Duel,
     Key,
     Kind,
     Outcome,
+    PairedBenchmark,
     Policy,
     Resimulation,
     Verdict,
@@ -57,7 +57,6 @@ from harness.records.verdict import (
 __all__ = [
     "NOMINAL",
     "TITLE_MOVES",
-    "Anatomy",
     "Array",
     "Attempt",
     "Audit",
@@ -71,10 +70,10 @@ __all__ = [
     "Claims",
     "Column",
     "CounterLine",
+    "CycleBreakdown",
     "CycleShares",
     "Device",
     "Draw",
-    "Duel",
     "Environment",
     "Evidence",
     "Execution",
@@ -97,6 +96,7 @@ __all__ = [
     "OpTime",
     "Operation",
     "Outcome",
+    "PairedBenchmark",
     "PallasCall",
     "Parameter",
     "Part",

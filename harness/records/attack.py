@@ -16,7 +16,7 @@ class Found:
     files of earlier versions.
     """
 
-    shape: Literal["full", "reduced", "beside"]
+    shape: Literal["full", "reduced", "second"]
     title: str
     family: str
     seed: int
@@ -29,7 +29,7 @@ class Found:
     def draw(self) -> Draw:
         """The same input as evaluations name it."""
         return Draw(
-            mode="full" if self.shape == "full" else "twin", shape=self.output, family=self.family, seed=self.seed
+            mode="full" if self.shape == "full" else "reduced", shape=self.output, family=self.family, seed=self.seed
         )
 
     @property

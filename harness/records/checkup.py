@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 # How bad a finding is, worst first: the process ends; two settings exclude each other; a setting does nothing;
 # something is not there; times or dumps are spoilt.
-Gravity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
+Severity: TypeAlias = Literal["ends the process", "contradiction", "no effect", "missing", "harmful"]
 Phase: TypeAlias = Literal["import", "first call", "second call", "run"]
 State: TypeAlias = Literal["ok", "note", "problem"]
 

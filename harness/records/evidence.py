@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.records.anatomy import Anatomy
 from harness.records.candidate import Claims, Failure, Trace
+from harness.records.cycle_breakdown import CycleBreakdown
 from harness.records.problem import Statement
 
 Source = Literal["measured", "measured cpu", "simulated"]
 
 # What ran a check, as records name it.
-Mode = Literal["full", "interpret", "twin", "device"]
+Mode = Literal["full", "interpret", "reduced", "device"]
 _MODE_WORDS: dict[Mode, str] = {
     "full": "full shape",
     "interpret": "interpreter",
-    "twin": "reduced shape",
+    "reduced": "reduced shape",
     "device": "device",
 }
 
@@ -51,7 +51,7 @@ class Check:
     units of the output, and None where nothing could be compared (wrong structure, shape or
     dtype, non-finite output). `criterion` says which error: of the worst element, or the root
     mean square over all; the one nearer to its limit is recorded. `elements` says how many
-    were compared. Modes: `full` and `twin` are the CPU reference program at the contest's and at a smaller
+    were compared. Modes: `full` and `reduced` are the CPU reference program at the contest's and at a smaller
     shape, `interpret` is TPU interpret mode.
 
     Two criteria compare bits with another run of the same program instead: `dependence` (inputs
@@ -178,7 +178,7 @@ class Simulation:
     really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
     what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
     the work, cycles and op times are those of the core that ends last, everything else is the
-    chip's; `anatomy` takes that core's cycles apart. `as_profiled_seconds` is what a device profile
+    chip's; `breakdown` takes that core's cycles apart. `as_profiled_seconds` is what a device profile
     taken as the published times were would show. `relative_uncertainty` is for comparing two
     programs of the same kind on the same chip: how far their time ratio may be off, as a fraction
     of it, one standard deviation (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are judged
@@ -211,7 +211,7 @@ class Simulation:
     executed_empty_bundles: int | None = None
     as_profiled_seconds: float | None = None
     relative_uncertainty: float = 0.02
-    anatomy: Anatomy | None = None
+    breakdown: CycleBreakdown | None = None
     offences: tuple[Offence, ...] = ()
 
 

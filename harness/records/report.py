@@ -75,7 +75,7 @@ class Share:
 class CycleShares:
     """Where a simulated run's cycles go, for a glance. `parts` sum to 1, and so do `spill_lines`.
 
-    `dearest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is the
+    `hottest` are the lines that cost most, as fractions of all cycles; `spill_fraction` is the
     least that spilling costs, as such a fraction; `spill_lines` share the bytes that are saved
     and restored. Bytes are per grid step, None where the schedule does not tell how many ran.
     """
@@ -84,7 +84,7 @@ class CycleShares:
     clock_hz: float
     parts: tuple[Share, ...]
     bubble_fraction: float
-    dearest: tuple[Share, ...]
+    hottest: tuple[Share, ...]
     spilled_bytes_per_step: float | None
     filled_bytes_per_step: float | None
     spill_fraction: float

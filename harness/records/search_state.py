@@ -93,7 +93,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class SearchState:
     """Where the search stands. `tried` is newest last; `hints` are the champion's, the most promising first."""
 
     contest: str

@@ -1,4 +1,4 @@
-"""What decides and what was decided: policy, key, duel, verdict, and the attempt that the ledger stores."""
+"""What decides and what was decided: policy, key, paired benchmark, verdict, and the attempt that the ledger stores."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -37,11 +37,11 @@ class Policy:
     measured_pairs: int = 30
     # Off: children may do what the user may, as on a kernel without Landlock and seccomp.
     is_confined: bool = True
-    # A duel is looked at after so many pairs, and ends when it is decided, after the last look, or
-    # before a batch that would not be done `duel_seconds` after the first began. Doubling: the
+    # A paired benchmark is looked at after so many pairs, and ends when it is decided, after the last look, or
+    # before a batch that would not be done `paired_seconds` after the first began. Doubling: the
     # fewest looks (each costs certainty) that waste at most half of the pairs.
     looks: tuple[int, ...] = (20, 40, 80, 160, 320)
-    duel_seconds: float = 60.0
+    paired_seconds: float = 60.0
     # The chance that luck alone is ever accepted between two accepts, however many attempts that takes.
     false_accept_rate: float = 0.001
 
@@ -61,7 +61,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Duel:
+class PairedBenchmark:
     """Champion and candidate timed in turn in one process: raw seconds per call, paired by round, as they were taken.
 
     `control_seconds` is the A/A control: the champion loaded a second time, a slot of its own in
@@ -169,7 +169,7 @@ class Attempt:
     verdict: Verdict
     champion: Champion | None = None
     champion_evidence: Evidence | None = None
-    duel: Duel | None = None
+    paired: PairedBenchmark | None = None
     expected_time_ratio: float | None = None
     settings: tuple[tuple[str, str], ...] = ()
     diff: str = ""

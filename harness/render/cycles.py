@@ -45,7 +45,7 @@ def _hottest(shares: CycleShares, kernel: str, width: int) -> list[str]:
     """One line for each of the source lines that cost most, with its text where it is one of `kernel`."""
     texts = kernel.splitlines()
     lead, lines = "Hottest lines:         ", []
-    for share in shares.dearest:
+    for share in shares.hottest:
         is_known = share.name.startswith("kernel.py:") and share.line <= len(texts)
         text = f"  {clean(texts[share.line - 1])}" if is_known else ""
         lines.append(cut(f"{lead}{percent(share.fraction):>5}  {clean(share.name)}{text}", width))

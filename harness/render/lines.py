@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
-from harness.records import Anatomy, LineTime, Simulation
+from harness.records import CycleBreakdown, LineTime, Simulation
 from harness.render.layout import Style, clean, cut, paint, wrap
 from harness.units import count, decimal, kibibytes, percent, seconds
 
@@ -18,7 +18,9 @@ _UNITS_SHOWN = 3
 _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 
 
-def listing(run: Simulation, anatomy: Anatomy, kernel: str, title: str, width: int, *, colour: bool = False) -> str:
+def listing(
+    run: Simulation, breakdown: CycleBreakdown, kernel: str, title: str, width: int, *, colour: bool = False
+) -> str:
     """Every line of `kernel` between the first and the last that costs anything, then what belongs to no line of it.
 
     `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` is what it saves
@@ -26,25 +28,25 @@ def listing(run: Simulation, anatomy: Anatomy, kernel: str, title: str, width: i
     not known); `units` those that it used most, by operations. All is of one core: of several,
     the one that ends last.
     """
-    own = {line.line: line for line in anatomy.lines if _is_of_kernel(line)}
-    others = [line for line in anatomy.lines if line.line and not _is_of_kernel(line)]
-    nowhere = [line for line in anatomy.lines if not line.line]
+    own = {line.line: line for line in breakdown.lines if _is_of_kernel(line)}
+    others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
+    nowhere = [line for line in breakdown.lines if not line.line]
     source = f"simulated {run.chip}"
-    time = f"{decimal(anatomy.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
+    time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
     text = [
-        *wrap(f"{clean(title)}: {time}, {seconds(anatomy.cycles / run.clock_hz)} [{source}]", width),
+        *wrap(f"{clean(title)}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]", width),
         "",
         cut(f"{_HEADER}  source", width),
-        *_source_lines(own, kernel.splitlines(), anatomy, width, colour),
+        *_source_lines(own, kernel.splitlines(), breakdown, width, colour),
         "",
     ]
     rows = [
         ("lines of kernel.py", list(own.values())),
         *((f"{clean(line.file)}:{line.line}", [line]) for line in others),
         ("no line: launch, other HLO ops, what the compiler adds", nowhere),
-        ("sum", list(anatomy.lines)),
+        ("sum", list(breakdown.lines)),
     ]
-    text += [cut(f"{'':6}{_figures(lines, anatomy)}  {name}", width) for name, lines in rows if lines]
+    text += [cut(f"{'':6}{_figures(lines, breakdown)}  {name}", width) for name, lines in rows if lines]
     if not own:
         text.append("The compiler's dump names no line of kernel.py: it was made without source annotations.")
     return "\n".join(line.rstrip() for line in text)
@@ -55,7 +57,7 @@ def _is_of_kernel(line: LineTime) -> bool:
 
 
 def _source_lines(
-    own: dict[int, LineTime], texts: Sequence[str], anatomy: Anatomy, width: int, colour: bool
+    own: dict[int, LineTime], texts: Sequence[str], breakdown: CycleBreakdown, width: int, colour: bool
 ) -> Iterator[str]:
     before = min(own, default=1)
     for number in sorted(own):
@@ -65,20 +67,20 @@ def _source_lines(
         else:
             yield from (cut(f"{between:>5} {'':{len(_HEADER) - 6}}  {_code(texts, between)}", width) for between in gap)
         line = own[number]
-        text = cut(f"{number:>5} {_figures([line], anatomy)}  {_code(texts, number)}", width)
-        style = next((style for share, style in _MARKED if line.cycles >= share * anatomy.cycles), None)
+        text = cut(f"{number:>5} {_figures([line], breakdown)}  {_code(texts, number)}", width)
+        style = next((style for share, style in _MARKED if line.cycles >= share * breakdown.cycles), None)
         yield paint(text, style, colour) if style else text
         before = number + 1
 
 
-def _figures(lines: Sequence[LineTime], anatomy: Anatomy) -> str:
+def _figures(lines: Sequence[LineTime], breakdown: CycleBreakdown) -> str:
     """The columns of these lines taken together, without the line's number."""
     cycles = sum(line.cycles for line in lines)
     split = [sum(getattr(line, f"{kind}_cycles") for line in lines) for kind in ("issue", "stall", "wait")]
-    moved = sum(line.spilled_bytes + line.filled_bytes for line in lines) / (anatomy.steps or 1)
+    moved = sum(line.spilled_bytes + line.filled_bytes for line in lines) / (breakdown.steps or 1)
     shares = " ".join(f"{percent(part / cycles, 0) if part else '-':>6}" for part in split) if cycles else f"{'':20}"
     spilled = kibibytes(moved) if moved else "-"
-    return f"{count(cycles):>11} {percent(cycles / anatomy.cycles):>6} {shares} {spilled:>10}  {_units(lines):<17}"
+    return f"{count(cycles):>11} {percent(cycles / breakdown.cycles):>6} {shares} {spilled:>10}  {_units(lines):<17}"
 
 
 def _units(lines: Sequence[LineTime]) -> str:

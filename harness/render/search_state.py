@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from harness.records.search_state import Constant, KindTried, Outlook, Tried
+from harness.records.search_state import Constant, KindTried, SearchState, Tried
 from harness.render.layout import clean, cut, flow, joined, wrap
 from harness.render.series import source_label
 from harness.units import change, milliseconds, percent
@@ -10,12 +10,12 @@ from harness.units import change, milliseconds, percent
 _SHOWN = 8
 
 
-def outlook_text(found: Outlook, width: int) -> str:
-    """The outlook as lines of at most `width` columns."""
+def search_state_text(found: SearchState, width: int) -> str:
+    """The search state as lines of at most `width` columns."""
     return joined(_lines(found, width))
 
 
-def _lines(found: Outlook, width: int) -> Iterator[str]:
+def _lines(found: SearchState, width: int) -> Iterator[str]:
     yield from wrap(clean(found.advice.sentence), width, "", "  ")
     yield ""
     yield from wrap(f"{clean(found.contest)}, {found.problem}", width, "Contest:      ")
@@ -44,7 +44,7 @@ def _lines(found: Outlook, width: int) -> Iterator[str]:
         yield from wrap(clean(text), width, "note: ")
 
 
-def _champion(found: Outlook) -> str:
+def _champion(found: SearchState) -> str:
     standing = found.champion
     if standing is None:
         return "none yet"
@@ -56,7 +56,7 @@ def _champion(found: Outlook) -> str:
     return f"attempt {standing.attempt}, {time} [{label}], {score}, {clean(standing.hypothesis)}"
 
 
-def _floor(found: Outlook) -> str:
+def _floor(found: SearchState) -> str:
     floor = found.floor
     both = f"compute {milliseconds(floor.compute_seconds, ' ')}, memory {milliseconds(floor.memory_seconds, ' ')}"
     if floor.gap_seconds is None or floor.gap_fraction is None:

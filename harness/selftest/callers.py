@@ -17,9 +17,9 @@ from harness.problems import Attention
 from harness.records import (
     NOMINAL,
     Check,
-    Duel,
     Evidence,
     Latency,
+    PairedBenchmark,
     Policy,
     Resimulation,
     Simulation,
@@ -35,7 +35,7 @@ _SECONDS = 3 * _PROBLEM.work().matmul_flops / _CHIP.peak_bf16_flops_per_second
 _PAIRS = 320
 # Half a percent of noise in every sample, a quiet machine's.
 _SPREAD = 0.005
-# A shared machine's: the median of 20 pairs is off by more than the minimum effect in every third duel.
+# A shared machine's: the median of 20 pairs is off by more than the minimum effect in every third paired benchmark.
 _ROUGH_SPREAD = 0.03
 # As many attempts that change nothing as one long night brings.
 _NULL_ATTEMPTS = 100
@@ -70,25 +70,27 @@ def _samples(time: float, pairs: int, spread: float, seed: int) -> tuple[float, 
     return tuple(float(value) for value in time * np.exp(noise))
 
 
-def _duel(
+def _paired(
     champion: float, candidate: float, control: float, pairs: int = _PAIRS, spread: float = _SPREAD, seed: int = 0
-) -> Duel:
+) -> PairedBenchmark:
     """Noisy pairs around these true times."""
     sides = (_samples(time, pairs, spread, 3 * seed + side) for side, time in enumerate((champion, candidate, control)))
     first, second, third = sides
-    return Duel(champion_seconds=first, candidate_seconds=second, control_seconds=third, clock="device")
+    return PairedBenchmark(champion_seconds=first, candidate_seconds=second, control_seconds=third, clock="device")
 
 
-def _decide(duel: Duel | None, candidate: Evidence | None = None, champion: Evidence | None = None) -> Verdict:
-    return decide(candidate or _evidence(_SECONDS), champion or _evidence(_SECONDS), duel, _POLICY, _CHIP)
+def _decide(
+    paired: PairedBenchmark | None, candidate: Evidence | None = None, champion: Evidence | None = None
+) -> Verdict:
+    return decide(candidate or _evidence(_SECONDS), champion or _evidence(_SECONDS), paired, _POLICY, _CHIP)
 
 
 def _slowed_baseline() -> Verdict:
-    return _decide(_duel(1.05 * _SECONDS, _SECONDS, _SECONDS))
+    return _decide(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS))
 
 
 def _no_control() -> Verdict:
-    return _decide(replace(_duel(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))
+    return _decide(replace(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))
 
 
 def _timed_apart() -> Verdict:
@@ -96,16 +98,16 @@ def _timed_apart() -> Verdict:
 
 
 def _single_sample() -> Verdict:
-    return _decide(_duel(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))
+    return _decide(_paired(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))
 
 
 def _three_samples() -> Verdict:
-    return _decide(_duel(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))
+    return _decide(_paired(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))
 
 
 def _hair_faster() -> Verdict:
     """0.3 % less time, which so many pairs prove beyond doubt."""
-    return _decide(_duel(_SECONDS, 0.997 * _SECONDS, _SECONDS))
+    return _decide(_paired(_SECONDS, 0.997 * _SECONDS, _SECONDS))
 
 
 def _lucky_rerun() -> Verdict:
@@ -113,9 +115,9 @@ def _lucky_rerun() -> Verdict:
     ratios = {}
     for attempt in range(_NULL_ATTEMPTS):
         for pairs in _POLICY.looks:
-            duel = _duel(_SECONDS, _SECONDS, _SECONDS, pairs=pairs, spread=_ROUGH_SPREAD, seed=attempt)
+            paired = _paired(_SECONDS, _SECONDS, _SECONDS, pairs=pairs, spread=_ROUGH_SPREAD, seed=attempt)
             evidence = _evidence(_SECONDS)
-            verdict = decide(evidence, evidence, duel, _POLICY, _CHIP, attempt + 1)
+            verdict = decide(evidence, evidence, paired, _POLICY, _CHIP, attempt + 1)
             if verdict.outcome == "accept":
                 return verdict
             ratios[verdict.time_ratio or 1.0] = verdict
@@ -124,11 +126,11 @@ def _lucky_rerun() -> Verdict:
 
 def _peeking() -> Verdict:
     """Samples looked at again and again until they pleased."""
-    return _decide(replace(_duel(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))
+    return _decide(replace(_paired(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))
 
 
 def _impossible() -> Verdict:
-    return _decide(_duel(_SECONDS, 0.1 * _SECONDS, _SECONDS), _evidence(0.1 * _SECONDS))
+    return _decide(_paired(_SECONDS, 0.1 * _SECONDS, _SECONDS), _evidence(0.1 * _SECONDS))
 
 
 def _unknown_latency() -> Verdict:

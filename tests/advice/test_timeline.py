@@ -27,7 +27,7 @@ def on(found: Timeline, row: str) -> list[Span]:
 def test_a_timeline_holds_what_the_simulation_counts(case: str, tmp_path: Path) -> None:
     result = run(case, tmp_path)
     found = of(tmp_path, result.chip)
-    assert result.anatomy is not None
+    assert result.breakdown is not None
     assert (found.cycles, found.clock_hz, found.left_out) == (result.cycles, result.clock_hz, ())
     assert all(0 <= span.start < span.end <= found.cycles for span in found.spans)
     transfers = [span for span in found.spans if span.kind == "transfer"]
@@ -39,7 +39,7 @@ def test_a_timeline_holds_what_the_simulation_counts(case: str, tmp_path: Path) 
     for span in on(found, "core 0 waits"):
         waited[span.name] += span.end - span.start
     parts: Counter[str] = Counter()
-    for part in result.anatomy.parts:
+    for part in result.breakdown.parts:
         if part.kind in ("operand wait", "fill and drain"):
             parts[part.name] += int(part.cycles)
     if chip(result.chip).cores == 1:

@@ -14,7 +14,7 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.timing import paired_benchmark
 from harness.problems import Attention, Problem
 from harness.problems.space import DRAWN
-from harness.records import Duel, Evidence, Failure, Policy, Trace
+from harness.records import Evidence, Failure, PairedBenchmark, Policy, Trace
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -53,7 +53,7 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     assert good.claims is not None
     assert good.warnings == ()
     values = [check for check in good.checks if check.criterion in ("worst element", "root mean square")]
-    modes = [(family, "twin") for family in MEDIUM.families(full=False)]
+    modes = [(family, "reduced") for family in MEDIUM.families(full=False)]
     modes += [(family, "interpret") for family in MEDIUM.families(full=False) if not family.startswith(DRAWN)]
     # The full shape as it is compiled for a CPU, and one family in the interpreter.
     modes += [("drawn-all", "full"), ("composite", "full"), (MEDIUM.families(full=True)[0], "interpret")]
@@ -65,8 +65,8 @@ def test_a_good_kernel_passes_everything(good: Evidence) -> None:
     bits = sorted((check.criterion, check.mode) for check in good.checks if check not in values)
     assert bits == [
         ("dependence", "full"),
-        *[("dependence", "twin")] * 3,
-        ("determinism", "twin"),
+        *[("dependence", "reduced")] * 3,
+        ("determinism", "reduced"),
     ]
     # The shape of the interpreter, and one beside it whose numbers of blocks are no powers of two.
     assert {check.shape for check in good.checks} == {(1024, 128), (512, 128), (768, 128)}
@@ -211,7 +211,7 @@ def test_what_after_trace_raises_ends_it_and_passes_through(contest: Path) -> No
     assert not (contest / "profile_data" / "refused" / "scratch").exists()
 
 
-def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
+def test_measured_on_the_cpu_and_a_paired_benchmark(contest: Path, good: Evidence) -> None:
     assert good.failure is None
     policy = replace(POLICY, measured_pairs=8)
     slower = evaluated(contest, NAIVE, work="0002-champion", problem=MEDIUM, policy=policy, on="cpu")
@@ -226,7 +226,7 @@ def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
     profile_data = contest / "profile_data"
     looked: list[int] = []
 
-    def is_settled(so_far: Duel) -> bool:
+    def is_settled(so_far: PairedBenchmark) -> bool:
         looked.append(len(so_far.candidate_seconds))
         return len(looked) == 2
 
@@ -246,7 +246,7 @@ def test_measured_on_the_cpu_and_a_duel(contest: Path, good: Evidence) -> None:
     assert candidate.host_calls_per_sample >= 1
 
 
-def test_a_duel_needs_both_programs(tmp_path: Path) -> None:
+def test_a_paired_benchmark_needs_both_programs(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="found none"):
         paired_benchmark.run(tmp_path, tmp_path, SMALL, POLICY, is_settled=lambda found: True, on="cpu")
 

@@ -128,7 +128,7 @@ def test_it_passes_on_the_cpu_and_says_so(baseline: str) -> None:
 
 def test_what_is_known_before_the_device(good: Evidence) -> None:
     assert good.failure is None
-    assert {check.mode for check in good.checks} == {"full", "twin", "interpret", "device"}
+    assert {check.mode for check in good.checks} == {"full", "reduced", "interpret", "device"}
     assert all(check.passed for check in good.checks)
     assert {stage.stage for stage in good.stages} == {
         "trace",
@@ -192,7 +192,7 @@ def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
     assert found.failure is not None
     assert (found.failure.stage, found.failure.kind) == ("correctness", "race")
     # Walked in order, as the CPU reference program does, it is right.
-    assert all(check.passed for check in found.checks if check.mode in ("full", "twin"))
+    assert all(check.passed for check in found.checks if check.mode in ("full", "reduced"))
 
 
 def test_only_the_form_that_can_be_checked_is_taken(contest: Path) -> None:

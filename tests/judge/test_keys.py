@@ -101,13 +101,13 @@ def test_a_measured_latency_is_only_compared_with_a_measured_one(contest: Path) 
     done = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BQ=256", "--json")
     assert done.returncode in (0, 1, 3), done.stderr
     attempt = json.loads(done.stdout)["attempt"]
-    duel, latency = attempt["duel"], attempt["evidence"]["latency"]
+    paired, latency = attempt["paired"], attempt["evidence"]["latency"]
     assert attempt["key"]["source"] == latency["source"] == "measured cpu"
-    pairs = len(duel["candidate_seconds"])
-    assert len(duel["champion_seconds"]) == len(duel["control_seconds"]) == pairs
-    assert pairs == attempt["policy"]["looks"][duel["looks"] - 1]
+    pairs = len(paired["candidate_seconds"])
+    assert len(paired["champion_seconds"]) == len(paired["control_seconds"]) == pairs
+    assert pairs == attempt["policy"]["looks"][paired["looks"] - 1]
     assert attempt["verdict"]["attempts_since_accept"] == 1
-    assert latency["seconds"] == pytest.approx(sorted(duel["candidate_seconds"])[pairs // 2], rel=0.5)
+    assert latency["seconds"] == pytest.approx(sorted(paired["candidate_seconds"])[pairs // 2], rel=0.5)
     assert attempt["champion_evidence"]["latency"]["source"] == "measured cpu"
     if done.returncode:
         assert (contest / "kernel.py").read_text() == kernel

@@ -129,7 +129,8 @@ def test_bad_records_are_named_and_skipped(ledger: Ledger, contest: Path) -> Non
     folder = clone.experiments_directory
     good = (folder / "0003-idea-3.json").read_bytes()
     (folder / "0005-cut.json").write_bytes(good[:-20])
-    (folder / "0006-newer.json").write_bytes(good.replace(b'"schema": 2', b'"schema": 3', 1))
+    newer = good.replace(b'"schema": %d' % codec.SCHEMA, b'"schema": %d' % (codec.SCHEMA + 1), 1)
+    (folder / "0006-newer.json").write_bytes(newer)
     (folder / "0007-moved.json").write_bytes(good)
     (folder / "2026-foreign.json").write_text('{"hello": 1}')
     (folder / "0008-folder.json").mkdir()

@@ -15,7 +15,7 @@ from loop_fixtures import ratchet
 
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
-from harness.ledger.codec import decode_attempt, decode_attempt_row, encode_attempt, encode_row
+from harness.ledger.codec import SCHEMA, decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger.fsck import audit
 from harness.ledger.messages import log_message
 from harness.records import Attempt, Row
@@ -131,7 +131,7 @@ def test_a_log_with_a_number_twice_or_none_or_out_of_order(contest: Path) -> Non
     [
         ("corrupt-record", lambda data: data[:300]),
         ("corrupt-record", lambda data: data.replace(b'"schema"', b'"sch\xffma"', 1)),
-        ("newer-record", lambda data: data.replace(b'"schema": 2', b'"schema": 3')),
+        ("newer-record", lambda data: data.replace(b'"schema": %d' % SCHEMA, b'"schema": %d' % (SCHEMA + 1))),
         ("foreign-record", lambda data: b'{"somebody": "else"}'),
     ],
 )

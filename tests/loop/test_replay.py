@@ -43,9 +43,9 @@ def test_the_recorded_draws_are_repeated(contest: Path) -> None:
     record = json.loads(ratchet(contest, "show", "1", "--json", expect=0).stdout)["attempt"]
     assert done["are_same_draws"] is True
     assert len(done["redrawn"]) == len(record["evidence"]["checks"]) > 10
-    assert {one["draw"]["mode"] for one in done["redrawn"]} == {"full", "twin", "interpret"}
+    assert {one["draw"]["mode"] for one in done["redrawn"]} == {"full", "reduced", "interpret"}
     repeated = [one for one in done["redrawn"] if not one["why_not"]]
-    assert {one["draw"]["mode"] for one in repeated} == {"full", "twin", "interpret"}
+    assert {one["draw"]["mode"] for one in repeated} == {"full", "reduced", "interpret"}
     for one in repeated:
         assert one["passes_now"] is True, one
         assert one["now"] == one["then"], "the same inputs, bit for bit"

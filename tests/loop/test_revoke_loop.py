@@ -138,4 +138,4 @@ def test_inputs_are_named_where_a_check_fails(tmp_path: Path) -> None:
     found = json.loads(ratchet(folder, "revoke", "--draw", drawn, "--json", expect=0).stdout)
     assert (found["outcome"], found["attempt"]) == ("passes", None)
     assert str(len(record["evidence"]["checks"]) + 1) in found["reasons"][1], "one check more than an attempt has"
-    assert "[bad-draw]" in ratchet(folder, "revoke", "--draw", "twin:far", expect=2).stderr
+    assert "[bad-draw]" in ratchet(folder, "revoke", "--draw", "reduced:far", expect=2).stderr

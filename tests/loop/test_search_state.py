@@ -10,10 +10,10 @@ from harness.advice.report import report
 from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.judge.verdict.roofline import impossibilities
-from harness.loop.search_state import FLOOR_REACHED, Sighted, floor_of, outlook, since_win, title_moves
+from harness.loop.search_state import FLOOR_REACHED, Sighted, floor_of, search_state, since_win, title_moves
 from harness.records import Outcome, Row
-from harness.records.search_state import Outlook
-from harness.render.search_state import outlook_text
+from harness.records.search_state import SearchState
+from harness.render.search_state import search_state_text
 
 KERNEL = (
     b'KERNEL_NAME = "naive"\nBQ = 128\nBKV = 256\nLIMIT = None\n\n\ndef kernel_fn(q, k, v):\n    return q @ k @ v\n'
@@ -47,14 +47,14 @@ def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, *
     return replace(made, **changes)
 
 
-def losing(count: int) -> Outlook:
+def losing(count: int) -> SearchState:
     rows = [row(1, "accept", kind="baseline"), *(row(number) for number in range(2, count + 2))]
     kernels = {1: KERNEL, **{number: kernel(BQ=128 * number) for number in range(2, count + 2)}}
-    return outlook(seen(rows, kernels))
+    return search_state(seen(rows, kernels))
 
 
 def test_without_a_champion_the_baseline_comes_first() -> None:
-    found = outlook(seen([], {}, champion=None, report=None))
+    found = search_state(seen([], {}, champion=None, report=None))
     assert (found.advice.do, found.advice.why, found.champion) == ("baseline", "no champion", None)
     assert found.floor.gap_seconds is None
     assert found.constants[0].name == "BQ"
@@ -83,10 +83,10 @@ def test_what_a_cache_holds_need_not_be_moved() -> None:
 
 
 def test_what_a_cpu_takes_is_no_distance_to_the_chips_floor() -> None:
-    found = outlook(seen([row(1, "accept", source="measured cpu")], {}))
+    found = search_state(seen([row(1, "accept", source="measured cpu")], {}))
     assert (found.floor.gap_seconds, found.advice.do, found.advice.why) == (None, "go on", "no latency")
     assert found.advice.sentence == "the champion was timed on a CPU, which says nothing about the floor of a v5e"
-    text = outlook_text(found, 100)
+    text = search_state_text(found, 100)
     assert "[measured cpu, says nothing about a TPU]" in " ".join(text.split())
     assert "above it" not in text
 
@@ -101,15 +101,15 @@ def test_advice_follows_the_attempts_since_the_last_win(losses: int, do: str) ->
 
 def test_the_plateau_can_be_set() -> None:
     rows = [row(1, "accept"), row(2), row(3)]
-    assert outlook(seen(rows, {}), plateau=2).advice.why == "plateau"
+    assert search_state(seen(rows, {}), plateau=2).advice.why == "plateau"
 
 
 def test_close_to_the_floor_it_stops_whatever_was_tried() -> None:
     least = floor_of(STATEMENT.work, V5E, None).seconds
     near, far = least / (1 - FLOOR_REACHED + 0.01), least / (1 - FLOOR_REACHED - 0.01)
-    assert outlook(seen([row(1, "accept", near)], {})).advice.why == "floor reached"
-    assert outlook(seen([row(1, "accept", far)], {})).advice.why == "room left"
-    assert outlook(seen([row(1, "accept", None)], {})).advice.why == "no latency"
+    assert search_state(seen([row(1, "accept", near)], {})).advice.why == "floor reached"
+    assert search_state(seen([row(1, "accept", far)], {})).advice.why == "room left"
+    assert search_state(seen([row(1, "accept", None)], {})).advice.why == "no latency"
 
 
 def test_attempts_are_grouped_by_kind_of_change_against_the_champion_of_their_time() -> None:
@@ -122,7 +122,7 @@ def test_attempts_are_grouped_by_kind_of_change_against_the_champion_of_their_ti
     ]
     body = kernel(BQ=256).replace(b"return q @ k @ v", b"return (q @ k) @ v * 1.0")
     kernels = {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: body}
-    found = outlook(seen(rows, kernels, champion=2, kernel=kernel(BQ=256)))
+    found = search_state(seen(rows, kernels, champion=2, kernel=kernel(BQ=256)))
     assert [one.kinds for one in found.tried] == [(), ("constants",), ("constants",), ("body",), None]
     constants = next(kind for kind in found.kinds if kind.kind == "constants")
     assert (constants.attempts, constants.accepted, constants.best_time_ratio) == ((2, 3), 1, 0.5)
@@ -133,7 +133,7 @@ def test_attempts_are_grouped_by_kind_of_change_against_the_champion_of_their_ti
 
 def test_only_the_newest_are_looked_into_but_all_are_counted() -> None:
     rows = [row(1, "accept"), *(row(number) for number in range(2, 9))]
-    found = outlook(seen(rows, {1: KERNEL, 7: kernel(BQ=256), 8: kernel(BKV=512)}), limit=2)
+    found = search_state(seen(rows, {1: KERNEL, 7: kernel(BQ=256), 8: kernel(BKV=512)}), limit=2)
     assert [(one.attempt, one.kinds) for one in found.tried] == [(7, ("constants",)), (8, ("constants",))]
     assert (found.attempts, found.attempts_since_win) == (8, 7)
 
@@ -141,12 +141,12 @@ def test_only_the_newest_are_looked_into_but_all_are_counted() -> None:
 def test_an_undo_is_neither_a_win_nor_an_attempt() -> None:
     rows = [row(1, "accept"), row(2, "accept"), row(3), row(4, "accept", kind="undo"), row(5)]
     assert [one.number for one in since_win(rows)] == [3, 5]
-    found = outlook(seen(rows, {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: KERNEL, 5: kernel(BKV=512)}))
+    found = search_state(seen(rows, {1: KERNEL, 2: kernel(BQ=256), 3: kernel(BQ=512), 4: KERNEL, 5: kernel(BKV=512)}))
     assert [one.attempt for one in found.tried] == [1, 2, 3, 5]
     assert found.attempts == 4
     (constants,) = found.kinds
     assert (constants.attempts, constants.accepted) == ((2, 3, 5), 1)
-    assert "note: accepted and undone later: attempt 2" in outlook_text(found, 100)
+    assert "note: accepted and undone later: attempt 2" in search_state_text(found, 100)
 
 
 def test_an_undo_takes_back_the_newest_accept_that_stands() -> None:
@@ -159,7 +159,7 @@ def test_an_undo_takes_back_the_newest_accept_that_stands() -> None:
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_it_reads_on_one_screen_advice_first(width: int) -> None:
-    lines = outlook_text(losing(9), width).splitlines()
+    lines = search_state_text(losing(9), width).splitlines()
     assert lines[0].startswith("change the kind of idea: 9 attempts in a row brought")
     text = " ".join(" ".join(lines).split())
     assert "brought nothing, all of them changes of constants; up to 67.4% of the time is left above" in text

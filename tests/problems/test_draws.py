@@ -39,23 +39,23 @@ def test_what_is_no_draw_is_named(text: str) -> None:
 
 def test_a_probe_is_repeated_by_its_seed_alone() -> None:
     made = Check(
-        family="keys 256 to 511 changed", mode="twin", shape=(256, 128), seed=3, elements=8, error=1.0,
+        family="keys 256 to 511 changed", mode="reduced", shape=(256, 128), seed=3, elements=8, error=1.0,
         honest_error=None, tolerance=0.0, passed=False, criterion="dependence",
     )  # fmt: skip
-    assert made.draw == draw(mode="twin", shape=(256, 128), family="", seed=3)
-    assert draws.options([made.draw]) == " --draw twin:256x128:probe:3"
+    assert made.draw == draw(mode="reduced", shape=(256, 128), family="", seed=3)
+    assert draws.options([made.draw]) == " --draw reduced:256x128:probe:3"
 
 
 def test_what_has_no_family_mode_or_shape_now_is_not_repeated() -> None:
     small = shape(PROBLEM, 0)
     assert small is not None
     family = PROBLEM.families(full=False)[0]
-    there = draw(mode="twin", shape=small, family=family)
-    recipe = draw(mode="twin", shape=small, family="recipe {}")
-    others = [draw(), draw(mode="twin"), draw(mode="twin", shape=small, family="no such family")]
-    found = repeatable([there, recipe, there, *others], PROBLEM, "twin", reduced=0)
+    there = draw(mode="reduced", shape=small, family=family)
+    recipe = draw(mode="reduced", shape=small, family="recipe {}")
+    others = [draw(), draw(mode="reduced"), draw(mode="reduced", shape=small, family="no such family")]
+    found = repeatable([there, recipe, there, *others], PROBLEM, "reduced", reduced=0)
     assert found == (there, recipe)
     assert repeatable(others, PROBLEM, "full", reduced=None) == (others[0],)
-    beside = shape(PROBLEM, 0, beside=True)
-    assert beside not in (None, small)
-    assert repeatable([there], PROBLEM, "twin", reduced=0, beside=True) == ()
+    second = shape(PROBLEM, 0, is_second=True)
+    assert second not in (None, small)
+    assert repeatable([there], PROBLEM, "reduced", reduced=0, is_second=True) == ()

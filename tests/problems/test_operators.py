@@ -231,7 +231,7 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
         ({"statement": stated(expected=TWICE)}, "expected each counter once, got exp, exp"),
         ({"statement": lambda self: self.nothing}, "the statement cannot be tried: AttributeError"),
         ({"reduced": lambda self: iter((self,))}, "expected reduced shapes to be smaller than the whole"),
-        ({"beside": lambda self, small: small}, "expected beside() to give another shape"),
+        ({"second_shape": lambda self, small: small}, "expected second_shape() to give another shape"),
         ({"families": lambda self, full: ()}, "expected families(full=False) to name families"),
         ({"make_inputs": lambda self, family, seed: Plain.make_inputs(self, "normal", seed)}, "to raise ValueError"),
         ({"make_inputs": lambda self, family, seed: Plain.make_inputs(self, family, 1)}, "got the same: a kernel"),

@@ -52,14 +52,14 @@ def verdicts(problem: Attention, run: Kernel, *, full: bool = False, seed: int =
 
 
 def probed(problem: Attention, probe: Probe, before: NDArray[Any], after: NDArray[Any]) -> Any:
-    return check_probe(problem.statement().outputs, probe, [before], [after], mode="twin", seed=5)
+    return check_probe(problem.statement().outputs, probe, [before], [after], mode="reduced", seed=5)
 
 
 def passes_values(problem: Attention, run: Kernel) -> bool:
     """Whether every family of inputs finds the outputs right."""
     for family in problem.families(full=False):
         inputs = problem.make_inputs(family, 3)
-        if not check(problem, inputs, run(inputs), family=family, mode="twin", seed=3)[0].passed:
+        if not check(problem, inputs, run(inputs), family=family, mode="reduced", seed=3)[0].passed:
             return False
     return True
 
@@ -253,7 +253,7 @@ def test_a_failure_names_what_was_changed_and_where_it_shows() -> None:
     assert "7], moved, and do not depend on them; 64 elements in 1 rows, o[" in failure.message
     assert "63], did not move, and depend on them (shape [2, 4, 128, 64], seed 5)" in failure.message
     assert (found.error, found.tolerance, found.passed) == (65.0, 0.0, False)
-    assert (found.criterion, found.mode) == ("dependence", "twin")
+    assert (found.criterion, found.mode) == ("dependence", "reduced")
 
 
 def test_bits_are_compared_not_numbers() -> None:
@@ -296,10 +296,10 @@ def test_other_bits_the_second_time_are_not_deterministic() -> None:
     outputs = PLAIN.statement().outputs
     first = kernel(PLAIN)(PLAIN.make_inputs("normal", 0))
     again = first.copy()
-    found, failure = check_determinism(outputs, "normal", [first], [again], mode="twin", seed=4)
+    found, failure = check_determinism(outputs, "normal", [first], [again], mode="reduced", seed=4)
     assert (found.family, found.criterion, found.elements, failure) == ("normal twice", "determinism", first.size, None)
     again[300, 5] = np.nextafter(again[300, 5], np.array(9, again.dtype))
-    found, failure = check_determinism(outputs, "normal", [first], [again], mode="twin", seed=4)
+    found, failure = check_determinism(outputs, "normal", [first], [again], mode="reduced", seed=4)
     assert failure is not None
     assert (failure.kind, found.error) == ("not-deterministic", 1.0)
     assert "1 elements in 1 rows, o[300, 5] to o[300, 5], differ (inputs: normal, seed 4)" in failure.message
@@ -311,12 +311,14 @@ def test_other_bits_the_second_time_are_not_deterministic() -> None:
 def test_the_second_shape_has_blocks_that_are_no_power_of_two() -> None:
     contest = Attention(sequence=16384, head_dim=128)
     small = next(contest.reduced())
-    assert contest.beside(small) == replace(small, sequence=384, kv_sequence=384)
+    assert contest.second_shape(small) == replace(small, sequence=384, kv_sequence=384)
     longer = Attention(sequence=1024, kv_sequence=8192, head_dim=128, causal=True)
-    second = longer.beside(next(longer.reduced()))
+    second = longer.second_shape(next(longer.reduced()))
     assert second is not None
     assert (second.sequence, second.kv_sequence, second.causal) == (256, 384, True)
-    shorter = Attention(sequence=8192, kv_sequence=1024, head_dim=128).beside(Attention(sequence=256, head_dim=128))
+    shorter = Attention(sequence=8192, kv_sequence=1024, head_dim=128).second_shape(
+        Attention(sequence=256, head_dim=128)
+    )
     assert shorter is not None
     assert (shorter.sequence, shorter.kv_sequence) == (384, 256)
-    assert Attention(sequence=384, head_dim=128).beside(Attention(sequence=256, head_dim=128)) is None
+    assert Attention(sequence=384, head_dim=128).second_shape(Attention(sequence=256, head_dim=128)) is None

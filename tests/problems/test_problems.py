@@ -146,7 +146,7 @@ def refusing_families(problem: Problem, run: Kernel) -> set[str]:
     found = set()
     for family in problem.families(False):
         inputs = problem.make_inputs(family, 3)
-        if check(problem, inputs, run(inputs), family=family, mode="twin", seed=3)[1] is not None:
+        if check(problem, inputs, run(inputs), family=family, mode="reduced", seed=3)[1] is not None:
             found.add(family)
     return found
 
@@ -158,7 +158,7 @@ def refusing_probes(problem: Problem, run: Kernel, seed: int = 3) -> set[str]:
     for probe in problem.probes(False, seed):
         inputs = problem.make_inputs(probe.family, seed)
         before, after = run(inputs), run(changed(probe, inputs))
-        if check_probe(outputs, probe, before, after, mode="twin", seed=seed)[1] is not None:
+        if check_probe(outputs, probe, before, after, mode="reduced", seed=seed)[1] is not None:
             found.add(probe.name)
     return found
 
@@ -211,7 +211,7 @@ def test_no_input_that_is_drawn_fails_the_honest_computation(name: str) -> None:
             whole = problem.honest(inputs, rows).astype(BF16)
             parts = np.split(whole, np.cumsum([array.shape[-1] for array in outputs])[:-1], axis=1)
             arrays = [part.reshape(array.shape) for part, array in zip(parts, outputs, strict=True)]
-            _, failure = check(problem, inputs, arrays, family=family, mode="twin", seed=seed)
+            _, failure = check(problem, inputs, arrays, family=family, mode="reduced", seed=seed)
             assert failure is None
 
 
@@ -245,7 +245,7 @@ def test_what_is_not_read_is_seen_by_a_probe(name: str, words: str) -> None:
 def test_a_wrong_second_output_is_named() -> None:
     problem, run = WRONG["norm, residual not added to h"]
     inputs = problem.make_inputs("normal", 3)
-    found, failure = check(problem, inputs, run(inputs), family="normal", mode="twin", seed=3)
+    found, failure = check(problem, inputs, run(inputs), family="normal", mode="reduced", seed=3)
     assert failure is not None
     assert failure.message.startswith("wrong result: worst element h[")
     assert found.elements == 2 * 64 * 1024

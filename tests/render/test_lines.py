@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from anatomy_examples import CYCLES, anatomy
+from breakdown_examples import CYCLES, breakdown
 from evidence_examples import KEY, V5E, attempt, evidence, failed, simulation
 from loop_fixtures import committed_contest, ratchet
 from rich.cells import cell_len
@@ -17,15 +17,17 @@ from harness.advice.cycles import cycle_shares
 from harness.cli import main
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt
-from harness.records import Anatomy, Part, Verdict
+from harness.records import CycleBreakdown, Part, Verdict
 from harness.render.lines import listing, narrowest
 
 KERNEL = "import jax\n\ndot(q, k)\n\n\tweights = exp(s)\x1b[2J\n" + "# a comment\n" * 8 + "o[...] = out\nunused()\n"
 RUN = simulation(CYCLES / 1.5e9, cycles=CYCLES)
 
 
-def listed(found: Anatomy | None = None, kernel: str = KERNEL, width: int = 120, colour: bool = False) -> list[str]:
-    return listing(RUN, found or anatomy(), kernel, "kernel.py", width, colour=colour).splitlines()
+def listed(
+    found: CycleBreakdown | None = None, kernel: str = KERNEL, width: int = 120, colour: bool = False
+) -> list[str]:
+    return listing(RUN, found or breakdown(), kernel, "kernel.py", width, colour=colour).splitlines()
 
 
 def cycles_of(line: str) -> int:
@@ -60,7 +62,7 @@ def test_lines_and_what_belongs_to_none_sum_to_the_run() -> None:
 
 
 def test_a_kernel_that_no_line_is_known_of_says_why() -> None:
-    nothing = replace(anatomy(), lines=anatomy().lines[-1:], parts=(Part(kind="issuing", name="", cycles=3_600.0),))
+    nothing = replace(breakdown(), lines=breakdown().lines[-1:], parts=(Part(kind="issuing", name="", cycles=3_600.0),))
     assert listed(nothing)[-1].endswith("it was made without source annotations.")
 
 
@@ -79,7 +81,7 @@ def test_colour_is_a_second_signal_only() -> None:
 
 
 def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:
-    shares = cycle_shares(replace(RUN, anatomy=anatomy()))
+    shares = cycle_shares(replace(RUN, breakdown=breakdown()))
     assert shares is not None
     assert sum(part.fraction for part in shares.parts) == pytest.approx(1)
     assert [(part.name, part.fraction) for part in shares.parts[:3]] == [
@@ -88,7 +90,7 @@ def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:
         ("operand wait k", 0.05),
     ]
     assert shares.bubble_fraction == pytest.approx(0.2)
-    assert [(line.name, line.fraction) for line in shares.dearest] == [
+    assert [(line.name, line.fraction) for line in shares.hottest] == [
         ("kernel.py:3", 0.5),
         ("kernel.py:5", 0.25),
         ("jax.py:7", 0.1),
@@ -96,7 +98,7 @@ def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:
     assert (shares.spilled_bytes_per_step, shares.filled_bytes_per_step) == (3 * 2**18, 2**19)
     assert shares.spill_fraction == 0.075
     assert [(line.name, line.fraction) for line in shares.spill_lines] == [("kernel.py:5", 0.8), ("no line", 0.2)]
-    unknown = cycle_shares(replace(RUN, anatomy=replace(anatomy(), steps=None)))
+    unknown = cycle_shares(replace(RUN, breakdown=replace(breakdown(), steps=None)))
     assert unknown is not None
     assert unknown.spilled_bytes_per_step is None
 
@@ -111,10 +113,10 @@ def test_a_run_that_was_not_taken_apart_has_no_shares() -> None:
 
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A contest with three recorded attempts: an old record, one with its anatomy, one that failed."""
+    """A contest with three recorded attempts: an old record, one with its cycle breakdown, one that failed."""
     folder = committed_contest(tmp_path_factory.mktemp("lines") / "contest")
     (folder / "experiments").mkdir()
-    passed = evidence(simulation=replace(RUN, anatomy=anatomy()))
+    passed = evidence(simulation=replace(RUN, breakdown=breakdown()))
     accept = Verdict(outcome="accept", reasons=("faster",))
     for number, found in ((1, evidence()), (2, passed), (3, failed())):
         made = attempt(found, accept, number=number)
@@ -132,7 +134,7 @@ def test_a_recorded_attempt_shows_its_lines(contest: Path, capsys: pytest.Captur
     assert main(["lines", "2", "--json", "-C", str(contest)]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (figures["source"], figures["chip"], figures["cycles"]) == ("simulated", "v5e", CYCLES)
-    lines = figures["anatomy"]["lines"]
+    lines = figures["breakdown"]["lines"]
     assert sum(line[f"{kind}_cycles"] for line in lines for kind in ("issue", "stall", "wait")) == CYCLES
 
 
@@ -140,9 +142,9 @@ def test_an_old_record_says_how_to_get_its_lines(contest: Path, capsys: pytest.C
     assert main(["lines", "1", "--json", "-C", str(contest)]) == 4
     said = capsys.readouterr()
     error = json.loads(said.out)["error"]
-    assert error["kind"] == "no-anatomy"
+    assert error["kind"] == "no-breakdown"
     assert "checkout 1" in error["message"]
-    assert "[no-anatomy]" in said.err
+    assert "[no-breakdown]" in said.err
 
 
 @pytest.mark.parametrize(
@@ -172,12 +174,12 @@ def test_bad_requests(
 
 def test_the_kernel_as_it_stands_is_judged_once(contest: Path) -> None:
     figures = json.loads(ratchet(contest, "lines", "--json", expect=0).stdout)
-    lines = {line["line"]: line for line in figures["anatomy"]["lines"] if line["file"] == "kernel.py"}
+    lines = {line["line"]: line for line in figures["breakdown"]["lines"] if line["file"] == "kernel.py"}
     texts = (contest / "kernel.py").read_text().splitlines()
     hottest = max(lines, key=lambda number: lines[number]["issue_cycles"])
     assert re.search(r"dot|exp|max|sum", texts[hottest - 1]), "the work of attention is in its matmuls and softmax"
-    parts = sum(part["cycles"] for part in figures["anatomy"]["parts"])
-    split = sum(line[f"{kind}_cycles"] for line in figures["anatomy"]["lines"] for kind in ("issue", "stall", "wait"))
+    parts = sum(part["cycles"] for part in figures["breakdown"]["parts"])
+    split = sum(line[f"{kind}_cycles"] for line in figures["breakdown"]["lines"] for kind in ("issue", "stall", "wait"))
     assert parts == pytest.approx(figures["cycles"])
     assert split == pytest.approx(figures["cycles"])
     found = contest / "profile_data" / "judge" / "found.json"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from anatomy_examples import timeline
+from breakdown_examples import timeline
 from evidence_examples import statement
 
 from harness.render.operands import in_problem_names, problem_names

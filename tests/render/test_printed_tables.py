@@ -4,7 +4,7 @@ from harness.cli.documents import figures
 from harness.records import Column, Table
 from harness.render import tables
 
-NAME = "0003-duel-1f2e3d4c"
+NAME = "0003-paired-1f2e3d4c"
 LONG = "jit(train_step)/transpose(jvp(attention))/pallas_call"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from anatomy_examples import CYCLES, anatomy
+from breakdown_examples import CYCLES, breakdown
 from evidence_examples import KEY, V5E, attempt, evidence, failed, measured, resimulated, simulation
 from rich.cells import cell_len
 
@@ -140,9 +140,9 @@ def test_full_report_has_everything_else() -> None:
 
 
 def taken_apart(**changes: Any) -> Evidence:
-    """`better`, with the anatomy of its run."""
+    """`better`, with the cycle breakdown of its run."""
     run = replace(simulation(CYCLES / 1.5e9, executed_spills=768, executed_fills=512), cycles=CYCLES)
-    return better(simulation=replace(run, anatomy=anatomy()), **changes)
+    return better(simulation=replace(run, breakdown=breakdown()), **changes)
 
 
 def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anatomy_examples import timeline
+from breakdown_examples import timeline
 from jax.profiler import ProfileData
 from schedule_examples import NEWEST, unpack
 from xprof.convert import raw_to_tool_data

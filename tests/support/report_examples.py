@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from anatomy_examples import CYCLES, anatomy
+from breakdown_examples import CYCLES, breakdown
 from evidence_examples import KEY, evidence, failed, measured, simulation
 from ledger_fixtures import NAIVE, new_repository, run_attempt
 
@@ -20,7 +20,7 @@ def taken_apart(seconds: float) -> Evidence:
     """Evidence of a run whose cycles are known part by part and line by line."""
     run = replace(
         simulation(seconds, cycles=CYCLES, clock_hz=CYCLES / seconds),
-        anatomy=anatomy(),
+        breakdown=breakdown(),
         plus_minus_seconds=0.05 * seconds,
     )
     whole = evidence(seconds, simulation=run)

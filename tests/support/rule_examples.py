@@ -12,8 +12,8 @@ import msgspec
 from evidence_examples import KEY, evidence
 
 from harness.records import (
-    Anatomy,
     Array,
+    CycleBreakdown,
     Evidence,
     LineTime,
     OpTime,
@@ -65,7 +65,7 @@ def with_parts(given: Evidence, *parts: tuple[PartKind, str, float], steps: int 
     assert cycles is not None
     rest = 1 - sum(share for _, _, share in parts)
     shares = (*parts, ("issuing", "", rest))
-    anatomy = Anatomy(
+    breakdown = CycleBreakdown(
         parts=tuple(Part(kind=kind, name=name, cycles=share * cycles) for kind, name, share in shares),
         lines=(LineTime(file="", line=0, issue_cycles=cycles, stall_cycles=0.0, wait_cycles=0.0),),
         steps=steps,
@@ -73,7 +73,7 @@ def with_parts(given: Evidence, *parts: tuple[PartKind, str, float], steps: int 
         filled_bytes=0,
         spill_cycles=0.0,
     )
-    return with_run(given, anatomy=anatomy)
+    return with_run(given, breakdown=breakdown)
 
 
 def with_slots(given: Evidence, **used: float) -> Evidence:
@@ -243,7 +243,7 @@ def with_lines(given: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Ev
     """The run taken apart into these lines of kernel.py: number, share of the cycles, operations; no waits."""
     found = with_parts(given)
     assert found.simulation is not None
-    assert found.simulation.anatomy is not None
+    assert found.simulation.breakdown is not None
     cycles = found.simulation.cycles or 0.0
     times = tuple(
         LineTime(
@@ -253,7 +253,7 @@ def with_lines(given: Evidence, *lines: tuple[int, float, dict[str, int]]) -> Ev
         for number, share, operations in lines
     )  # fmt: skip
     units = tuple(replace(unit, busy_cycles=None) for unit in found.simulation.units)
-    return with_run(found, units=units, anatomy=replace(found.simulation.anatomy, lines=times))
+    return with_run(found, units=units, breakdown=replace(found.simulation.breakdown, lines=times))
 
 
 def spilling(seconds: float, number: int) -> Evidence:

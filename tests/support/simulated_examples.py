@@ -27,9 +27,9 @@ def assert_possible(result: Simulation) -> None:
     assert parts == result.cycles
     assert min(result.dma_wait_cycles, result.unit_stall_cycles, result.launch_cycles) >= 0
     assert result.seconds == result.cycles / result.clock_hz
-    assert result.anatomy is not None
-    assert result.anatomy.cycles == result.cycles
-    assert sum(line.cycles for line in result.anatomy.lines) == result.cycles
+    assert result.breakdown is not None
+    assert result.breakdown.cycles == result.cycles
+    assert sum(line.cycles for line in result.breakdown.lines) == result.cycles
     for unit in result.units:
         assert 0 <= unit.executed_slots <= unit.offered_slots, unit.name
         assert unit.busy_cycles is None or unit.busy_cycles <= result.cycles

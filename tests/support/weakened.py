@@ -270,14 +270,18 @@ GUARDS = (
     _guard("every machine", "gain_of_one_constant", "judge/verdict/robust.py", "def _lost(resimulated): return ''"),
     _guard("control", "slowed_baseline", "judge/verdict/compare_measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard(
-        "looks are counted", "peeking", "judge/verdict/compare_measured.py", "def _unusable(duel, policy): return ''"
+        "looks are counted",
+        "peeking",
+        "judge/verdict/compare_measured.py",
+        "def _unusable(paired, policy): return ''",
     ),
     _guard(
         "minimum effect",
         "hair_faster",
         "judge/verdict/compare_measured.py",
         "from dataclasses import replace\n_strict_rule = rule\n"
-        "def rule(duel, policy, attempts): return _strict_rule(duel, replace(policy, minimum_effect=1e-3), attempts)",
+        "def rule(paired, policy, attempts):\n"
+        "    return _strict_rule(paired, replace(policy, minimum_effect=1e-3), attempts)",
     ),
     _guard(
         "certainty",
@@ -295,7 +299,7 @@ GUARDS = (
         without=(
             (
                 "judge/verdict/decision.py",
-                "def _impossible(evidence, duel, chip): return None\ndef _barely_possible(evidence, chip): return ()",
+                "def _impossible(evidence, paired, chip): return None\ndef _barely_possible(evidence, chip): return ()",
             ),
         ),
     ),

@@ -28,8 +28,8 @@ def contest(tmp_path: Path) -> Path:
     """A folder with captures of the kinds that the judge, `profile` and `timeline` write."""
     data = tmp_path / PROFILE_DATA
     written(data, "0003-1f2e3d4c", 50)
-    written(data, "0003-duel-1f2e3d4c", 10)
-    written(data, "0003-duel-1f2e3d4c-2", 9)
+    written(data, "0003-paired-1f2e3d4c", 10)
+    written(data, "0003-paired-1f2e3d4c-2", 9)
     written(data, "0004-simulated-v5e", 40)
     written(data, "0005-profile-aaaaaaaa", 30)
     written(data, "kernel-profile-bbbbbbbb", 20)
@@ -44,15 +44,17 @@ def test_every_way_to_name_a_capture_finds_it(contest: Path) -> None:
         assert (found.name, found.attempt, found.log_directory) == (run.name, 5, data)
         assert [path.resolve() for path in found.paths] == [run / "host-0.xplane.pb"]
     for folder in (data, contest, data / "plugins", data / "plugins" / "profile", None):
-        assert resolve(None if folder is None else str(folder), contest).name == "0003-duel-1f2e3d4c-2"
+        assert resolve(None if folder is None else str(folder), contest).name == "0003-paired-1f2e3d4c-2"
     assert resolve(str(data), contest / "elsewhere").attempt == 3
 
 
-def test_an_attempts_own_capture_comes_before_that_of_its_duel_and_a_simulated_one_last(contest: Path) -> None:
+def test_an_attempts_own_capture_comes_before_that_of_its_paired_benchmark_and_a_simulated_one_last(
+    contest: Path,
+) -> None:
     assert resolve("3", contest).name == "0003-1f2e3d4c"
     assert resolve("4", contest).name == "0004-simulated-v5e"
-    written(contest / PROFILE_DATA, "0004-duel-cccccccc", 400)
-    assert resolve("4", contest).name == "0004-duel-cccccccc"
+    written(contest / PROFILE_DATA, "0004-paired-cccccccc", 400)
+    assert resolve("4", contest).name == "0004-paired-cccccccc"
 
 
 def test_a_file_outside_a_log_directory_is_a_capture_too(tmp_path: Path) -> None:
@@ -83,12 +85,20 @@ def test_nothing_there_and_nonsense_are_errors_that_say_what_was_expected(tmp_pa
 def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchets(tmp_path: Path) -> None:
     data = tmp_path / PROFILE_DATA
     for number in range(1, 26):
-        written(data, f"{number:04d}-duel-0000{number:04d}", 1000 - number)
+        written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
     kept = (written(data, "2026_11_21_16_47_23", 5000), written(data, "mine", 5000))
-    assert pruning.prune(data, {1, 2}) == ("0005-duel-00000005", "0004-duel-00000004", "0003-duel-00000003")
+    assert pruning.prune(data, {1, 2}) == (
+        "0005-paired-00000005",
+        "0004-paired-00000004",
+        "0003-paired-00000003",
+    )
     left = {place.name for place in places.runs(data)}
     assert len(left) == pruning.KEPT_RUNS + 4
-    assert {"0001-duel-00000001", "0002-duel-00000002", "0025-duel-00000025"} <= left
+    assert {
+        "0001-paired-00000001",
+        "0002-paired-00000002",
+        "0025-paired-00000025",
+    } <= left
     assert all(path.exists() for path in kept)
     assert pruning.prune(data, {1, 2}) == ()
 
@@ -108,8 +118,8 @@ def test_list_runs_shows_every_run_and_says_which_cannot_be_read(
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     rows = {row["run"]: row for row in table["rows"]}
     assert len(rows) == 7
-    assert rows["0003-duel-1f2e3d4c"] | {"written": ""} == {
-        "run": "0003-duel-1f2e3d4c", "written": "", "attempt": 3, "hosts": 1, "devices": "1 TPU v6 lite",
+    assert rows["0003-paired-1f2e3d4c"] | {"written": ""} == {
+        "run": "0003-paired-1f2e3d4c", "written": "", "attempt": 3, "hosts": 1, "devices": "1 TPU v6 lite",
         "origin": "measured", "files": 1, "bytes": len(DATA),
     }  # fmt: skip
     assert rows["corrupt"]["devices"] is None

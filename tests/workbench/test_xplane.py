@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from anatomy_examples import timeline
+from breakdown_examples import timeline
 from capture_examples import (
     HOST,
     MATMUL,

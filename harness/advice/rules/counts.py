@@ -187,7 +187,7 @@ def padded_blocks(seen: Observed) -> Finding | None:
     if worst is None:
         return None
     gain, source = seen.room * (1 - 1 / padding), ROOFLINE
-    if _is_fetched_once(worst) and seen.run and seen.run.anatomy:
+    if _is_fetched_once(worst) and seen.run and seen.run.breakdown:
         # Its padding is moved once and takes VMEM: no more time than is waited for it.
         gain, source = min(gain, _waited_for(seen, worst)), SCHEDULE
     shape = " x ".join(map(str, worst.block_shape))

@@ -80,9 +80,9 @@ def wide_operands(seen: Observed) -> Finding | None:
 def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
     """The line with too many operations for one of two equal matmuls, how many times, and their share of the slots."""
     run = seen.run
-    if run is None or run.anatomy is None or not run.mxu_flops:
+    if run is None or run.breakdown is None or not run.mxu_flops:
         return None
-    lines = [(line, dict(line.operations).get("MXU", 0)) for line in named_lines(run.anatomy)]
+    lines = [(line, dict(line.operations).get("MXU", 0)) for line in named_lines(run.breakdown)]
     there = sorted(((line, number) for line, number in lines if number), key=lambda item: item[1], reverse=True)
     if len(there) != 2:
         # Several matmuls on one line, or one on several: whose operations they are is not known.

@@ -16,10 +16,10 @@ _NOTABLE_SHARE = 0.05
 
 def bubbles(seen: Observed) -> Finding | None:
     """Cycles without an issue, and the largest reason for them."""
-    anatomy = seen.run.anatomy if seen.run else None
-    if anatomy is None or anatomy.bubble_fraction < _EXCELLENT_BUBBLES:
+    breakdown = seen.run.breakdown if seen.run else None
+    if breakdown is None or breakdown.bubble_fraction < _EXCELLENT_BUBBLES:
         return None
-    share = anatomy.bubble_fraction
+    share = breakdown.bubble_fraction
     stalls, waits, ends = seen.parts("unit stall"), seen.parts("operand wait"), seen.parts("fill and drain")
     if not stalls or sum(stalls.values()) < max(sum(waits.values()), sum(ends.values())):
         # The others, and the launch, have rules of their own, which know what to do.

@@ -136,8 +136,8 @@ def pass_over_scores(seen: Observed) -> Finding | None:
 
 
 def _lines(seen: Observed) -> tuple[LineTime, ...]:
-    anatomy = seen.run.anatomy if seen.run else None
-    return named_lines(anatomy) if anatomy else ()
+    breakdown = seen.run.breakdown if seen.run else None
+    return named_lines(breakdown) if breakdown else ()
 
 
 RULES = (

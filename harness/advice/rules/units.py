@@ -22,10 +22,10 @@ _MUCH_EXP = 0.10
 def exp_bound(seen: Observed) -> Finding | None:
     """The lines with exponentials take over a tenth of the time, and the matrix unit is not what they run beside."""
     run = seen.run
-    if run is None or not run.cycles or not run.anatomy or seen.used("MXU") >= _BINDING_SLOTS:
+    if run is None or not run.cycles or not run.breakdown or seen.used("MXU") >= _BINDING_SLOTS:
         return None
     # A line that has one exponential beside many reciprocals is not there for it.
-    lines = [line for line in named_lines(run.anatomy) if 2 * line.exponentials > line.units.get("EUP", 0)]
+    lines = [line for line in named_lines(run.breakdown) if 2 * line.exponentials > line.units.get("EUP", 0)]
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
         return None
@@ -47,9 +47,9 @@ def exp_bound(seen: Observed) -> Finding | None:
 def divisions(seen: Observed) -> Finding | None:
     """The lines that divide take over a tenth of the time."""
     run = seen.run
-    if run is None or not run.cycles or not run.anatomy:
+    if run is None or not run.cycles or not run.breakdown:
         return None
-    lines = [line for line in named_lines(run.anatomy) if 2 * _reciprocals(line) > line.units.get("EUP", 0)]
+    lines = [line for line in named_lines(run.breakdown) if 2 * _reciprocals(line) > line.units.get("EUP", 0)]
     share = sum(line.cycles for line in lines) / run.cycles
     if share <= _MUCH_EXP:
         return None

@@ -44,13 +44,13 @@ class _Traced:
 # This process serves one candidate: what `trace` found is what `export` and `interpret` use.
 _full: _Traced | None = None
 _reduced: _Traced | None = None
-_beside: _Traced | None = None
+_second_shape: _Traced | None = None
 _runs: dict[str, Callable[..., Any]] = {}
 
 
 def trace(request: TraceRequest) -> TraceReply:
     """Loads, checks and traces kernel.py; writes the program for the chip. Raises Rejected."""
-    global _full, _reduced, _beside
+    global _full, _reduced, _second_shape
     _runs.clear()
     began = time.monotonic()
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
@@ -68,7 +68,7 @@ def trace(request: TraceRequest) -> TraceReply:
     _refuse_another(_full, statement)
     with interpretation.aiming_at(request.chip):
         position, _reduced = _choose_reduced(function, _full)
-        _beside, other_shapes = _second(function, _full, _reduced)
+        _second_shape, other_shapes = _second(function, _full, _reduced)
     with (
         contract.CandidateCode("compile", "unsupported", f"lowering for the {request.chip.name}"),
         interpretation.aiming_at(request.chip),
@@ -94,7 +94,7 @@ def trace(request: TraceRequest) -> TraceReply:
         *not_interpreted,
     )
     return TraceReply(
-        trace=found, claims=claims, warnings=(*flags, *said), reduced=position, beside=_beside is not None,
+        trace=found, claims=claims, warnings=(*flags, *said), reduced=position, has_second=_second_shape is not None,
         interpret_full=interpret_full, difference=difference,
     )  # fmt: skip
 
@@ -239,7 +239,7 @@ def _second(function: Callable[..., Any], full: _Traced, reduced: _Traced) -> tu
             "only the contest's own shape is checked: no smaller shape keeps two steps along every axis of the grid "
             "with these blocks, so bugs that show at other shapes may be missed",
         )
-    problem = full.problem.beside(reduced.problem)
+    problem = full.problem.second_shape(reduced.problem)
     if problem is None:
         return None, ()
     title = problem.statement().title
@@ -317,7 +317,7 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
 
 def export_cpu(request: ExportRequest) -> Done:
     """Writes the CPU reference program of the program traced for that shape."""
-    traced = {"full": _full, "reduced": _reduced, "beside": _beside}[request.shape]
+    traced = {"full": _full, "reduced": _reduced, "second": _second_shape}[request.shape]
     assert traced is not None
     try:
         exported = interpretation.export(traced.closed, traced.shapes, "cpu", traced.chip, request.fill)

@@ -22,11 +22,11 @@ from harness.records import Check, Failure, Mode
 
 def check(request: CheckRequest) -> CheckReply:
     """The check of one program on one family of inputs, which are drawn here from the seed. Raises Rejected."""
-    problem = _problem(request.problem, request.reduced, request.beside)
+    problem = _problem(request.problem, request.reduced, request.is_second)
     inputs = problem.make_inputs(request.family, request.seed)
     mode: Mode = "interpret"
     if request.artifact:
-        outputs, mode = _run_once(request.artifact, inputs), "full" if request.reduced is None else "twin"
+        outputs, mode = _run_once(request.artifact, inputs), "full" if request.reduced is None else "reduced"
     else:
         outputs = arrays.load(Path(request.outputs), problem.statement().outputs)
     found, failure = problems.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
@@ -40,7 +40,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
     """
     problem = _problem(request.problem, request.reduced)
     outputs = problem.statement().outputs
-    mode: Mode = "full" if request.reduced is None else "twin"
+    mode: Mode = "full" if request.reduced is None else "reduced"
     checks: list[Check] = []
     failure: Failure | None = None
     family = ""
@@ -67,12 +67,12 @@ def probe(request: ProbeRequest) -> ProbeReply:
 
 
 @cache
-def _problem(path: str, reduced: int | None, beside: bool = False) -> Problem:
+def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem:
     problem: Problem = pickle.loads(Path(path).read_bytes())
     if reduced is None:
         return problem
     small = next(islice(problem.reduced(), reduced, None))
-    second = problem.beside(small) if beside else small
+    second = problem.second_shape(small) if is_second else small
     assert second is not None, "expected a second shape, which the kernel was traced for"
     return second
 

@@ -25,7 +25,7 @@ def unforeseen_fill(shape: TracedShape) -> Fill:
     NaN shows in nearly every kernel that reads it, a marked one also in those that compare it with something, a
     number in those that replace it.
     """
-    return {"full": None, "reduced": "marked", "beside": -unforeseen_number()}[shape]
+    return {"full": None, "reduced": "marked", "second": -unforeseen_number()}[shape]
 
 
 def unforeseen_number() -> float:
@@ -34,14 +34,14 @@ def unforeseen_number() -> float:
 
 
 def repeatable(
-    draws: Iterable[Draw], problem: Problem, mode: Mode, *, reduced: int | None, beside: bool = False
+    draws: Iterable[Draw], problem: Problem, mode: Mode, *, reduced: int | None, is_second: bool = False
 ) -> tuple[Draw, ...]:
     """Those of `draws`, each once, that were checked in this mode at this shape and whose family there still is.
 
     `reduced` is the position of the shape in `problem.reduced()`, None is the full one; `beside` asks for the
     second shape beside that one.
     """
-    here = shape(problem, reduced, beside=beside)
+    here = shape(problem, reduced, is_second=is_second)
     families = {*problem.families(full=True), *problem.families(full=False)}
     return tuple(
         draw
@@ -51,11 +51,11 @@ def repeatable(
     )
 
 
-def shape(problem: Problem, reduced: int | None, *, beside: bool = False) -> tuple[int, ...] | None:
+def shape(problem: Problem, reduced: int | None, *, is_second: bool = False) -> tuple[int, ...] | None:
     """The shape of the first output there, as a Draw has it; None where there is no such shape."""
     meant: Problem | None = problem
     if reduced is not None:
         meant = next(islice(problem.reduced(), reduced, None), None)
-        if beside and meant is not None:
-            meant = problem.beside(meant)
+        if is_second and meant is not None:
+            meant = problem.second_shape(meant)
     return None if meant is None else meant.statement().outputs[0].shape

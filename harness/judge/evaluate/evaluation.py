@@ -49,9 +49,9 @@ def evaluate(
     Writes programs, dumps and Mosaic text to `work_directory` (what is there from an earlier
     run is replaced), the HLO text there and to `profile_data/kernel.hlo.txt` of the contest,
     and on a device a profile to `profile_data`. Without `timed` there is no latency from a device
-    yet: a duel will take it. Not `checked`: no output is compared with anything, so no verdict can come of it,
-    and the contest's kernel.hlo.txt stays what it was. `draws` are checked too, beside fresh ones, as far as
-    there is a program of their shape. `simulate(dump_directory, chip,
+    yet: a paired benchmark will take it. Not `checked`: no output is compared with anything, so no verdict can
+    come of it, and the contest's kernel.hlo.txt stays what it was. `draws` are checked too, beside fresh ones, as
+    far as there is a program of their shape. `simulate(dump_directory, chip,
     deadline_seconds=...)` has to be a function at the top of a module. `after_trace` may
     raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 

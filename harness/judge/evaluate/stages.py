@@ -140,7 +140,7 @@ def _export_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRe
 
 
 def _export_smaller(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
-    shapes: tuple[TracedShape, ...] = ("reduced", "beside") if reply.beside else ("reduced",)
+    shapes: tuple[TracedShape, ...] = ("reduced", "second") if reply.has_second else ("reduced",)
     for shape in shapes:
         yield ExportRequest(artifact=str(evaluation.plan.written(shape)), shape=shape, fill=unforeseen_fill(shape))
 
@@ -173,7 +173,7 @@ def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckReque
 def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
     """What outputs depend on, which costs a tenth of the interpreter here, and each family with another seed."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    reduced, has_second = evaluation.reply.reduced, evaluation.reply.beside
+    reduced, has_second = evaluation.reply.reduced, evaluation.reply.has_second
     is_first = program.shape == "reduced"
     if is_first:
         yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
@@ -183,7 +183,7 @@ def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRe
         families = tuple(family for family in families if family.startswith(DRAWN) == is_first)
     for family in families:
         yield CheckRequest(
-            problem=pickled, reduced=reduced, beside=not is_first, family=family, seed=seed(), artifact=artifact
+            problem=pickled, reduced=reduced, is_second=not is_first, family=family, seed=seed(), artifact=artifact
         )
     yield from _repeated(evaluation, program, reduced)
 
@@ -191,14 +191,14 @@ def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRe
 def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
     """The same checks once more on inputs of an earlier evaluation."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    is_full, is_second = program.shape == "full", program.shape == "beside"
-    mode: Mode = "full" if is_full else "twin"
-    for draw in repeatable(plan.draws, plan.problem, mode, reduced=reduced, beside=is_second):
+    is_full, is_second = program.shape == "full", program.shape == "second"
+    mode: Mode = "full" if is_full else "reduced"
+    for draw in repeatable(plan.draws, plan.problem, mode, reduced=reduced, is_second=is_second):
         if draw.is_probe:
             yield ProbeRequest(problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=is_full)
         else:
             yield CheckRequest(
-                problem=pickled, reduced=reduced, beside=is_second, family=draw.family, seed=draw.seed,
+                problem=pickled, reduced=reduced, is_second=is_second, family=draw.family, seed=draw.seed,
                 artifact=artifact,
             )  # fmt: skip
 

@@ -75,7 +75,7 @@ class TraceRequest:
 class TraceReply:
     """`reduced` is the position in `problem.reduced()` of the shape to interpret; None is the full shape.
 
-    `beside` says whether the kernel was traced for the second shape beside that one too. `interpret_full` asks for
+    `has_second` says whether the kernel was traced for the second shape too. `interpret_full` asks for
     the full shape to be interpreted as well; `difference` says where its program differs from the reduced one's.
     """
 
@@ -83,13 +83,13 @@ class TraceReply:
     claims: Claims
     warnings: tuple[str, ...]
     reduced: int | None
-    beside: bool = False
+    has_second: bool = False
     interpret_full: bool = False
     difference: str = ""
 
 
-# The shapes that a kernel is traced for: the contest's, a reduced one, and one beside that.
-TracedShape = Literal["full", "reduced", "beside"]
+# The shapes that a kernel is traced for: the contest's, a reduced one, and a second one near that.
+TracedShape = Literal["full", "reduced", "second"]
 
 
 # What memory that nothing wrote holds: this number, NaN (None), or a NaN with which comparisons are turned round.
@@ -127,7 +127,7 @@ class CheckRequest:
     """Check a program's outputs: those it gives when `artifact` is run here, else those written to `outputs`.
 
     `reduced` is the position in `problem.reduced()` of the shape, None is the full shape;
-    `beside` asks for the second shape beside that one.
+    `is_second` asks for the second shape near that one.
     """
 
     problem: str
@@ -136,7 +136,7 @@ class CheckRequest:
     seed: int
     artifact: str = ""
     outputs: str = ""
-    beside: bool = False
+    is_second: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

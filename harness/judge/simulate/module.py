@@ -10,13 +10,13 @@ from harness.dumps.boundary import Boundary, boundary
 from harness.dumps.llo import ModuleDump, read_module
 from harness.dumps.tables import Tables, Values
 from harness.hardware import Chip
-from harness.judge.simulate.anatomy import anatomy
 from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.profiled import as_profiled_seconds, boundary_seconds
 from harness.judge.simulate.runs import CoreRun, OpRun
 from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
-from harness.records import Anatomy, Offence, OpTime, PartKind, Simulation, Unit
+from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulation, Unit
 
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
@@ -84,8 +84,8 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
     if seconds is None or cycles is None:
         return ()
     found = []
-    if simulation.anatomy is not None:
-        for what, counted in (("parts", simulation.anatomy.parts), ("lines", simulation.anatomy.lines)):
+    if simulation.breakdown is not None:
+        for what, counted in (("parts", simulation.breakdown.parts), ("lines", simulation.breakdown.lines)):
             total = sum(part.cycles for part in counted)
             if total != cycles:
                 found.append(f"the {what} of its time are {total:.0f} of {cycles:.0f} cycles")
@@ -111,7 +111,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Si
     # The cores end together, at a barrier; should one be later, the chip is done when it is.
     last = max(cores, key=lambda core: core.cycles)
     reason = last.reason
-    parts = anatomy(last, machine)
+    parts = breakdown(last, machine)
     cycles = float(last.cycles)
     seconds = None if reason else cycles / machine.clock_hz
     runs = [op for core in cores for op in core.ops]
@@ -149,7 +149,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Si
         executed_steps=None if reason else _steps(runs),
         executed_empty_bundles=sum(_empty_executed(op) for op in last.ops),
         relative_uncertainty=relative_uncertainty(machine.chip),
-        anatomy=None if reason else parts,
+        breakdown=None if reason else parts,
         offences=_offences(cores),
     )
 
@@ -165,8 +165,8 @@ def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
     return tuple(found.values())
 
 
-def _cycles(anatomy: Anatomy, *kinds: PartKind) -> float:
-    return float(sum(part.cycles for part in anatomy.parts if part.kind in kinds))
+def _cycles(breakdown: CycleBreakdown, *kinds: PartKind) -> float:
+    return float(sum(part.cycles for part in breakdown.parts if part.kind in kinds))
 
 
 def _op_time(op: OpRun, machine: Machine) -> OpTime:

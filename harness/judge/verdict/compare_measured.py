@@ -1,11 +1,11 @@
-"""What the pairs of a duel settle: the control first, then the whole interval against the minimum effect."""
+"""What a paired benchmark settles: the control first, then the whole interval against the minimum effect."""
 
 import math
 from collections.abc import Sequence
 
 from harness.judge.verdict import stats
 from harness.judge.verdict.ruling import ROUNDING, Ruling
-from harness.records import Duel, Outcome, Policy, Row, Source
+from harness.records import Outcome, PairedBenchmark, Policy, Row, Source
 from harness.units import percent
 
 # Two loads of one program may honestly differ a little (where their buffers lie). A tenth of the
@@ -13,27 +13,27 @@ from harness.units import percent
 _TOLERATED_SHARE = 0.1
 
 
-def rule(duel: Duel, policy: Policy, attempts_since_accept: int) -> Ruling:
+def rule(paired: PairedBenchmark, policy: Policy, attempts_since_accept: int) -> Ruling:
     """The ruling on the pairs so far, of the attempt with that number since the last accept (1: the first).
 
-    Asked after each batch of a running duel, and again on the record of a finished one: the same
+    Asked after each batch of a running paired benchmark, and again on the record of a finished one: the same
     pairs give the same ruling. Each end of the interval misses the true ratio with
     `stats.look_error`. The control is judged with the error of a first attempt, the largest there
     is, so it is at least as sharp as any verdict; it cries wolf in at most `policy.false_accept_rate`
-    of the duels.
+    of the paired benchmarks.
     """
     try:
-        unusable = _unusable(duel, policy)
+        unusable = _unusable(paired, policy)
         if unusable:
             return _inconclusive(unusable)
         error = stats.look_error(policy, attempts_since_accept)
-        ratio, low, high = stats.paired_ratio(duel.champion_seconds, duel.candidate_seconds, error)
+        ratio, low, high = stats.paired_ratio(paired.champion_seconds, paired.candidate_seconds, error)
         against_itself = stats.paired_ratio(
-            duel.champion_seconds, duel.control_seconds, stats.look_error(policy, attempts_since_accept=1)
+            paired.champion_seconds, paired.control_seconds, stats.look_error(policy, attempts_since_accept=1)
         )
     except ValueError as found:
-        return _inconclusive(f"the duel's samples are unusable: {found}")
-    pairs = len(duel.candidate_seconds)
+        return _inconclusive(f"the paired benchmark's samples are unusable: {found}")
+    pairs = len(paired.candidate_seconds)
     control = "the champion against itself: " + interval_text(*against_itself, pairs)
     _, control_low, control_high = against_itself
     tolerated = _TOLERATED_SHARE * policy.minimum_effect
@@ -83,12 +83,12 @@ def interval_text(ratio: float, low: float, high: float, pairs: int) -> str:
     return f"{ratio:.4f}, interval {low:.4f} to {high:.4f} from {pairs} pairs"
 
 
-def _unusable(duel: Duel, policy: Policy) -> str:
-    """Why no ruling can come of this duel however long it goes on; empty if it can."""
-    if not duel.control_seconds:
+def _unusable(paired: PairedBenchmark, policy: Policy) -> str:
+    """Why no ruling can come of this paired benchmark however long it goes on; empty if it can."""
+    if not paired.control_seconds:
         return "the champion was not timed against itself, so nobody knows what the machine's own noise is"
-    if duel.looks > len(policy.looks):
-        return f"the samples were looked at {duel.looks} times: the policy's certainty allows {len(policy.looks)}"
+    if paired.looks > len(policy.looks):
+        return f"the samples were looked at {paired.looks} times: the policy's certainty allows {len(policy.looks)}"
     return ""
 
 

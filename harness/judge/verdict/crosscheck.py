@@ -18,7 +18,7 @@ ELEMENTS_OF_AN_EXPONENTIAL = 2048
 
 
 def failure(evidence: Evidence) -> Failure | None:
-    """The Failure `static`, `twin-differs` where the compiled program lacks work of the checked one, else None.
+    """The Failure `static`, `program-differs` where the compiled program lacks work of the checked one, else None.
 
     Only a lack counts, and only of matrix products, exponentials and transfers: no compiler leaves those out,
     and a kernel that passed the checks needs them (an exponential only as far as its trace has it: there
@@ -38,7 +38,7 @@ def failure(evidence: Evidence) -> Failure | None:
     work = evidence.problem.work
     return Failure(
         stage="static",
-        kind="twin-differs",
+        kind="program-differs",
         message=f"the compiled program does less than the one that was checked: {' and '.join(lacking)}, where the "
         f"trace has {trace.pallas_flops:,} FLOPs in Pallas calls and {work.matmul_flops:,} in matmuls are useful, "
         f"with {work.minimum_hbm_bytes:,} bytes of HBM traffic at least",

@@ -6,14 +6,14 @@ import statistics
 from harness.hardware import Chip
 from harness.judge.verdict import compare_measured, compare_simulated, crosscheck, executed, robust, roofline, stats
 from harness.judge.verdict.changes import changes
-from harness.records import Change, Duel, Evidence, Failure, Latency, Policy, Resimulation, Source, Verdict
+from harness.records import Change, Evidence, Failure, Latency, PairedBenchmark, Policy, Resimulation, Source, Verdict
 from harness.units import percent, seconds
 
 
 def decide(
     candidate: Evidence,
     champion: Evidence | None,
-    duel: Duel | None,
+    paired: PairedBenchmark | None,
     policy: Policy,
     chip: Chip,
     attempts_since_accept: int = 1,
@@ -22,7 +22,7 @@ def decide(
     """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
 
     Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency,
-    a check or the pairs of `duel` are missing, or the interval does not settle it. A simulated
+    a check or the pairs of `paired` are missing, or the interval does not settle it. A simulated
     gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
     each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive); of
     a measured one the whole confidence interval must lie beyond it, an interval that is the wider
@@ -34,7 +34,7 @@ def decide(
         or _failed_check(candidate)
         or crosscheck.failure(candidate)
         or executed.failure(candidate)
-        or _impossible(candidate, duel, chip)
+        or _impossible(candidate, paired, chip)
     )
     if failure:
         return Verdict(outcome="failed", reasons=(f"{failure.stage}: {failure.message}",), failure=failure)
@@ -54,7 +54,7 @@ def decide(
     if own.source == "simulated":
         verdict = _simulated(candidate, champion, policy, chip, moved)
         return robust.judged(verdict, candidate, champion, resimulated) if verdict.outcome == "accept" else verdict
-    return _measured(candidate, champion, duel, policy, chip, attempts_since_accept, moved)
+    return _measured(candidate, champion, paired, policy, chip, attempts_since_accept, moved)
 
 
 def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
@@ -89,7 +89,7 @@ def _simulated(
 def _measured(
     candidate: Evidence,
     champion: Evidence,
-    duel: Duel | None,
+    paired: PairedBenchmark | None,
     policy: Policy,
     chip: Chip,
     attempts: int,
@@ -97,16 +97,16 @@ def _measured(
 ) -> Verdict:
     """Three outcomes by where the whole interval lies; without enough sound pairs, inconclusive."""
     source = _latency(candidate).source
-    if duel is None:
+    if paired is None:
         reason = "the candidate was not timed in turn with the champion, and separate timings do not count"
         return Verdict(outcome="inconclusive", reasons=(reason,), changes=moved)
-    ruling = compare_measured.rule(duel, policy, attempts)
+    ruling = compare_measured.rule(paired, policy, attempts)
     outcome = ruling.outcome
-    reasons = [f"{ruling.reason} ({_label(source, chip)}, {duel.clock} clock)", _certainty(duel, policy, attempts)]
-    if outcome == "accept" and source == "measured" and duel.clock == "host":
+    reasons = [f"{ruling.reason} ({_label(source, chip)}, {paired.clock} clock)", _certainty(paired, policy, attempts)]
+    if outcome == "accept" and source == "measured" and paired.clock == "host":
         outcome = "inconclusive"
         reasons.insert(0, "host time alone does not tell a faster kernel from a faster dispatch: no device time")
-    host_only = _host_only(candidate, champion, duel, policy, attempts)
+    host_only = _host_only(candidate, champion, paired, policy, attempts)
     if host_only and outcome != "accept" and ruling.ratio is not None:
         reasons.insert(0, host_only)
     return Verdict(
@@ -121,21 +121,21 @@ def _measured(
     )
 
 
-def _certainty(duel: Duel, policy: Policy, attempts: int) -> str:
+def _certainty(paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
     """How sure the interval had to be, and why so sure."""
     missed = 2 * stats.look_error(policy, attempts)
     # As many digits as it takes to tell it from 100 %.
     digits = max(0, -math.floor(math.log10(missed)) - 2)
     return (
-        f"attempt {attempts} since the last accept, look {duel.looks} of at most {len(policy.looks)}: intervals of "
+        f"attempt {attempts} since the last accept, look {paired.looks} of at most {len(policy.looks)}: intervals of "
         f"{percent(1 - missed, digits)}, so that the chance that luck alone is accepted before the next real gain "
         f"is at most {percent(policy.false_accept_rate)}, however often it is tried"
     )
 
 
-def _host_only(candidate: Evidence, champion: Evidence, duel: Duel, policy: Policy, attempts: int) -> str:
+def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark, policy: Policy, attempts: int) -> str:
     """The sentence on a gain that the host's clock shows and the device's does not; empty if there is none."""
-    if duel.clock != "device" or candidate.samples is None or champion.samples is None:
+    if paired.clock != "device" or candidate.samples is None or champion.samples is None:
         return ""
     old, new = champion.samples.host_seconds, candidate.samples.host_seconds
     try:
@@ -167,10 +167,10 @@ def _failed_check(evidence: Evidence) -> Failure | None:
     return None
 
 
-def _impossible(evidence: Evidence, duel: Duel | None, chip: Chip) -> Failure | None:
+def _impossible(evidence: Evidence, paired: PairedBenchmark | None, chip: Chip) -> Failure | None:
     times = [time for time in (roofline.latency_seconds(evidence),) if time is not None]
-    if duel is not None and duel.candidate_seconds:
-        median = statistics.median(duel.candidate_seconds)
+    if paired is not None and paired.candidate_seconds:
+        median = statistics.median(paired.candidate_seconds)
         times += [median] if math.isfinite(median) and median > 0 else []
     for time in times:
         found = roofline.impossibilities(evidence.problem.work, time, chip)

@@ -54,7 +54,9 @@ def paired_ratio(old: tuple[float, ...], new: tuple[float, ...], error: float) -
         raise ValueError(f"expected as many candidate as champion samples, got {after.size} and {before.size}")
     both = np.concatenate([before, after])
     if not (np.isfinite(both).all() and (both > 0).all()):
-        raise ValueError("expected positive, finite seconds in a duel, got zero, negative or non-finite ones")
+        raise ValueError(
+            "expected positive, finite seconds in a paired benchmark, got zero, negative or non-finite ones"
+        )
     ratios: NDArray[np.float64] = np.sort(after / before)
     rank = _rank(ratios.size, error)
     low, high = (float(ratios[rank - 1]), float(ratios[-rank])) if rank else (0.0, math.inf)

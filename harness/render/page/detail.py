@@ -234,7 +234,7 @@ def _checks(evidence: Evidence) -> list[tuple[str, ...]]:
 def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str]) -> Plain:
     """kernel.py line by line with what each line costs, and what belongs to none of its lines."""
     run = attempt.evidence.simulation if attempt else None
-    anatomy = run.anatomy if run and run.seconds is not None else None
+    breakdown = run.breakdown if run and run.seconds is not None else None
     if entry.kernel is None:
         missing.append(
             "Its kernel.py is not in this clone; the log has it: git fetch REMOTE 'refs/ratchet/*:refs/ratchet/*'."
@@ -242,13 +242,13 @@ def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str
     lines = python_lines(entry.kernel) if entry.kernel is not None else ()
     heat: dict[int, tuple[str | float, ...]] = {}
     others: list[tuple[str, str, str]] = []
-    if anatomy is not None and anatomy.cycles:
-        own = [line for line in anatomy.lines if line.line and line.file == KERNEL]
-        heat = {line.line: _heat(line, anatomy.cycles, anatomy.steps) for line in own if line.line <= len(lines)}
-        for line in anatomy.lines:
+    if breakdown is not None and breakdown.cycles:
+        own = [line for line in breakdown.lines if line.line and line.file == KERNEL]
+        heat = {line.line: _heat(line, breakdown.cycles, breakdown.steps) for line in own if line.line <= len(lines)}
+        for line in breakdown.lines:
             if line.line not in heat or line.file != KERNEL:
                 name = f"{line.file}:{line.line}" if line.line else "no line: launch, other ops, what the compiler adds"
-                others.append((clean(name), count(line.cycles), percent(line.cycles / anatomy.cycles)))
+                others.append((clean(name), count(line.cycles), percent(line.cycles / breakdown.cycles)))
     elif lines and attempt is not None and entry.row.source == "simulated" and not _says_why(missing):
         missing.append("No line of kernel.py has cycles: there is no simulated run that came to its end.")
     return {"kernel": [pool(line) for line in lines], "heat": heat, "others": others}

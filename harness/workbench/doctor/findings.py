@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from harness.records import Column, Table
-from harness.records.checkup import Gravity
+from harness.records.checkup import Severity
 from harness.records.table import Origin
 
-_ORDER = {gravity: rank for rank, gravity in enumerate(get_args(Gravity))}
+_ORDER = {severity: rank for rank, severity in enumerate(get_args(Severity))}
 # What people see as columns; the sentences follow below, whole.
 _SHORT = 4
 
@@ -17,7 +17,7 @@ _SHORT = 4
 class Finding:
     """What is wrong, where, what was seen, what to do about it, and where the rule comes from."""
 
-    gravity: Gravity
+    severity: Severity
     rule: str
     subject: str
     place: str
@@ -27,7 +27,7 @@ class Finding:
 
 
 _COLUMNS = (
-    Column(name="gravity", title="gravity", is_whole=True),
+    Column(name="severity", title="severity", is_whole=True),
     Column(name="rule", title="rule", is_whole=True),
     Column(name="subject", title="what", is_whole=True),
     Column(name="place", title="where"),
@@ -41,13 +41,13 @@ def table(
     found: Iterable[Finding], *, title: str, origin: Origin, notes: tuple[str, ...], why_empty: str
 ) -> tuple[Table, tuple[Finding, ...]]:
     """The findings as a table, worst first, and in that order."""
-    ranked = tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.gravity]))
+    ranked = tuple(sorted(dict.fromkeys(found), key=lambda finding: _ORDER[finding.severity]))
     full = Table(
         name="findings",
         title=title,
         origin=origin,
         columns=_COLUMNS,
-        rows=tuple((f.gravity, f.rule, f.subject, f.place, f.observation, f.remedy, f.source) for f in ranked),
+        rows=tuple((f.severity, f.rule, f.subject, f.place, f.observation, f.remedy, f.source) for f in ranked),
         # Also where there is no finding: what could not be checked.
         notes=notes,
         why_empty="" if ranked else why_empty,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.hardware import Chip
-from harness.records.checkup import Answers, Gravity, Known, Setting, Settings
+from harness.records.checkup import Answers, Known, Setting, Settings, Severity
 from harness.workbench.doctor.findings import Finding
 
 _SECTION_7 = "protocol, section 7"
@@ -170,10 +170,10 @@ class Subject:
 
 
 def _finding(
-    gravity: Gravity, rule: str, setting: Setting, observation: str, remedy: str, source: str, *, word: str = ""
+    severity: Severity, rule: str, setting: Setting, observation: str, remedy: str, source: str, *, word: str = ""
 ) -> Finding:
     return Finding(
-        gravity=gravity, rule=rule, subject=word or setting.word, place=setting.place, observation=observation,
+        severity=severity, rule=rule, subject=word or setting.word, place=setting.place, observation=observation,
         remedy=remedy, source=source,
     )  # fmt: skip
 
@@ -358,7 +358,7 @@ def platform(subject: Subject) -> Iterator[Finding]:
     """Nothing says which platform is meant: without it JAX falls back to the CPU, with a warning at most."""
     if not subject.is_capture and not any(name in subject.final for name in ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")):
         yield Finding(
-            gravity="harmful", rule="no-platform", subject="JAX_PLATFORMS", place=subject.found.subject,
+            severity="harmful", rule="no-platform", subject="JAX_PLATFORMS", place=subject.found.subject,
             observation="JAX_PLATFORMS is not set: where the accelerator does not start, JAX falls back to the CPU",
             remedy="Set JAX_PLATFORMS=tpu (or cuda): a missing device is an error then", source=_SECTION_8,
         )  # fmt: skip
@@ -378,7 +378,7 @@ def symptomatic(subject: Subject) -> Iterator[Finding]:
             continue
         lacking = [" ".join(f"--{name}=true" for name in way if not subject.is_on(name)) for way in ways]
         yield Finding(
-            gravity="missing", rule="missing-for-symptom", subject=symptom.name, place=subject.found.subject,
+            severity="missing", rule="missing-for-symptom", subject=symptom.name, place=subject.found.subject,
             observation=f"for {symptom.name} none of the sets of flags that help is complete",
             remedy=f"Add to LIBTPU_INIT_ARGS {', or on v7x '.join(lacking)}", source=_SECTION_7,
         )  # fmt: skip

@@ -30,7 +30,7 @@ def audit(subject: Subject) -> tuple[tuple[Table, ...], bool]:
         notes=(*_asked(subject), *found.notes, *_left_out(found)),
         why_empty="no rule finds anything here",
     )
-    return (listed, _settings(found, ranked)), any(finding.gravity in _FAILING for finding in ranked)
+    return (listed, _settings(found, ranked)), any(finding.severity in _FAILING for finding in ranked)
 
 
 def _asked(subject: Subject) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from harness.records import Column, Table
-from harness.records.checkup import Compilation, Gravity, Phase, ProgramRun
+from harness.records.checkup import Compilation, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding
@@ -126,9 +126,9 @@ def _compiled(run: ProgramRun, subject: str, origin: Origin) -> Table:
     return table("compilations", f"compilations of {subject}", origin, _COMPILATIONS, rows, (), why)
 
 
-def _finding(gravity: Gravity, rule: str, subject: str, place: str, observation: str, remedy: str) -> Finding:
+def _finding(severity: Severity, rule: str, subject: str, place: str, observation: str, remedy: str) -> Finding:
     return Finding(
-        gravity=gravity, rule=rule, subject=subject, place=place, observation=observation, remedy=remedy,
+        severity=severity, rule=rule, subject=subject, place=place, observation=observation, remedy=remedy,
         source=_SECTION_8,
     )  # fmt: skip
 

@@ -11,9 +11,10 @@ SUFFIX = ".xplane.pb"
 _RUNS = Path("plugins") / "profile"
 # Where a contest keeps its captures.
 PROFILE_DATA = "profile_data"
-# The runs of attempt 3: `0003-1f2e3d4c`, `0003-duel-1f2e3d4c`, `0003-duel-1f2e3d4c-2`, `0003-simulated-v5e`.
-_OF_ATTEMPT = re.compile(r"(\d{4,})-(?:(duel|simulated|profile|snapshot)-)?[\w.]+(?:-\d+)?")
-_KINDS = {"profile": 3, None: 2, "duel": 1, "snapshot": 1, "simulated": 0}
+# The runs of attempt 3: `0003-1f2e3d4c`, `0003-paired-1f2e3d4c`, `0003-paired-1f2e3d4c-2`, `0003-simulated-v5e`.
+# Captures of earlier versions say `duel` for `paired`.
+_OF_ATTEMPT = re.compile(r"(\d{4,})-(?:(paired|duel|simulated|profile|snapshot)-)?[\w.]+(?:-\d+)?")
+_KINDS = {"profile": 3, None: 2, "paired": 1, "duel": 1, "snapshot": 1, "simulated": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ EXPECTED = (
 
 
 def of_attempt(number: int, profile_data: Path) -> Place:
-    """The capture of an attempt: one of its own before that of its duel, a simulated one where there is nothing else.
+    """The capture of an attempt: its own before that of its paired benchmark, a simulated one where there is no other.
 
     Raises RatchetError `no-profile`.
     """

@@ -149,7 +149,7 @@ class _Host:
         return self._device(
             plane, name, "tpu", operations,
             serial=tuple(executions.serial(ops, numbers(ops), self._zero_ps)),
-            beside=executions.sorted_by_start(self._beside(asynchronous, numbers(asynchronous))),
+            beside=executions.sorted_by_start(self._concurrent(asynchronous, numbers(asynchronous))),
             modules=modules, steps=[self._period(event, _STEPS) for event in lines.get(_STEPS, ())],
         )  # fmt: skip
 
@@ -288,7 +288,7 @@ class _Host:
         end = max(event.start_ps + event.duration_ps for event in events)
         return Period(name=name, start=(start - self._zero_ps) / _PICOSECONDS, seconds=(end - start) / _PICOSECONDS)
 
-    def _beside(self, events: Sequence[Event], numbers: Sequence[int]) -> Iterator[Execution]:
+    def _concurrent(self, events: Sequence[Event], numbers: Sequence[int]) -> Iterator[Execution]:
         for event, number in zip(events, numbers, strict=True):
             seconds = executions.seconds_ps(event) / _PICOSECONDS
             start = (event.start_ps - self._zero_ps) / _PICOSECONDS

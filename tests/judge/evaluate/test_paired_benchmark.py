@@ -1,4 +1,4 @@
-"""The loop of a duel and what its child makes of a clock, on timings that are given as data."""
+"""The loop of a paired benchmark and what its child makes of a clock, on timings that are given as data."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from jax.profiler import ProfileData
 
-from harness.judge.evaluate.timing import paired_benchmark as duelling
+from harness.judge.evaluate.timing import paired_benchmark as pairing
 from harness.judge.evaluate.timing.profiling import device_seconds
 from harness.judge.evaluate.timing.timing import calls_per_sample, more, tick_seconds
 from harness.judge.sandbox.messages import MoreRequest
 from harness.judge.verdict import compare_measured
-from harness.records import Duel, Failure, Policy, Samples
+from harness.records import Failure, PairedBenchmark, Policy, Samples
 
 POLICY = Policy(looks=(20, 40, 80))
 
 
-def batch(seconds: float, pairs: int, device: int | None = None) -> duelling.Slots:
+def batch(seconds: float, pairs: int, device: int | None = None) -> pairing.Slots:
     """So many rounds in which every slot takes the same time; a profile that shows `device` calls of each."""
     one = Samples(
         device_kind="TPU v5 lite",
@@ -30,13 +30,13 @@ def batch(seconds: float, pairs: int, device: int | None = None) -> duelling.Slo
     return one, one, one
 
 
-def batches(*given: duelling.Slots | Failure) -> Iterator[duelling.Slots | Failure]:
+def batches(*given: pairing.Slots | Failure) -> Iterator[pairing.Slots | Failure]:
     """These and no more: to ask for another is an error."""
     yield from given
     raise AssertionError("a batch too many was asked for")
 
 
-def never(found: Duel) -> bool:
+def never(found: PairedBenchmark) -> bool:
     return False
 
 
@@ -44,14 +44,14 @@ def still() -> float:
     return 0.0
 
 
-def test_the_duel_ends_with_the_look_that_settles_it() -> None:
+def test_the_paired_benchmark_ends_with_the_look_that_settles_it() -> None:
     seen: list[tuple[int, int]] = []
 
-    def is_settled(found: Duel) -> bool:
+    def is_settled(found: PairedBenchmark) -> bool:
         seen.append((found.looks, len(found.candidate_seconds)))
         return found.looks == 2
 
-    outcome = duelling.sample(batches(batch(1e-3, 20), batch(2e-3, 20)), POLICY, is_settled, still)
+    outcome = pairing.sample(batches(batch(1e-3, 20), batch(2e-3, 20)), POLICY, is_settled, still)
     assert isinstance(outcome, tuple)
     found, champion, candidate = outcome
     assert seen == [(1, 20), (2, 40)]
@@ -61,8 +61,8 @@ def test_the_duel_ends_with_the_look_that_settles_it() -> None:
     assert champion.host_seconds == candidate.host_seconds == (1e-3,) * 20 + (2e-3,) * 20
 
 
-def test_an_unsettled_duel_ends_with_the_last_look() -> None:
-    outcome = duelling.sample(batches(batch(1, 20), batch(1, 20), batch(1, 40)), POLICY, never, still)
+def test_an_unsettled_paired_benchmark_ends_with_the_last_look() -> None:
+    outcome = pairing.sample(batches(batch(1, 20), batch(1, 20), batch(1, 40)), POLICY, never, still)
     assert isinstance(outcome, tuple)
     assert (outcome[0].looks, len(outcome[0].control_seconds)) == (3, 80)
 
@@ -72,26 +72,26 @@ def test_no_batch_is_begun_that_would_not_be_done_in_time(per_round: float, look
     """A budget of 60 s: 40 rounds of 1.5 s are 60 s, 80 rounds of 0.75 s too; what takes longer is not begun."""
     now = 0.0
 
-    def taking() -> Iterator[duelling.Slots | Failure]:
+    def taking() -> Iterator[pairing.Slots | Failure]:
         nonlocal now
         for pairs in (20, 20, 40):
             now += per_round * 1.01 * pairs
             yield batch(1, pairs)
 
-    outcome = duelling.sample(taking(), replace(POLICY, duel_seconds=60.0), never, lambda: now)
+    outcome = pairing.sample(taking(), replace(POLICY, paired_seconds=60.0), never, lambda: now)
     assert isinstance(outcome, tuple)
     assert outcome[0].looks == looks
 
 
 def test_a_failure_in_any_batch_is_the_outcome() -> None:
     failure = Failure(stage="latency", kind="timeout", message="took too long")
-    assert duelling.sample(batches(failure), POLICY, never, still) is failure
-    assert duelling.sample(batches(batch(1, 20), failure), POLICY, never, still) is failure
+    assert pairing.sample(batches(failure), POLICY, never, still) is failure
+    assert pairing.sample(batches(batch(1, 20), failure), POLICY, never, still) is failure
 
 
 def test_one_call_missing_in_a_profile_and_all_pairs_are_the_hosts() -> None:
     for device in (0, 19):
-        outcome = duelling.sample(
+        outcome = pairing.sample(
             batches(batch(1, 20), batch(1, 20, device)), POLICY, lambda found: found.looks == 2, still
         )
         assert isinstance(outcome, tuple)
@@ -99,9 +99,9 @@ def test_one_call_missing_in_a_profile_and_all_pairs_are_the_hosts() -> None:
         assert outcome[0].champion_seconds == (1,) * 40
 
 
-def test_without_looks_there_is_no_duel() -> None:
+def test_without_looks_there_is_no_paired_benchmark() -> None:
     with pytest.raises(ValueError, match="at least one look"):
-        duelling.sample(batches(), replace(POLICY, looks=()), never, still)
+        pairing.sample(batches(), replace(POLICY, looks=()), never, still)
 
 
 def test_the_tick_of_a_clock_is_its_smallest_step() -> None:

@@ -57,7 +57,7 @@ def test_a_table_that_is_not_known_leaves_no_latency(tmp_path: Path) -> None:
         return re.sub(r"(s32\[16,16\]\S*) constant\(\{.*\}\)(?=,|$)", r"\1 custom-call()", text, flags=re.MULTILINE)
 
     result = changed("v6e-causal-4096", tmp_path, scrub, HLO)
-    assert (result.seconds, result.anatomy) == (None, None)
+    assert (result.seconds, result.breakdown) == (None, None)
     assert "contents are not known" in result.unknown[0]
 
 
@@ -233,10 +233,10 @@ def test_a_simulation_beyond_the_chip_is_called_wrong(tmp_path: Path) -> None:
     assert "HBM" in impossibilities(greedy, chip("v6e"))[0]
     crowded = dataclasses.replace(sound.units[0], executed_slots=sound.units[0].offered_slots + 1)
     assert "slots" in impossibilities(dataclasses.replace(sound, units=(crowded,)), chip("v6e"))[0]
-    assert sound.anatomy is not None
+    assert sound.breakdown is not None
     for part in ("parts", "lines"):
-        lossy = dataclasses.replace(sound.anatomy, **{part: getattr(sound.anatomy, part)[1:]})
-        assert f"the {part} of its time" in impossibilities(dataclasses.replace(sound, anatomy=lossy), chip("v6e"))[0]
+        lossy = dataclasses.replace(sound.breakdown, **{part: getattr(sound.breakdown, part)[1:]})
+        assert f"the {part} of its time" in impossibilities(dataclasses.replace(sound, breakdown=lossy), chip("v6e"))[0]
     busy = dataclasses.replace(sound.units[0], busy_cycles=1e12)
     assert "busy" in impossibilities(dataclasses.replace(sound, units=(busy,)), chip("v6e"))[0]
 

@@ -85,8 +85,8 @@ def test_a_longer_loop_takes_proportionally_longer(factor: int, tmp_path: Path) 
     assert result.cycles is not None
     assert result.executed_steps == SMALL_STEPS * factor
     assert_possible(result)
-    assert result.anatomy is not None
-    assert result.anatomy.steps == SMALL_STEPS * factor
+    assert result.breakdown is not None
+    assert result.breakdown.steps == SMALL_STEPS * factor
     assert result.hbm_written_bytes == factor * base.hbm_written_bytes
     fixed = base.launch_cycles + base.dma_wait_cycles + 100
     assert result.cycles == pytest.approx(factor * base.cycles, abs=factor * fixed)
@@ -139,7 +139,7 @@ def test_what_is_not_known_in_control_flow_leaves_no_latency(name: str, tmp_path
     assert result.seconds is None
     assert result.plus_minus_seconds is None
     assert result.cycles is None
-    assert result.anatomy is None
+    assert result.breakdown is None
     assert reason in result.unknown[0]
 
 

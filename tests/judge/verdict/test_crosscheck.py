@@ -29,7 +29,7 @@ def test_all_useful_work_or_more_passes(flops: int | None) -> None:
 def test_less_work_than_is_useful_is_another_program() -> None:
     failure = crosscheck.failure(ran(USEFUL // 128))
     assert failure is not None
-    assert (failure.stage, failure.kind) == ("static", "twin-differs")
+    assert (failure.stage, failure.kind) == ("static", "program-differs")
     assert f"{USEFUL // 128:,} FLOPs on the matrix unit (simulated)" in failure.message
     assert f"{USEFUL:,} in matmuls are useful" in failure.message
 
@@ -54,7 +54,7 @@ def test_arrays_that_are_not_moved_are_another_program(fewer: dict[str, Any], wo
     assert whole.simulation is not None
     failure = crosscheck.failure(replace(whole, simulation=replace(whole.simulation, **fewer)))
     assert failure is not None
-    assert failure.kind == "twin-differs"
+    assert failure.kind == "program-differs"
     assert words in failure.message
 
 
@@ -87,7 +87,7 @@ def test_the_verdict_is_failed() -> None:
     verdict = decide(ran(USEFUL // 2), None, None, policy, V5E)
     assert verdict.outcome == "failed"
     assert verdict.failure is not None
-    assert verdict.failure.kind == "twin-differs"
+    assert verdict.failure.kind == "program-differs"
 
 
 @pytest.mark.parametrize(

@@ -14,27 +14,27 @@ from harness.judge.key import key_digest
 from harness.judge.verdict.compare_measured import attempts_since_accept, rule
 from harness.judge.verdict.decision import decide
 from harness.ledger.codec import decode_attempt, encode_attempt
-from harness.records import Duel, Evidence, Latency, Policy, Row, Samples, Verdict
+from harness.records import Evidence, Latency, PairedBenchmark, Policy, Row, Samples, Verdict
 
 POLICY = Policy()
 
 
 def judged(
-    candidate: Evidence, champion: Evidence | None = None, duel: Duel | None = None, attempts: int = 1
+    candidate: Evidence, champion: Evidence | None = None, paired: PairedBenchmark | None = None, attempts: int = 1
 ) -> Verdict:
     again = resimulated(candidate, champion) if champion is not None else ()
-    return decide(candidate, champion, duel, POLICY, V5E, attempts, again)
+    return decide(candidate, champion, paired, POLICY, V5E, attempts, again)
 
 
-def paired(
+def pairs_of(
     ratio: float, pairs: int = 40, spread: float = 0.003, seconds: float = 2e-3, control: float = 1.0, looks: int = 2
-) -> Duel:
-    """A duel whose candidate takes `ratio` of the champion's time, and whose control takes `control` of it."""
+) -> PairedBenchmark:
+    """A paired benchmark: the candidate takes `ratio` of the champion's time, the control `control` of it."""
     rng = np.random.default_rng(7)
     champion, itself, candidate = (
         tuple((seconds * factor * np.exp(rng.normal(0, spread, pairs))).tolist()) for factor in (1.0, control, ratio)
     )
-    return Duel(
+    return PairedBenchmark(
         champion_seconds=champion, control_seconds=itself, candidate_seconds=candidate, clock="device", looks=looks
     )
 
@@ -115,9 +115,9 @@ def test_more_than_the_hardware_can_do_is_failed_as_impossible() -> None:
         assert "of the 197.0 TFLOP/s that a v5e can do" in verdict.reasons[0]
 
 
-def test_an_impossible_duel_is_refused_though_the_recorded_latency_is_fine() -> None:
-    duel = paired(0.3, seconds=2e-3)
-    assert judged(measured(1e-3), measured(2e-3), duel).failure is not None
+def test_an_impossible_paired_benchmark_is_refused_though_the_recorded_latency_is_fine() -> None:
+    paired = pairs_of(0.3, seconds=2e-3)
+    assert judged(measured(1e-3), measured(2e-3), paired).failure is not None
 
 
 def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None:
@@ -127,7 +127,7 @@ def test_a_measured_time_whose_low_end_is_impossible_is_never_accepted() -> None
         latency = Latency(source=source, seconds=0.71e-3, plus_minus_seconds=plus_minus)  # type: ignore[arg-type]
         return replace(measured(0.71e-3), latency=latency)
 
-    fast = paired(0.355, seconds=2e-3)
+    fast = pairs_of(0.355, seconds=2e-3)
     assert judged(near(0.01e-3), measured(2e-3), fast).outcome == "accept"
     for wide in (0.02e-3, 1e-3):
         for champion in (None, measured(2e-3)):
@@ -192,22 +192,22 @@ def test_a_simulated_gain_of_unknown_uncertainty_is_inconclusive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("duel", "outcome"),
+    ("paired", "outcome"),
     [
-        (paired(0.97), "accept"),
-        (paired(1.0), "reject"),
-        (paired(1.05), "reject"),
-        (paired(0.99), "inconclusive"),
-        (paired(0.97, spread=0.1), "inconclusive"),
-        (paired(0.75, pairs=19), "inconclusive"),
-        (paired(0.75, pairs=20), "accept"),
-        (paired(0.75, looks=6), "inconclusive"),
-        (replace(paired(0.75), control_seconds=()), "inconclusive"),
+        (pairs_of(0.97), "accept"),
+        (pairs_of(1.0), "reject"),
+        (pairs_of(1.05), "reject"),
+        (pairs_of(0.99), "inconclusive"),
+        (pairs_of(0.97, spread=0.1), "inconclusive"),
+        (pairs_of(0.75, pairs=19), "inconclusive"),
+        (pairs_of(0.75, pairs=20), "accept"),
+        (pairs_of(0.75, looks=6), "inconclusive"),
+        (replace(pairs_of(0.75), control_seconds=()), "inconclusive"),
         (None, "inconclusive"),
     ],
 )
-def test_measured_outcomes(duel: Duel | None, outcome: str) -> None:
-    verdict = judged(measured(1.94e-3), measured(2e-3), duel)
+def test_measured_outcomes(paired: PairedBenchmark | None, outcome: str) -> None:
+    verdict = judged(measured(1.94e-3), measured(2e-3), paired)
     assert verdict.outcome == outcome
     if outcome != "inconclusive":
         assert verdict.time_ratio_low is not None
@@ -216,7 +216,7 @@ def test_measured_outcomes(duel: Duel | None, outcome: str) -> None:
 
 
 def test_measured_reasons_state_figures_source_clock_and_certainty() -> None:
-    verdict = judged(measured(1.94e-3), measured(2e-3), paired(0.97), attempts=3)
+    verdict = judged(measured(1.94e-3), measured(2e-3), pairs_of(0.97), attempts=3)
     figures, certainty = verdict.reasons
     assert figures.startswith("the whole interval is at or below 0.9900; time ratio 0.9")
     assert "from 40 pairs (measured v5e, device clock)" in figures
@@ -229,7 +229,7 @@ def test_measured_reasons_state_figures_source_clock_and_certainty() -> None:
 @pytest.mark.parametrize("control", [0.95, 1.05])
 @pytest.mark.parametrize("ratio", [0.75, 0.97, 1.0])
 def test_a_slower_slot_makes_the_control_fire_whatever_the_candidate_does(control: float, ratio: float) -> None:
-    verdict = judged(measured(), measured(2e-3), paired(ratio, control=control, pairs=20, looks=1))
+    verdict = judged(measured(), measured(2e-3), pairs_of(ratio, control=control, pairs=20, looks=1))
     assert verdict.outcome == "inconclusive"
     assert verdict.reasons[0].startswith("the machine is too noisy: the same program takes different times")
     assert f"the champion against itself: {control:.2f}"[:-1] in verdict.reasons[0]
@@ -237,57 +237,62 @@ def test_a_slower_slot_makes_the_control_fire_whatever_the_candidate_does(contro
 
 def test_a_control_within_a_tenth_of_the_minimum_effect_is_no_alarm() -> None:
     """Sixteen times as many pairs as are needed to see it: it is there, and it does not matter."""
-    assert rule(paired(0.97, control=1.0008, spread=1e-4, pairs=320), POLICY, 1).outcome == "accept"
-    assert rule(paired(0.97, control=1.0012, spread=1e-4, pairs=320), POLICY, 1).outcome == "inconclusive"
+    assert rule(pairs_of(0.97, control=1.0008, spread=1e-4, pairs=320), POLICY, 1).outcome == "accept"
+    assert rule(pairs_of(0.97, control=1.0012, spread=1e-4, pairs=320), POLICY, 1).outcome == "inconclusive"
 
 
 def test_without_a_verdict_for_noise_the_control_says_so() -> None:
-    verdict = judged(measured(), measured(2e-3), paired(0.97, spread=0.1))
+    verdict = judged(measured(), measured(2e-3), pairs_of(0.97, spread=0.1))
     assert verdict.reasons[0].startswith("the machine is too noisy to tell 1.0% (the champion against itself: 1.0")
-    verdict = judged(measured(), measured(2e-3), paired(0.99))
+    verdict = judged(measured(), measured(2e-3), pairs_of(0.99))
     assert verdict.reasons[0].startswith("the interval straddles 0.9900: too small a gain to tell")
 
 
 def test_the_same_pairs_are_enough_for_a_first_attempt_and_not_for_the_thousandth() -> None:
-    duel = paired(0.97, pairs=20, looks=1)
-    assert rule(duel, POLICY, 1).outcome == "accept"
-    late = rule(duel, POLICY, 1000)
+    paired = pairs_of(0.97, pairs=20, looks=1)
+    assert rule(paired, POLICY, 1).outcome == "accept"
+    late = rule(paired, POLICY, 1000)
     assert (late.outcome, late.is_final) == ("inconclusive", False)
     assert "too few for the certainty" in late.reason
 
 
 def test_a_ruling_that_more_pairs_may_change_is_not_final() -> None:
-    assert not rule(paired(0.97, spread=0.1), POLICY, 1).is_final
-    assert not rule(paired(0.75, pairs=19), POLICY, 1).is_final
-    for final in (paired(0.97), paired(1.0), paired(0.97, control=1.1), replace(paired(0.97), control_seconds=())):
+    assert not rule(pairs_of(0.97, spread=0.1), POLICY, 1).is_final
+    assert not rule(pairs_of(0.75, pairs=19), POLICY, 1).is_final
+    for final in (
+        pairs_of(0.97),
+        pairs_of(1.0),
+        pairs_of(0.97, control=1.1),
+        replace(pairs_of(0.97), control_seconds=()),
+    ):
         assert rule(final, POLICY, 1).is_final
 
 
 def test_a_gain_of_the_host_alone_is_named_and_not_accepted() -> None:
     candidate, champion = with_host(measured(2e-3), 2.0e-3), with_host(measured(2e-3), 2.5e-3)
     for ratio, outcome in ((1.0, "reject"), (0.99, "inconclusive")):
-        verdict = judged(candidate, champion, paired(ratio))
+        verdict = judged(candidate, champion, pairs_of(ratio))
         assert verdict.outcome == outcome
         assert verdict.reasons[0].startswith("host-only: ")
         assert "host time ratio 0.80" in verdict.reasons[0]
-    assert "host-only" not in judged(candidate, champion, paired(0.9)).reasons[0]
-    assert "host-only" not in judged(candidate, candidate, paired(1.0)).reasons[0]
+    assert "host-only" not in judged(candidate, champion, pairs_of(0.9)).reasons[0]
+    assert "host-only" not in judged(candidate, candidate, pairs_of(1.0)).reasons[0]
     # A machine that is too noisy for the device's clock tells nothing by the host's.
-    assert "host-only" not in judged(candidate, champion, paired(1.0, control=1.1)).reasons[0]
+    assert "host-only" not in judged(candidate, champion, pairs_of(1.0, control=1.1)).reasons[0]
 
 
 def test_host_time_alone_accepts_nothing_on_a_device() -> None:
-    on_host = replace(paired(0.9), clock="host")
+    on_host = replace(pairs_of(0.9), clock="host")
     verdict = judged(measured(1.8e-3), measured(2e-3), on_host)
     assert verdict.outcome == "inconclusive"
     assert "no device time" in verdict.reasons[0]
-    assert judged(measured(2e-3), measured(2e-3), replace(paired(1.0), clock="host")).outcome == "reject"
+    assert judged(measured(2e-3), measured(2e-3), replace(pairs_of(1.0), clock="host")).outcome == "reject"
 
 
-def test_a_duel_with_unusable_samples_is_inconclusive() -> None:
+def test_a_paired_benchmark_with_unusable_samples_is_inconclusive() -> None:
     few = (1e-3,) * 29
-    for duel in (replace(paired(0.75), candidate_seconds=few), replace(paired(0.75), control_seconds=few)):
-        verdict = judged(measured(1e-3), measured(2e-3), duel)
+    for paired in (replace(pairs_of(0.75), candidate_seconds=few), replace(pairs_of(0.75), control_seconds=few)):
+        verdict = judged(measured(1e-3), measured(2e-3), paired)
         assert verdict.outcome == "inconclusive"
         assert "unusable" in verdict.reasons[0]
 
@@ -314,18 +319,20 @@ def test_attempts_are_counted_from_the_last_accept_repeats_included() -> None:
     assert attempts_since_accept(rows[::-1], "measured") == 2
 
 
-def test_a_duel_from_before_there_was_a_control_is_still_read_and_settles_nothing() -> None:
-    document = json.loads(encode_attempt(attempt(measured(), Verdict(outcome="accept", reasons=()), duel=paired(0.75))))
+def test_a_paired_benchmark_from_before_there_was_a_control_is_still_read_and_settles_nothing() -> None:
+    document = json.loads(
+        encode_attempt(attempt(measured(), Verdict(outcome="accept", reasons=()), paired=pairs_of(0.75)))
+    )
     for part, names in (
-        ("duel", ("control_seconds", "looks")),
-        ("policy", ("looks", "duel_seconds", "false_accept_rate")),
+        ("paired", ("control_seconds", "looks")),
+        ("policy", ("looks", "paired_seconds", "false_accept_rate")),
         ("verdict", ("attempts_since_accept", "error_rate")),
     ):
         for name in names:
             del document["attempt"][part][name]
     found = decode_attempt(json.dumps(document).encode(), "here")
-    assert found.duel is not None
-    assert judged(measured(), measured(2e-3), found.duel).outcome == "inconclusive"
+    assert found.paired is not None
+    assert judged(measured(), measured(2e-3), found.paired).outcome == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -347,7 +354,7 @@ def test_another_machine_matters_to_measured_numbers_only() -> None:
     elsewhere = replace(ENVIRONMENT, machine="another")
     assert judged(evidence(1e-3), evidence(2e-3, environment=elsewhere)).outcome == "accept"
     with pytest.raises(ValueError, match="machine"):
-        judged(measured(1e-3), measured(2e-3, environment=elsewhere), paired(0.75))
+        judged(measured(1e-3), measured(2e-3, environment=elsewhere), pairs_of(0.75))
 
 
 def test_verdict_for_another_chip_is_refused() -> None:

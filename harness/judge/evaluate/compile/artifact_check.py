@@ -43,7 +43,7 @@ Counted = Counter[tuple[tuple[int, ...], tuple[str, ...]]]
 def check_artifacts(request: ArtifactCheckRequest) -> Done:
     """Compares the two programs with each other and with the trace that was reported.
 
-    Raises Rejected `forged-result` where the report is not true, `twin-differs` where the programs differ.
+    Raises Rejected `forged-result` where the report is not true, `program-differs` where the programs differ.
     """
     for_chip, for_cpu = (_module(path) for path in (request.chip, request.cpu))
     found = fingerprint(for_chip)
@@ -64,7 +64,7 @@ def check_artifacts(request: ArtifactCheckRequest) -> Done:
         checked, compiled = counted((reference,), names), counted((kernel.text for kernel in kernels), names)
         if not agree(checked, compiled):
             raise Rejected(
-                "correctness", "twin-differs",
+                "correctness", "program-differs",
                 f"the program that was checked on the CPU and the one for the chip differ in their {kind}: "
                 f"{_words(checked)} against {_words(compiled)}",
             )  # fmt: skip

@@ -14,7 +14,7 @@ from harness.judge.sandbox.child import Child, Children
 from harness.judge.sandbox.confinement import Confinement
 from harness.judge.sandbox.messages import MeasureReply, MeasureRequest, MoreRequest
 from harness.problems import Problem
-from harness.records import Duel, Failure, Policy, Samples
+from harness.records import Failure, PairedBenchmark, Policy, Samples
 
 # The champion, the champion again as the control, the candidate.
 Slots = tuple[Samples, Samples, Samples]
@@ -26,10 +26,10 @@ def run(
     problem: Problem,
     policy: Policy,
     *,
-    is_settled: Callable[[Duel], bool],
+    is_settled: Callable[[PairedBenchmark], bool],
     on: str,
     deep: bool = False,
-) -> tuple[Duel, Samples, Samples] | Failure:
+) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
     """The paired seconds, then all samples of the champion and of the candidate; a Failure where there are none.
 
     `champion` and `candidate` are the work directories of their `evaluate`. Within each round the
@@ -49,7 +49,7 @@ def run(
         pickled = Path(scratch) / "problem.pickle"
         pickled.write_bytes(pickle.dumps(problem))
         slots = (programs[0], programs[0], programs[1])
-        request = measure_request(slots, pickled, policy, candidate.parent, f"{candidate.name}-duel", deep=deep)
+        request = measure_request(slots, pickled, policy, candidate.parent, f"{candidate.name}-paired", deep=deep)
         # A device's driver needs device files and shared memory of its own.
         folder = str(candidate.parent)
         confinement = Confinement(readable=(str(champion),), writable=(folder,)) if on == "cpu" else None
@@ -66,12 +66,15 @@ def run(
 
 
 def sample(
-    batches: Iterator[Slots | Failure], policy: Policy, is_settled: Callable[[Duel], bool], clock: Callable[[], float]
-) -> tuple[Duel, Samples, Samples] | Failure:
-    """The duel that the batches make, one for each of `policy.looks`, as far as it takes.
+    batches: Iterator[Slots | Failure],
+    policy: Policy,
+    is_settled: Callable[[PairedBenchmark], bool],
+    clock: Callable[[], float],
+) -> tuple[PairedBenchmark, Samples, Samples] | Failure:
+    """The paired benchmark that the batches make, one for each of `policy.looks`, as far as it takes.
 
     It ends with the batch after which `is_settled`, with the last one, or with one after which
-    the next would be done later than `policy.duel_seconds` after the first was asked for, if it
+    the next would be done later than `policy.paired_seconds` after the first was asked for, if it
     takes as long per round as the one before. To end early, for whatever reason, takes chances
     away from luck and never adds one. Raises ValueError without looks.
     """
@@ -83,12 +86,12 @@ def sample(
         if isinstance(batch, Failure):
             return batch
         slots = batch if slots is None else _joined(slots, batch)
-        duel = _duel(slots, look)
+        paired = _paired(slots, look)
         now = clock()
         following = (policy.looks[look] if look < len(policy.looks) else pairs) - pairs
         ends = now + (now - asked) * following / len(batch[0].host_seconds)
-        if is_settled(duel) or not following or ends - began > policy.duel_seconds:
-            return duel, slots[0], slots[2]
+        if is_settled(paired) or not following or ends - began > policy.paired_seconds:
+            return paired, slots[0], slots[2]
     raise ValueError("expected a policy with at least one look, got none")
 
 
@@ -104,7 +107,7 @@ def _batches(
         if look > 1:
             asked = MoreRequest(rounds=rounds, profiled_calls=profiled, session=f"{request.session}-{look}")
         task = "measure" if look == 1 else "more"
-        children.ask(child, "duel", "latency", task, asked, MeasureReply, policy.measure_seconds)
+        children.ask(child, "paired", "latency", task, asked, MeasureReply, policy.measure_seconds)
         _, reply = children.wait()
         if isinstance(reply, Failure):
             yield reply
@@ -130,11 +133,11 @@ def _joined(slots: Slots, batch: Slots) -> Slots:
     return champion, control, candidate
 
 
-def _duel(slots: Slots, look: int) -> Duel:
+def _paired(slots: Slots, look: int) -> PairedBenchmark:
     """By the device's clock where it saw every round of every slot, else by the host's."""
     on_device = all(len(slot.device_seconds) == len(slot.host_seconds) for slot in slots)
     champion, control, candidate = (slot.device_seconds if on_device else slot.host_seconds for slot in slots)
-    return Duel(
+    return PairedBenchmark(
         champion_seconds=champion,
         control_seconds=control,
         candidate_seconds=candidate,

@@ -67,7 +67,7 @@ class LineTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anatomy:
+class CycleBreakdown:
     """One core's run (of several, the one that ends last) taken apart; parts and lines each sum to its cycles.
 
     `spill_cycles` are the bundles that would not be there, at least, without spilling: whole

@@ -1,13 +1,13 @@
-"""Hand-made anatomies and timelines, with figures whose sums are known."""
+"""Hand-made cycle breakdowns and timelines, with figures whose sums are known."""
 
-from harness.records import Anatomy, LineTime, Part, Span, Timeline
+from harness.records import CycleBreakdown, LineTime, Part, Span, Timeline
 
 CYCLES = 30_000.0
 
 
-def anatomy() -> Anatomy:
+def breakdown() -> CycleBreakdown:
     """30,000 cycles in four steps: three lines of kernel.py, one of another file, and what belongs to none."""
-    return Anatomy(
+    return CycleBreakdown(
         parts=(
             Part(kind="issuing", name="", cycles=24_000.0),
             Part(kind="empty bundles", name="", cycles=600.0),

@@ -12,22 +12,22 @@ from simulated_examples import SMALL, SMALL_STEPS, run
 from harness.dumps.llo import ModuleDump, Schedule, parse_schedule, parse_utilisation
 from harness.dumps.tables import Tables
 from harness.hardware import chip
-from harness.judge.simulate.anatomy import anatomy
 from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.sources import ascribed
 from harness.judge.simulate.structure import unit_of, vector_spill
-from harness.records import Anatomy, PartKind, Simulation
+from harness.records import CycleBreakdown, PartKind, Simulation
 
 REGISTER_BYTES = 8 * 128 * 4
 
 
-def taken_apart(result: Simulation) -> Anatomy:
-    assert result.anatomy is not None
-    return result.anatomy
+def taken_apart(result: Simulation) -> CycleBreakdown:
+    assert result.breakdown is not None
+    return result.breakdown
 
 
-def cycles(found: Anatomy, kind: PartKind, name: str | None = None) -> float:
+def cycles(found: CycleBreakdown, kind: PartKind, name: str | None = None) -> float:
     return sum(part.cycles for part in found.parts if part.kind == kind and name in (None, part.name))
 
 
@@ -152,14 +152,14 @@ def schedule(*bundles: str, name: str = "op") -> Schedule:
     return parse_schedule(name, "\n".join(lines).replace("0x0 ", "0 "))
 
 
-def apart(*bundles: str, chip_name: str = "v5e") -> list[Anatomy]:
+def apart(*bundles: str, chip_name: str = "v5e") -> list[CycleBreakdown]:
     """Anatomies of all cores that run one op of these bundles."""
     machine = machine_of(chip(chip_name))
     top = schedule("%1 = inlined_call /* %op = copy(%x) */", name="TLP")
     dump = ModuleDump(schedules=(schedule(*bundles),), utilisations=(None,), top=top, hlo="", remarks=())
     cores = run_cores(dump, machine, Tables(""))
     assert [core.reason for core in cores] == [""] * machine.cores
-    found = [anatomy(core, machine) for core in cores]
+    found = [breakdown(core, machine) for core in cores]
     for core, one in zip(cores, found, strict=True):
         assert one.cycles == sum(line.cycles for line in one.lines) == core.cycles
     return found

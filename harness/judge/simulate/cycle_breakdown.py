@@ -10,14 +10,14 @@ from harness.judge.simulate.pipes import uses_of, waited_for
 from harness.judge.simulate.runs import CoreRun, OpRun
 from harness.judge.simulate.sources import Ascribed, ascribed
 from harness.judge.simulate.structure import unit_of, vector_spill
-from harness.records import Anatomy, LineTime, Part, PartKind
+from harness.records import CycleBreakdown, LineTime, Part, PartKind
 
 # A vector register: 8 x 128 values of 32 bits.
 _REGISTER_BYTES = 4096
 _EXPONENTIALS = ("vexp", "vpow")
 
 
-def anatomy(core: CoreRun, machine: Machine) -> Anatomy:
+def breakdown(core: CoreRun, machine: Machine) -> CycleBreakdown:
     """Where the cycles of one core's run went; its parts and its lines sum to them."""
     parts: Counter[tuple[PartKind, str]] = Counter()
     lines: defaultdict[str, _Line] = defaultdict(_Line)
@@ -31,7 +31,7 @@ def anatomy(core: CoreRun, machine: Machine) -> Anatomy:
         _add_lines(op, machine, lines)
     _add_top(core, parts, lines[""])
     steps = [op.steps for op in core.ops if op.steps is not None]
-    return Anatomy(
+    return CycleBreakdown(
         parts=tuple(
             Part(kind=kind, name=name, cycles=cycles) for (kind, name), cycles in parts.most_common() if cycles
         ),

@@ -27,8 +27,8 @@ from fidelity_statistics import CHIPS, Result, Row, compare, rows
 from harness.dumps.boundary import boundary
 from harness.dumps.llo import read_module
 from harness.hardware import chip as chip_named
-from harness.judge.simulate.doubts import VARIANTS
 from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.machine_variants import VARIANTS
 from harness.judge.simulate.module import run_module
 from harness.records import Simulation
 

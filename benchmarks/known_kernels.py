@@ -23,7 +23,7 @@ from fidelity_compile import environment
 from tabulate import tabulate
 
 from harness import units
-from harness.advice.dumped import read
+from harness.advice.dump_directory import read
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip
 from harness.judge.simulate.module import impossibilities, run_module

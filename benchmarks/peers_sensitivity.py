@@ -8,10 +8,10 @@ from peers_plan import Look, Plan
 from peers_problems import AIMS, OURS, PEERS
 from peers_tasks import Task, fingerprinted
 
-from harness.advice.dumped import read
+from harness.advice.dump_directory import read
 from harness.hardware import chip as chip_named
-from harness.judge.simulate.doubts import VARIANTS
 from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.machine_variants import VARIANTS
 from harness.judge.simulate.module import run_module
 
 # The clock scales both sides, and bandwidth hardly moves either.

@@ -18,7 +18,7 @@ from fidelity_compile import environment
 from peers_compile import KERNELS, REFUSED, REFUSES, VMEM_KIB
 from peers_problems import OURS, ROOT, Configuration, Problem
 
-from harness.advice.dumped import read
+from harness.advice.dump_directory import read
 from harness.hardware import chip as chip_named
 from harness.judge.simulate.module import run_module
 

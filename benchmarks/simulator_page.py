@@ -12,7 +12,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from harness.advice.dumped import read
+from harness.advice.dump_directory import read
 from harness.advice.timeline import timeline
 from harness.hardware import chip
 from harness.records import Span, Timeline

@@ -18,7 +18,7 @@ from fidelity_compile import environment
 from tabulate import tabulate
 
 from harness import units
-from harness.advice.dumped import read
+from harness.advice.dump_directory import read
 from harness.hardware import chip
 from harness.judge.simulate.module import run_module
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.advice.next_steps import next_step
+from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
 from harness.advice.rules import RULES, hint
 from harness.judge.verdict.roofline import finished_run

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from harness.advice import diagnose
 from harness.advice.counters import counter_lines, unit_uses
-from harness.advice.cycles import cycle_shares
+from harness.advice.cycle_shares import cycle_shares
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.records import Attempt, Evidence, PallasCall, Report, Row, Source

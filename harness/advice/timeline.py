@@ -11,7 +11,7 @@ from harness.hardware import Chip
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.runs import CoreRun
-from harness.judge.simulate.trace import Trace, Window
+from harness.judge.simulate.timeline_spans import Trace, Window
 from harness.records import Span, Timeline
 
 # In an op without a grid there are no steps to show; of its middle this many cycles are.

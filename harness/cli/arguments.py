@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from harness.errors import UsageError
 from harness.hardware import CHIPS
-from harness.render import terminal
+from harness.render import report_text
 
 # What begins a contest.
 BASELINE = '"experiment: baseline"'
@@ -80,4 +80,4 @@ def say(sentence: str) -> None:
 
 
 def colour() -> bool:
-    return terminal.wants_colour(sys.stdout)
+    return report_text.wants_colour(sys.stdout)

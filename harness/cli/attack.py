@@ -9,7 +9,7 @@ from harness.cli.arguments import command, directory
 from harness.cli.verb import Outcome
 from harness.ledger import Ledger
 from harness.loop import attack as attacking
-from harness.loop import draws
+from harness.loop import draw_text
 from harness.records.attack import Attack, Found
 
 
@@ -50,7 +50,7 @@ def _text(done: Attack, given: Path | None) -> str:
         f"repeat it: {command(f'attack --repeat {done.file}', given)}",
     ]
     if worst.is_wrong and worst.output:
-        revoke = command(f"revoke{draws.options([worst.draw])}", given)
+        revoke = command(f"revoke{draw_text.options([worst.draw])}", given)
         lines.append(f"if this kernel is the champion, revoke its title: {revoke}")
     return "\n".join(lines)
 

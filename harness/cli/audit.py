@@ -1,32 +1,57 @@
-"""What `fsck` and `replay` do: check the ledger against itself, judge an attempt again."""
+"""What `audit` says of the flags of a launch script, of the environment or of a capture."""
 
+import os
+import sys
 from argparse import Namespace
+from pathlib import Path
 
-from harness import contest as contests
-from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory
+from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
-from harness.ledger import Ledger
-from harness.ledger import fsck as auditing
-from harness.loop import replay as replaying
-from harness.render import review, terminal
+from harness.dumps import xplane
+from harness.errors import RatchetError
+from harness.files import refusals_in_words
+from harness.hardware import chip
+from harness.records.doctor import Settings
+from harness.render import tables
 from harness.render.layout import terminal_width
+from harness.workbench.doctor import findings, known_flags, settings
+from harness.workbench.doctor.flag_rules import SYMPTOMS, Subject
+from harness.workbench.doctor.flags import audit as audited
+from harness.workbench.profiles.places import SUFFIX
+
+# A launch script is text that a person wrote.
+_SCRIPT_BYTES = 4 << 20
 
 
-def fsck(given: Namespace) -> Outcome:
-    found = auditing.audit(Ledger.open(directory(given.directory)))
+def audit(given: Namespace) -> Outcome:
+    meant = chip(given.chip) if given.chip else None
+    found = _settings(given.file)
+    subject = Subject(
+        found, known_flags.known(found), meant, tuple(SYMPTOMS[name] for name in given.symptom),
+        is_capture=bool(given.file and given.file.endswith(SUFFIX)),
+    )  # fmt: skip
+    (table, every), fails = audited(subject)
     return Outcome(
-        document=found,
-        text=lambda: review.audit_text(found, terminal_width(), colour()),
-        exit_code=1 if found.findings else 0,
+        document=TablesDocument(command="audit", tables=figures([table, every])),
+        text=lambda: tables.text([findings.for_people(table), every], terminal_width()),
+        exit_code=1 if fails else 0,
     )
 
 
-def replay(given: Namespace) -> Outcome:
-    contest = contests.load(directory(given.directory))
-    with terminal.Progress(quiet=given.quiet or given.json) as progress:
-        found = replaying.replay(contest, given.number, progress)
-    return Outcome(
-        document=found,
-        text=lambda: review.replay_text(found, terminal_width(), colour()),
-        exit_code=EXIT_OF_OUTCOME[found.now.outcome],
-    )
+def _settings(file: str | None) -> Settings:
+    if file is None:
+        return settings.of_environment(os.environ)
+    if file == "-":
+        return settings.of_script(sys.stdin.read(), "stdin")
+    path = Path(file)
+    with refusals_in_words(f"reading {path}"):
+        if path.name.endswith(SUFFIX):
+            return settings.of_capture(xplane.read(path.read_bytes(), str(path)), path.name)
+        data = path.read_bytes()
+    if len(data) > _SCRIPT_BYTES or b"\0" in data:
+        raise RatchetError(
+            "not-a-script",
+            f"expected a launch script (text, at most {_SCRIPT_BYTES >> 20} MiB) or a capture (*{SUFFIX}), got "
+            f"{path}: {len(data):,} bytes{', some of them 0' if 0 in data else ''}",
+        )
+    return settings.of_script(data.decode("utf-8", "replace"), path.name)

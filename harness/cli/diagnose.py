@@ -7,7 +7,7 @@ from typing import Literal
 
 from harness import contest as contests
 from harness.advice import diagnose as diagnosing
-from harness.advice import dumped
+from harness.advice import dump_directory
 from harness.advice import report as reporting
 from harness.advice.whatif import Scale, answers
 from harness.cli.arguments import colour, directory
@@ -18,7 +18,7 @@ from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
-from harness.render import terminal
+from harness.render import report_text
 from harness.render.diagnose import diagnosis_text
 from harness.render.layout import terminal_width
 
@@ -79,7 +79,7 @@ def diagnosis(folder: Path, number: int | None, chip_name: str | None, *, quiet:
     """What was found about attempt `number`, or about kernel.py as it stands. Raises RatchetError `unknown-attempt`."""
     if number is None:
         contest = contests.load(folder, chip_name)
-        with terminal.Progress(quiet=quiet) as progress:
+        with report_text.Progress(quiet=quiet) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         name, own = "kernel.py", contest.chip
     else:
@@ -110,7 +110,7 @@ def _ceilings(folder: Path, evidence: Evidence, own: Chip) -> tuple[tuple[Ceilin
     if not dumps.is_dir():
         return (), f"{without}its schedule is not on this machine"
     scales = tuple(scale for _, _, scale in _CEILINGS)
-    real, found = answers(dumped.read(dumps, own), own, scales)
+    real, found = answers(dump_directory.read(dumps, own), own, scales)
     if not found:
         return (), f"{without}{real.unknown[0] if real.unknown else 'the schedule has no latency'}"
     ceilings = tuple(

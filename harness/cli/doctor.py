@@ -12,12 +12,12 @@ from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.sandbox import confinement, environment
 from harness.ledger import Ledger
-from harness.loop import machine, status
+from harness.loop import machine_check, status
 from harness.records import Table
-from harness.records.checkup import Line
+from harness.records.doctor import Line
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.render.terminal import Progress
+from harness.render.report_text import Progress
 from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
 from harness.workbench.profiles import reading
@@ -34,7 +34,7 @@ def doctor(given: Namespace) -> Outcome:
             found: tuple[Table, ...] = _program(given.module, given.limit, given.capture, folder, progress)
             ill = False
         else:
-            table, ill = machine.table(tuple(_machine(folder, progress)))
+            table, ill = machine_check.table(tuple(_machine(folder, progress)))
             found = (table,)
     shown = [findings.for_people(table) if table.name == "findings" else _with_remedies(table) for table in found]
     return Outcome(
@@ -65,16 +65,16 @@ def _in_use(capture: str, folder: Path) -> tuple[float | None, float | None]:
 
 def _machine(folder: Path, progress: Progress) -> Iterator[Line]:
     found = environment.environment()
-    yield from machine.software(found, PACKAGE.parent / "requirements.lock")
+    yield from machine_check.software(found, PACKAGE.parent / "requirements.lock")
     contest, why = _contest(folder)
     progress("devices", "start", 0.0)
     kinds, failure = devices.seen()
     progress("devices", "done", 0.0)
-    yield from machine.devices(kinds, failure, contest.chip if contest else None)
-    yield from machine.room(folder)
-    yield from machine.isolation(confinement.offered(True))
-    yield machine.browser()
-    yield from machine.repository(folder, _LOCK)
+    yield from machine_check.devices(kinds, failure, contest.chip if contest else None)
+    yield from machine_check.room(folder)
+    yield from machine_check.isolation(confinement.offered(True))
+    yield machine_check.browser()
+    yield from machine_check.repository(folder, _LOCK)
     yield from _ledger(contest, why)
 
 
@@ -88,17 +88,17 @@ def _contest(folder: Path) -> tuple[Contest | None, str]:
 def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
     """The state of the log. An attempt that was ended is left as it is: a doctor looks, and mends nothing."""
     if contest is None:
-        yield from machine.log(None, (why,))
+        yield from machine_check.log(None, (why,))
         return
     try:
         if Ledger.open(contest.directory).is_unfinished():
-            yield from machine.log(None, ("an attempt did not end: ratchet.sh status finishes or undoes it",))
+            yield from machine_check.log(None, ("an attempt did not end: ratchet.sh status finishes or undoes it",))
             return
         found = status.status(contest)
     except RatchetError as error:
-        yield from machine.log(None, (str(error),))
+        yield from machine_check.log(None, (str(error),))
         return
-    yield from machine.log(found.log, found.messages)
+    yield from machine_check.log(found.log, found.messages)
     if found.dirty_judge_files:
         yield Line(
             what="judge", value=f"{len(found.dirty_judge_files)} files differ from HEAD", state="note",
@@ -110,4 +110,4 @@ def _with_remedies(table: Table) -> Table:
     """What to do stands below the machine's table, whole."""
     if table.name != "machine":
         return table
-    return machine.for_people(table)
+    return machine_check.for_people(table)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.cli.arguments import DEFAULT_CHIP, directory
 from harness.cli.documents import TablesDocument, figures
-from harness.cli.insight import subject
+from harness.cli.lines import subject
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Table
@@ -17,10 +17,10 @@ from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.workbench.hlo import chips, parse, proto
 from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.explain import operation_tables, shape_tables
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables, not_understood
 from harness.workbench.hlo.module import Computation, Instruction, Module
-from harness.workbench.hlo.reading import operation_tables, shape_tables
 
 # Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")

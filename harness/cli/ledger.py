@@ -14,10 +14,10 @@ from harness.ledger import Ledger
 from harness.loop import new_contest, search_state
 from harness.loop import status as standing
 from harness.loop import undo as undoing
-from harness.loop.calibration import calibration
+from harness.loop.expectations import calibration
 from harness.loop.settings import parse
 from harness.records import Policy
-from harness.render import terminal
+from harness.render import report_text
 
 
 def results(given: Namespace) -> Outcome:
@@ -33,7 +33,7 @@ def results(given: Namespace) -> Outcome:
     def text() -> str:
         if not rows:
             return f"no attempts yet: {command(BASELINE, given.directory)} makes the first"
-        return terminal.results_table(rows, number, calibration=calibration(rows))
+        return report_text.results_table(rows, number, calibration=calibration(rows))
 
     return Outcome(document=ResultsDocument(rows=rows, champion=number, skipped=skipped), text=text)
 
@@ -49,7 +49,7 @@ def show(given: Namespace) -> Outcome:
         raise RatchetError(error.kind, f"{error}; {way}: {command(verb, given.directory)}") from error
 
     def text() -> str:
-        return terminal.show_text(
+        return report_text.show_text(
             attempt,
             reporting.report(attempt.evidence, chip(attempt.evidence.chip)),
             attempt.diff,
@@ -71,7 +71,7 @@ def settled(given: Path | None) -> Ledger:
 
 def status(given: Namespace) -> Outcome:
     found = standing.status(contests.load(directory(given.directory)))
-    return Outcome(document=found, text=lambda: terminal.status_text(found))
+    return Outcome(document=found, text=lambda: report_text.status_text(found))
 
 
 def checkout(given: Namespace) -> Outcome:

@@ -40,7 +40,7 @@ class Experiment(Verb):
         )
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.attempts import experiment
+        from harness.cli.experiment import experiment
 
         return experiment(given)
 
@@ -120,7 +120,7 @@ class Judge(Verb):
         evaluation_options(parser)
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.attempts import judge
+        from harness.cli.experiment import judge
 
         return judge(given)
 

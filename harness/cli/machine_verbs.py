@@ -86,7 +86,7 @@ class Audit(Verb):
         add_json(parser, "the findings as JSON")
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.flags import audit
+        from harness.cli.audit import audit
 
         return audit(given)
 
@@ -102,7 +102,7 @@ class Fsck(Verb):
         add_json(parser, "the findings as JSON")
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.audit import fsck
+        from harness.cli.fsck import fsck
 
         return fsck(given)
 
@@ -150,7 +150,7 @@ class Replay(Verb):
         add_quiet(parser)
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.audit import replay
+        from harness.cli.fsck import replay
 
         return replay(given)
 
@@ -172,7 +172,7 @@ class Test(Verb):
         return Namespace(quick=given.quick, options=options)
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.tools import test
+        from harness.cli.run_tests import test
 
         return test(given)
 

@@ -36,7 +36,7 @@ class Lines(Verb):
         add_quiet(parser)
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.insight import lines
+        from harness.cli.lines import lines
 
         return lines(given)
 
@@ -55,7 +55,7 @@ class Timeline(Verb):
         add_quiet(parser)
 
     def run(self, given: Namespace) -> Outcome:
-        from harness.cli.insight import timeline
+        from harness.cli.lines import timeline
 
         return timeline(given)
 

@@ -7,10 +7,10 @@ from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import RevokeDocument
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
-from harness.loop import draws
+from harness.loop import draw_text
 from harness.loop import revoke as revoking
 from harness.records import Policy
-from harness.render import terminal
+from harness.render import report_text
 from harness.render.layout import terminal_width
 from harness.render.revocation import revoked_text
 
@@ -24,9 +24,9 @@ def revoke(given: Namespace) -> Outcome:
             f"revoke judges the champion alone; expected a reason in words, got the number {given.reason.strip()}. "
             f"`ratchet.sh replay {given.reason.strip()}` judges an attempt again",
         )
-    drawn = tuple(draws.parsed(words) for words in given.draws)
+    drawn = tuple(draw_text.parsed(words) for words in given.draws)
     contest = contests.load(directory(given.directory))
-    with terminal.Progress(quiet=given.quiet or given.json) as progress:
+    with report_text.Progress(quiet=given.quiet or given.json) as progress:
         found = revoking.revoke(contest, given.reason.strip(), Policy(), progress, say, draws=drawn, force=given.force)
     attempt = found.attempt
     document = RevokeDocument(

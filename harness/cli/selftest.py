@@ -8,23 +8,23 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.judge.sandbox.environment import environment
 from harness.records.selftest import Tried
-from harness.render import terminal
+from harness.render import report_text
 from harness.render.selftest import selftest_text
-from harness.selftest import planted, sweep
+from harness.selftest import planted, runner
 
 
 def selftest(given: Namespace) -> Outcome:
-    every = sweep.everything()
+    every = runner.everything()
     wanted = planted.named(every, tuple(given.only)) if given.only else every
     if environment().libtpu is None:
         raise RatchetError("no-libtpu", "expected libtpu, the TPU compiler, found none: nothing can be judged here")
     began = time.monotonic()
-    with terminal.Progress(quiet=given.quiet or given.json) as progress:
+    with report_text.Progress(quiet=given.quiet or given.json) as progress:
 
         def tell(tried: Tried) -> None:
             progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)
 
-        tried = tuple(sweep.sweep(wanted, tell))
+        tried = tuple(runner.sweep(wanted, tell))
     seconds = time.monotonic() - began
     return Outcome(
         document=SelftestDocument(tried=tried),

@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 
 from harness import units
-from harness.advice.dumped import read
+from harness.advice.dump_directory import read
 from harness.cli.documents import CycleFigures, OpFigures, SimulateDocument
 from harness.cli.verb import Outcome
 from harness.dumps.tables import Tables, Values

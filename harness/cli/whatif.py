@@ -5,11 +5,11 @@ from dataclasses import fields
 
 from tabulate import tabulate
 
-from harness.advice import dumped
+from harness.advice import dump_directory
 from harness.advice.whatif import SWEEP, Answer, Scale, answers
 from harness.cli.arguments import directory
 from harness.cli.documents import WhatifDocument
-from harness.cli.insight import subject
+from harness.cli.lines import subject
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
@@ -20,7 +20,7 @@ def whatif(given: Namespace) -> Outcome:
     names = (field.name for field in fields(Scale))
     factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
     meant = subject(directory(given.directory).resolve(), given.what, given.chip, quiet=given.quiet or given.json)
-    dump = dumped.read(meant.dumps, meant.chip)
+    dump = dump_directory.read(meant.dumps, meant.chip)
     real, found = answers(dump, meant.chip, _asked(factors) or SWEEP)
     if real.seconds is None:
         raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")

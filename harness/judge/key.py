@@ -29,9 +29,9 @@ _PACKAGE = Path(harness.__file__).parent
 ENTRY_POINTS = (
     "harness.judge.evaluate.evaluation",
     "harness.judge.evaluate.timing.paired_benchmark",
-    "harness.judge.evaluate.timing.resimulating",
+    "harness.judge.evaluate.timing.resimulation",
     "harness.judge.key",
-    "harness.judge.simulate.doubts",
+    "harness.judge.simulate.machine_variants",
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
 )

@@ -15,7 +15,7 @@ from harness.errors import UsageError
 from harness.judge import simulate
 from harness.judge.evaluate.plan import Plan
 from harness.ledger import lock as locking
-from harness.loop import attacking
+from harness.loop import attack_search
 from harness.records import Policy
 from harness.records.attack import Attack, Found
 
@@ -46,7 +46,9 @@ def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None,
     sha256, title = hashlib.sha256(kernel).hexdigest(), contest.problem.statement().title
     began = time.monotonic()
     with locking.held(folder / "attack.lock", "attack"):
-        tried, worst = attacking.search(_plan(contest), kernel, seconds=60 * minutes, seed=seed, first=first, tell=tell)
+        tried, worst = attack_search.search(
+            _plan(contest), kernel, seconds=60 * minutes, seed=seed, first=first, tell=tell
+        )
     path = folder / f"{sha256[:8]}-{seed}.json"
     if worst is not None:
         kept = _Kept(schema=_SCHEMA, problem=title, kernel_sha256=sha256, found=worst)
@@ -73,7 +75,7 @@ def repeat(contest: Contest, kernel: bytes, path: Path) -> Attack:
         raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
     began = time.monotonic()
     with locking.held(contest.directory / "profile_data" / "attack" / "attack.lock", "attack"):
-        found = attacking.repeat(_plan(contest), kernel, kept.found)
+        found = attack_search.repeat(_plan(contest), kernel, kept.found)
     return Attack(
         problem=title, kernel_sha256=hashlib.sha256(kernel).hexdigest(), seed=found.seed, tried=1,
         seconds=time.monotonic() - began, worst=found, file=str(path),

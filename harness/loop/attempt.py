@@ -16,9 +16,9 @@ from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
-from harness.loop import guard, preconditions, robustness
-from harness.loop.evaluation import MAY_PASS_NEXT_TIME, ON_SOURCE, Alternative, Options, Progress, Say, evaluate, sha256
-from harness.loop.opponent import Opponent, Run, champion_fails, defender, opponent
+from harness.loop import guard, preconditions, resimulate
+from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Alternative, Options, Progress, Say, evaluate, sha256
 from harness.loop.settings import rewrite
 from harness.records import (
     Attempt,
@@ -238,7 +238,7 @@ def _decided(
     if facing and evidence.failure is None and run.key.source != "simulated":
         paired, evidence, facing = _paired(run, run.key.source, evidence, facing, attempts)
     defending = defender(run, facing) if facing else None
-    resimulated = robustness.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
+    resimulated = resimulate.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
     evidence = disturbed(evidence, _put_right(run, watch).failure())
     theirs = facing.evidence if facing else None
     verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated)

@@ -10,7 +10,7 @@ from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.loop import attempt as ratchet
-from harness.loop import draws, evaluation, robustness
+from harness.loop import draw_text, evaluate, resimulate
 from harness.records import (
     Attempt,
     Check,
@@ -49,11 +49,11 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     work = f"replay/{number:04d}"
     with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
         evidence = ratchet.evaluate(
-            contest, kernel, options, policy, progress, work=work, draws=draws.of(attempt.evidence.checks)
+            contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.checks)
         )
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
         defender = _defender(ledger, attempt, opponent, contest, policy, progress)
-        resimulated = robustness.resimulated(contest, evidence, work, defender, policy)
+        resimulated = resimulate.resimulated(contest, evidence, work, defender, policy)
     if key.source == "simulated" or evidence.failure is not None:
         verdict = judging.decide(evidence, opponent, None, policy, contest.chip, resimulated=resimulated)
     else:
@@ -118,7 +118,7 @@ def _opponent(
         return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
 
     kernel, options = ledger.kernel(champion.attempt), ratchet.Options(on="simulated")
-    of_champion = evaluation.of_champion(progress)
+    of_champion = evaluate.of_champion(progress)
     return ratchet.evaluate(contest, kernel, options, policy, of_champion, work=_champions_work(attempt))
 
 
@@ -129,7 +129,7 @@ def _defender(
     contest: Contest,
     policy: Policy,
     progress: ratchet.Progress,
-) -> robustness.Defender | None:
+) -> resimulate.Defender | None:
     """The champion of then, for a simulated gain to be held against."""
     if opponent is None or attempt.champion is None:
         return None
@@ -137,11 +137,11 @@ def _defender(
 
     def again() -> None:
         ratchet.evaluate(
-            contest, kernel, ratchet.Options(on="simulated"), policy, evaluation.of_champion(progress),
+            contest, kernel, ratchet.Options(on="simulated"), policy, evaluate.of_champion(progress),
             work=work, checked=False,
         )  # fmt: skip
 
-    return robustness.Defender(
+    return resimulate.Defender(
         evidence=opponent, kernel=kernel, works=(work, f"{attempt.champion.attempt:04d}"), again=again,
         say=lambda sentence: progress(sentence, "done", 0.0),
     )  # fmt: skip

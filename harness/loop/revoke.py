@@ -17,7 +17,7 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions
-from harness.loop.draws import failing
+from harness.loop.draw_text import failing
 from harness.records import (
     Attempt,
     Champion,

@@ -33,7 +33,7 @@ class LineTime:
     A bundle's cycle is shared evenly by its operations, an empty one's by those that follow it; a
     stall or wait belongs to the operation that waits. The waits of a kernel's grid pipeline are no
     line's. Operations that the compiler added belong to the line that they work for (see
-    harness/judge/simulate/sources.py). `operations` are executed operations per unit; those of the
+    harness/judge/simulate/source_lines.py). `operations` are executed operations per unit; those of the
     transcendental unit that are no exponentials are there once more by what they are (`EUP rcp`,
     `EUP rsqrt`; records made before this was told have none of these). `spilled_bytes` are
     vector registers that this line computes and that are saved to VMEM, `filled_bytes` those it

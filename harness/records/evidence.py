@@ -182,7 +182,7 @@ class Simulation:
     taken as the published times were would show. `relative_uncertainty` is for comparing two
     programs of the same kind on the same chip: how far their time ratio may be off, as a fraction
     of it, one standard deviation (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are judged
-    (judge/verdict/executed.py); those of all cores, each once.
+    (judge/verdict/schedule_checks.py); those of all cores, each once.
     """
 
     chip: str

@@ -92,7 +92,7 @@ NOMINAL = "nominal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resimulation:
-    """Champion and candidate simulated again, both under the change `name` of the machine (judge/simulate/doubts.py).
+    """Champion and candidate simulated again, both on the variant `name` of the machine (simulate/machine_variants.py).
 
     `nominal` is the machine unchanged. Seconds are None where the simulator has no time.
     """

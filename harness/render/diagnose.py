@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from harness.records import Report
 from harness.render.hints import gain_text
 from harness.render.layout import clean, joined, paint, wrap
-from harness.render.sections import label
+from harness.render.report_sections import label
 from harness.units import percent, seconds
 
 _WITHOUT_KIND = "no change of the kernel"

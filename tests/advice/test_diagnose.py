@@ -9,7 +9,7 @@ from evidence_examples import KEY, V5E, evidence, failed, pallas_call, simulatio
 from rule_examples import saved, with_parts
 
 from harness.advice import diagnose
-from harness.advice.next_steps import next_step
+from harness.advice.failure_remedies import next_step
 from harness.advice.observed import times_read
 from harness.advice.report import report
 from harness.records import Ceiling, Evidence, Failure, Hint, OpTime, Outcome, Row, Stage, Trace

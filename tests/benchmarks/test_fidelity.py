@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.hardware import chip
-from harness.judge.simulate import doubts
+from harness.judge.simulate import machine_variants
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.profiled import Measurement
 
@@ -119,17 +119,17 @@ def test_weighted_quantiles() -> None:
 
 
 @pytest.mark.parametrize("name", ["v5p", "v6e", "v7x"])
-@pytest.mark.parametrize("constant", doubts.CONSTANTS)
+@pytest.mark.parametrize("constant", machine_variants.CONSTANTS)
 def test_every_constant_really_moves(name: str, constant: str) -> None:
     """The table of sensitivities must not show a constant as harmless that rounding left where it was."""
     machine = machine_of(chip(name))
-    for factor in doubts.FACTORS:
-        moved = doubts.VARIANTS[f"{constant} x{factor}"](machine)
-        for field in doubts.CONSTANTS[constant]:
+    for factor in machine_variants.FACTORS:
+        moved = machine_variants.VARIANTS[f"{constant} x{factor}"](machine)
+        for field in machine_variants.CONSTANTS[constant]:
             change = getattr(moved, field) / getattr(machine, field)
             assert (change - 1) * (factor - 1) > 0
             assert abs(change - factor) < 0.1
-        rest = {field: getattr(machine, field) for field in doubts.CONSTANTS[constant]}
+        rest = {field: getattr(machine, field) for field in machine_variants.CONSTANTS[constant]}
         assert replace(moved, **rest) == machine
 
 

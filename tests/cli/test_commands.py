@@ -14,7 +14,7 @@ from harness import __version__
 from harness.advice.whatif import Scale
 from harness.cli import main, place_of_verb
 from harness.cli.arguments import command
-from harness.cli.attempts import expectation
+from harness.cli.experiment import expectation
 from harness.cli.profile_verbs import RESOURCES
 from harness.cli.verb import GROUPS, Verb
 from harness.cli.verbs import EVERY, VERBS, overview, valued_options

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.loop import draws
+from harness.loop import draw_text
 from harness.loop.scaffold import scaffold
 from harness.problems import Attention, Matmul, RMSNorm, Space, SwiGLU
 from harness.selftest import planted
@@ -64,7 +64,7 @@ def test_a_planted_fault_is_found_and_repeats(contest: Path, capsys: pytest.Capt
     # The line that takes the title from such a champion names this very input.
     assert main(["-C", str(contest), "attack", "--repeat", str(found["file"])]) == 1
     last = shlex.split(capsys.readouterr().out.splitlines()[-1].partition("revoke its title: ")[2])
-    drawn = draws.parsed(last[last.index("--draw") + 1])
+    drawn = draw_text.parsed(last[last.index("--draw") + 1])
     assert (drawn.family, drawn.seed, list(drawn.shape)) == (worst["family"], worst["seed"], worst["output"])
     # What is wrong with that kernel is not wrong with another.
     plant("base_two", contest)

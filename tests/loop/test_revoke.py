@@ -33,7 +33,7 @@ from harness.ledger import champion as champions
 from harness.ledger.fsck import audit
 from harness.loop import search_state, status
 from harness.records import Report
-from harness.render import plots, terminal
+from harness.render import plots, report_text
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT
 from harness.render.series import groups
@@ -152,10 +152,10 @@ def test_the_users_own_work_and_candidate_stay(ledger: Ledger, contest: Path) ->
 def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> None:
     run_revoke(ledger, 1, 2)
     rows, _ = ledger.rows()
-    table = terminal.results_table(rows, champion_number(ledger), width=140).splitlines()
+    table = report_text.results_table(rows, champion_number(ledger), width=140).splitlines()
     words = {line.split()[0]: line.split()[2] for line in table if line[:3].strip().rstrip("*").isdigit()}
     assert words == {"1*": "baseline", "2": "revoked", "3": "reject", "4": "revoked", "5": "revoke"}
-    text = terminal.show_text(ledger.attempt(5), _report(ledger, 5), "", width=200)
+    text = report_text.show_text(ledger.attempt(5), _report(ledger, 5), "", width=200)
     assert "REVOKED  attempt 5 (revoke): revoke attempt 4: wrong on sinks" in text
     assert "Judged again:          attempt 4: wrong-result: the worst error is 2.1 times the tolerance" in text
     assert "Judged again:          attempt 1: passes, and holds the title" in text
@@ -163,7 +163,7 @@ def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> No
     assert said.startswith("attempt 2 lost its title in attempt 5 (revoke attempt 4: wrong on sinks)")
     assert "attempt 1 holds the title again" in said
     assert search_state.revoked_by(rows, 1) == ""
-    lost = terminal.show_text(ledger.attempt(2), _report(ledger, 2), "", width=200, revoked=said)
+    lost = report_text.show_text(ledger.attempt(2), _report(ledger, 2), "", width=200, revoked=said)
     assert lost.startswith("REVOKED  attempt 2 lost its title")
     assert status._lost_titles(rows)[0].startswith("attempt 4 lost its title in attempt 5")
     candidate(contest, 2048)

@@ -6,7 +6,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.judge.evaluate.draws import repeatable, shape
-from harness.loop import draws
+from harness.loop import draw_text
 from harness.problems import Attention
 from harness.records import Check, Draw
 
@@ -28,13 +28,13 @@ def draw(**changes: Any) -> Draw:
     ],
 )
 def test_a_draw_goes_through_a_command_line(one: Draw) -> None:
-    assert draws.parsed(draws.text(one)) == one
+    assert draw_text.parsed(draw_text.text(one)) == one
 
 
 @pytest.mark.parametrize("text", ["", "full", "full:1x2:far", "half:1x2:far:3", "full:1,2:far:3", "full:1x2::3"])
 def test_what_is_no_draw_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="MODE:SHAPE:FAMILY:SEED"):
-        draws.parsed(text)
+        draw_text.parsed(text)
 
 
 def test_a_probe_is_repeated_by_its_seed_alone() -> None:
@@ -43,7 +43,7 @@ def test_a_probe_is_repeated_by_its_seed_alone() -> None:
         honest_error=None, tolerance=0.0, passed=False, criterion="dependence",
     )  # fmt: skip
     assert made.draw == draw(mode="reduced", shape=(256, 128), family="", seed=3)
-    assert draws.options([made.draw]) == " --draw reduced:256x128:probe:3"
+    assert draw_text.options([made.draw]) == " --draw reduced:256x128:probe:3"
 
 
 def test_what_has_no_family_mode_or_shape_now_is_not_repeated() -> None:

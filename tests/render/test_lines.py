@@ -13,7 +13,7 @@ from loop_fixtures import committed_contest, ratchet
 from rich.cells import cell_len
 
 from harness.advice import report as reporting
-from harness.advice.cycles import cycle_shares
+from harness.advice.cycle_shares import cycle_shares
 from harness.cli import main
 from harness.judge.key import key_digest
 from harness.ledger.codec import encode_attempt

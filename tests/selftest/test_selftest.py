@@ -15,19 +15,19 @@ from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
 from harness.records.selftest import Tried
 from harness.render.selftest import selftest_text
-from harness.selftest import planted, sweep
+from harness.selftest import planted, runner
 from harness.selftest.callers import CALLERS, Caller, judgement
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-EVERYTHING = sweep.everything()
+EVERYTHING = runner.everything()
 # One for each way of ending: a stage that a kernel fails in, a crash, and none.
 HANDFUL = ("flops_overstated", "forged_result_line", "patches_block_until_ready", "no_rescale", "base_two")
 CHEAP = ("control", "certainty", "checks passed")
 
 
 def tried(*names: str, package: Path = PACKAGE) -> tuple[Tried, ...]:
-    return tuple(sweep.sweep(planted.named(EVERYTHING, names), lambda one: None, package))
+    return tuple(runner.sweep(planted.named(EVERYTHING, names), lambda one: None, package))
 
 
 def test_every_row_of_the_list_is_planted() -> None:
@@ -163,5 +163,5 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_everything_planted() -> None:
-    wrong = [one for one in sweep.sweep(EVERYTHING, lambda one: None) if not one.is_right]
+    wrong = [one for one in runner.sweep(EVERYTHING, lambda one: None) if not one.is_right]
     assert not wrong, selftest_text(wrong, 0.0)

@@ -256,18 +256,25 @@ GUARDS = (
         "    return np.array([float(word) for word in re.findall(r'[-+.e0-9]+', text)], dtype)",
         _EXECUTED,
     ),
-    _guard("transfers waited for", "never_waited", "judge/verdict/executed.py", _UNEXECUTED, _OWN_SHAPE),
-    _guard("whole transfers waited for", "waits_by_halves", "judge/verdict/executed.py", _UNEXECUTED),
-    _guard("semaphores at zero", "semaphore_left", "judge/verdict/executed.py", _UNEXECUTED),
-    _guard("the compiler's checks", "halts_at_full_length", "judge/verdict/executed.py", _UNEXECUTED, _OWN_SHAPE),
+    _guard("transfers waited for", "never_waited", "judge/verdict/schedule_checks.py", _UNEXECUTED, _OWN_SHAPE),
+    _guard("whole transfers waited for", "waits_by_halves", "judge/verdict/schedule_checks.py", _UNEXECUTED),
+    _guard("semaphores at zero", "semaphore_left", "judge/verdict/schedule_checks.py", _UNEXECUTED),
+    _guard(
+        "the compiler's checks", "halts_at_full_length", "judge/verdict/schedule_checks.py", _UNEXECUTED, _OWN_SHAPE
+    ),
     # What times are worth.
     _guard(
         "simulated again",
         "not_simulated_again",
-        "judge/verdict/robust.py",
+        "judge/verdict/compare_resimulated.py",
         "def judged(verdict, *evidence): return verdict",
     ),
-    _guard("every machine", "gain_of_one_constant", "judge/verdict/robust.py", "def _lost(resimulated): return ''"),
+    _guard(
+        "every machine",
+        "gain_of_one_constant",
+        "judge/verdict/compare_resimulated.py",
+        "def _lost(resimulated): return ''",
+    ),
     _guard("control", "slowed_baseline", "judge/verdict/compare_measured.py", "_TOLERATED_SHARE = 1e9"),
     _guard(
         "looks are counted",

@@ -14,9 +14,9 @@ from loop_fixtures import git, identify
 from harness.cli import main
 from harness.hardware import chip
 from harness.ledger import lock
-from harness.loop import machine
+from harness.loop import machine_check
 from harness.records import Environment, Isolation
-from harness.records.checkup import Line, ProgramRun
+from harness.records.doctor import Line, ProgramRun
 from harness.workbench.capture.program_run import program_run
 from harness.workbench.doctor import devices
 from harness.workbench.doctor.program import checklist
@@ -240,16 +240,16 @@ def test_a_folder_without_a_repository_is_a_problem(tmp_path: Path, capsys: pyte
 def test_a_lock_is_told_while_it_is_held_and_when_it_was_left(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     path = tmp_path / ".git" / "ratchet" / "lock"
-    assert by_name(machine.repository(tmp_path, "ratchet/lock"))["lock"].value == "free"
+    assert by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value == "free"
     with lock.held(path, "an attempt"):
-        assert "held by process" in by_name(machine.repository(tmp_path, "ratchet/lock"))["lock"].value
+        assert "held by process" in by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value
     # A run that is killed cannot wipe its name off.
     program = (
         "import os, pathlib, sys\nfrom harness.ledger import lock\n"
         "with lock.held(pathlib.Path(sys.argv[1]), 'an attempt'):\n    os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", program, str(path)], check=False)
-    assert by_name(machine.repository(tmp_path, "ratchet/lock"))["lock"].value == "left by a run that was ended"
+    assert by_name(machine_check.repository(tmp_path, "ratchet/lock"))["lock"].value == "left by a run that was ended"
 
 
 def test_packages_are_held_against_the_lock(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_packages_are_held_against_the_lock(tmp_path: Path) -> None:
 
     def said(text: str) -> Line:
         named.write_text(text)
-        return by_name(machine.software(version, named))["requirements.lock"]
+        return by_name(machine_check.software(version, named))["requirements.lock"]
 
     assert said(f"msgspec=={msgspec.__version__} \\\n    --hash=sha256:0\n").state == "ok"
     assert f"msgspec is {msgspec.__version__}, not 0.0.1" in said("msgspec==0.0.1\n").value
@@ -267,18 +267,20 @@ def test_packages_are_held_against_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_device_that_does_not_start_is_a_problem_and_the_chip_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = by_name(machine.devices((("tpu", "TPU v5 lite"),), "", chip("v5e")))
+    here = by_name(machine_check.devices((("tpu", "TPU v5 lite"),), "", chip("v5e")))
     assert here["chip of the contest"].state == "ok"
-    assert "--on cpu" in by_name(machine.devices((("cpu", "cpu"),), "", chip("h100")))["chip of the contest"].remedy
+    assert (
+        "--on cpu" in by_name(machine_check.devices((("cpu", "cpu"),), "", chip("h100")))["chip of the contest"].remedy
+    )
     monkeypatch.setenv("JAX_PLATFORMS", "nosuch")
     kinds, failure = devices.seen()
     assert kinds == ()
     assert "nosuch" in failure
-    assert by_name(machine.devices(kinds, failure, None))["devices"].state == "problem"
+    assert by_name(machine_check.devices(kinds, failure, None))["devices"].state == "problem"
 
 
 def test_layers_that_are_missing_are_notes() -> None:
-    missing = by_name(machine.isolation(Isolation(landlock=None, system_calls_filtered=False)))
+    missing = by_name(machine_check.isolation(Isolation(landlock=None, system_calls_filtered=False)))
     assert {line.state for line in missing.values()} == {"note"}
-    there = by_name(machine.isolation(Isolation(landlock=5, system_calls_filtered=True)))
+    there = by_name(machine_check.isolation(Isolation(landlock=5, system_calls_filtered=True)))
     assert {line.state for line in there.values()} == {"ok"}

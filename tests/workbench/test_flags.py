@@ -12,7 +12,7 @@ from capture_examples import corrupt_run, one_device_run
 from harness.cli import main
 from harness.dumps import xplane
 from harness.hardware import chip
-from harness.records.checkup import Answers, Known, Settings
+from harness.records.doctor import Answers, Known, Settings
 from harness.workbench.doctor import known_flags, settings
 from harness.workbench.doctor.flag_rules import RULES, SYMPTOMS, Subject
 from harness.workbench.doctor.flags import audit as audited

@@ -21,12 +21,12 @@ from harness.render import tables
 from harness.workbench.hlo import chips, parse, proto
 from harness.workbench.hlo.collectives import collectives
 from harness.workbench.hlo.copies import copies
+from harness.workbench.hlo.explain import operation_tables
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables
 from harness.workbench.hlo.module import Instruction, Module
 from harness.workbench.hlo.prediction import operation_time
-from harness.workbench.hlo.reading import operation_tables
 from harness.workbench.hlo.work import work
 
 HERE = Path(__file__).parents[1]

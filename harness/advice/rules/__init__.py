@@ -1,10 +1,10 @@
 """The rules of the diagnosis, one per cause of lost time, those first that the published order of causes puts first."""
 
-from harness.advice.rules import counts, endings, grids, matrix, memory, pipeline, registers, units
+from harness.advice.rules import counts, grids, matrix, memory, pipeline, registers, stopping, units
 from harness.advice.rules.rule import Finding, Rule, hint
 
 RULES: tuple[Rule, ...] = (
-    *endings.RULES,
+    *stopping.RULES,
     *registers.RULES,
     *pipeline.RULES,
     *counts.RULES,

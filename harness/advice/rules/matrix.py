@@ -1,6 +1,6 @@
 """Rules on the matrix unit: too full for more, half filled by narrow heads, fed with values that are too wide."""
 
-from harness.advice.cycles import named_lines
+from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, Rule
 from harness.units import percent

@@ -1,6 +1,6 @@
 """Rules on vector registers: spills, the cliff they form across attempts, passes over the scores that cause them."""
 
-from harness.advice.cycles import named_lines
+from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, Finding, Rule
 from harness.records import LineTime, Row

@@ -1,6 +1,6 @@
 """Rules on the vector units: work that binds, that is waited for, or that matmuls do not run beside."""
 
-from harness.advice.cycles import named_lines
+from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
 from harness.advice.rules.blocks import SHORT_STEP_SECONDS, larger_key_block
 from harness.advice.rules.matrix import SATURATED_MXU

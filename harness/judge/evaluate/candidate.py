@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import interpretation
-from harness.judge.evaluate.trace import alike, contract, integrity, jaxprs, known_bugs, semantics, traffic
+from harness.judge.evaluate.trace import contract, integrity, jaxprs, known_bugs, same_program, semantics, traffic
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import Done, ExportRequest, InterpretRequest, Rejected, TraceReply, TraceRequest
@@ -202,7 +202,7 @@ def _at_full(full: _Traced, reduced: _Traced) -> tuple[str, bool, tuple[str, ...
     """
     if full is reduced:
         return "", False, ()
-    difference = alike.difference(reduced.closed, full.closed) or ""
+    difference = same_program.difference(reduced.closed, full.closed) or ""
     steps = sum(call.steps for call in full.calls)
     # On a GPU no step of a grid knows of another, so the first ones are like the last.
     if difference or (steps <= _INTERPRETED_STEPS and full.chip.platform == "tpu"):

@@ -39,7 +39,7 @@ _MODULES: dict[ChildName, str] = {
     "checker": "harness.judge.evaluate.correctness",
     "compiler": "harness.judge.evaluate.compile.compilation",
     "simulator": "harness.judge.evaluate.timing.simulation",
-    "timer": "harness.judge.evaluate.timing.timing",
+    "timer": "harness.judge.evaluate.timing.device_timing",
 }
 # The task that each request asks for, and the type of what is answered.
 _TASKS: dict[type, tuple[str, type]] = {

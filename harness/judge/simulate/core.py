@@ -8,15 +8,15 @@ from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
-from harness.judge.simulate.account import Account
+from harness.judge.simulate.dma import Channel, Memory, Operand
+from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
-from harness.judge.simulate.memory import Channel, Memory, Operand
 from harness.judge.simulate.opcodes import not_understood
-from harness.judge.simulate.pipes import Pipes
 from harness.judge.simulate.program import Program, Steps, compile_program
 from harness.judge.simulate.runs import CoreRun, Idle, OpRun
+from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import prefetched_words
-from harness.judge.simulate.trace import Trace
+from harness.judge.simulate.timeline_spans import Trace
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import Offence, OffenceKind, PartKind
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from harness.dumps.llo import Op
+from harness.judge.simulate.functional_units import uses_of, waited_for
 from harness.judge.simulate.machine import Machine
-from harness.judge.simulate.pipes import uses_of, waited_for
 from harness.judge.simulate.runs import CoreRun, OpRun
-from harness.judge.simulate.sources import Ascribed, ascribed
+from harness.judge.simulate.source_lines import Ascribed, ascribed
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import CycleBreakdown, LineTime, Part, PartKind
 

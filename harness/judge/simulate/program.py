@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
+from harness.judge.simulate.dma import Memory
+from harness.judge.simulate.functional_units import Pipes, Stretch, Use, Uses, uses_of
 from harness.judge.simulate.machine import Machine
-from harness.judge.simulate.memory import Memory
-from harness.judge.simulate.pipes import Pipes, Stretch, Use, Uses, uses_of
 from harness.judge.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
 from harness.judge.simulate.structure import cross_core_pops, delay_slots, is_branch, is_timed, memory_space
 from harness.judge.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, remainder, smaller

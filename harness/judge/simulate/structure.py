@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from harness.dumps.llo import Bundle, Op, Schedule, called_name
+from harness.judge.simulate.functional_units import EUP
 from harness.judge.simulate.machine import Machine
-from harness.judge.simulate.pipes import EUP
 
 # By the beginning of the opcode. Names for a register's value, and marks, take no slot of a unit.
 _UNITS = {

@@ -4,7 +4,15 @@ import math
 import statistics
 
 from harness.hardware import Chip
-from harness.judge.verdict import compare_measured, compare_simulated, crosscheck, executed, robust, roofline, stats
+from harness.judge.verdict import (
+    compare_measured,
+    compare_resimulated,
+    compare_simulated,
+    crosscheck,
+    roofline,
+    schedule_checks,
+    stats,
+)
 from harness.judge.verdict.changes import changes
 from harness.records import Change, Evidence, Failure, Latency, PairedBenchmark, Policy, Resimulation, Source, Verdict
 from harness.units import percent, seconds
@@ -33,7 +41,7 @@ def decide(
         candidate.failure
         or _failed_check(candidate)
         or crosscheck.failure(candidate)
-        or executed.failure(candidate)
+        or schedule_checks.failure(candidate)
         or _impossible(candidate, paired, chip)
     )
     if failure:
@@ -53,7 +61,11 @@ def decide(
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
     if own.source == "simulated":
         verdict = _simulated(candidate, champion, policy, chip, moved)
-        return robust.judged(verdict, candidate, champion, resimulated) if verdict.outcome == "accept" else verdict
+        return (
+            compare_resimulated.judged(verdict, candidate, champion, resimulated)
+            if verdict.outcome == "accept"
+            else verdict
+        )
     return _measured(candidate, champion, paired, policy, chip, attempts_since_accept, moved)
 
 
@@ -200,7 +212,7 @@ def _doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
         return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
     if not evidence.checks:
         return (f"no correctness check of {who} was run, and nothing unchecked is accepted",)
-    if unknown := executed.doubts(evidence):
+    if unknown := schedule_checks.doubts(evidence):
         return unknown
     if roofline.latency_seconds(evidence) is not None:
         return ()

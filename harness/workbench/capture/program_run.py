@@ -8,7 +8,7 @@ import harness
 from harness.errors import RatchetError, UsageError
 from harness.judge.sandbox.child import Children
 from harness.records import Failure
-from harness.records.checkup import ProgramRun
+from harness.records.doctor import ProgramRun
 from harness.workbench.capture.messages import ProgramRequest
 
 # A program may hold what the machine has; it is the user's own.

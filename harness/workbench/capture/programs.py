@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from harness.judge.sandbox.messages import Rejected
-from harness.records.checkup import Compilation, Dots, Phase, ProgramRun, Transfers
+from harness.records.doctor import Compilation, Dots, Phase, ProgramRun, Transfers
 from harness.workbench.capture.messages import ProgramRequest
 
 # jax 0.10.2 and 0.12.0: the events and sentences are the same in both.

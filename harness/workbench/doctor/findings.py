@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from harness.records import Column, Table
-from harness.records.checkup import Severity
+from harness.records.doctor import Severity
 from harness.records.table import Origin
 
 _ORDER = {severity: rank for rank, severity in enumerate(get_args(Severity))}

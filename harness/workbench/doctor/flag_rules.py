@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.hardware import Chip
-from harness.records.checkup import Answers, Known, Setting, Settings, Severity
+from harness.records.doctor import Answers, Known, Setting, Settings, Severity
 from harness.workbench.doctor.findings import Finding
 
 _SECTION_7 = "protocol, section 7"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from harness.records import Column, Table
-from harness.records.checkup import Settings
+from harness.records.doctor import Settings
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding
 from harness.workbench.doctor.flag_rules import RULES, Subject

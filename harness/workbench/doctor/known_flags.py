@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.judge.sandbox import environment
-from harness.records.checkup import Answers, Known, Settings
+from harness.records.doctor import Answers, Known, Settings
 
 _SECONDS = 120.0
 # One start for every value that jaxlib refuses: it stops at the first.

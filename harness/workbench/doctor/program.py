@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from harness.records import Column, Table
-from harness.records.checkup import Compilation, Phase, ProgramRun, Severity
+from harness.records.doctor import Compilation, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding

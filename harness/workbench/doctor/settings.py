@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from harness.dumps.xplane import Space
-from harness.records.checkup import Setting, Settings
+from harness.records.doctor import Setting, Settings
 from harness.workbench.doctor import python_settings
 
 FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")

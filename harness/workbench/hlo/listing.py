@@ -8,11 +8,11 @@ from harness.units import percent, seconds
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.collectives import Traffic, collectives
 from harness.workbench.hlo.copies import copies
+from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
 from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import Time, operation_time
-from harness.workbench.hlo.reading import is_collective, operand_dtype
 from harness.workbench.hlo.shapes import Array, arrays
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
 from harness.workbench.hlo.work import Work, matmuls, work

@@ -15,7 +15,7 @@ from harness.hardware import chip
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import machine_of
-from harness.judge.simulate.sources import ascribed
+from harness.judge.simulate.source_lines import ascribed
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import CycleBreakdown, PartKind, Simulation
 

@@ -19,8 +19,8 @@ from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
 from harness.judge.simulate.core import run_op
+from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
-from harness.judge.simulate.pipes import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.runs import OpRun
 from harness.judge.simulate.values import Unknowable, Unknown, decided, pick
 

@@ -61,7 +61,9 @@ def attached(platform: str) -> DeviceReply | None:
     """The device of that platform (`tpu`, `cuda`) that JAX sees, asked for in a child, or None."""
     with Children(_PROBE_BYTES) as children:
         measuring = environment.measuring(platform)
-        child = children.start("probe", "harness.judge.evaluate.timing.timing", Path("/"), measuring, confinement=None)
+        child = children.start(
+            "probe", "harness.judge.evaluate.timing.device_timing", Path("/"), measuring, confinement=None
+        )
         children.ask(child, "probe", "latency", "device", DeviceRequest(), DeviceReply, _PROBE_SECONDS)
         _, reply = children.wait()
     if isinstance(reply, Failure) or reply.platform != _CALLED[platform]:

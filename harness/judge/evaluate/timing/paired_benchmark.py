@@ -55,7 +55,7 @@ def run(
         confinement = Confinement(readable=(str(champion),), writable=(folder,)) if on == "cpu" else None
         child = children.start(
             "timer",
-            "harness.judge.evaluate.timing.timing",
+            "harness.judge.evaluate.timing.device_timing",
             Path(scratch),
             environment.measuring(on),
             confinement=confinement,

@@ -10,8 +10,8 @@ from schedule_examples import NEWEST, unpack
 from harness.advice.report import report
 from harness.dumps.llo import read_module
 from harness.hardware import chip
-from harness.judge.evaluate.timing import resimulating
-from harness.judge.simulate import doubts
+from harness.judge.evaluate.timing import resimulation
+from harness.judge.simulate import machine_variants
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import run_module
 from harness.judge.verdict.decision import decide, is_simulated_gain
@@ -95,13 +95,13 @@ def test_a_check_that_nobody_can_evaluate_leaves_doubt() -> None:
 def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
     """In a process of its own; what a program cannot feel is not run again, and comes to what a run would."""
     two, one = (unpack(NEWEST, f"v5e-1024x512-2048{kind}", tmp_path / f"dumps{kind}") for kind in ("", "-single"))
-    runs = resimulating.run(one, two, chip("v5e"), Policy(), doubts.resimulate)
+    runs = resimulation.run(one, two, chip("v5e"), Policy(), machine_variants.resimulate)
     assert not isinstance(runs, Failure), runs
-    assert [run.name for run in runs] == [NOMINAL, *doubts.DOUBTS]
+    assert [run.name for run in runs] == [NOMINAL, *machine_variants.DOUBTS]
     dumps = read_module(one), read_module(two)
     machine = machine_of(chip("v5e"))
     for run in runs:
-        change = doubts.DOUBTS.get(run.name)
+        change = machine_variants.DOUBTS.get(run.name)
         again = [run_module(dump, V5E, machine=change(machine) if change else machine).seconds for dump in dumps]
         assert again == [run.champion_seconds, run.candidate_seconds], run.name
     # One buffer loses by what it waits for transfers: a tenth of their latency and cost is a tenth of that loss.
@@ -115,12 +115,12 @@ def test_a_pair_is_simulated_under_every_doubt(tmp_path: Path) -> None:
 
 def test_runs_that_are_not_done_in_time_have_no_seconds(tmp_path: Path) -> None:
     dumps = unpack(NEWEST, "v5e-128x256-2048", tmp_path / "dumps")
-    runs = doubts.resimulate(dumps, dumps, V5E, deadline_seconds=0.0)
+    runs = machine_variants.resimulate(dumps, dumps, V5E, deadline_seconds=0.0)
     assert {run.candidate_seconds for run in runs} == {None}
 
 
 def test_dumps_that_are_not_there_are_a_failure(tmp_path: Path) -> None:
-    reply = resimulating.run(tmp_path / "none", tmp_path / "none", V5E, Policy(), doubts.resimulate)
+    reply = resimulation.run(tmp_path / "none", tmp_path / "none", V5E, Policy(), machine_variants.resimulate)
     assert isinstance(reply, Failure)
     assert reply.kind == "no-dump"
 
@@ -128,7 +128,7 @@ def test_dumps_that_are_not_there_are_a_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["v4", "v5e", "v5p", "v6e", "v7x"])
 def test_every_doubt_moves_the_machine(name: str) -> None:
     machine = machine_of(chip(name))
-    for doubt, change in doubts.DOUBTS.items():
+    for doubt, change in machine_variants.DOUBTS.items():
         assert change(machine) != machine, doubt
 
 

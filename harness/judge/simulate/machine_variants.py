@@ -1,7 +1,8 @@
 """Machines that a chip might be instead of the one that is believed: constants moved, and rules taken the other way.
 
 No published time settles these constants: docs/SIMULATOR.md says where each comes from. FIDELITY.md
-shows what moving them does to published kernels; a gain must be there on all of them (judge/verdict/robust.py).
+shows what moving them does to published kernels. A gain must be there on all of them: see
+judge/verdict/compare_resimulated.py.
 """
 
 import time
@@ -12,9 +13,9 @@ from typing import Any
 
 from harness.dumps.llo import ModuleDump, Op, read_module
 from harness.hardware import Chip
+from harness.judge.simulate.functional_units import uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.module import run_module
-from harness.judge.simulate.pipes import uses_of
 from harness.records import NOMINAL, Resimulation
 
 Change = Callable[[Machine], Machine]

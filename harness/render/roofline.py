@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from harness.hardware import chip
 from harness.records import Evidence, Report
 from harness.render.layout import flow, wrap
-from harness.render.sections import FIELD, label
+from harness.render.report_sections import FIELD, label
 from harness.units import decimal, milliseconds, percent
 
 

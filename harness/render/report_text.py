@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from harness.records import Attempt, Evidence, LogState, Outcome, Report, Status, Verdict
-from harness.render import decomposition, sections
-from harness.render.cycles import cycles
+from harness.render import report_sections, roofline
+from harness.render.cycle_breakdown import cycles
 from harness.render.hints import hints
 from harness.render.layout import (
     Style,
@@ -65,7 +65,7 @@ def report_text(
     lines[0] = lines[0].replace(word, paint(word, style, colour), 1)
     lines += _reasons(attempt.verdict, width, full=full)
     lines += _against_champion(attempt, report, width)
-    lines += sections.moved(attempt.verdict.changes, width, full=full)
+    lines += report_sections.moved(attempt.verdict.changes, width, full=full)
     lines += ["", *_findings(attempt.evidence, report, champion_report, kernel, width, full=full, colour=colour)]
     return joined([*lines, *_rest(whole, full=full)])
 
@@ -177,24 +177,24 @@ def _findings(
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     found: list[Sequence[str]] = []
     if evidence.failure is None:
-        found.append([*sections.result(report), *sections.unknowns(evidence, report, width)])
-        found.append(decomposition.roofline(evidence, report, width) if full else decomposition.glance(report, width))
+        found.append([*report_sections.result(report), *report_sections.unknowns(evidence, report, width)])
+        found.append(roofline.roofline(evidence, report, width) if full else roofline.glance(report, width))
     machine = [
-        *sections.measured(evidence, report, width),
+        *report_sections.measured(evidence, report, width),
         *cycles(evidence, report.cycle_shares, kernel, width, full=full),
-        *sections.units(report, width, full=full),
+        *report_sections.units(report, width, full=full),
     ]
     # What does not compile is mostly too large: the buffers are what one looks at then.
     does_not_fit = evidence.failure is not None and evidence.failure.stage == "compile"
-    memory = sections.vmem(report, calls, width, full=full or does_not_fit)
-    checked = sections.checks(evidence, width, full=full)
+    memory = report_sections.vmem(report, calls, width, full=full or does_not_fit)
+    checked = report_sections.checks(evidence, width, full=full)
     if full:
-        found += [machine, sections.counters(report, champion, width)]
-        found += [sections.ops(evidence.simulation, width), memory]
-        found += [[*_work_in_kernels(evidence, width), *checked], sections.stages(evidence, width)]
+        found += [machine, report_sections.counters(report, champion, width)]
+        found += [report_sections.ops(evidence.simulation, width), memory]
+        found += [[*_work_in_kernels(evidence, width), *checked], report_sections.stages(evidence, width)]
     else:
-        found += [[*machine, *memory, *checked, *sections.counters_at_a_glance(report, champion, width)]]
-    found += [sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]
+        found += [[*machine, *memory, *checked, *report_sections.counters_at_a_glance(report, champion, width)]]
+    found += [report_sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
 
 
@@ -211,7 +211,7 @@ def _work_in_kernels(evidence: Evidence, width: int) -> list[str]:
 
 def _reasons(verdict: Verdict, width: int, *, full: bool) -> list[str]:
     if verdict.failure is not None:
-        return sections.failure(verdict.failure, width, full=full)
+        return report_sections.failure(verdict.failure, width, full=full)
     return [line for reason in verdict.reasons for line in wrap(clean(reason), width, "  ", "    ")]
 
 

@@ -3,7 +3,7 @@
 import pytest
 from ledger_fixtures import attempt, row
 
-from harness.loop.calibration import calibration
+from harness.loop.expectations import calibration
 from harness.records import Row
 from harness.render.results import results_table
 from harness.render.review import calibration_line

@@ -15,8 +15,8 @@ from harness.advice.report import report
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.records import Attempt, Evidence, Policy, Report, Row, Status
-from harness.render import layout, sections
-from harness.render.terminal import (
+from harness.render import layout, report_sections
+from harness.render.report_text import (
     Progress,
     judge_text,
     report_text,
@@ -314,11 +314,13 @@ def test_show_has_the_diff_and_the_key() -> None:
 
 
 def test_counters_table_alone() -> None:
-    lines = sections.counters(report(CHAMPION, V5E), None, 100)
+    lines = report_sections.counters(report(CHAMPION, V5E), None, 100)
     assert lines[0].split() == ["level", "counter", "count", "expected"]
     assert len(lines) == 2 + len(report(CHAMPION, V5E).counters)
     nothing = report(evidence(hlo=None, mosaic=None, simulation=None), V5E)
-    assert sections.counters(nothing, None, 100) == sections.counters_at_a_glance(nothing, None, 100) == []
+    assert (
+        report_sections.counters(nothing, None, 100) == report_sections.counters_at_a_glance(nothing, None, 100) == []
+    )
 
 
 # --- results -----------------------------------------------------------------------------------

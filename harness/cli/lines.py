@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from harness import contest as contests
-from harness.advice import dumped
+from harness.advice import dump_directory
 from harness.advice.timeline import timeline as simulated_timeline
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
@@ -21,7 +21,7 @@ from harness.hardware import TPUS, Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
 from harness.records import Evidence, Policy, Statement
-from harness.render import terminal
+from harness.render import report_text
 from harness.render.layout import terminal_width
 from harness.render.lines import listing, narrowest
 from harness.render.operands import in_problem_names
@@ -37,7 +37,7 @@ def lines(given: Namespace) -> Outcome:
     if given.number is None:
         contest = contests.load(directory(given.directory), given.chip)
         title, kernel = "kernel.py as it stands", contest.kernel_path.read_text(encoding="utf-8", errors="replace")
-        with terminal.Progress(quiet=given.quiet or given.json) as progress:
+        with report_text.Progress(quiet=given.quiet or given.json) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         again = ""
     else:
@@ -66,7 +66,7 @@ def timeline(given: Namespace) -> Outcome:
         raise UsageError("usage", f"expected --steps 0 or more, got {given.steps}")
     folder = directory(given.directory).resolve()
     meant = subject(folder, given.what, given.chip, quiet=given.quiet)
-    dump = dumped.read(meant.dumps, meant.chip)
+    dump = dump_directory.read(meant.dumps, meant.chip)
     found = simulated_timeline(dump, meant.chip, steps_shown=given.steps)
     if meant.problem is not None:
         found = in_problem_names(found, meant.problem)
@@ -96,7 +96,7 @@ def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: boo
     """
     if what is None:
         contest = contests.load(folder, chip_name)
-        with terminal.Progress(quiet=quiet) as progress:
+        with report_text.Progress(quiet=quiet) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         dumps = _dumps(folder, evidence, "kernel.py")
         return Subject(name="kernel.py", dumps=dumps, chip=contest.chip, problem=evidence.problem)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.dumps.llo import Schedule
-from harness.judge.simulate.account import Account
-from harness.judge.simulate.pipes import Pass, Stretch
-from harness.judge.simulate.sources import Ascribed, ascribed
+from harness.judge.simulate.functional_units import Pass, Stretch
+from harness.judge.simulate.source_lines import Ascribed, ascribed
+from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import Span, SpanKind
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil
 
-from harness.judge.simulate.account import Account
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
-from harness.judge.simulate.trace import Trace
+from harness.judge.simulate.stalls import Account
+from harness.judge.simulate.timeline_spans import Trace
 from harness.judge.simulate.values import Unknowable, Unknown, decided
 from harness.records import OffenceKind
 

@@ -17,7 +17,7 @@ from harness.hardware import Chip, chip_of_device
 from harness.ledger import git, lock
 from harness.ledger.git.command import attempted
 from harness.records import Column, Environment, Isolation, LogState, Table
-from harness.records.checkup import Line
+from harness.records.doctor import Line
 
 _COLUMNS = (
     Column(name="state", title="state"),

@@ -9,8 +9,8 @@ from harness.errors import RatchetError
 from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger
-from harness.loop import draws, robustness
-from harness.loop.evaluation import Options, Progress, Say, evaluate, of_champion
+from harness.loop import draw_text, resimulate
+from harness.loop.evaluate import Options, Progress, Say, evaluate, of_champion
 from harness.records import Attempt, Evidence, Key, Policy, Row
 
 
@@ -67,7 +67,7 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
     return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
 
 
-def defender(run: Run, facing: Opponent) -> robustness.Defender:
+def defender(run: Run, facing: Opponent) -> resimulate.Defender:
     """The champion for a simulated gain to be held against: from its own dumps, or compiled again."""
 
     def again() -> None:
@@ -77,7 +77,7 @@ def defender(run: Run, facing: Opponent) -> robustness.Defender:
         )  # fmt: skip
 
     works = (_work(run), f"{facing.attempt.number:04d}")
-    return robustness.Defender(evidence=facing.evidence, kernel=facing.kernel, works=works, again=again, say=run.say)
+    return resimulate.Defender(evidence=facing.evidence, kernel=facing.kernel, works=works, again=again, say=run.say)
 
 
 def _work(run: Run) -> str:
@@ -105,6 +105,6 @@ def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
 def _what_to_do(evidence: Evidence) -> str:
     """The command that takes the title of a champion with this evidence, on the very inputs that it fails on."""
     return (
-        f"./ratchet.sh revoke{draws.options(draws.failing(evidence))} judges it again, takes its title and gives it "
-        "to the latest accepted attempt that passes"
+        f"./ratchet.sh revoke{draw_text.options(draw_text.failing(evidence))} judges it again, takes its title and "
+        "gives it to the latest accepted attempt that passes"
     )

@@ -20,7 +20,7 @@ from harness.loop import attempt as ratchet
 from harness.loop import evaluation_cache
 from harness.loop.settings import parse
 from harness.records import Attempt, Evidence, Policy
-from harness.render import terminal
+from harness.render import report_text
 
 
 def experiment(given: Namespace) -> Outcome:
@@ -38,7 +38,7 @@ def experiment(given: Namespace) -> Outcome:
         record=given.record,
         rebaseline=given.rebaseline,
     )
-    with terminal.Progress(quiet=given.quiet or given.json) as progress:
+    with report_text.Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
     attempt = judged.attempt
     # The text of the report has them among its warnings.
@@ -76,7 +76,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
     if judged.recorded:
         kernel = Ledger.open(contest.directory).kernel(attempt.number).decode("utf-8", "replace")
-        return terminal.report_text(
+        return report_text.report_text(
             attempt,
             report,
             judged.champion_report,
@@ -86,7 +86,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
             whole=command(f"show {attempt.number}", given),
         )
     kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
-    text = terminal.judge_text(
+    text = report_text.judge_text(
         attempt.evidence,
         report,
         attempt.verdict,
@@ -152,7 +152,7 @@ def judge(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory), given.chip)
     policy = Policy()
     options = ratchet.Options(on=given.on, deep=given.deep)
-    with terminal.Progress(quiet=given.quiet or given.json) as progress:
+    with report_text.Progress(quiet=given.quiet or given.json) as progress:
         evidence = evaluation_cache.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     report = reporting.report(evidence, contest.chip)
@@ -162,7 +162,7 @@ def judge(given: Namespace) -> Outcome:
     whole = command("judge --full", given.directory)
     return Outcome(
         document=JudgeDocument(evidence=evidence, report=report, verdict=verdict),
-        text=lambda: terminal.judge_text(
+        text=lambda: report_text.judge_text(
             evidence, report, verdict, kernel=kernel, full=given.full, colour=colour(), whole=whole
         ),
         exit_code=EXIT_OF_OUTCOME[verdict.outcome],

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harness.contest import Contest
 from harness.judge.evaluate import evaluation as measuring
-from harness.judge.evaluate.timing import resimulating
-from harness.judge.simulate import doubts
+from harness.judge.evaluate.timing import resimulation
+from harness.judge.simulate import machine_variants
 from harness.judge.verdict import decision as judging
 from harness.records import Evidence, Failure, Policy, Resimulation
 
@@ -60,7 +60,7 @@ def resimulated(
 
 def _run(champion: Path, candidate: Path, contest: Contest, policy: Policy) -> tuple[Resimulation, ...] | Failure:
     dumps = (champion / "dumps", candidate / "dumps")
-    return resimulating.run(*dumps, contest.chip, policy, doubts.resimulate)
+    return resimulation.run(*dumps, contest.chip, policy, machine_variants.resimulate)
 
 
 def _is_the_champion(runs: tuple[Resimulation, ...], champion: Evidence) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from harness.judge.evaluate.trace import alike
+from harness.judge.evaluate.trace import same_program
 from harness.judge.sandbox.reach import not_interpreted
 from harness.records import Failure
 
@@ -33,7 +33,7 @@ def difference(body: Body, **options: Any) -> str | None:
         )
         return jax.make_jaxpr(call)(jax.ShapeDtypeStruct((rows, LANES), jnp.float32))
 
-    return alike.difference(traced(SMALL), traced(LARGE))
+    return same_program.difference(traced(SMALL), traced(LARGE))
 
 
 def last_step(x: Any, o: Any, kept: Any, rows: int) -> None:

@@ -8,11 +8,12 @@ import pytest
 _LONG = (
     "advice/test_whatif", "benchmarks/test_peers", "cli/test_bad_input", "cli/test_mcp", "judge/test_evidence",
     "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/evaluate/test_interpretation",
-    "judge/sandbox/test_child", "judge/simulate/test_machine_variants", "ledger/test_clones", "ledger/test_fault_injection",
-    "ledger/test_fault_moments", "loop/test_attack", "loop/test_driver", "loop/test_guard", "loop/test_loop",
-    "loop/test_replay", "loop/test_revoke", "loop/test_revoke_loop", "loop/test_sweep",
-    "problems/test_attention_tolerance", "problems/test_problems", "render/test_lines", "render/test_report_browser",
-    "selftest/test_selftest", "workbench/test_flags", "workbench/test_profile_capture",
+    "judge/sandbox/test_child", "judge/simulate/test_machine_variants", "ledger/test_clones",
+    "ledger/test_fault_injection", "ledger/test_fault_moments", "loop/test_attack", "loop/test_driver",
+    "loop/test_guard", "loop/test_loop", "loop/test_replay", "loop/test_revoke", "loop/test_revoke_loop",
+    "loop/test_sweep", "problems/test_attention_tolerance", "problems/test_problems", "render/test_lines",
+    "render/test_report_browser", "selftest/test_selftest", "workbench/test_flags",
+    "workbench/test_profile_capture",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 

@@ -54,10 +54,11 @@ def server(contest: Path, verbs: Mapping[str, Verb]) -> MCPServer:
                 tools.hlo,
                 tools.fsck,
                 tools.replay,
+                tools.predict,
             ),
         ),
-        (_WRITES, (tools.evaluate, tools.run_experiment, tools.sweep)),
-        (_OVERWRITES, (tools.checkout, tools.undo)),
+        (_WRITES, (tools.evaluate, tools.run_experiment, tools.sweep, tools.attack)),
+        (_OVERWRITES, (tools.checkout, tools.undo, tools.revoke)),
     )
     for annotations, several in offered:
         for tool in several:
@@ -222,6 +223,43 @@ class _Tools:
     def replay(self, number: int, contest: str | None = None) -> Answer:
         """Judges attempt `number` again under the present judge and says what differs; records nothing."""
         return self._answer("replay", [], [number], contest=contest)
+
+    def attack(
+        self,
+        number: int | None = None,
+        minutes: float | None = None,
+        seed: int | None = None,
+        contest: str | None = None,
+    ) -> Answer:
+        """Searches the space of inputs for the worst error of kernel.py, or of attempt `number`; records nothing."""
+        return self._answer("attack", [], [number], [("--minutes", minutes), ("--seed", seed)], contest)
+
+    def revoke(
+        self, reason: str | None = None, draw: list[str] | None = None, force: bool = False, contest: str | None = None
+    ) -> Answer:
+        """Judges the champion again; one that fails loses its title to the latest accepted attempt that passes.
+
+        `draw` names inputs to check on too, as the message about a failing champion does. `force` believes a failure
+        that may be this machine's (timeout, crash, no memory).
+        """
+        named = [("--draw", one) for one in draw or ()]
+        return self._answer("revoke", ["--force"] if force else [], [reason], named, contest)
+
+    def predict(
+        self,
+        what: str,
+        arrays: list[str],
+        chip: str | None = None,
+        mesh: str | None = None,
+        dtype: str | None = None,
+        contest: str | None = None,
+    ) -> Answer:
+        """The least time of a `matmul` or a `collective` from shapes, mesh and chip, or true `shapes` from parts.
+
+        `arrays` are written as `X[32@data,1024,8192]`, or name a collective's kind; `mesh` is `data=4,model=2`.
+        """
+        named = [("--chip", chip), ("--mesh", mesh), ("--dtype", dtype)]
+        return self._answer("predict", [], [what, *arrays], named, contest)
 
     def _answer(
         self,

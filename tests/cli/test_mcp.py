@@ -23,6 +23,7 @@ TOOLS = {
     "xprof_list_runs", "xprof_overview", "xprof_framework_ops", "xprof_compare", "xprof_memory", "xprof_trace_url",
     "evaluate", "run_experiment", "results", "show", "diagnose", "lines",
     "next", "status", "sweep", "checkout", "undo", "whatif", "hlo", "fsck", "replay",
+    "predict", "attack", "revoke",
 }  # fmt: skip
 
 
@@ -152,6 +153,7 @@ def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixt
     folder = committed_contest(tmp_path / "contest")
     dumps = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
     answers: list[dict[str, Any]] = []
+    product = ["X[1024,8192]", "W[8192,4096]"]
 
     async def conversation(client: Client) -> None:
         answers.append(await answer(client, "next", plateau=3))
@@ -160,6 +162,9 @@ def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixt
         assert "[bad-factor]" in await refusal(client, "whatif", what=dumps, chip="v5e", mxu=-1)
         assert "[unknown-attempt]" in await refusal(client, "checkout", number=1)
         assert "[nothing-to-undo]" in await refusal(client, "undo")
+        answers.append(await answer(client, "predict", what="matmul", arrays=product, chip="v5e"))
+        assert "[no-champion]" in await refusal(client, "revoke")
+        assert "[unknown-attempt]" in await refusal(client, "attack", number=7)
         assert "expected --jobs 1 or more" in await refusal(client, "sweep", message="x", set=["BQ=1,2"], jobs=0)
 
     talk(folder, conversation)
@@ -167,6 +172,7 @@ def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixt
     assert answers[0] == printed(capsys, "next", "--plateau=3", *place)
     assert answers[1] == printed(capsys, "status", *place)
     assert answers[2] == printed(capsys, "whatif", dumps, "--chip=v5e", "--mxu=2", "--dma-latency=0.5", *place)
+    assert answers[3] == printed(capsys, "predict", "matmul", *product, "--chip=v5e", *place)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ class Experiment(Verb):
         parser.add_argument(
             "--expect", default=None, metavar="5%", help="how much less time you expect, as 5%% or x0.95; recorded"
         )
-        parser.add_argument("--again", action="store_true", help="judge a program that was judged before once more")
+        parser.add_argument("--again", action="store_true", help="judge an already judged program again")
         parser.add_argument("--record", action="store_true", help="record an unchanged kernel's evaluation too")
         parser.add_argument(
             "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"

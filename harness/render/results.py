@@ -85,7 +85,7 @@ def results_table(
     )
     out = _with_groups(lines, rows, width)
     if left_out:
-        out += wrap(f"left out for want of width: {', '.join(left_out)} (--json has them)", width)
+        out += wrap(f"hidden columns: {', '.join(left_out)}; the terminal is too narrow (--json has them)", width)
     if calibration and (said := calibration_line(calibration)):
         out += wrap(said, width)
     return "\n".join(line.rstrip() for line in out)

@@ -1,50 +1,16 @@
 """Where the search stands: floor, what was tried and of which kind, constants, and when to stop."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from evidence_examples import KEY, V5E, evidence
+from evidence_examples import V5E
+from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
-from harness.advice.report import report
 from harness.hardware import chip
-from harness.judge.key import key_digest
 from harness.judge.verdict.roofline import impossibilities
-from harness.loop.search_state import FLOOR_REACHED, Sighted, floor_of, search_state, since_win, title_moves
-from harness.records import Outcome, Row
+from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win, title_moves
 from harness.records.search_state import SearchState
 from harness.render.search_state import search_state_text
-
-KERNEL = (
-    b'KERNEL_NAME = "naive"\nBQ = 128\nBKV = 256\nLIMIT = None\n\n\ndef kernel_fn(q, k, v):\n    return q @ k @ v\n'
-)
-STATEMENT = evidence().problem
-
-
-def row(number: int, outcome: Outcome = "reject", seconds: float | None = 2.16e-3, **changes: Any) -> Row:
-    made = Row(
-        number=number, kind="experiment", outcome=outcome, failure_kind="", hypothesis=f"idea {number}",
-        source="simulated", chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="",
-        seconds=seconds, time_ratio=1.1 if outcome == "reject" else None,
-    )  # fmt: skip
-    return replace(made, **changes)
-
-
-def kernel(**values: int) -> bytes:
-    text = KERNEL.decode()
-    for name, value in values.items():
-        old = {"BQ": "BQ = 128", "BKV": "BKV = 256"}[name]
-        text = text.replace(old, f"{name} = {value}")
-    return text.encode()
-
-
-def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: Any) -> Sighted:
-    made = Sighted(
-        contest="root", problem=STATEMENT, chip=V5E, rows=rows, kernels=kernels, kernel=KERNEL,
-        champion=next((one for one in rows if one.number == champion), None), is_present_key=True,
-        report=report(evidence(), V5E),
-    )  # fmt: skip
-    return replace(made, **changes)
 
 
 def losing(count: int) -> SearchState:

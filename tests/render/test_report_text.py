@@ -2,19 +2,17 @@
 
 import io
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from breakdown_examples import CYCLES, breakdown
-from evidence_examples import KEY, V5E, attempt, evidence, failed, measured, resimulated, simulation
+from evidence_examples import KEY, V5E, evidence, failed, measured
 from rich.cells import cell_len
+from screen_examples import CHAMPION, WIDE, better, judged, line, printed, table, taken_apart
 
 from harness.advice.report import report
 from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
-from harness.records import Attempt, Evidence, Policy, Report, Row, Status
+from harness.records import Policy, Status
 from harness.render import layout, report_sections
 from harness.render.report_text import (
     Progress,
@@ -25,31 +23,6 @@ from harness.render.report_text import (
     status_text,
     wants_colour,
 )
-
-CHAMPION = evidence(2.16e-3)
-WIDE = "ブロックを大きくすると速くなる、はずです。もっと大きくしてみる"
-
-
-def judged(candidate: Evidence, against: Evidence | None = CHAMPION, **changes: Any) -> tuple[Attempt, Report]:
-    again = resimulated(candidate, against) if against is not None else ()
-    verdict = decide(candidate, against, None, Policy(), V5E, resimulated=again)
-    return attempt(candidate, verdict, **changes), report(candidate, V5E)
-
-
-def printed(candidate: Evidence, *, full: bool = False, colour: bool = False, width: int = 100, **changes: Any) -> str:
-    return report_text(
-        *judged(candidate, **changes),
-        report(CHAMPION, V5E),
-        full=full,
-        colour=colour,
-        width=width,
-        whole="again --full",
-    )
-
-
-def better(**changes: Any) -> Evidence:
-    run = simulation(1.2e-3, executed_spills=120_000, executed_fills=130_000)
-    return replace(evidence(1.2e-3, bq=2048, simulation=run), **changes)
 
 
 def is_tidy(text: str, width: int) -> bool:
@@ -62,21 +35,6 @@ def test_published_lines_are_exact() -> None:
     lines = printed(CHAMPION, champion=None).splitlines()
     assert "RESULT: score=1509.9  latency=2.16ms  util=32.6%  tflops=64.3   [simulated v5e]" in lines
     assert "REGIME: MEMORY-BOUND  BW=61.2%  intensity=128 FLOPs/byte" in lines
-
-
-def test_an_accepted_attempt_begins_with_the_verdict_and_why() -> None:
-    lines = printed(better(), expected_time_ratio=0.7).splitlines()
-    assert lines[:9] == [
-        "ACCEPTED  attempt 2: BQ 128 -> 2048",
-        "  44.4% less time than the champion; threshold 2.0% (minimum effect 1.0%, simulator uncertainty 2.0%",
-        "    of the ratio, one sigma): 1.200 ms against 2.160 ms, simulated v5e",
-        "  simulated under 3 changes of uncertain constants; the smallest gain, 44.4% less time, is under",
-        "    eager_pushes: 1.080 ms against 1.944 ms",
-        "  score 4892.2 against 1509.9 of attempt 1; expected a change of time of -30.0%, got -44.4%",
-        "  what moved: fills executed 0 -> 130,000 · spills executed 0 -> 120,000",
-        "              grid steps 8,192 -> 512 (-93.8%)",
-        "",
-    ]
 
 
 def test_default_report_is_one_screen_and_ends_with_hints() -> None:
@@ -94,86 +52,16 @@ def test_default_report_is_one_screen_and_ends_with_hints() -> None:
     assert not any(line.startswith(("Bandwidth:", "Utilisation:", "Judged in:", "Work in Pallas")) for line in lines)
 
 
-def test_full_report_has_the_published_block() -> None:
-    lines = printed(CHAMPION, full=True).splitlines()
-    start = lines.index("Bottleneck:            MEMORY-BOUND")
-    assert lines[start : start + 19] == [
-        "Bottleneck:            MEMORY-BOUND",
-        "Operational intensity:",
-        "    Actual (with re-reads):  128.2 FLOPs/byte",
-        "    Minimum (perfect reuse): 8272.0 FLOPs/byte",
-        "    Chip ridge point:        240.5 FLOPs/byte",
-        "  1.9x below ridge point",
-        "Memory traffic:",
-        "    Min (theoretical):    16.78 MB",
-        "    Actual (with tiling): 1.08 GB (64.5x the minimum), from the block index maps",
-        "Time decomposition:    [simulated v5e]",
-        "    Compute-only 0.70 ms (if 100% MXU)",
-        "    Memory-only  1.32 ms (if 100% BW)",
-        "    Actual       2.16 ms",
-        "    Gap          0.84 ms (38.8% of actual: large)",
-        "Bandwidth:             Achieved 501.0 GB/s / 819 GB/s (61.2%)",
-        "Utilisation:           util 32.6% (all useful FLOPs), mxu 32.3% (matmul FLOPs) of 197 TFLOP/s",
-        "HLO stats:             0 dot ops, 0 exp ops, 0 reduce ops, 0 copy ops, 69 lines",
-        "    inside the kernel: 2 matmul, 2 exp, 2 reductions (Mosaic)",
-        "    full HLO: profile_data/0001/kernel.hlo.txt",
-    ]
-
-
-def test_full_report_has_everything_else() -> None:
-    text = printed(better(warnings=("tiling claim: grid (8, 64) stated, (8, 32) traced",)), full=True)
-    for words in (
-        "hlo       text lines",
-        "naive.1        650  1,800,000  1.200 ms",
-        "  k          input    bfloat16[256,128]      2 x  128.0 KiB        512        33.6 MB",
-        "dominating key  interpreter  512,128    1.20e-03  1.90e-03     5.70e-03  passed",
-        "warning: tiling claim: grid (8, 64) stated, (8, 32) traced",
-        "Simulated issue slots: MXU 30% (busy 65%) · VALU 41% · EUP 12%",
-        "schedule  spills executed          120,000           0  0  ",
-        "mosaic    matmul                         2           2  2",
-        "Bandwidth:             Achieved 62.9 GB/s / 819 GB/s (7.7%)",
-        "fullest: MXU",
-        "Judged in:             trace 1.1 s · compile 3.4 s · correctness 6.0 s · 7.1 s in all",
-        "VMEM:                  5.25 MiB of 16.00 MiB (32.8%), from the block shapes",
-    ):
-        assert words in text
-
-
-def taken_apart(**changes: Any) -> Evidence:
-    """`better`, with the cycle breakdown of its run."""
-    run = replace(simulation(CYCLES / 1.5e9, executed_spills=768, executed_fills=512), cycles=CYCLES)
-    return better(simulation=replace(run, breakdown=breakdown()), **changes)
-
-
 def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None:
     kernel = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
     candidate, found = judged(taken_apart())
     lines = report_text(candidate, found, None, kernel=kernel, width=100).splitlines()
     glance, lines = lines, report_text(candidate, found, None, kernel=kernel, full=True, width=100).splitlines()
     start = next(place for place, text in enumerate(lines) if text.startswith("Simulated cycles:"))
-    assert lines[start : start + 7] == [
-        "Simulated cycles:      30.00 kcycles at 1.50 GHz · issuing 80.0% · unit stall MXU 10.0%",
-        "                       operand wait k 5.0% · fill and drain 2.8% · empty bundles 2.0% · rest 0.2%",
-        "                       bubbles (nothing issued) 20.0%",
-        "Hottest lines:         50.0%  kernel.py:3  scores = dot(q, k)",
-        "                       25.0%  kernel.py:5  weights = exp(scores - new_max)",
-        "                       10.0%  jax.py:7",
-        "Simulated spilling:    768.0 KiB saved, 512.0 KiB restored per grid step; at least 7.5% of the",
-    ]
     shares = [float(number) for number in re.findall(r"(\d+\.\d)%", " ".join(lines[start : start + 2]))]
     assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
-    assert lines[start + 7] == "                       cycles; most at kernel.py:5 80%, no line 20%"
     assert not any(text.startswith("Simulated time:") for text in lines)
     start = next(place for place, text in enumerate(glance) if text.startswith("Simulated cycles:"))
-    assert glance[start : start + 7] == [
-        "Simulated cycles:      30.00 kcycles at 1.50 GHz · issuing 80.0% · unit stall MXU 10.0%",
-        "                       operand wait k 5.0% · rest 5.0% · bubbles (nothing issued) 20.0%",
-        "Hottest lines:         50.0%  kernel.py:3  scores = dot(q, k)",
-        "                       25.0%  kernel.py:5  weights = exp(scores - new_max)",
-        "                       10.0%  jax.py:7",
-        "Simulated spilling:    at least 7.5% of the cycles; most at kernel.py:5 80%, no line 20%",
-        "Simulated issue slots: MXU 30% (busy 65%) · VALU 41% · VSTORE 25% · VLOAD 20% · fullest: MXU",
-    ]
     assert not any("spills executed" in text for text in glance[start:]), "what spilling costs has been said"
     assert len(glance) <= 40
     assert is_tidy("\n".join(glance), 100)
@@ -326,47 +214,6 @@ def test_counters_table_alone() -> None:
 # --- results -----------------------------------------------------------------------------------
 
 
-def line(number: int, hypothesis: str, **changes: Any) -> Row:
-    row = Row(
-        number=number, kind="experiment", outcome="accept", failure_kind="", hypothesis=hypothesis, source="simulated",
-        chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="", score=1509.9, seconds=2.16e-3,
-        time_ratio=0.508, util=0.326, regime="memory-bound", gap_fraction=0.388, copies=0, spills=123_456,
-        commit="abcdef1234567890", key=KEY,
-    )  # fmt: skip
-    return replace(row, **changes)
-
-
-def table() -> Iterator[Row]:
-    yield line(1, "baseline", kind="baseline", time_ratio=None)
-    yield line(2, "BQ 128 -> 2048", expected_time_ratio=0.7)
-    yield line(3, WIDE, outcome="reject")
-    yield line(
-        4, "too\nlarge \x1b[31m", outcome="failed", failure_kind="vmem-exceeded", score=None, seconds=None, util=None,
-        regime=None, gap_fraction=None, copies=None, spills=None, time_ratio=None,
-    )  # fmt: skip
-    newer = replace(KEY, jax="0.12.0", libtpu="0.0.50", judge="other")
-    yield line(5, "long " * 40, outcome="inconclusive", key=newer, key_digest=key_digest(newer))
-
-
-def test_results_at_a_hundred_columns() -> None:
-    text = results_table(tuple(table()), 2, width=100)
-    digest = key_digest(KEY)
-    newer = [*table()][-1].key_digest
-    assert text.splitlines() == [
-        f"simulated v5e, jax 0.10.2, libtpu 0.0.42, key {digest}",
-        "                                                time  change expec-       bound",
-        " # commit  verdict  hypothesis           score    ms of time    ted  util by       gap copies spills",
-        "-- ------- -------- ------------------- ------ ----- ------- ------ ----- ------ ----- ------ ------",
-        " 1 abcdef1 baseline baseline            1509.9 2.160       -      - 32.6% memory 38.8%      0   123k",
-        "2* abcdef1 accept   BQ 128 -> 2048      1509.9 2.160  -49.2% -30.0% 32.6% memory 38.8%      0   123k",
-        " 3 abcdef1 reject   ブロックを大きくす… 1509.9 2.160  -49.2%      - 32.6% memory 38.8%      0   123k",
-        " 4 abcdef1 failed   vmem-exceeded: too…      -     -       -      -     - -          -      -      -",
-        f"-- judge changed, jax 0.10.2 -> 0.12.0, libtpu 0.0.42 -> 0.0.50, key {newer}: not comparable",
-        "with the rows above --",
-        " 5 abcdef1 unclear  long long long lon… 1509.9 2.160  -49.2%      - 32.6% memory 38.8%      0   123k",
-    ]
-
-
 @pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
 def test_results_fit_and_align(width: int) -> None:
     text = results_table(tuple(table()), 2, width=width)
@@ -374,13 +221,13 @@ def test_results_fit_and_align(width: int) -> None:
     # The score starts in the same display column in every row, whatever the script of the hypothesis.
     rows = [row for row in text.splitlines() if " 1509.9 " in row]
     assert len({cell_len(row[: row.index("1509.9")]) for row in rows}) == 1
-    assert ("left out for want of width" in text) == (width < 100)
+    assert ("hidden columns" in text) == (width < 100)
 
 
 def test_results_leave_out_what_no_row_has_and_name_what_did_not_fit() -> None:
     rows = (line(1, "a", expected_time_ratio=None),)
     assert "expec" not in results_table(rows, None, width=100)
-    assert "left out for want of width: copies, spills, gap" in results_table(tuple(table()), 2, width=80)
+    assert "hidden columns: copies, spills, gap" in results_table(tuple(table()), 2, width=80)
     assert results_table((), None) == "no attempts yet"
 
 

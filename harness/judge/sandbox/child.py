@@ -317,7 +317,7 @@ class Children:
             return
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
-            remark = "; perhaps by the system, for want of memory" if -code == signal.SIGKILL else ""
+            remark = "; perhaps by the system because memory ran out" if -code == signal.SIGKILL else ""
             self._fail(child, "killed", f"the {child.name} process was killed by signal {-code} ({name}){remark}")
         else:
             self._fail(child, "crash", f"the {child.name} process ended with exit code {code} and without a result")

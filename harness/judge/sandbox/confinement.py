@@ -71,7 +71,7 @@ def offered(is_confined: bool) -> Isolation:
 
 
 def warnings(is_confined: bool) -> tuple[str, ...]:
-    """What children are left to do for want of a layer, in sentences."""
+    """What children can still do where a layer is missing, in sentences."""
     layers = offered(is_confined)
     said = []
     if layers.landlock is None:

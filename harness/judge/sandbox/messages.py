@@ -23,7 +23,7 @@ class Rejected(Exception):
 
 
 def described(error: BaseException) -> str:
-    """The type of an exception and its text, even where a type of kernel.py's own has none or raises for want of it."""
+    """The type of an exception and its text, even where a type of kernel.py's own has none or raises."""
     name = type(error).__name__ or "an exception without a name"
     try:
         text = str(error).strip()

@@ -1,0 +1,155 @@
+"""Every screen as a person sees it: the wording of each stands in one file of `__snapshots__`.
+
+A better sentence is one change there: `./ratchet.sh test tests/render/test_screens.py --snapshot-update -n 0`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from breakdown_examples import breakdown
+from evidence_examples import KEY, V5E, evidence, failed, measured
+from screen_examples import CHAMPION, better, judged, line, printed, table, taken_apart
+from state_examples import KERNEL, row, seen
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from harness.advice.report import report
+from harness.judge.key import key_digest
+from harness.judge.verdict.decision import decide
+from harness.loop.search_state import search_state
+from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
+from harness.records.selftest import Judgement, Planted, Refusal, Tried
+from harness.render import diagnose, lines, review
+from harness.render.report_text import judge_text, report_text, results_table, show_text, status_text
+from harness.render.search_state import search_state_text
+from harness.render.selftest import selftest_text
+from harness.render.sweep import sweep_text
+
+SOURCE = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
+DIFF = "--- a/kernel.py\n+++ b/kernel.py\n-BQ = 128\n+BQ = 2048\n"
+
+
+class Screens(SingleFileSnapshotExtension):
+    """One text file for each screen."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
+def baseline() -> str:
+    attempt, found = judged(CHAMPION, None, number=1, kind="baseline", champion=None, hypothesis="first")
+    return report_text(attempt, found, None, width=100)
+
+
+def with_lines(full: bool) -> str:
+    attempt, found = judged(taken_apart())
+    return report_text(attempt, found, None, kernel=SOURCE, full=full, width=100)
+
+
+def shown() -> str:
+    attempt, found = judged(better(), settings=(("BQ", "2048"),))
+    return show_text(attempt, found, DIFF, width=100)
+
+
+def judged_alone(source: str) -> str:
+    candidate = measured(2.16e-3, simulation=None)
+    assert candidate.latency is not None
+    if source == "cpu":
+        candidate = replace(candidate, latency=replace(candidate.latency, source="measured cpu"))
+    return judge_text(candidate, report(candidate, V5E), decide(candidate, None, None, Policy(), V5E), width=100)
+
+
+def status(**changes: object) -> str:
+    found = Status(
+        contest="root", branch="main", champion=line(2, "BQ 128 -> 2048"), next_number=6, key=KEY,
+        key_digest=key_digest(KEY), kernel_state="the champion's",
+    )  # fmt: skip
+    return status_text(replace(found, **changes), width=100)  # type: ignore[arg-type]
+
+
+def next_step() -> str:
+    rows = [row(1, "accept", kind="baseline"), row(2), row(3, "failed", None, failure_kind="vmem-exceeded")]
+    kernels = {1: KERNEL, 2: KERNEL.replace(b"BQ = 128", b"BQ = 256"), 3: KERNEL.replace(b"BKV = 256", b"BKV = 4096")}
+    return search_state_text(search_state(seen(rows, kernels)), 100)
+
+
+def swept() -> str:
+    times = {("128", "256"): 4e-3, ("128", "512"): 2e-3, ("256", "256"): 1e-3, ("256", "512"): None}
+    screened = tuple(
+        Screened(
+            settings=(("BQ", bq), ("BKV", bkv)),
+            seconds=taken,
+            failure_kind="" if taken else "vmem-exceeded",
+            message="" if taken else "the kernel needs 18.2 MiB of VMEM, 16 MiB are there",
+        )
+        for (bq, bkv), taken in times.items()
+    )
+    sweep = Sweep(
+        parameters=(("BQ", ("128", "256")), ("BKV", ("256", "512"))), source="simulated", chip="v5e", screened=screened
+    )
+    found = Swept(
+        hypothesis="larger", sweep=sweep, best=(("BQ", "256"), ("BKV", "256")), attempt=3, outcome="accept",
+        why_none="", seconds=12.0,
+    )  # fmt: skip
+    return sweep_text(found, 100, False)
+
+
+def audited(*findings: Finding) -> str:
+    found = Audit(
+        contest="root", log_commits=4, records=4, kernels=4, accepts=2, files=4, findings=findings,
+        notes=("the log is on no remote",),
+    )  # fmt: skip
+    return review.audit_text(found, 100, False)
+
+
+def selftested() -> str:
+    bad = Planted(
+        name="halved", what="Halves the result.", row="1", expected=(Refusal(stage="correctness", kind="wrong-result"),)
+    )
+    good = Planted(name="plain", what="A plain kernel.", row="-", expected=())
+    wrong = Judgement(outcome="accept", refusal=None, message="")
+    return selftest_text(
+        (
+            Tried(planted=good, judgement=wrong, seconds=6.0),
+            Tried(planted=bad, judgement=wrong, seconds=7.0),
+        ),
+        13.0,
+    )
+
+
+SCREENS: dict[str, Callable[[], str]] = {
+    "accepted": lambda: printed(better(), expected_time_ratio=0.7),
+    "accepted_full": lambda: printed(better(warnings=("tiling claim: grid (8, 64) stated",)), full=True),
+    "baseline": baseline,
+    "rejected": lambda: printed(evidence(2.17e-3)),
+    "inconclusive": lambda: printed(evidence(None)),
+    "failed": lambda: printed(failed(detail="\n".join(f"line {number}" for number in range(30)))),
+    "lines_in_the_report": lambda: with_lines(full=False),
+    "lines_in_the_full_report": lambda: with_lines(full=True),
+    "show": shown,
+    "judge_measured": lambda: judged_alone("v5e"),
+    "judge_on_the_cpu": lambda: judged_alone("cpu"),
+    "results": lambda: results_table(tuple(table()), 2, width=100),
+    "results_empty": lambda: results_table((), None),
+    "status": status,
+    "status_with_troubles": lambda: status(
+        champion=None, dirty_judge_files=("prepare.py",), log="not pushed", messages=("recovered attempt 5",)
+    ),
+    "next": next_step,
+    "lines": lambda: lines.listing(
+        taken_apart().simulation, breakdown(), SOURCE, "kernel.py", 100  # type: ignore[arg-type]
+    ),
+    "diagnose": lambda: diagnose.diagnosis_text("kernel.py", report(better(), V5E), (), 100, False),
+    "sweep": swept,
+    "fsck_clean": audited,
+    "fsck_finding": lambda: audited(
+        Finding(kind="row-differs", where="log commit 0123456789ab", what="two rows differ", remedy="fetch the log")
+    ),
+    "selftest": selftested,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_screen(screen: str, snapshot: SnapshotAssertion) -> None:
+    assert SCREENS[screen]() + "\n" == snapshot(extension_class=Screens)

@@ -1,0 +1,42 @@
+"""A search as `next` sees it: rows, their kernels and a contest, made by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+from evidence_examples import KEY, V5E, evidence
+
+from harness.advice.report import report
+from harness.judge.key import key_digest
+from harness.loop.search_state import Sighted
+from harness.records import Outcome, Row
+
+KERNEL = (
+    b'KERNEL_NAME = "naive"\nBQ = 128\nBKV = 256\nLIMIT = None\n\n\ndef kernel_fn(q, k, v):\n    return q @ k @ v\n'
+)
+STATEMENT = evidence().problem
+
+
+def row(number: int, outcome: Outcome = "reject", seconds: float | None = 2.16e-3, **changes: Any) -> Row:
+    made = Row(
+        number=number, kind="experiment", outcome=outcome, failure_kind="", hypothesis=f"idea {number}",
+        source="simulated", chip="v5e", key_digest=key_digest(KEY), kernel_sha256="", fingerprint="",
+        seconds=seconds, time_ratio=1.1 if outcome == "reject" else None,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def kernel(**values: int) -> bytes:
+    text = KERNEL.decode()
+    for name, value in values.items():
+        old = {"BQ": "BQ = 128", "BKV": "BKV = 256"}[name]
+        text = text.replace(old, f"{name} = {value}")
+    return text.encode()
+
+
+def seen(rows: list[Row], kernels: dict[int, bytes], champion: int | None = 1, **changes: Any) -> Sighted:
+    made = Sighted(
+        contest="root", problem=STATEMENT, chip=V5E, rows=rows, kernels=kernels, kernel=KERNEL,
+        champion=next((one for one in rows if one.number == champion), None), is_present_key=True,
+        report=report(evidence(), V5E),
+    )  # fmt: skip
+    return replace(made, **changes)

@@ -4,33 +4,41 @@ What the text looks like was found out by reading dumps of libtpu 0.0.42 and 0.0
 is not known is kept as text, so that the reader of the records can count it instead of missing it.
 """
 
+import gc
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.errors import RatchetError
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One operation of a bundle.
+class Op(NamedTuple):
+    """One operation of a bundle; a tuple, because a schedule has a million of them.
 
     `destination` is the register it writes (`s12`, `p3`, `v7`, `vm2`: the physical one) or "".
     `predicate` is `p3` or `!p3` where the operation only takes effect under it, else "".
-    `arguments` is the rest of the text, comments and predicate removed. `source` is
-    `kernel.py:23` where the compiler says which line it comes from, else "". `note` is what only
+    `text` is the rest, comments and predicate removed. `source` is `kernel.py:23` where the
+    compiler says which line it comes from, else "". `note` is what only
     its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
     memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), what a
     `shalt.err` is about (`BoundsCheck 3`), else "".
     """
 
-    opcode: str
     destination: str
-    predicate: str
-    arguments: str
-    source: str
+    opcode: str
+    predicate: str = ""
+    text: str = ""
+    source: str = ""
     note: str = ""
+
+    @property
+    def arguments(self) -> str:
+        """`text` with the physical registers only: `%v12_v7` is `v7`."""
+        return _REGISTER.sub(r"\1", self.text).strip(" ,\n")
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -38,8 +46,7 @@ class Op:
         return tuple(part.strip() for part in _OUTSIDE_BRACKETS.split(self.arguments) if part.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(NamedTuple):
     """One very long instruction word: `address` is its place in the program, `regions` those that start here.
 
     `ends` says whether a region of the program ends with it.
@@ -51,7 +58,7 @@ class Bundle:
     ends: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """The final schedule of one HLO op, its bundles in order of their address.
 
@@ -63,6 +70,16 @@ class Schedule:
     bundles: tuple[Bundle, ...]
     grid_exit: int | None = None
     pipeline_depth: int = 0
+
+    @cached_property
+    def opcodes(self) -> frozenset[str]:
+        """All that occur: a hundred, where there are a million operations."""
+        return frozenset(op.opcode for bundle in self.bundles for op in bundle.ops)
+
+    def ops_where(self, wanted: Callable[[str], bool]) -> list[tuple[int, Op]]:
+        """The operations whose opcode is wanted, each with the index of its bundle; an opcode is asked about once."""
+        chosen = frozenset(filter(wanted, self.opcodes))
+        return [(i, op) for i, bundle in enumerate(self.bundles) for op in bundle.ops if op.opcode in chosen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +116,13 @@ EXIT_REGION = -1
 # The opcode of an operation that has none: text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"
 
-_BUNDLE = re.compile(r"^ *(0x[0-9a-f]+|0) +(?:[A-Z]{2}[A-Z, ]*)?: *[> ]*\{", re.MULTILINE)
+_BUNDLE = re.compile(r"^ *(0x[0-9a-f]+|0) +([A-Z]{2}[A-Z, ]*)?: *[> ]*\{", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _REGION = re.compile(r"Start(?:/End empty)? region (\d+)")
 _END = re.compile(r"End region \d")
-_SOURCE = re.compile(r'loc\("([^"]*)":(\d+)')
+_SOURCE = re.compile(r'loc\("([\w.+\-]*:\d+)')
 _OP = re.compile(
-    r"%(?:([a-z]+)?\d+(?:_([a-z]+\d+))?) = (inlined_call_operand\.<[^>]*>|[a-z][\w.\-]*(?:\[\d+\][\w.]*)*)(.*)",
+    r"%[a-z]*\d+(?:_([a-z]+\d+))? = (inlined_call_operand\.<[^>]*>|[a-z][\w.\-]*(?:\[\d+\][\w.]*)*)(.*)",
     re.DOTALL,
 )
 _PREDICATE = re.compile(r"\((!?)%p\d+_(p\d+)\)")
@@ -125,9 +142,17 @@ _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
 _NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED}
-# A file's name in a location, with what no name of ours has. Whoever traces a kernel can choose it, and it
-# could end the comment that it stands in; the compiler writes a quotation mark as \22.
-_STRANGE_FILE = re.compile(r'(?<=loc\(")[^"]*[^"\w./+\-][^"]*(?=")')
+# The form that nearly all operations of a long schedule have: a vector operation, everywhere, with no comment but the
+# line it comes from. Groups are the fields of Op; what has another form is read by `_op`.
+_PLAIN = re.compile(
+    r"(?:\A|(?<=;;))\s*%[a-z]*\d+(?:_([a-z]+\d+))? = (v[\w.\-]*(?:\[\d+\][\w.]*)*)()([^/(){};]*)"
+    r'(?:/\* loc\("([\w.+\-]*:\d+)[^*;]*\*/)?()[\s}]*(?=;;|\Z)'
+)
+# What a store says before the register that is stored.
+_LABEL = "/*vst_source=*/"
+# A file's name in a location. Whoever traces a kernel can choose it, and it could end the comment that it stands in;
+# the compiler writes a quotation mark as \22.
+_FILE = re.compile(r'loc\("([^"]*)"(:?)')
 _STRANGE = re.compile(r"[^\w.+\-]")
 
 
@@ -141,6 +166,19 @@ def called_operands(op: Op) -> tuple[str, ...]:
     return tuple(re.findall(r"%([\w.\-]+)", op.note.partition("(")[2])) if op.opcode == "inlined_call" else ()
 
 
+@contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Without the search for reference cycles, which takes half of the time among a million records that have none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@garbage_kept()
 def read_module(directory: Path) -> ModuleDump:
     """The final schedules of one compiled module, as the compiler dumped them into `directory`.
 
@@ -155,14 +193,14 @@ def read_module(directory: Path) -> ModuleDump:
     remarks: list[str] = []
     for path in files:
         if path.name.endswith("-TLP-hlo.txt"):
-            hlo = path.read_text(encoding="utf-8", errors="replace")
+            hlo = _text(path)
         elif match := _SCHEDULE_FILE.fullmatch(path.name):
             name = match[2]
             if not name.startswith("<"):
-                schedules[name] = parse_schedule(name, path.read_text(encoding="utf-8", errors="replace"))
+                schedules[name] = parse_schedule(name, _text(path))
         elif match := _UTILISATION_FILE.fullmatch(path.name):
             try:
-                tables[match[2]] = parse_utilisation(path.read_text(encoding="utf-8", errors="replace"))
+                tables[match[2]] = parse_utilisation(_text(path))
             except ValueError as error:
                 remarks.append(f"{path.name} is not read: {error}")
     top = schedules.pop(_TOP, None)
@@ -188,65 +226,82 @@ def read_module(directory: Path) -> ModuleDump:
     return replace(dump, remarks=tuple(dict.fromkeys(remarks)))
 
 
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "replace")
+
+
 def _one_call_each(schedules: Iterable[str]) -> Schedule:
     """A top-level program of which nothing is known but that it calls each HLO op once."""
-    ops = (Op("inlined_call", "", "", "", "", f"%{name} = unknown()") for name in schedules)
+    ops = (Op("", "inlined_call", note=f"%{name} = unknown()") for name in schedules)
     return Schedule(name=_TOP, bundles=tuple(Bundle(address, (op,), ()) for address, op in enumerate(ops)))
 
 
 def parse_schedule(name: str, text: str) -> Schedule:
     """The schedule of the HLO op `name` from the text of its `*final_bundles.txt`."""
-    text = _STRANGE_FILE.sub(lambda match: _STRANGE.sub("_", match[0].rpartition("/")[2]), text)
-    grid_exit = None
+    text = _with_short_locations(text).replace(_LABEL, "")
     stages = [int(number) for number in _STAGE.findall(text)]
     entry = _ENTRY.search(text)
+    # Before the first bundle, then of each bundle its address, its mark and what follows.
+    _, *parts = _BUNDLE.split(text)
+    bodies = parts[2::3]
+    bundles = tuple(_bundle(*parts[i : i + 3], is_last=i + 3 == len(parts)) for i in range(0, len(parts), 3))
+    grid_exit = None
     if stages and entry is not None and entry[1] == "custom-call":
         # The grid's loop is the outermost one, so its exit test is the last.
-        before = text[: max(0, text.rfind("/* loop exit test"))]
-        grid_exit = len(_BUNDLE.findall(before)) - 1 if before else None
-    return Schedule(
-        name=name,
-        bundles=tuple(_bundles(text)),
-        grid_exit=grid_exit,
-        pipeline_depth=max(stages, default=0),
+        grid_exit = max((i for i, body in enumerate(bodies) if "/* loop exit test" in body), default=None)
+    return Schedule(name=name, bundles=bundles, grid_exit=grid_exit, pipeline_depth=max(stages, default=0))
+
+
+def _with_short_locations(text: str) -> str:
+    """`loc("/a/kernel.py":23` as `loc("kernel.py:23`, and no file's name with what no name of ours has."""
+    known: dict[str, str] = {}
+
+    def short(match: re.Match[str]) -> str:
+        if match[0] not in known:
+            name = _STRANGE.sub("_", match[1].rpartition("/")[2])
+            known[match[0]] = f'loc("{name}{match[2] or chr(34)}'
+        return known[match[0]]
+
+    return _FILE.sub(short, text)
+
+
+def _bundle(address: str, mark: str | None, body: str, *, is_last: bool) -> Bundle:
+    regions = tuple(int(number) for number in _REGION.findall(body)) if "Start" in body else ()
+    if is_last and not regions and "PF" in (mark or ""):
+        regions = (EXIT_REGION,)
+    return Bundle(int(address, 16), _ops(body), regions, "End region" in body and _END.search(body) is not None)
+
+
+def _ops(body: str) -> tuple[Op, ...]:
+    plain = _PLAIN.findall(body)
+    if len(plain) == body.count(";;") + 1:
+        return tuple([tuple.__new__(Op, fields) for fields in plain])
+    return tuple(op for part in body.split(";;") if (op := _op(part)) is not None)
+
+
+def _op(part: str) -> Op | None:
+    """The operation that stands between two separators, None where nothing does."""
+    source = _SOURCE.search(part)
+    plain = _COMMENT.sub("", part) if "/*" in part else part
+    match = _OP.search(plain)
+    if match is None:
+        rest = plain.strip(" \n{}>")
+        return Op("", UNREADABLE, text=rest[:80]) if rest else None
+    destination, opcode, text = match.groups()
+    predicate = _PREDICATE.search(text) if "(" in text else None
+    if predicate is not None:
+        text = text[: predicate.start()] + text[predicate.end() :]
+    end = text.rfind("}")
+    if end >= 0 and text.count("{") < text.count("}"):
+        text = text[:end]
+    return Op(
+        destination=destination or "",
+        opcode=opcode,
+        predicate="".join(predicate.groups()) if predicate is not None else "",
+        text=text,
+        source=source[1] if source is not None else "",
+        note=_note(opcode, part),
     )
-
-
-def _bundles(text: str) -> Iterator[Bundle]:
-    starts = list(_BUNDLE.finditer(text))
-    ends = [match.start() for match in starts[1:]] + [len(text)]
-    for match, end in zip(starts, ends, strict=False):
-        body = text[match.end() : end]
-        regions = tuple(int(number) for number in _REGION.findall(body)) if "Start" in body else ()
-        if match is starts[-1] and not regions and "PF" in match[0]:
-            regions = (EXIT_REGION,)
-        yield Bundle(int(match[1], 16), tuple(_ops(body)), regions, _END.search(body) is not None)
-
-
-def _ops(body: str) -> Iterator[Op]:
-    for part in body.split(";;"):
-        source = _SOURCE.search(part)
-        plain = _COMMENT.sub("", part) if "/*" in part else part
-        match = _OP.search(plain)
-        if match is None:
-            if rest := plain.strip(" \n{}>"):
-                yield Op(UNREADABLE, "", "", rest[:80], "")
-            continue
-        _, destination, opcode, arguments = match.groups()
-        predicate = _PREDICATE.search(arguments) if "(" in arguments else None
-        if predicate is not None:
-            arguments = arguments[: predicate.start()] + arguments[predicate.end() :]
-        end = arguments.rfind("}")
-        if end >= 0 and arguments.count("{") < arguments.count("}"):
-            arguments = arguments[:end]
-        yield Op(
-            opcode,
-            destination or "",
-            "".join(predicate.groups()) if predicate is not None else "",
-            _REGISTER.sub(r"\1", arguments).strip(" ,\n"),
-            f"{source[1].rsplit('/', 1)[-1]}:{source[2]}" if source is not None else "",
-            _note(opcode, part),
-        )
 
 
 def _note(opcode: str, text: str) -> str:
@@ -264,11 +319,14 @@ def parse_utilisation(text: str) -> Utilisation:
     lines = [line for line in head.splitlines() if line.strip() and not line.startswith("==")]
     if len(lines) != 2:
         raise ValueError(f"expected a line of unit names and one of slots, got {len(lines)} lines")
+    rows = [line for line in body.splitlines() if line.strip()]
+    # Most bundles use what some other one uses.
+    parsed = {line: tuple(map(int, line.split())) for line in set(rows)}
     table = Utilisation(
         units=tuple(name.strip() for name in lines[0].split(",")),
         slots=tuple(int(word) for word in lines[1].split()),
-        rows=tuple(tuple(map(int, line.split())) for line in body.splitlines() if line.strip()),
+        rows=tuple(parsed[line] for line in rows),
     )
-    if any(len(row) != len(table.units) for row in (table.slots, *table.rows)):
+    if any(len(row) != len(table.units) for row in (table.slots, *parsed.values())):
         raise ValueError(f"expected {len(table.units)} numbers in each row")
     return table

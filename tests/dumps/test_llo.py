@@ -42,9 +42,9 @@ def test_matmuls_carry_the_line_they_come_from(tmp_path: Path) -> None:
 
 
 def test_forms_of_one_operation() -> None:
-    assert one("%s12_s3 = sadd.s32 4294967295, %s7_s22 /* stage = 1 */") == Op(
-        "sadd.s32", "s3", "", "4294967295, s22", ""
-    )
+    added = one("%s12_s3 = sadd.s32 4294967295, %s7_s22 /* stage = 1 */")
+    assert (added.destination, added.opcode, added.predicate) == ("s3", "sadd.s32", "")
+    assert (added.arguments, added.source, added.note) == ("4294967295, s22", "", "")
     assert one('%9 = sbr.rel (!%p7_p5) /* loc("/a/b/kernel.py":13:5 to :35) */ target = $region48').predicate == "!p5"
     assert one('%v8_v0 = vexp2.f32 %v7_v1 /* loc("/a/b/kernel.py":13:5) */').source == "kernel.py:13"
     moved = one("%s9_s24 = smov (%p1_p0, %s8_s7), 0")
@@ -54,6 +54,32 @@ def test_forms_of_one_operation() -> None:
     operand = one("%s3_s0 = inlined_call_operand.hbm [shape: bf16[16,128], index: 0, shape index: {}] /* {u8} */")
     assert operand.operands == ("[shape: bf16[16,128], index: 0, shape index: {}]",)
     assert one("%v1_v2 = vpop.f32.mrb[4].mxu0").opcode == "vpop.f32.mrb[4].mxu0"
+
+
+PLAIN = (
+    "%v8_v0 = vexp2.f32 %v7_v1",
+    "%9 = vmatmul.mubr.bf16.gmra.mxu0 %v7_v1",
+    "%v1_v2 = vpop.f32.mrb[4].mxu0",
+    "%v3_v63 = vld [vmem:[#allocation90_spill] sm:$0xff]",
+    "%v8_vm0 = vcmp.eq.s32.totalorder %v7_v1, 3",
+    "%v8_v0 = vmul.f32 -0.5, %v7_v1",
+)
+
+
+@pytest.mark.parametrize("line", PLAIN)
+@pytest.mark.parametrize("location", ["", ' /* loc("/a/b/kernel.py":13:5 to :35) */'])
+def test_the_common_form_and_any_other_are_read_alike(line: str, location: str) -> None:
+    assert one(line + location) == one(f"{line}{location} /* a remark */")._replace(text=one(line + location).text)
+    assert one(line + location).arguments == one(f"{line}{location} /* a remark */").arguments
+
+
+def test_a_comment_cannot_hide_or_forge_an_operation() -> None:
+    forged = 'loc("a */ ;; %v1_v2 = vadd.f32 %v3_v4 /* b;;c.py":7:5)'
+    (bundle,) = parse_schedule(
+        "test", f"     0   :  {{ %v8_v0 = vexp2.f32 %v7_v1 /* {forged} */ ;; %v1_v1 = vlaneseq }}\n"
+    ).bundles
+    assert [op.opcode for op in bundle.ops] == ["vexp2.f32", "vlaneseq"]
+    assert bundle.ops[0].source == "__b__c.py:7"
 
 
 def test_bundles_regions_and_comments_over_several_lines() -> None:

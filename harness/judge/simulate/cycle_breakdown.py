@@ -1,15 +1,15 @@
 """A core's run taken apart: the parts of its time, and what every source line of the kernel costs."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from harness.dumps.llo import Op
 from harness.judge.simulate.functional_units import uses_of, waited_for
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.runs import CoreRun, OpRun
-from harness.judge.simulate.source_lines import Ascribed, ascribed
-from harness.judge.simulate.structure import unit_of, vector_spill
+from harness.judge.simulate.source_lines import ascribed
+from harness.judge.simulate.structure import unit_of, vector_spill, vector_spills
 from harness.records import CycleBreakdown, LineTime, Part, PartKind
 
 # A vector register: 8 x 128 values of 32 bits.
@@ -25,10 +25,12 @@ def breakdown(core: CoreRun, machine: Machine) -> CycleBreakdown:
     for op in core.ops:
         for idle in op.idle:
             parts[idle.kind, idle.name] += idle.cycles
-        for executed, bundle in zip(op.executions, op.schedule.bundles, strict=True):
-            parts["issuing" if bundle.ops else "empty bundles", ""] += executed
-            spill_cycles += executed * (bool(bundle.ops) and all(map(vector_spill, bundle.ops)))
-        _add_lines(op, machine, lines)
+        parts["issuing", ""] += op.bundle_cycles - op.empty_cycles
+        parts["empty bundles", ""] += op.empty_cycles
+        spills = Counter(index for index, _ in vector_spills(op.schedule))
+        bundles = op.schedule.bundles
+        spill_cycles += sum(op.executions[i] for i, count in spills.items() if count == len(bundles[i].ops))
+        _add_lines(op, machine, spills, lines)
     _add_top(core, parts, lines[""])
     steps = [op.steps for op in core.ops if op.steps is not None]
     return CycleBreakdown(
@@ -89,24 +91,31 @@ def _add_top(core: CoreRun, parts: "Counter[tuple[PartKind, str]]", line: _Line)
     line.issue += launch
 
 
-def _add_lines(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -> None:
-    sources = ascribed(run.schedule)
-    for executed, bundle, source in zip(run.executions, run.schedule.bundles, sources, strict=True):
-        if not executed:
-            continue
-        for name, cycles in _shares(executed, source):
-            lines[name].issue += cycles
-        for op, name in zip(bundle.ops, source.operations, strict=True):
-            line = lines[name]
-            if unit := unit_of(op.opcode):
-                line.operations[unit] += executed
-                if unit == "EUP" and not op.opcode.startswith(_EXPONENTIALS):
-                    line.operations[f"EUP {op.opcode.partition('.')[0].removeprefix('v')}"] += executed
+def _add_lines(run: OpRun, machine: Machine, spills: Iterable[int], lines: "defaultdict[str, _Line]") -> None:
+    """Adds what the op's lines cost; `spills` are the bundles in which registers are saved and restored."""
+    sources, bundles = ascribed(run.schedule), run.schedule.bundles
+    ran = [place for place in zip(run.executions, bundles, sources, strict=True) if place[0]]
+    # Most bundles run as often as their neighbours and serve the same lines: each kind is worked out once.
+    for (executed, shared), times in Counter((executed, source.shared) for executed, _, source in ran).items():
+        for name, cycles in _shares(executed, shared):
+            lines[name].issue += times * cycles
+    issued = Counter(
+        (executed, name, op.opcode)
+        for executed, bundle, source in ran
+        for op, name in zip(bundle.ops, source.operations, strict=True)
+    )
+    for (executed, name, opcode), times in issued.items():
+        if unit := unit_of(opcode):
+            lines[name].operations[unit] += times * executed
+            if unit == "EUP" and not opcode.startswith(_EXPONENTIALS):
+                lines[name].operations[f"EUP {opcode.partition('.')[0].removeprefix('v')}"] += times * executed
+    for index in spills:
+        for op, name in zip(bundles[index].ops, sources[index].operations, strict=True):
             if kind := vector_spill(op):
-                line.spilled += executed * (kind == "spill")
-                line.filled += executed * (kind == "fill")
+                lines[name].spilled += run.executions[index] * (kind == "spill")
+                lines[name].filled += run.executions[index] * (kind == "fill")
     for idle in run.idle:
-        source, ops = sources[idle.bundle], run.schedule.bundles[idle.bundle].ops
+        source, ops = sources[idle.bundle], bundles[idle.bundle].ops
         if idle.kind == "unit stall":
             waiting = [name for op, name in zip(ops, source.operations, strict=True) if _waits(op, idle.name, machine)]
             lines[waiting[0] if waiting else ""].stall += idle.cycles
@@ -115,10 +124,10 @@ def _add_lines(run: OpRun, machine: Machine, lines: "defaultdict[str, _Line]") -
             lines[waiting[0] if waiting else ""].wait += idle.cycles
 
 
-def _shares(executed: int, source: Ascribed) -> Iterator[tuple[str, int]]:
+def _shares(executed: int, shared: tuple[str, ...]) -> Iterator[tuple[str, int]]:
     """The executions of a bundle shared by its operations, in whole cycles so that nothing gets lost."""
-    each, left = divmod(executed, len(source.shared))
-    for place, name in enumerate(source.shared):
+    each, left = divmod(executed, len(shared))
+    for place, name in enumerate(shared):
         yield name, each + (place < left)
 
 

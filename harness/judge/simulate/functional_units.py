@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from harness.dumps.llo import Op
+from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.machine import Machine
 
 
@@ -79,6 +79,8 @@ _XLU = re.compile(r"xlu\d")
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
 EUP = ("vexp", "vpow", "vrcp", "vlog", "vrsqrt", "vtanh", "vsqrt", "vsin", "vcos", "verf", "vsigmoid", "vrecip")
+# The opcodes of operations that `uses_of` may have something to say about.
+_OF_UNITS = re.compile(rf"mxu\d|xlu\d|^vpop\.eup$|^(?:{'|'.join(EUP)})")
 
 
 def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
@@ -101,6 +103,21 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
         cycles = machine.eup_packed_cycles if ".bf16" in name else 1
         return (Use("eup", cycles, "eup", machine.eup_latency_cycles, results=1),)
     return ()
+
+
+def uses_by_bundle(schedule: Schedule, machine: Machine) -> dict[int, list[tuple[str, tuple[Use, ...]]]]:
+    """The uses of the operations that have any, each with its predicate, by bundle; equal operations share theirs."""
+    known: dict[str, tuple[Use, ...]] = {}
+    found: dict[int, list[tuple[str, tuple[Use, ...]]]] = {}
+    for index, op in schedule.ops_where(lambda opcode: bool(_OF_UNITS.search(opcode))):
+        # What a transpose does depends on its operands.
+        key = f"{op.opcode} {op.arguments}" if op.opcode.startswith("vxpose") else op.opcode
+        uses = known.get(key)
+        if uses is None:
+            uses = known[key] = uses_of(op, machine)
+        if uses:
+            found.setdefault(index, []).append((op.predicate, uses))
+    return found
 
 
 def waited_for(use: Use) -> str:

@@ -4,10 +4,11 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import mul
 from pathlib import Path
 
 from harness.dumps.boundary import Boundary, boundary
-from harness.dumps.llo import ModuleDump, read_module
+from harness.dumps.llo import ModuleDump, garbage_kept, read_module
 from harness.dumps.tables import Tables, Values
 from harness.hardware import Chip
 from harness.judge.simulate.core import run_cores
@@ -39,6 +40,7 @@ def run(
     return run_module(read_module(dump_directory), chip, deadline_seconds=deadline_seconds, operands=operands)
 
 
+@garbage_kept()
 def run_module(
     dump: ModuleDump,
     chip: Chip,
@@ -147,7 +149,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Si
         unknown=tuple(dict.fromkeys([*([reason] if reason else []), *remarks])),
         mxu_flops=sum(op.mxu_flops for op in runs),
         executed_steps=None if reason else _steps(runs),
-        executed_empty_bundles=sum(_empty_executed(op) for op in last.ops),
+        executed_empty_bundles=sum(op.empty_cycles for op in last.ops),
         relative_uncertainty=relative_uncertainty(machine.chip),
         breakdown=None if reason else parts,
         offences=_offences(cores),
@@ -186,10 +188,6 @@ def _steps(runs: list[OpRun]) -> int | None:
     return sum(steps) if steps else None
 
 
-def _empty_executed(run: OpRun) -> int:
-    return sum(n for n, bundle in zip(run.executions, run.schedule.bundles, strict=True) if not bundle.ops)
-
-
 @dataclass(slots=True)
 class _Column:
     slots: int
@@ -205,11 +203,10 @@ def _columns(dump: ModuleDump, runs: list[OpRun]) -> dict[str, _Column]:
         if not ran or table is None or len(table.rows) != len(schedule.bundles):
             continue
         executions = [sum(counts) for counts in zip(*ran, strict=True)]
-        for i, (name, slots) in enumerate(zip(table.units, table.slots, strict=True)):
+        for name, slots, used in zip(table.units, table.slots, zip(*table.rows, strict=True), strict=False):
             column = columns.setdefault(name, _Column(slots))
-            used = [row[i] for row in table.rows]
             column.static += sum(used)
-            column.executed += sum(n * count for n, count in zip(used, executions, strict=True) if n)
+            column.executed += sum(map(mul, used, executions))
     return columns
 
 

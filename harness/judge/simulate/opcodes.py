@@ -1,9 +1,8 @@
 """The operations whose meaning does not matter to time, and so which ones were not understood."""
 
-import re
 from collections import Counter
 
-from harness.dumps.llo import Op, Schedule
+from harness.dumps.llo import Schedule
 from harness.judge.simulate.scalar import is_known
 
 # Vector operations that are done in the cycle they issue in, by the first word of their opcode; seen in
@@ -28,23 +27,18 @@ def not_understood(schedule: Schedule, executions: list[int]) -> list[str]:
     """A sentence for each opcode whose effect or time is not modelled and that was executed, most frequent first."""
     counts: Counter[str] = Counter()
     seen: dict[tuple[str, bool], bool] = {}
-    for bundle, executed in zip(schedule.bundles, executions, strict=True):
-        if not executed:
-            continue
-        for op in bundle.ops:
+    for index, op in schedule.ops_where(lambda opcode: not _is_named(opcode)):
+        if executions[index]:
             key = (op.opcode, bool(op.destination))
             known = seen.get(key)
             if known is None:
-                known = seen[key] = _known(op)
+                known = seen[key] = op.destination != "" and op.opcode[0] != "v" and is_known(op)
             if not known:
-                counts[op.opcode] += executed
+                counts[op.opcode] += executions[index]
     return [f"the operation {opcode} is not known ({count} executed)" for opcode, count in counts.most_common()]
 
 
-def _known(op: Op) -> bool:
-    name = op.opcode
-    if name.startswith("v"):
-        return re.split(r"[.]", name)[0] in _VECTOR
-    if name in _OTHER or name.startswith(("sbr.rel", "sdivrem", "spop", "dma.")):
-        return True
-    return op.destination != "" and is_known(op)
+def _is_named(opcode: str) -> bool:
+    if opcode.startswith("v"):
+        return opcode.partition(".")[0] in _VECTOR
+    return opcode in _OTHER or opcode.startswith(("sbr.rel", "sdivrem", "spop", "dma."))

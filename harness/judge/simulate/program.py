@@ -12,10 +12,17 @@ from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
 from harness.judge.simulate.dma import Memory
-from harness.judge.simulate.functional_units import Pipes, Stretch, Use, Uses, uses_of
+from harness.judge.simulate.functional_units import Pipes, Stretch, Use, Uses, uses_by_bundle
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
-from harness.judge.simulate.structure import cross_core_pops, delay_slots, is_branch, is_timed, memory_space
+from harness.judge.simulate.structure import (
+    cross_core_pops,
+    delay_slots,
+    is_branch,
+    is_timed,
+    memory_space,
+    scalar_program,
+)
 from harness.judge.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, remainder, smaller
 
 _REGISTER = re.compile(r"\b[sp]\d+\b")
@@ -93,11 +100,14 @@ class _Writer:
         self.names = Names()
         self.stretches: list[Stretch] = []
         self.registers: set[str] = set()
-        self.uses = [tuple((op, uses_of(op, machine)) for op in bundle.ops) for bundle in self.bundles]
+        self.uses = uses_by_bundle(schedule, machine)
+        self.scalars = scalar_program(schedule)
         self.calls: list[Op] = []
         self.cross_core = cross_core_pops(schedule)
         self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
-        self.branches = {i: op for i, bundle in enumerate(self.bundles) for op in bundle.ops if is_branch(op)}
+        self.branches = {i: op for i, ops in self.scalars.items() for op in ops if is_branch(op)}
+        self.starts = {i for i in self.uses if self._has_predicated_use(i)}
+        self.starts |= {i for i, ops in self.scalars.items() if any(map(is_timed, ops))}
 
     def function(self) -> str:
         starts = self._block_starts()
@@ -159,7 +169,7 @@ class _Writer:
         while position < last:
             end = position + 1
             if not self._has_predicated_use(position):
-                while end < last and not self._begins_stretch(end):
+                while end < last and end not in self.starts:
                     end += 1
             lines += self._stretch(position, end)
             position = end
@@ -181,16 +191,13 @@ class _Writer:
         wait = [spent] if late else []
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
-    def _begins_stretch(self, index: int) -> bool:
-        return any(is_timed(op) for op in self.bundles[index].ops) or self._has_predicated_use(index)
-
     def _has_predicated_use(self, index: int) -> bool:
-        return any(op.predicate and uses for op, uses in self.uses[index])
+        return any(predicate for predicate, _ in self.uses.get(index, ()))
 
     def _stretch(self, first: int, last: int) -> list[str]:
         """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
-        timed = [line for op in self.bundles[first].ops if is_timed(op) for line in self._timed(op, first)]
-        guarded = [op.predicate for op, uses in self.uses[first] if op.predicate and uses]
+        timed = [line for op in self.scalars.get(first, ()) if is_timed(op) for line in self._timed(op, first)]
+        guarded = [predicate for predicate, _ in self.uses.get(first, ()) if predicate]
         number = len(self.stretches)
         for outcome in range(1 << len(guarded)):
             self.stretches.append(Stretch(first, last, self._uses_between(first, last, outcome)))
@@ -206,7 +213,7 @@ class _Writer:
         if self.traced:
             timing.append("memory.trace.passed(number, clock, after)")
         timing.append("clock += after.cycles; state = after.state; after.visits += 1")
-        scalar = [line for index in range(first, last) for line in self._scalar(index)]
+        scalar = [line for index in range(first, last) if index in self.scalars for line in self._scalar(index)]
         if self.grid_exit is not None and first <= self.grid_exit < last:
             scalar.append("account.turn += 1")
         return [*timed, *timing, *scalar]
@@ -216,8 +223,8 @@ class _Writer:
         bit = 0
         for index in range(first, last):
             here: list[Use] = []
-            for op, uses in self.uses[index]:
-                if op.predicate and uses:
+            for predicate, uses in self.uses.get(index, ()):
+                if predicate:
                     executed = outcome >> bit & 1
                     bit += 1
                     if not executed:
@@ -275,7 +282,7 @@ class _Writer:
         """The scalar work of one bundle: every operation reads what was there before any of them wrote."""
         values: list[tuple[str, str, str]] = []
         effects: list[str] = []
-        for op in self.bundles[index].ops:
+        for op in self.scalars[index]:
             write = write_of(op, self.names)
             if write is not None and id(op) in self.cross_core:
                 write = Write(write.register, f"Unknown({CROSS_CORE!r})")

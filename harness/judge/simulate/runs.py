@@ -43,6 +43,11 @@ class OpRun:
         return sum(self.executions)
 
     @property
+    def empty_cycles(self) -> int:
+        """Those of them without an operation."""
+        return sum(n for n, bundle in zip(self.executions, self.schedule.bundles, strict=True) if not bundle.ops)
+
+    @property
     def wait_cycles(self) -> int:
         """Cycles of waiting for transfers."""
         return sum(idle.cycles for idle in self.idle if idle.kind in ("operand wait", "fill and drain"))

@@ -2,17 +2,17 @@
 
 import re
 from collections import deque
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
-from harness.dumps.llo import Op, Schedule
+from harness.dumps.llo import Schedule
 from harness.judge.simulate.structure import unit_of, vector_spill
 
-_VECTOR = re.compile(r"\bv\d+\b")
+_VECTOR = re.compile(r"%v\d+_(v\d+)")
 _ARRAY = re.compile(r"[mx][xl]u\d")
 
 
-@dataclass(frozen=True, slots=True)
-class Ascribed:
+class Ascribed(NamedTuple):
     """Of one bundle: the line (`kernel.py:23`, or "") of each operation, and those that share its cycle."""
 
     operations: tuple[str, ...]
@@ -32,23 +32,23 @@ def ascribed(schedule: Schedule) -> list[Ascribed]:
     _name_pushes(schedule, lines)
     uses: dict[str, str] = {}
     for bundle, here in zip(reversed(schedule.bundles), reversed(lines), strict=True):
-        for place, op in enumerate(bundle.ops):
-            if not here[place] and op.opcode[:1] == "v":
-                here[place] = uses.get(op.destination or _array(op), "")
+        if "" in here:
+            for place, op in enumerate(bundle.ops):
+                if not here[place] and op.opcode[0] == "v":
+                    here[place] = uses.get(op.destination or _array(op.opcode), "")
         for op in bundle.ops:
             uses.pop(op.destination, None)
         for op, line in zip(bundle.ops, here, strict=True):
             if line:
-                for register in _VECTOR.findall(op.arguments):
-                    uses[register] = line
-                if not op.destination and (array := _array(op)):
+                uses.update(dict.fromkeys(_VECTOR.findall(op.text), line))
+                if not op.destination and (array := _array(op.opcode)):
                     uses[array] = line
     makers: dict[str, str] = {}
     for bundle, here in zip(schedule.bundles, lines, strict=True):
-        for place, op in enumerate(bundle.ops):
-            if vector_spill(op) == "spill":
-                stored = _VECTOR.findall(op.arguments)
-                here[place] = here[place] or makers.get(stored[-1] if stored else "", "")
+        if "" in here:
+            for place, op in enumerate(bundle.ops):
+                if not here[place] and vector_spill(op) == "spill" and (stored := _VECTOR.findall(op.text)):
+                    here[place] = makers.get(stored[-1], "")
         for op, line in zip(bundle.ops, here, strict=True):
             if op.destination:
                 makers[op.destination] = line
@@ -60,19 +60,23 @@ def ascribed(schedule: Schedule) -> list[Ascribed]:
     return found[::-1]
 
 
-def _array(op: Op) -> str:
+@cache
+def _array(opcode: str) -> str:
     """The MXU or XLU (`mxu0`) that takes the operation in, else ""."""
-    match = _ARRAY.search(op.opcode)
+    match = _ARRAY.search(opcode)
     return match[0] if match else ""
 
 
 def _name_pushes(schedule: Schedule, lines: list[list[str]]) -> None:
     """Gives the operations of the transcendental unit, first in first out, the lines of those that pop."""
+    opcodes = {opcode for opcode in schedule.opcodes if opcode == "vpop.eup" or unit_of(opcode) == "EUP"}
     pushed: deque[tuple[list[str], int]] = deque()
     for bundle, here in zip(schedule.bundles, lines, strict=True):
         for place, op in enumerate(bundle.ops):
-            if op.opcode == "vpop.eup" and pushed:
+            if op.opcode not in opcodes:
+                continue
+            if op.opcode != "vpop.eup":
+                pushed.append((here, place))
+            elif pushed:
                 where, which = pushed.popleft()
                 where[which] = where[which] or here[place]
-            elif unit_of(op.opcode) == "EUP":
-                pushed.append((here, place))

@@ -18,7 +18,9 @@ _UNITS = {
     ("dma.", "vsync", "vwait"): "DMA",
     ("sphi", "int_to_ptr", "inlined_call", "reloc", "compiler-", "sfence", "strace", "vtrace", "vsettm", "vdelay"): "",
 }
+_SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
+_TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
 
 
@@ -66,7 +68,9 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
     """Identities of the operations that take a scalar from a vector which the other core sent: checks, not data."""
     pushed: deque[bool] = deque()
     sent: set[str] = set()
-    pops = set()
+    pops: set[int] = set()
+    if not schedule.ops_where("vpop.ccrf".__eq__):
+        return pops
     for bundle in schedule.bundles:
         for op in bundle.ops:
             if op.opcode == "vpop.ccrf":
@@ -108,13 +112,32 @@ def is_timed(op: Op) -> bool:
     """Whether the clock matters to the operation, or it moves the clock."""
     if op.opcode == "inlined_call":
         return called_name(op) != ""
-    return op.opcode.startswith(("dma.", "vwait", "vdelay", "vpop.ccrf"))
+    return op.opcode.startswith(_TIMED)
+
+
+def scalar_program(schedule: Schedule) -> dict[int, list[Op]]:
+    """By bundle the operations that can matter to the scalar program: all but those from vectors to vectors."""
+    quiet = {opcode for opcode in schedule.opcodes if opcode[0] == "v" and not _is_heard(opcode)}
+    found: dict[int, list[Op]] = {}
+    for index, bundle in enumerate(schedule.bundles):
+        if ops := [op for op in bundle.ops if op.opcode not in quiet or op.destination[:1] in ("s", "p")]:
+            found[index] = ops
+    return found
+
+
+def _is_heard(opcode: str) -> bool:
+    return "sync" in opcode or opcode.startswith(_TIMED)
 
 
 def vector_spill(op: Op) -> str:
     """`spill` for a vector register saved to VMEM because there are too few, `fill` for one restored, else ""."""
-    kind = {"vst": "spill", "vld": "fill"}.get(op.opcode[:3], "")
-    return kind if kind and "_spill" in op.arguments else ""
+    return _SPILLS.get(op.opcode[:3], "") if "_spill" in op.text else ""
+
+
+def vector_spills(schedule: Schedule) -> list[tuple[int, Op]]:
+    """All of them, each with the index of its bundle."""
+    moves = schedule.ops_where(lambda opcode: opcode[:3] in _SPILLS)
+    return [(index, op) for index, op in moves if "_spill" in op.text]
 
 
 @cache

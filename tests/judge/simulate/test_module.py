@@ -134,7 +134,7 @@ def program(*bundles: str) -> Schedule:
 def module(*bundles: str, chip_name: str = "v5e", hlo: str = "") -> tuple[int, tuple[tuple[str, int], ...], str]:
     """Cycles, calls per op and reason of a top-level program that calls the three-bundle ops `a`, `b`."""
     top = program(*bundles)
-    nothing = Op("smov", "s0", "", "0", "")
+    nothing = Op("s0", "smov", text="0")
     ops = tuple(Schedule(name=n, bundles=tuple(Bundle(i, (nothing,), ()) for i in range(3))) for n in "ab")
     dump = ModuleDump(schedules=ops, utilisations=(None, None), top=top, hlo=hlo, remarks=())
     cores = run_cores(dump, machine_of(chip(chip_name)), Tables(hlo))

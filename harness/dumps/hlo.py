@@ -9,19 +9,24 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory  # type: ignore[import-untyped]
+from google.protobuf import message  # type: ignore[import-untyped]
 
+from harness.dumps.schema import Schema, message_class
 from harness.errors import RatchetError
 from harness.records import HloCounts
 
 TPU_CALL = "tpu_custom_call"
 
-# The part of XLA's public hlo.proto that is read here: message -> (field, number, type).
-# protobuf skips every other field. A type with a capital is one of these messages, repeated
-# unless it is the metadata of one instruction.
-_SCHEMA = {
-    "HloModuleProto": (("name", 1, "string"), ("computations", 3, "HloComputationProto")),
-    "HloComputationProto": (("name", 1, "string"), ("instructions", 2, "HloInstructionProto")),
+# The part of XLA's public hlo.proto that is read.
+_SCHEMA: Schema = {
+    "HloProto": (("hlo_module", 1, "HloModuleProto"),),
+    "HloModuleProto": (
+        ("name", 1, "string"),
+        ("computations", 3, "HloComputationProto*"),
+        ("device_assignment", 15, "DeviceAssignment"),
+        ("stack_frame_index", 17, "Frames"),
+    ),
+    "HloComputationProto": (("name", 1, "string"), ("instructions", 2, "HloInstructionProto*")),
     "HloInstructionProto": (
         ("name", 1, "string"),
         ("opcode", 2, "string"),
@@ -29,9 +34,21 @@ _SCHEMA = {
         ("custom_call_target", 28, "string"),
         ("backend_config", 43, "bytes"),
     ),
-    "OpMetadata": (("op_name", 2, "string"),),
+    "OpMetadata": (
+        ("op_name", 2, "string"),
+        ("source_file", 3, "string"),
+        ("source_line", 4, "int32"),
+        ("stack_frame_id", 15, "int32"),
+    ),
+    "DeviceAssignment": (("replica_count", 1, "int32"), ("computation_count", 2, "int32")),
+    "Frames": (
+        ("file_names", 1, "string*"),
+        ("file_locations", 3, "FileLocation*"),
+        ("stack_frames", 4, "StackFrame*"),
+    ),
+    "FileLocation": (("file_name_id", 1, "int32"), ("line", 3, "int32")),
+    "StackFrame": (("file_location_id", 1, "int32"),),
 }
-_SINGLE = "OpMetadata"
 
 # Opcodes behind each count. An asynchronous copy is its start; XLA writes matmuls as
 # convolutions too.
@@ -121,7 +138,7 @@ def _kernel_body(call: CustomCall) -> KernelBody:
 
 
 def _instructions(module_proto: bytes) -> Iterator[Any]:
-    module = _module_class()()
+    module = message_of("HloModuleProto")()
     try:
         module.ParseFromString(module_proto)
     except message.DecodeError as error:
@@ -135,21 +152,6 @@ def _instructions(module_proto: bytes) -> Iterator[Any]:
 
 
 @cache
-def _module_class() -> Any:
-    """The message class of HloModuleProto, built from `_SCHEMA` in a pool of its own."""
-    fields = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="hlo_subset.proto", package="hlo_subset", syntax="proto3")
-    for name, content in _SCHEMA.items():
-        described = file.message_type.add(name=name)
-        for field, number, kind in content:
-            if kind in _SCHEMA:
-                label = fields.LABEL_OPTIONAL if kind == _SINGLE else fields.LABEL_REPEATED
-                described.field.add(
-                    name=field, number=number, label=label, type=fields.TYPE_MESSAGE, type_name=f".hlo_subset.{kind}"
-                )
-            else:
-                scalar = fields.TYPE_STRING if kind == "string" else fields.TYPE_BYTES
-                described.field.add(name=field, number=number, label=fields.LABEL_OPTIONAL, type=scalar)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("hlo_subset.HloModuleProto"))
+def message_of(name: str) -> Any:
+    """The message class `HloModuleProto`, or the `HloProto` around it, without the fields that nobody reads."""
+    return message_class("hlo_subset", _SCHEMA, name)

@@ -57,7 +57,6 @@ class Attributes:
             convolution = replace(
                 labelled(self.labels),
                 window=self.window,
-                feature_groups=self._one("feature_group_count") or 1,
                 batch_groups=self._one("batch_group_count") or 1,
             )
         backend = self.words.get("backend_config", "")
@@ -65,7 +64,6 @@ class Attributes:
             instruction,
             number=number,
             dimensions=self.numbers.get("dimensions", ()),
-            slice_sizes=self.numbers.get("dynamic_slice_sizes", self.numbers.get("slice_sizes", ())),
             called=tuple(self.called),
             fusion_kind=self.words.get("kind", ""),
             target=self.words.get("custom_call_target", ""),

@@ -57,7 +57,6 @@ class Convolution:
     output_feature: int
     output_spatial: tuple[int, ...]
     window: tuple[WindowDimension, ...] = ()
-    feature_groups: int = 1
     batch_groups: int = 1
 
 
@@ -78,7 +77,6 @@ class Instruction:
     number: int | None = None
     literal: str = ""
     dimensions: tuple[int, ...] = ()
-    slice_sizes: tuple[int, ...] = ()
     called: tuple[tuple[CallRole, str], ...] = ()
     fusion_kind: str = ""
     target: str = ""
@@ -128,14 +126,13 @@ class Computation:
 class Module:
     """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
 
-    `devices` is how many it is split over (num_partitions times replica_count). `aliases` says that results share
-    memory with arguments: donated ones. `not_understood` are sentences on what could not be read, each with its line.
+    `devices` is how many it is split over (num_partitions times replica_count). `not_understood` are
+    sentences on what could not be read, each with its line.
     """
 
     name: str
     computations: tuple[Computation, ...]
     devices: int = 1
-    aliases: str = ""
     is_pasted: bool = False
     not_understood: tuple[str, ...] = ()
 

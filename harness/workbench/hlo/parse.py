@@ -54,7 +54,6 @@ class _Reader:
         self._tokens = Tokens(text)
         self._name = name
         self._devices = 1
-        self._aliases = ""
         self._is_module = False
         self._places = _Places()
         self._computations: list[Computation] = []
@@ -82,7 +81,6 @@ class _Reader:
             name=self._name,
             computations=tuple(self._computations),
             devices=self._devices,
-            aliases=self._aliases,
             is_pasted=not self._is_module,
             not_understood=tuple(self._misunderstood),
         )
@@ -104,8 +102,6 @@ class _Reader:
             tokens.expect("=")
             if key in ("num_partitions", "replica_count"):
                 self._devices *= tokens.integer()
-            elif key == "input_output_alias":
-                self._aliases = tokens.group()
             else:
                 _value(tokens)
 

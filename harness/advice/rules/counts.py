@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, Rule
+from harness.advice.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.records import OpTime, Window
 from harness.units import count, decimal, kibibytes, percent, seconds
@@ -44,6 +44,10 @@ def _bodies(seen: Observed, *names: str) -> int:
     return max(1, min(found)) if found else 1
 
 
+@rule(
+    "split matmuls", "body", COUNTS,
+    "more matmuls than expected mean blocks that do not align with the matrix unit", keeps_traffic=True,
+)  # fmt: skip
 def split_matmuls(seen: Observed) -> Finding | None:
     """More matmuls than the unrolled body explains."""
     expected, there = _expected(seen, "matmul"), _count(seen, "matmul")
@@ -70,6 +74,7 @@ def split_matmuls(seen: Observed) -> Finding | None:
     )
 
 
+@rule("recomputed exp", "body", COUNTS, "more exponentials than expected are recomputed ones", keeps_traffic=True)
 def recomputed_exponentials(seen: Observed) -> Finding | None:
     """More exponentials than the unrolled body explains, and more than it has scores, as far as that is known."""
     expected, there = _expected(seen, "exp") * _bodies(seen, "matmul", "reduction"), _count(seen, "exp")
@@ -97,6 +102,7 @@ def _is_once(seen: Observed) -> bool:
     return any(0 < made < _NOTABLE_EXPONENTIALS * needed for made in counts)
 
 
+@rule("staged reductions", "body", COUNTS, "more reductions than expected are staged ones", keeps_traffic=True)
 def staged_reductions(seen: Observed) -> Finding | None:
     """More reductions than the unrolled body explains."""
     expected, there = _expected(seen, "reduction") * _bodies(seen, "matmul", "exp"), _count(seen, "reduction")
@@ -118,6 +124,10 @@ def _unexpected_share(seen: Observed, unit: str, expected: int, there: int) -> f
     return min(seen.room, seen.used(unit) * (1 - expected / there)) if seen.run else seen.room
 
 
+@rule(
+    "copies", "body", COUNTS,
+    "nothing is expected around the kernel: each operation there is one more read and write of its arrays",
+)  # fmt: skip
 def around(seen: Observed) -> Finding | None:
     """Copies and other operations that XLA put around the kernel."""
     hlo = seen.evidence.hlo
@@ -174,6 +184,7 @@ def _without(seen: Observed, others: Sequence[OpTime]) -> str:
     return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
 
 
+@rule("misaligned blocks", "constants", f"{OP_PROFILE}; {TPU_DETAILS}", "layout operations mean misaligned blocks")
 def padded_blocks(seen: Observed) -> Finding | None:
     """A block that its tiles make much larger, where that costs more than VMEM that is free anyway."""
     worst, padding = None, _NOTABLE_PADDING
@@ -233,6 +244,7 @@ def _waited_for(seen: Observed, window: Window) -> float:
     return sum(share for name, share in parts if seen.operand(name) == window.name)
 
 
+@rule("steps executed", "grid", COUNTS, "the steps executed must equal the product of the grid")
 def step_mismatch(seen: Observed) -> Finding | None:
     """The steps that ran are not those of the grid."""
     ran = seen.run.executed_steps if seen.run else None
@@ -255,50 +267,4 @@ def _itemsize(dtype: str) -> int:
     return max(1, int(digits) // 8) if digits else 1
 
 
-RULES = (
-    Rule(
-        name="copies",
-        says="nothing is expected around the kernel: each operation there is one more read and write of its arrays",
-        source=COUNTS,
-        kind="body",
-        look=around,
-    ),
-    Rule(
-        name="split matmuls",
-        says="more matmuls than expected mean blocks that do not align with the matrix unit",
-        source=COUNTS,
-        kind="body",
-        look=split_matmuls,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="recomputed exp",
-        says="more exponentials than expected are recomputed ones",
-        source=COUNTS,
-        kind="body",
-        look=recomputed_exponentials,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="staged reductions",
-        says="more reductions than expected are staged ones",
-        source=COUNTS,
-        kind="body",
-        look=staged_reductions,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="misaligned blocks",
-        says="layout operations mean misaligned blocks",
-        source=f"{OP_PROFILE}; {TPU_DETAILS}",
-        kind="constants",
-        look=padded_blocks,
-    ),
-    Rule(
-        name="steps executed",
-        says="the steps executed must equal the product of the grid",
-        source=COUNTS,
-        kind="grid",
-        look=step_mismatch,
-    ),
-)
+RULES = (around, split_matmuls, recomputed_exponentials, staged_reductions, padded_blocks, step_mismatch)

@@ -1,7 +1,7 @@
 """Rules on the grid: work that is not useful, cores that share it badly, an order that reads more than needed."""
 
 from harness.advice.observed import Observed, blocks, times_read
-from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, Finding, Rule
+from harness.advice.rules.rule import CORES, GAP, GRIDS, LEVERS, ROOFLINE, SCHEDULE, Finding, rule
 from harness.units import count, decimal, percent
 
 # Padding and vector work may honestly be counted on top of the useful FLOPs, but not a quarter more.
@@ -15,6 +15,7 @@ _ARITHMETIC = ("MXU", "VALU", "EUP", "XLU")
 _LESS_TRAFFIC = 0.9
 
 
+@rule("masked blocks", "mask", LEVERS, "skip masked blocks")
 def masked_blocks(seen: Observed) -> Finding | None:
     """More work than is useful is done by a causal kernel: it visits masked blocks, or blocks across the diagonal."""
     work = seen.evidence.problem.work
@@ -73,6 +74,10 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float) -> Fin
     )
 
 
+@rule(
+    "repeated work", "body", GAP,
+    "work that is not useful costs what the resource costs that it binds", keeps_traffic=True,
+)  # fmt: skip
 def repeated_work(seen: Observed) -> Finding | None:
     """More work than is useful is done by another kernel, on what its time depends on."""
     factor = _covered(seen)
@@ -126,6 +131,7 @@ def _filled(seen: Observed) -> float:
     return min(1.0, seen.inputs[0].array.shape[-1] / size) if seen.is_attention and size else 1.0
 
 
+@rule("idle core", "grid", f"{LEVERS}; {CORES}", "dimension_semantics tells the compiler which axes cores may share")
 def one_core(seen: Observed) -> Finding | None:
     """No axis of the grid is parallel on a chip whose cores share parallel axes."""
     call, cores = seen.call, seen.chip.cores
@@ -141,6 +147,7 @@ def one_core(seen: Observed) -> Finding | None:
     )
 
 
+@rule("uneven cores", "grid", CORES, "parallel axes are split among the cores")
 def uneven_cores(seen: Observed) -> Finding | None:
     """The parallel steps do not divide by the cores: one of them waits at the end."""
     call, cores = seen.call, seen.chip.cores
@@ -163,6 +170,10 @@ def uneven_cores(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "grid order", "grid", f"{LEVERS}; {GRIDS}",
+    "the last axis of the grid changes fastest, and a block is fetched only when its index changes",
+)  # fmt: skip
 def grid_order(seen: Observed) -> Finding | None:
     """The other order of a grid of two independent axes would read less."""
     call, report = seen.call, seen.report
@@ -201,6 +212,7 @@ def grid_order(seen: Observed) -> Finding | None:
     )
 
 
+@rule("no semantics", "grid", LEVERS, "dimension_semantics tells the compiler which axes are independent")
 def no_semantics(seen: Observed) -> Finding | None:
     """A grid of several axes that says nothing about them, where the compiler has one core: only a word."""
     call = seen.call
@@ -217,48 +229,4 @@ def no_semantics(seen: Observed) -> Finding | None:
     )
 
 
-RULES = (
-    Rule(
-        name="masked blocks",
-        says="skip masked blocks",
-        source=LEVERS,
-        kind="mask",
-        look=masked_blocks,
-    ),
-    Rule(
-        name="repeated work",
-        says="work that is not useful costs what the resource costs that it binds",
-        source=GAP,
-        kind="body",
-        look=repeated_work,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="idle core",
-        says="dimension_semantics tells the compiler which axes cores may share",
-        source=f"{LEVERS}; {CORES}",
-        kind="grid",
-        look=one_core,
-    ),
-    Rule(
-        name="uneven cores",
-        says="parallel axes are split among the cores",
-        source=CORES,
-        kind="grid",
-        look=uneven_cores,
-    ),
-    Rule(
-        name="grid order",
-        says="the last axis of the grid changes fastest, and a block is fetched only when its index changes",
-        source=f"{LEVERS}; {GRIDS}",
-        kind="grid",
-        look=grid_order,
-    ),
-    Rule(
-        name="no semantics",
-        says="dimension_semantics tells the compiler which axes are independent",
-        source=LEVERS,
-        kind="grid",
-        look=no_semantics,
-    ),
-)
+RULES = (masked_blocks, repeated_work, one_core, uneven_cores, grid_order, no_semantics)

@@ -2,7 +2,7 @@
 
 from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, Rule
+from harness.advice.rules.rule import LEVERS, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, rule
 from harness.units import percent
 
 # Best published plain matmul on v5e: 8192 cubed in 6.05 ms is 92 % of peak (JAX's Pallas documentation).
@@ -14,6 +14,7 @@ _MORE_OPERATIONS = 1.6
 _HIGH_MXU, _HIGH_HBM = 0.80, 0.70
 
 
+@rule("near the ceiling", None, UTILISATION, "both utilisations high: near the ceiling")
 def both_high(seen: Observed) -> Finding | None:
     """Both the matrix unit and HBM are near their targets."""
     util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
@@ -28,6 +29,10 @@ def both_high(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "half-filled MXU", "body", SCALING_BOOK,
+    "a matmul fills the matrix unit only if its sizes are multiples of the unit's", ceiling="MXU", keeps_traffic=True,
+)  # fmt: skip
 def half_filled(seen: Observed) -> Finding | None:
     """Heads narrower than the matrix unit leave a part of it empty in both matmuls."""
     size = seen.chip.mxu_size
@@ -56,6 +61,10 @@ def half_filled(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "wide operands", "dtype", f"{LEVERS}; {SCALING_BOOK}",
+    "bfloat16 operands with float32 accumulation", ceiling="MXU", keeps_traffic=True,
+)  # fmt: skip
 def wide_operands(seen: Observed) -> Finding | None:
     """More matmul operations than bfloat16 operands need: float32 ones, or several passes."""
     run, size = seen.run, seen.chip.mxu_size
@@ -98,30 +107,4 @@ def _wide_line(seen: Observed, size: int) -> tuple[str, float, float] | None:
     return f"{line.file}:{line.line}", number / expected, seen.slots("MXU") * (number - expected) / total
 
 
-RULES = (
-    Rule(
-        name="near the ceiling",
-        says="both utilisations high: near the ceiling",
-        source=UTILISATION,
-        kind=None,
-        look=both_high,
-    ),
-    Rule(
-        name="wide operands",
-        says="bfloat16 operands with float32 accumulation",
-        source=f"{LEVERS}; {SCALING_BOOK}",
-        kind="dtype",
-        look=wide_operands,
-        ceiling="MXU",
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="half-filled MXU",
-        says="a matmul fills the matrix unit only if its sizes are multiples of the unit's",
-        source=SCALING_BOOK,
-        kind="body",
-        look=half_filled,
-        ceiling="MXU",
-        keeps_traffic=True,
-    ),
-)
+RULES = (both_high, wide_operands, half_filled)

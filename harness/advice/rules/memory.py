@@ -5,7 +5,7 @@ from collections import Counter
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, fits, times_read
 from harness.advice.rules.blocks import fetch_ahead
-from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, Rule
+from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, rule
 from harness.records import Window
 from harness.units import decimal, kibibytes, percent
 
@@ -22,6 +22,10 @@ _UNUSED_VMEM = 0.50
 _MOST_OF_VMEM = 0.75
 
 
+@rule(
+    "re-reads", "constants", LEVERS,
+    "the query block first: keys and values are read once per query block", ceiling="memory",
+)  # fmt: skip
 def rereads(seen: Observed) -> Finding | None:
     """Memory binds and keys and values are read once per query block: a larger query block reads them less often."""
     report = seen.report
@@ -46,6 +50,10 @@ def rereads(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "VMEM limit", "compiler", BUDGET,
+    "the default VMEM limit is far below the chip's VMEM: vmem_limit_bytes raises it", ceiling="memory",
+)  # fmt: skip
 def limit_in_the_way(seen: Observed) -> Finding | None:
     """A larger query block would pay, and only the default VMEM limit keeps it from fitting."""
     report = seen.report
@@ -67,6 +75,10 @@ def limit_in_the_way(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "operand re-reads", "constants", UTILISATION,
+    "MXU low, HBM high is memory-bound: raise the intensity", ceiling="memory",
+)  # fmt: skip
 def other_rereads(seen: Observed) -> Finding | None:
     """An operand of another kernel than attention is read again and again while memory binds."""
     report = seen.report
@@ -86,6 +98,10 @@ def other_rereads(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "several calls", "body", f"{UTILISATION}; {SCALING_BOOK}",
+    "MXU low, HBM high is memory-bound: raise the intensity", ceiling="memory",
+)  # fmt: skip
 def several_calls(seen: Observed) -> Finding | None:
     """Several Pallas calls, each with its pass over memory, where memory binds."""
     report, trace = seen.report, seen.evidence.trace
@@ -106,6 +122,10 @@ def several_calls(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "idle bandwidth", "grid", f"published protocol, targets; {PIPELINING}",
+    "a memory-bound program should use over 70% of the bandwidth",
+)  # fmt: skip
 def idle_bandwidth(seen: Observed) -> Finding | None:
     """A memory-bound kernel whose traffic is the least possible and that still does not use the bandwidth."""
     report = seen.report
@@ -130,6 +150,10 @@ def idle_bandwidth(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "VMEM nearly full", "compiler", BUDGET,
+    "blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
+)  # fmt: skip
 def vmem_nearly_full(seen: Observed) -> Finding | None:
     """Larger blocks will soon not compile."""
     used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
@@ -150,6 +174,7 @@ def vmem_nearly_full(seen: Observed) -> Finding | None:
     )
 
 
+@rule("shared scratch", "scratch", LEVERS, "share buffers")
 def shared_scratch(seen: Observed) -> Finding | None:
     """VMEM is nearly full, and several scratch buffers of one shape hold a column each."""
     used, limit = seen.report.vmem_bytes, seen.report.vmem_limit_bytes
@@ -170,6 +195,7 @@ def shared_scratch(seen: Observed) -> Finding | None:
     )
 
 
+@rule("unused VMEM", "compiler", BUDGET, "a raised vmem_limit_bytes is there to be used")
 def unused_limit(seen: Observed) -> Finding | None:
     """A raised VMEM limit that the kernel does not use."""
     call, used = seen.call, seen.report.vmem_bytes
@@ -190,6 +216,7 @@ def unused_limit(seen: Observed) -> Finding | None:
     )
 
 
+@rule("wide statistics", "scratch", LEVERS, "compact or differently shaped scratch")
 def wide_statistics(seen: Observed) -> Finding | None:
     """Row statistics that are kept once for every lane, where storing is what the schedule is full of."""
     if not seen.is_attention or not seen.call or seen.slots("VSTORE") < _NOTABLE_BANDWIDTH:
@@ -248,71 +275,13 @@ def _saved(seen: Observed, again: list[Window], factor: int) -> float | None:
 
 
 RULES = (
-    Rule(
-        name="re-reads",
-        says="the query block first: keys and values are read once per query block",
-        source=LEVERS,
-        kind="constants",
-        look=rereads,
-        ceiling="memory",
-    ),
-    Rule(
-        name="VMEM limit",
-        says="the default VMEM limit is far below the chip's VMEM: vmem_limit_bytes raises it",
-        source=BUDGET,
-        kind="compiler",
-        look=limit_in_the_way,
-        ceiling="memory",
-    ),
-    Rule(
-        name="operand re-reads",
-        says="MXU low, HBM high is memory-bound: raise the intensity",
-        source=UTILISATION,
-        kind="constants",
-        look=other_rereads,
-        ceiling="memory",
-    ),
-    Rule(
-        name="several calls",
-        says="MXU low, HBM high is memory-bound: raise the intensity",
-        source=f"{UTILISATION}; {SCALING_BOOK}",
-        kind="body",
-        look=several_calls,
-        ceiling="memory",
-    ),
-    Rule(
-        name="idle bandwidth",
-        says="a memory-bound program should use over 70% of the bandwidth",
-        source=f"published protocol, targets; {PIPELINING}",
-        kind="grid",
-        look=idle_bandwidth,
-    ),
-    Rule(
-        name="wide statistics",
-        says="compact or differently shaped scratch",
-        source=LEVERS,
-        kind="scratch",
-        look=wide_statistics,
-    ),
-    Rule(
-        name="shared scratch",
-        says="share buffers",
-        source=LEVERS,
-        kind="scratch",
-        look=shared_scratch,
-    ),
-    Rule(
-        name="VMEM nearly full",
-        says="blocks, twice for double buffering, output and scratch have to fit into the VMEM limit",
-        source=BUDGET,
-        kind="compiler",
-        look=vmem_nearly_full,
-    ),
-    Rule(
-        name="unused VMEM",
-        says="a raised vmem_limit_bytes is there to be used",
-        source=BUDGET,
-        kind="compiler",
-        look=unused_limit,
-    ),
+    rereads,
+    limit_in_the_way,
+    other_rereads,
+    several_calls,
+    idle_bandwidth,
+    wide_statistics,
+    shared_scratch,
+    vmem_nearly_full,
+    unused_limit,
 )

@@ -2,7 +2,7 @@
 
 from harness.advice.observed import Observed
 from harness.advice.rules.blocks import SHORT_STEP_SECONDS, fetch_ahead, larger_key_block, walked
-from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, Finding, Rule
+from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, Finding, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.units import count, percent, seconds
 
@@ -14,6 +14,10 @@ _FEW_STEPS = 6
 _NOTABLE_SHARE = 0.05
 
 
+@rule(
+    "bubbles", "constants", CAUSES,
+    "pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
+)  # fmt: skip
 def bubbles(seen: Observed) -> Finding | None:
     """Cycles without an issue, and the largest reason for them."""
     breakdown = seen.run.breakdown if seen.run else None
@@ -47,6 +51,10 @@ def bubbles(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "DMA waits", "grid", f"{TIMELINE}; {PIPELINING}",
+    "transfers that do not overlap with arithmetic mean that there is no buffer to fetch into", ceiling="memory",
+)  # fmt: skip
 def dma_waits(seen: Observed) -> Finding | None:
     """The core waits for transfers that arithmetic could hide."""
     if seen.run is None or seen.call is None:
@@ -73,6 +81,10 @@ def dma_waits(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "fill and drain", "constants", f"{TIMELINE}; {PIPELINING}",
+    "long gaps at start and end are fill and drain: the grid is small", ceiling="memory",
+)  # fmt: skip
 def fill_and_drain(seen: Observed) -> Finding | None:
     """A grid of so few steps that its first fetch and its last write are a good part of the time."""
     ends = sum(seen.parts("fill and drain").values())
@@ -113,6 +125,10 @@ def _both_ways(seen: Observed) -> str:
     )
 
 
+@rule(
+    "one giant block", "grid", f"{TIMELINE}; {GRIDS}",
+    "one very long block is good only if there are enough steps to overlap it with transfers", ceiling="memory",
+)  # fmt: skip
 def one_step(seen: Observed) -> Finding | None:
     """One giant block: nothing of the traffic can be hidden behind arithmetic."""
     memory = seen.report.memory_only_seconds
@@ -131,6 +147,7 @@ def one_step(seen: Observed) -> Finding | None:
     )
 
 
+@rule("short steps", "constants", TIMELINE, "many very short blocks: the blocks are too small")
 def short_steps(seen: Observed) -> Finding | None:
     """Many grid steps, each too short to hide the next one's fetch and its own overhead."""
     gap, step = seen.report.gap_fraction, seen.step_seconds
@@ -152,6 +169,7 @@ def short_steps(seen: Observed) -> Finding | None:
     )
 
 
+@rule("small call", None, REGIMES, "both utilisations under 30% are latency-bound: fixed costs, not the kernel's work")
 def small_call(seen: Observed) -> Finding | None:
     """Both units idle because the call is so short that its fixed costs are most of it."""
     launch = sum(seen.parts("launch").values())
@@ -173,50 +191,4 @@ def small_call(seen: Observed) -> Finding | None:
     )
 
 
-RULES = (
-    Rule(
-        name="bubbles",
-        says="pipeline bubbles come second among the causes of a gap: under 5% is excellent, over 10% a red flag",
-        source=CAUSES,
-        kind="constants",
-        look=bubbles,
-    ),
-    Rule(
-        name="DMA waits",
-        says="transfers that do not overlap with arithmetic mean that there is no buffer to fetch into",
-        source=f"{TIMELINE}; {PIPELINING}",
-        kind="grid",
-        look=dma_waits,
-        ceiling="memory",
-    ),
-    Rule(
-        name="short steps",
-        says="many very short blocks: the blocks are too small",
-        source=TIMELINE,
-        kind="constants",
-        look=short_steps,
-    ),
-    Rule(
-        name="fill and drain",
-        says="long gaps at start and end are fill and drain: the grid is small",
-        source=f"{TIMELINE}; {PIPELINING}",
-        kind="constants",
-        look=fill_and_drain,
-        ceiling="memory",
-    ),
-    Rule(
-        name="one giant block",
-        says="one very long block is good only if there are enough steps to overlap it with transfers",
-        source=f"{TIMELINE}; {GRIDS}",
-        kind="grid",
-        look=one_step,
-        ceiling="memory",
-    ),
-    Rule(
-        name="small call",
-        says="both utilisations under 30% are latency-bound: fixed costs, not the kernel's work",
-        source=REGIMES,
-        kind=None,
-        look=small_call,
-    ),
-)
+RULES = (bubbles, dma_waits, short_steps, fill_and_drain, one_step, small_call)

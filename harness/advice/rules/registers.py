@@ -2,7 +2,7 @@
 
 from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, Finding, Rule
+from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, Finding, rule
 from harness.records import LineTime, Row
 from harness.units import count, decimal, percent, seconds
 
@@ -19,6 +19,7 @@ _MUCH_WAITING = 0.33
 _FEW_BUNDLES = 0.01
 
 
+@rule("spills", "constants", CAUSES, "register spills come first among the causes of a gap", keeps_traffic=True)
 def spills(seen: Observed) -> Finding | None:
     """Vector registers do not suffice for what one step holds at once."""
     run = seen.run
@@ -51,7 +52,7 @@ def spills(seen: Observed) -> Finding | None:
 
 def _remedy(seen: Observed) -> tuple[str, str, str]:
     """What to do about spills, the knob that it turns, and the kind of change."""
-    alone = pass_over_scores(seen)
+    alone = pass_over_scores.look(seen)
     if alone is not None:
         return f"save one pass over the scores: {alone.observation}; {alone.suggestion}", "scores", "body"
     lines = [line for line in _lines(seen) if line.spilled_bytes and not dict(line.operations).get("MXU")]
@@ -87,6 +88,10 @@ def _slower_with_fewer(seen: Observed) -> Row | None:
     return next((row for row in known if (row.spills or 0) < now and (row.seconds or 0.0) > seen.seconds), None)
 
 
+@rule(
+    "spill cliff", "constants", COUNTS,
+    "a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
+)  # fmt: skip
 def spill_cliff(seen: Observed) -> Finding | None:
     """Spills jumped against an earlier attempt that was faster."""
     if seen.run is None:
@@ -112,6 +117,7 @@ def spill_cliff(seen: Observed) -> Finding | None:
     )
 
 
+@rule("scale outside", "body", LEVERS, "scale q outside instead of every score", keeps_traffic=True)
 def pass_over_scores(seen: Observed) -> Finding | None:
     """A line that does one vector operation to every score and nothing else: mostly the softmax scale."""
     if not seen.is_attention or seen.run is None or not seen.run.mxu_flops or not seen.run.cycles:
@@ -140,28 +146,4 @@ def _lines(seen: Observed) -> tuple[LineTime, ...]:
     return named_lines(breakdown) if breakdown else ()
 
 
-RULES = (
-    Rule(
-        name="spill cliff",
-        says="a jump of spills or latency when a block grows is a spill cliff: go back to the last good size",
-        source=COUNTS,
-        kind="constants",
-        look=spill_cliff,
-    ),
-    Rule(
-        name="scale outside",
-        says="scale q outside instead of every score",
-        source=LEVERS,
-        kind="body",
-        look=pass_over_scores,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="spills",
-        says="register spills come first among the causes of a gap",
-        source=CAUSES,
-        kind="constants",
-        look=spills,
-        keeps_traffic=True,
-    ),
-)
+RULES = (spill_cliff, pass_over_scores, spills)

@@ -64,6 +64,15 @@ class Rule:
     keeps_traffic: bool = False
 
 
+def rule(
+    name: str, kind: Kind | None, source: str, says: str, *, ceiling: str = "", keeps_traffic: bool = False
+) -> Callable[[Callable[[Observed], Finding | None]], Rule]:
+    """Makes a rule of the function below it, which looks for the rule's case."""
+    return lambda look: Rule(
+        name=name, says=says, source=source, kind=kind, look=look, ceiling=ceiling, keeps_traffic=keeps_traffic
+    )
+
+
 def hint(rule: Rule, finding: Finding, seen: Observed) -> Hint:
     """The finding as it is reported; its gain is never more than what is left above the roofline."""
     gain, source = finding.gain, finding.gain_source

@@ -2,7 +2,7 @@
 
 from harness.advice.observed import Observed
 from harness.advice.rules.matrix import SATURATED_MXU
-from harness.advice.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, Finding, Rule
+from harness.advice.rules.rule import GAP, PRACTICE, SCALING_BOOK, XPROF, Finding, rule
 from harness.judge.verdict.roofline import SMALL_GAP
 from harness.units import decimal, percent, seconds
 
@@ -12,6 +12,7 @@ _SATURATED_HBM = 0.90
 _LEAST_TRAFFIC = 1.10
 
 
+@rule("saturated", None, f"{GAP}; {SCALING_BOOK}", "within 10% of the roofline is fine")
 def saturated(seen: Observed) -> Finding | None:
     """Useful matmul work alone fills the MXU: block sizes have nothing left to give."""
     util = seen.report.mxu_util
@@ -28,6 +29,10 @@ def saturated(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "memory floor", None, f"{GAP}; {XPROF}",
+    "least traffic at nearly full bandwidth is the roofline of a memory-bound operation",
+)  # fmt: skip
 def memory_floor(seen: Observed) -> Finding | None:
     """The least possible traffic at nearly full bandwidth."""
     report = seen.report
@@ -46,6 +51,7 @@ def memory_floor(seen: Observed) -> Finding | None:
     )
 
 
+@rule("small gap", None, GAP, "a gap under 10% of the actual time is small")
 def small_gap(seen: Observed) -> Finding | None:
     """The time is within a tenth of what its work and traffic take at full speed."""
     gap = seen.report.gap_fraction
@@ -62,6 +68,7 @@ def small_gap(seen: Observed) -> Finding | None:
     )
 
 
+@rule("plateau", None, PRACTICE, "several attempts without a gain: the kind of idea is used up")
 def plateau(seen: Observed) -> Finding | None:
     """Several attempts in a row brought nothing."""
     lost = 0
@@ -81,33 +88,4 @@ def plateau(seen: Observed) -> Finding | None:
     )
 
 
-RULES = (
-    Rule(
-        name="saturated",
-        says="within 10% of the roofline is fine",
-        source=f"{GAP}; {SCALING_BOOK}",
-        kind=None,
-        look=saturated,
-    ),
-    Rule(
-        name="memory floor",
-        says="least traffic at nearly full bandwidth is the roofline of a memory-bound operation",
-        source=f"{GAP}; {XPROF}",
-        kind=None,
-        look=memory_floor,
-    ),
-    Rule(
-        name="small gap",
-        says="a gap under 10% of the actual time is small",
-        source=GAP,
-        kind=None,
-        look=small_gap,
-    ),
-    Rule(
-        name="plateau",
-        says="several attempts without a gain: the kind of idea is used up",
-        source=PRACTICE,
-        kind=None,
-        look=plateau,
-    ),
-)
+RULES = (saturated, memory_floor, small_gap, plateau)

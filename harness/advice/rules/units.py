@@ -4,7 +4,7 @@ from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
 from harness.advice.rules.blocks import SHORT_STEP_SECONDS, larger_key_block
 from harness.advice.rules.matrix import SATURATED_MXU
-from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, Finding, Rule
+from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, Finding, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.records import LineTime
 from harness.units import percent
@@ -19,6 +19,9 @@ _MANY_STALLS = 0.20
 _MUCH_EXP = 0.10
 
 
+@rule(
+    "exp over 10%", "body", OP_PROFILE, "exp over 10% of the time means that the vector unit binds", keeps_traffic=True
+)
 def exp_bound(seen: Observed) -> Finding | None:
     """The lines with exponentials take over a tenth of the time, and the matrix unit is not what they run beside."""
     run = seen.run
@@ -44,6 +47,10 @@ def exp_bound(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "divisions", "body", LEVERS,
+    "a division is a reciprocal and its refinement: one of them serves all values that share it", keeps_traffic=True,
+)  # fmt: skip
 def divisions(seen: Observed) -> Finding | None:
     """The lines that divide take over a tenth of the time."""
     run = seen.run
@@ -75,6 +82,9 @@ def _reciprocals(line: LineTime) -> int:
     return sum(number for name, number in line.operations if name in ("EUP rcp", "EUP recip"))
 
 
+@rule(
+    "vector unit", "body", CAUSES, "a vector unit that binds comes fourth among the causes of a gap", keeps_traffic=True
+)
 def vector_bound(seen: Observed) -> Finding | None:
     """The vector or the transcendental unit is what the schedule is full of, not the MXU."""
     valu, eup = seen.slots("VALU"), seen.slots("EUP")
@@ -106,6 +116,9 @@ def vector_bound(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "unit stalls", "constants", LEVERS, "the key/value block, with care: larger ones rescale the accumulator less often"
+)
 def unit_stalls(seen: Observed) -> Finding | None:
     """The schedule waits for a busy unit that is not the MXU: mostly row maxima and row sums across lanes."""
     if seen.run is None:
@@ -125,6 +138,10 @@ def unit_stalls(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "cross-lane reductions", "body", LEVERS,
+    "reduce along the second-to-last axis: transposed scores need no cross-lane reduction", keeps_traffic=True,
+)  # fmt: skip
 def cross_lane(seen: Observed) -> Finding | None:
     """The schedule waits for reductions across lanes, which reductions across sublanes do not need."""
     if not seen.is_attention:
@@ -144,6 +161,10 @@ def cross_lane(seen: Observed) -> Finding | None:
     )
 
 
+@rule(
+    "no overlap", "body", CAUSES,
+    "gaps of the matrix unit between compute blocks: other work has to run beside it", ceiling="MXU",
+)  # fmt: skip
 def not_overlapped(seen: Observed) -> Finding | None:
     """Issue is dense but the MXU idles: vector work and matmuls take turns instead of overlapping."""
     gap, util = seen.report.gap_fraction, seen.report.mxu_util
@@ -173,6 +194,7 @@ def not_overlapped(seen: Observed) -> Finding | None:
     )
 
 
+@rule("both low", "constants", UTILISATION, "both utilisations low: bubbles or overhead")
 def both_low(seen: Observed) -> Finding | None:
     """Neither the matrix unit nor HBM is used much by a kernel other than attention: bubbles or overhead."""
     util, bandwidth = seen.report.mxu_util, seen.report.bandwidth_util
@@ -199,59 +221,4 @@ def _vector_operations_per_score(seen: Observed) -> float | None:
     return unit.executed_slots * 1024 / scores if scores else None
 
 
-RULES = (
-    Rule(
-        name="cross-lane reductions",
-        says="reduce along the second-to-last axis: transposed scores need no cross-lane reduction",
-        source=LEVERS,
-        kind="body",
-        look=cross_lane,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="unit stalls",
-        says="the key/value block, with care: larger ones rescale the accumulator less often",
-        source=LEVERS,
-        kind="constants",
-        look=unit_stalls,
-    ),
-    Rule(
-        name="no overlap",
-        says="gaps of the matrix unit between compute blocks: other work has to run beside it",
-        source=CAUSES,
-        kind="body",
-        look=not_overlapped,
-        ceiling="MXU",
-    ),
-    Rule(
-        name="vector unit",
-        says="a vector unit that binds comes fourth among the causes of a gap",
-        source=CAUSES,
-        kind="body",
-        look=vector_bound,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="exp over 10%",
-        says="exp over 10% of the time means that the vector unit binds",
-        source=OP_PROFILE,
-        kind="body",
-        look=exp_bound,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="divisions",
-        says="a division is a reciprocal and its refinement: one of them serves all values that share it",
-        source=LEVERS,
-        kind="body",
-        look=divisions,
-        keeps_traffic=True,
-    ),
-    Rule(
-        name="both low",
-        says="both utilisations low: bubbles or overhead",
-        source=UTILISATION,
-        kind="constants",
-        look=both_low,
-    ),
-)
+RULES = (cross_lane, unit_stalls, not_overlapped, vector_bound, exp_bound, divisions, both_low)

@@ -1,10 +1,9 @@
 """The verbs that look at what happened: the table, one attempt, the page, the pictures, what to try next."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number
-from harness.cli.verb import Outcome, Verb
+from harness.cli.verb import Verb
 
 
 class Results(Verb):
@@ -13,15 +12,11 @@ class Results(Verb):
     line = "the table of all attempts"
     example = "results --limit 20"
     description = "Prints the table of all attempts of the contest."
+    does = "harness.cli.ledger:results"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--limit", type=int, default=None, metavar="N", help="only the newest N")
         add_json(parser, "the rows as JSON")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.ledger import results
-
-        return results(given)
 
 
 class Show(Verb):
@@ -30,15 +25,11 @@ class Show(Verb):
     line = "the whole report and the diff of an attempt"
     example = "show 3"
     description = "Prints the whole report and the diff of one attempt."
+    does = "harness.cli.ledger:show"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
         add_json(parser, "the record")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.ledger import show
-
-        return show(given)
 
 
 class Report(Verb):
@@ -47,15 +38,11 @@ class Report(Verb):
     line = "all attempts as one HTML page, charts and diffs"
     example = "report --open"
     description = "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line."
+    does = "harness.cli.report:report"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--open", action="store_true", help="open it in the browser")
         parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="default: profile_data/report.html")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.report import report
-
-        return report(given)
 
 
 class Plot(Verb):
@@ -64,6 +51,7 @@ class Plot(Verb):
     line = "the same figures as pictures (PNG)"
     example = "plot --out docs"
     description = "Writes progress, roofline and where the time goes as pictures, for the attempts under one key."
+    does = "harness.cli.report:plot"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="default: profile_data/plots")
@@ -72,11 +60,6 @@ class Plot(Verb):
             "--key", default=None, metavar="KEY",
             help="the comparability key (default: the champion's); results lists them",
         )  # fmt: skip
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.report import plot
-
-        return plot(given)
 
 
 class Diagnose(Verb):
@@ -88,6 +71,7 @@ class Diagnose(Verb):
         "Says what to try next: every finding with its numbers, the rule behind it, the gain to expect, one change."
     )
     examples = "ratchet.sh diagnose; ratchet.sh diagnose 3"
+    does = "harness.cli.diagnose:diagnose"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -96,8 +80,3 @@ class Diagnose(Verb):
         parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
         add_json(parser, "the findings as JSON")
         add_quiet(parser)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.diagnose import diagnose
-
-        return diagnose(given)

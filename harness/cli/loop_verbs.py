@@ -1,11 +1,10 @@
 """The verbs of the loop: an experiment, and what moves or asks about the champion."""
 
 import os
-from argparse import Namespace
 from pathlib import Path
 
 from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number, evaluation_options
-from harness.cli.verb import Outcome, Verb
+from harness.cli.verb import Verb
 from harness.loop import search_state
 from harness.loop.scaffold import templates
 
@@ -22,6 +21,7 @@ class Experiment(Verb):
     example = '"experiment: raise BQ" --set BQ=2048'
     description = "Judges kernel.py against the champion and keeps it only if it is really faster."
     examples = 'ratchet.sh "experiment: raise BQ to 2048" --set BQ=2048 --expect 30%'
+    does = "harness.cli.experiment:experiment"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
@@ -39,11 +39,6 @@ class Experiment(Verb):
             "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"
         )
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.experiment import experiment
-
-        return experiment(given)
-
 
 class Next(Verb):
     name = "next"
@@ -54,6 +49,7 @@ class Next(Verb):
         "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
         "go on. Reads only; judges nothing."
     )
+    does = "harness.cli.next:next_"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -64,11 +60,6 @@ class Next(Verb):
             "--limit", type=int, default=_LIMIT, metavar="N", help=f"look into the newest N attempts only ({_LIMIT})"
         )
         add_json(parser, "the state as JSON")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.next import next_
-
-        return next_(given)
 
 
 class Sweep(Verb):
@@ -81,6 +72,7 @@ class Sweep(Verb):
         "grid. A setting that fails is a value of the table."
     )
     examples = 'ratchet.sh sweep "experiment: larger blocks" --set BQ=512,1024,2048 --set BKV=512,1024'
+    does = "harness.cli.sweep:sweep"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
@@ -102,11 +94,6 @@ class Sweep(Verb):
         add_json(parser, "the grid's results as JSON")
         add_quiet(parser)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.sweep import sweep
-
-        return sweep(given)
-
 
 class Judge(Verb):
     name = "judge"
@@ -115,14 +102,10 @@ class Judge(Verb):
     example = "judge"
     description = "Judges kernel.py as it stands and records nothing."
     examples = "ratchet.sh judge --full"
+    does = "harness.cli.experiment:judge"
 
     def configure(self, parser: Parser) -> None:
         evaluation_options(parser)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.experiment import judge
-
-        return judge(given)
 
 
 class Status(Verb):
@@ -132,14 +115,10 @@ class Status(Verb):
     example = "status"
     description = "Says where you stand."
     examples = "ratchet.sh status --json"
+    does = "harness.cli.ledger:status"
 
     def configure(self, parser: Parser) -> None:
         add_json(parser, "where you stand as JSON")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.ledger import status
-
-        return status(given)
 
 
 class Checkout(Verb):
@@ -148,6 +127,7 @@ class Checkout(Verb):
     line = "put an attempt's kernel.py into the working tree"
     example = "checkout 3"
     description = "Puts the kernel.py of an attempt into the working tree."
+    does = "harness.cli.ledger:checkout"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
@@ -156,11 +136,6 @@ class Checkout(Verb):
         )
         add_json(parser, "what was done as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.ledger import checkout
-
-        return checkout(given)
-
 
 class Undo(Verb):
     name = "undo"
@@ -168,14 +143,10 @@ class Undo(Verb):
     line = "take the last accept back, as a new commit"
     example = "undo"
     description = "Takes the last accept back, as a new commit."
+    does = "harness.cli.ledger:undo"
 
     def configure(self, parser: Parser) -> None:
         add_json(parser, "what was done as JSON")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.ledger import undo
-
-        return undo(given)
 
 
 class Revoke(Verb):
@@ -189,6 +160,7 @@ class Revoke(Verb):
         "nothing is recorded."
     )
     examples = "ratchet.sh revoke"
+    does = "harness.cli.revoke:revoke"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("reason", nargs="?", default="", metavar="REASON", help="why, in your words; recorded")
@@ -204,11 +176,6 @@ class Revoke(Verb):
         add_json(parser, "what was found as JSON")
         add_quiet(parser)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.revoke import revoke
-
-        return revoke(given)
-
 
 class New(Verb):
     name = "new"
@@ -216,6 +183,7 @@ class New(Verb):
     line = "make another contest, with its own ledger"
     example = "new mine --like attention"
     description = "Makes another contest, with its own ledger, and commits it."
+    does = "harness.cli.ledger:new"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("folder", type=Path, help="a folder in a git repository")
@@ -224,8 +192,3 @@ class New(Verb):
             "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
             help="rewrite this constant of prepare.py",
         )  # fmt: skip
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.ledger import new
-
-        return new(given)

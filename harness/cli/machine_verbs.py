@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number
-from harness.cli.verb import Outcome, Verb
+from harness.cli.verb import Verb
 from harness.workbench.doctor.flag_rules import SYMPTOMS
 from harness.workbench.profiles.places import SUFFIX
 
@@ -18,14 +18,10 @@ class Schema(Verb):
     example = "schema next"
     description = "Prints the JSON schema of what a verb prints with --json; without a verb all of them, by verb."
     takes_contest = False
+    does = "harness.cli.schema:schemas"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb with --json, or `error`")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.schema import schemas
-
-        return schemas(given)
 
 
 class Doctor(Verb):
@@ -40,6 +36,7 @@ class Doctor(Verb):
         "with the machine."
     )
     examples = "ratchet.sh doctor; ratchet.sh doctor train.py:step"
+    does = "harness.cli.doctor:doctor"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -56,11 +53,6 @@ class Doctor(Verb):
         add_json(parser, "the tables as JSON")
         add_quiet(parser)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.doctor import doctor
-
-        return doctor(given)
-
 
 class Audit(Verb):
     name = "audit"
@@ -74,6 +66,7 @@ class Audit(Verb):
         "flags exclude each other."
     )
     examples = "ratchet.sh audit launch.sh --symptom all-reduce-stalls --chip v7x"
+    does = "harness.cli.audit:audit"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -85,11 +78,6 @@ class Audit(Verb):
         parser.add_argument("--chip", default=None, help="the chip that the program runs on")
         add_json(parser, "the findings as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.audit import audit
-
-        return audit(given)
-
 
 class Fsck(Verb):
     name = "fsck"
@@ -97,14 +85,10 @@ class Fsck(Verb):
     line = "check log, branch and experiments/ against each other"
     example = "fsck"
     description = "Checks log, branch and experiments/ against each other; changes nothing."
+    does = "harness.cli.fsck:fsck"
 
     def configure(self, parser: Parser) -> None:
         add_json(parser, "the findings as JSON")
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.fsck import fsck
-
-        return fsck(given)
 
 
 class Attack(Verb):
@@ -114,6 +98,7 @@ class Attack(Verb):
     example = "attack --minutes 5"
     description = "Searches the space of inputs for the worst error of kernel.py, or of an attempt; records nothing."
     examples = "ratchet.sh attack 3 --minutes 5"
+    does = "harness.cli.attack:attack"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -128,11 +113,6 @@ class Attack(Verb):
         add_json(parser, "what was found as JSON")
         add_quiet(parser)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.attack import attack
-
-        return attack(given)
-
 
 class Replay(Verb):
     name = "replay"
@@ -143,16 +123,12 @@ class Replay(Verb):
         "Judges an attempt again under the present judge; records nothing. The exit code is that of the verdict now: 1 "
         "for an attempt that is rejected again."
     )
+    does = "harness.cli.fsck:replay"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
         add_json(parser, "what was found as JSON")
         add_quiet(parser)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.fsck import replay
-
-        return replay(given)
 
 
 class Test(Verb):
@@ -163,6 +139,7 @@ class Test(Verb):
     description = "Runs the project's tests; every other option is pytest's."
     examples = "ratchet.sh test -k settings"
     takes_contest = False
+    does = "harness.cli.run_tests:test"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--quick", action="store_true", help="only tests that take a minute together")
@@ -170,11 +147,6 @@ class Test(Verb):
     def parse(self, words: Sequence[str]) -> Namespace:
         given, options = self.parser().parse_known_args(words)
         return Namespace(quick=given.quick, options=options)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.run_tests import test
-
-        return test(given)
 
 
 class Selftest(Verb):
@@ -189,6 +161,7 @@ class Selftest(Verb):
     )
     examples = "ratchet.sh selftest --only causal_wrong_side"
     takes_contest = False
+    does = "harness.cli.selftest:selftest"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -196,11 +169,6 @@ class Selftest(Verb):
         )
         add_json(parser, "records instead of the table")
         add_quiet(parser)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.selftest import selftest
-
-        return selftest(given)
 
 
 def _minutes(text: str) -> float:

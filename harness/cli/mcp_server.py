@@ -34,32 +34,15 @@ def server(contest: Path, verbs: Mapping[str, Verb]) -> MCPServer:
     found: MCPServer[Any] = MCPServer(
         "kernel-ratchet", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
+    reading = (
+        tools.xprof_list_runs, tools.xprof_overview, tools.xprof_framework_ops, tools.xprof_compare,
+        tools.xprof_memory, tools.xprof_trace_url, tools.next, tools.status, tools.results, tools.show,
+        tools.diagnose, tools.lines, tools.whatif, tools.hlo, tools.fsck, tools.replay,
+    )  # fmt: skip
+    writing = (tools.evaluate, tools.run_experiment, tools.sweep)
     offered: tuple[tuple[ToolAnnotations, tuple[Callable[..., Answer], ...]], ...] = (
-        (
-            _READS,
-            (
-                tools.xprof_list_runs,
-                tools.xprof_overview,
-                tools.xprof_framework_ops,
-                tools.xprof_compare,
-                tools.xprof_memory,
-                tools.xprof_trace_url,
-                tools.next,
-                tools.status,
-                tools.results,
-                tools.show,
-                tools.diagnose,
-                tools.lines,
-                tools.whatif,
-                tools.hlo,
-                tools.fsck,
-                tools.replay,
-                tools.predict,
-            ),
-        ),
-        (_WRITES, (tools.evaluate, tools.run_experiment, tools.sweep, tools.attack)),
-        (_OVERWRITES, (tools.checkout, tools.undo, tools.revoke)),
-    )
+        (_READS, reading), (_WRITES, writing), (_OVERWRITES, (tools.checkout, tools.undo)),
+    )  # fmt: skip
     for annotations, several in offered:
         for tool in several:
             found.add_tool(tool, annotations=annotations)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_quiet, attempt_number
-from harness.cli.verb import Outcome, Verb
+from harness.cli.verb import Verb
 from harness.errors import UsageError
 from harness.judge.sandbox.messages import TRACE_MODES
 from harness.workbench.hlo import chips
@@ -26,6 +26,7 @@ class Lines(Verb):
     example = "lines 3"
     description = "Prints kernel.py with the simulated cycles of each line."
     examples = "ratchet.sh lines; ratchet.sh lines 3"
+    does = "harness.cli.lines:lines"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -35,11 +36,6 @@ class Lines(Verb):
         add_json(parser, "the figures as JSON")
         add_quiet(parser)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.lines import lines
-
-        return lines(given)
-
 
 class Timeline(Verb):
     name = "timeline"
@@ -48,16 +44,12 @@ class Timeline(Verb):
     example = "timeline 3"
     description = "Writes what the simulated run does when, for ui.perfetto.dev and for XProf."
     examples = "ratchet.sh timeline; ratchet.sh timeline 3; ratchet.sh timeline dumps --chip v6e"
+    does = "harness.cli.lines:timeline"
 
     def configure(self, parser: Parser) -> None:
         _add_subject(parser)
         parser.add_argument("--steps", type=int, default=3, metavar="N", help="grid steps to show bundle by bundle (3)")
         add_quiet(parser)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.lines import timeline
-
-        return timeline(given)
 
 
 class Whatif(Verb):
@@ -69,6 +61,7 @@ class Whatif(Verb):
         "Runs the same schedule on a chip with other resources, in the simulator; without factors each one in turn."
     )
     examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
+    does = "harness.cli.whatif:whatif"
 
     def configure(self, parser: Parser) -> None:
         _add_subject(parser)
@@ -76,11 +69,6 @@ class Whatif(Verb):
             parser.add_argument(f"--{name}", default=None, metavar="x2", help=f"factor on the chip's {name}")
         add_json(parser, "the figures as JSON")
         add_quiet(parser)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.whatif import whatif
-
-        return whatif(given)
 
 
 class Profile(Verb):
@@ -94,6 +82,7 @@ class Profile(Verb):
         f"there {pruning.RULE}."
     )
     examples = "ratchet.sh profile --mode TRACE_COMPUTE_AND_SYNC; ratchet.sh profile --serve 9999"
+    does = "harness.cli.profile:profile"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--chip", default=None, help="the chip that kernel.py is for (default: the contest's)")
@@ -118,11 +107,6 @@ class Profile(Verb):
         add_json(parser, "JSON instead of text")
         add_quiet(parser)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.profile import profile
-
-        return profile(given)
-
 
 class Serve(Verb):
     name = "serve"
@@ -131,6 +115,7 @@ class Serve(Verb):
     example = "serve --port 8791"
     description = "Serves XProf's pages over the captures of a log directory, on this machine only, until Ctrl-C."
     examples = "ratchet.sh serve; ratchet.sh serve ./profile_data --port 8792"
+    does = "harness.cli.serve:serve"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -148,11 +133,6 @@ class Serve(Verb):
         given, rest = self.parser().parse_known_args(words)
         return Namespace(**vars(given), rest=rest)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.serve import serve
-
-        return serve(given)
-
 
 class Hlo(Verb):
     name = "hlo"
@@ -163,6 +143,7 @@ class Hlo(Verb):
     examples = (
         "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'"
     )
+    does = "harness.cli.hlo:hlo"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
@@ -179,11 +160,6 @@ class Hlo(Verb):
         add_json(parser, "the tables as JSON")
         add_quiet(parser)
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.hlo import hlo
-
-        return hlo(given)
-
 
 class Predict(Verb):
     name = "predict"
@@ -194,6 +170,7 @@ class Predict(Verb):
         "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`."
     )
     examples = "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8"
+    does = "harness.cli.predict:predict"
 
     def configure(self, parser: Parser) -> None:
         def option(name: str, metavar: str | None, text: str) -> None:
@@ -219,11 +196,6 @@ class Predict(Verb):
         option("--bandwidth", "B/s", "instead of the chip's: HBM's, or a ring's in both directions")
         add_json(parser, "the tables as JSON")
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.predict import predict
-
-        return predict(given)
-
 
 class Simulate(Verb):
     name = "simulate"
@@ -232,6 +204,7 @@ class Simulate(Verb):
     example = "simulate dumps --chip v6e"
     description = "Executes the schedules in any directory of compiler dumps and prints the time."
     takes_contest = False
+    does = "harness.cli.simulate:simulate"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
@@ -246,11 +219,6 @@ class Simulate(Verb):
         if "-C" in words:
             raise UsageError("usage", "simulate takes a directory of compiler dumps and no contest: leave -C out")
         return super().parse(words)
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.simulate import simulate
-
-        return simulate(given)
 
 
 def _add_subject(parser: Parser) -> None:

@@ -1,6 +1,6 @@
 """What a verb is: what it says about itself, its parser, and the outcome of a run."""
 
-from abc import ABC, abstractmethod
+import pkgutil
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ class Outcome:
     messages: tuple[str, ...] = ()
 
 
-class Verb(ABC):
-    """One verb. Its class imports nothing heavy, so that --help is quick; `run` loads what it needs.
+class Verb:
+    """One verb. Its class imports nothing heavy, so that --help is quick; `run` imports what `does` names.
 
     `line` is its line of the overview, `example` what follows `ratchet.sh` there; --help ends with `examples`, where
     they are not the same.
@@ -47,12 +47,14 @@ class Verb(ABC):
     description: ClassVar[str]
     examples: ClassVar[str] = ""
     takes_contest: ClassVar[bool] = True
+    does: ClassVar[str]
 
-    @abstractmethod
     def run(self, given: Namespace) -> Outcome:
         """Does it. Raises RatchetError."""
+        outcome: Outcome = pkgutil.resolve_name(self.does)(given)
+        return outcome
 
-    def configure(self, parser: Parser) -> None:  # noqa: B027
+    def configure(self, parser: Parser) -> None:
         """Adds its own arguments; none unless it says so."""
 
     def parser(self) -> Parser:

@@ -1,22 +1,55 @@
 """What `xprof` answers: a subcommand's captures resolved and analysed, as tables or as text."""
 
+import os
 from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
 
 from harness.cli.arguments import directory
 from harness.cli.documents import XprofDocument, figures
 from harness.cli.verb import Outcome
-from harness.cli.xprof_commands import Command
-from harness.cli.xprof_pages import PAGES
-from harness.cli.xprof_time import TIME
+from harness.cli.xprof_commands import URL_VARIABLE, Command
+from harness.errors import UsageError
+from harness.records import Capture, Table
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.workbench.profiles import places
+from harness.workbench.profiles import (
+    breakdown,
+    compare,
+    exporting,
+    gaps,
+    graph,
+    lines,
+    links,
+    memory,
+    memory_diagnosis,
+    mfu,
+    operations,
+    overlap,
+    overview,
+    places,
+    reading,
+    roofline,
+    scopes,
+    steps,
+    summary,
+    utilization,
+)
+from harness.workbench.profiles.listing import list_runs
+from harness.workbench.profiles.places import PROFILE_DATA, Place
+
+# Tables, or text that is to stay as it is (a graph, an address), or all of it where a subcommand says how it ended.
+Answer: TypeAlias = tuple[Table, ...] | str | Outcome
 
 
 def xprof(command: Command, given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
-    found = tuple(places.resolve(getattr(given, name), folder) for name in command.places)
-    answer = {**TIME, **PAGES}[command.name](given, found)
+    found = [places.resolve(getattr(given, name), folder) for name in command.places]
+    if command.name in OF_PLACES:
+        answer = OF_PLACES[command.name](given, *found)
+    else:
+        answer = OF_CAPTURES[command.name](given, *(reading.read(place.paths) for place in found))
     asked = f"xprof {command.name}"
     if isinstance(answer, Outcome):
         return answer
@@ -26,3 +59,83 @@ def xprof(command: Command, given: Namespace) -> Outcome:
         document=XprofDocument(command=asked, tables=figures(answer)),
         text=lambda: tables.text(answer, terminal_width()) if answer else "",
     )
+
+
+def _rows(given: Namespace) -> int | None:
+    """What --top says, None for all. Raises UsageError `usage`."""
+    top: int = given.top
+    if top < 0:
+        raise UsageError("usage", f"expected --top 0 (all) or more, got {top}")
+    return top or None
+
+
+def _framework_ops(given: Namespace, capture: Capture) -> Answer:
+    wanted = [name for word in given.category for name in word.split(",")]
+    return operations.framework_ops(capture, wanted, _rows(given))
+
+
+def _graph(given: Namespace, capture: Capture) -> Answer:
+    around = graph.neighbourhood(capture, given.op, given.depth, given.module)
+    return graph.dot(around) if given.dot else graph.table(capture, around)
+
+
+def _list_runs(given: Namespace) -> Answer:
+    where = Path(given.log_directory) if given.log_directory else directory(given.directory) / PROFILE_DATA
+    return list_runs(places.runs(where), str(where))
+
+
+def _memory(given: Namespace) -> Answer:
+    # `memory diagnose WHERE`: the word stands where the capture may stand.
+    words = list(given.words)
+    is_diagnosis = words[:1] == ["diagnose"]
+    rest = words[1:] if is_diagnosis else words
+    if len(rest) > 1:
+        raise UsageError("usage", f"expected one capture, got {' '.join(rest)!r}")
+    place = places.resolve(rest[0] if rest else None, directory(given.directory).resolve())
+    analysis = memory_diagnosis.diagnose if is_diagnosis else memory.memory
+    return analysis(reading.read(place.paths), given.top, given.module)
+
+
+def _url(given: Namespace, place: Place) -> Answer:
+    found = links.links(place, given.url or os.environ.get(URL_VARIABLE) or links.LOCAL)
+    return found if given.json else links.plain(found)
+
+
+def _export(given: Namespace, place: Place) -> Answer:
+    own = directory(given.directory).resolve() / PROFILE_DATA / f"{place.name}.perfetto.json.gz"
+    return exporting.export(reading.read(place.paths), Path(given.output) if given.output else own)
+
+
+def _serve(given: Namespace) -> Answer:
+    # Imported when it is asked for: the server takes half a second.
+    from harness.cli.serve import serve
+
+    return serve(Namespace(**vars(given), distributed=False, rest=()))
+
+
+# What answers a subcommand, from its options and its captures.
+OF_CAPTURES: dict[str, Callable[..., Answer]] = {
+    "ops": lambda given, capture: operations.ops(capture, _rows(given)),
+    "framework-ops": _framework_ops,
+    "compare": lambda given, first, second: compare.compare(first, second, _rows(given)),
+    "breakdown": lambda _, capture: breakdown.breakdown(capture),
+    "mfu": lambda given, capture: mfu.mfu(capture, given.gbs, given.seq, given.flops_per_token, given.num_chips),
+    "overlap": lambda _, capture: overlap.overlap(capture),
+    "roofline": lambda given, capture: roofline.roofline(capture, _rows(given)),
+    "utilization": lambda _, capture: utilization.utilization(capture),
+    "gaps": lambda given, capture: gaps.gaps(capture, _rows(given)),
+    "steps": lambda _, capture: steps.steps_table(capture),
+    "lines": lambda given, capture: lines.lines(capture, _rows(given)),
+    "scopes": lambda given, capture: scopes.scopes(capture, given.depth, given.at_least),
+    "overview": lambda _, capture: overview.overview(capture),
+    "graph": _graph,
+    "report": lambda _, baseline, experiment: summary.report(baseline, experiment),
+}
+# Likewise, from where the captures lie.
+OF_PLACES: dict[str, Callable[..., Answer]] = {
+    "list-runs": _list_runs,
+    "memory": _memory,
+    "url": _url,
+    "export": _export,
+    "serve": _serve,
+}

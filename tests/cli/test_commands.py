@@ -1,5 +1,6 @@
 """Every verb and option is documented: with words of its own, an example that works, and a place in docs/."""
 
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -44,6 +45,12 @@ def test_every_example_is_understood(verb: Verb) -> None:
     place = place_of_verb(words)
     assert place is not None
     verb.parse(words if verb.name == "experiment" else words[:place] + words[place + 1 :])
+
+
+def test_every_verb_names_what_it_does() -> None:
+    named = [verb.does for verb in EVERY.values() if type(verb).run is Verb.run]
+    assert len(named) == len(EVERY) - 3, "help, mcp and xprof run by themselves"
+    assert all(callable(pkgutil.resolve_name(does)) for does in named)
 
 
 @pytest.mark.parametrize("verb", EVERY)

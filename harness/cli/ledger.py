@@ -84,7 +84,8 @@ def undo(given: Namespace) -> Outcome:
 
 def new(given: Namespace) -> Outcome:
     base = given.directory or Path.cwd()
-    done = new_contest.new(base / given.folder, given.like, tuple(parse(text) for text in given.settings))
+    settings = [*given.settings, *([f"CHIP={given.chip}"] if given.chip else [])]
+    done = new_contest.new(base / given.folder, given.like, tuple(parse(text) for text in settings))
     return Outcome(text=lambda: "\n".join(done))
 
 

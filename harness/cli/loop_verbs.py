@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number, evaluation_options
 from harness.cli.verb import Verb
+from harness.hardware import CHIPS
 from harness.loop import search_state
 from harness.loop.scaffold import templates
 
@@ -186,9 +187,10 @@ class New(Verb):
     does = "harness.cli.ledger:new"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("folder", type=Path, help="a folder in a git repository")
+        parser.add_argument("folder", type=Path, help="a new folder; it becomes a git repository if it lies in none")
         parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(templates())}")
         parser.add_argument(
             "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
             help="rewrite this constant of prepare.py",
         )  # fmt: skip
+        parser.add_argument("--chip", choices=[chip.name for chip in CHIPS], help="the chip it is judged for")

@@ -6,7 +6,9 @@ from harness.errors import RatchetError, UsageError
 
 
 def parse(text: str) -> tuple[str, str]:
-    """`BQ=2048` -> (`BQ`, `2048`), `DTYPE=float32` -> (`DTYPE`, `"float32"`): shells take quotes away.
+    """`BQ=2048` -> (`BQ`, `2048`); `VMEM_LIMIT=100*2**20` stays as written; `DTYPE=float32` -> (`DTYPE`, `"float32"`).
+
+    Words need no quotes, because shells take quotes away.
 
     Raises UsageError `bad-setting`.
     """
@@ -15,14 +17,18 @@ def parse(text: str) -> tuple[str, str]:
     if not equals or not name.isidentifier():
         raise UsageError("bad-setting", f"expected --set NAME=VALUE, got {text!r}; for instance --set BQ=2048")
     try:
-        ast.literal_eval(value)
+        is_plain = _is_plain(ast.parse(value, mode="eval").body)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        if value.isidentifier():
-            return name, f'"{value}"'
-        raise UsageError(
-            "bad-setting", f"--set {name}: expected a Python literal such as 2048, 0.5, True or text, got {value!r}"
-        ) from None
-    return name, value
+        is_plain = False
+    if is_plain:
+        return name, value
+    if value.isidentifier():
+        return name, f'"{value}"'
+    raise UsageError(
+        "bad-setting",
+        f"--set {name}: expected a Python literal such as 2048, 0.5, True or text, or arithmetic such as 100*2**20, "
+        f"got {value!r}",
+    )
 
 
 def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
@@ -57,7 +63,7 @@ def constants(source: bytes) -> tuple[tuple[str, str], ...]:
     except (SyntaxError, ValueError):
         return ()
     single = {name: values[0] for name, values in _assigned(tree).items() if len(values) == 1}
-    return tuple((name, ast.unparse(value)) for name, value in single.items() if _is_literal(value))
+    return tuple((name, ast.unparse(value)) for name, value in single.items() if _is_plain(value))
 
 
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
@@ -71,9 +77,26 @@ def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
     return values
 
 
-def _is_literal(value: ast.expr) -> bool:
+def _is_plain(value: ast.expr) -> bool:
+    """Whether it is a literal, or arithmetic on numbers."""
+    match value:
+        case ast.BinOp(left, _, right):
+            return _is_number(left) and _is_number(right)
+        case ast.UnaryOp(ast.USub() | ast.UAdd(), operand) if isinstance(operand, ast.BinOp):
+            return _is_number(operand)
     try:
         ast.literal_eval(value)
     except (ValueError, TypeError, MemoryError, RecursionError):
         return False
     return True
+
+
+def _is_number(value: ast.expr) -> bool:
+    match value:
+        case ast.Constant(int() | float() as number):
+            return not isinstance(number, bool)
+        case ast.BinOp(left, _, right):
+            return _is_number(left) and _is_number(right)
+        case ast.UnaryOp(ast.USub() | ast.UAdd(), operand):
+            return _is_number(operand)
+    return False

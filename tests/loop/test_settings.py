@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import RatchetError, UsageError
-from harness.loop.settings import parse, rewrite
+from harness.loop.settings import constants, parse, rewrite
 
 SOURCE = '''"""Ünïcode docstring."""\r
 BQ = 128  # rows of a query block
@@ -41,6 +41,18 @@ def test_any_literal_comes_back(value: int | bool | str) -> None:
 def test_a_word_is_a_string() -> None:
     assert parse("DTYPE=float32") == ("DTYPE", '"float32"')
     assert parse("CAUSAL=True") == ("CAUSAL", "True")
+
+
+@pytest.mark.parametrize("value", ["100*2**20", "-(3 * 4)", "64 << 20", "1.5e3 / 2", "+2**3"])
+def test_arithmetic_stays_as_written(value: str) -> None:
+    assert parse(f"BQ={value}") == ("BQ", value)
+    assert ("BQ", ast.unparse(ast.parse(value, mode="eval"))) in constants(rewrite(SOURCE, "BQ", value, "kernel.py"))
+
+
+@pytest.mark.parametrize("text", ["BQ=2*f()", "BQ=True*2", "BQ=[1]*9", "BQ=BKV*2"])
+def test_what_is_no_arithmetic_on_numbers_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="arithmetic such as"):
+        parse(text)
 
 
 @pytest.mark.parametrize("text", ["BQ", "=3", "B Q=3", "BQ=", "BQ=f()", "BQ=1;import os"])

@@ -73,6 +73,8 @@ def test_a_wrong_kernel_of_the_page_is_refused(tmp_path: Path) -> None:
     ("like", "settings", "title"),
     [
         ("attention-causal", {"SEQUENCE": 2048}, "sequence 2048, head_dim 128, bfloat16, causal"),
+        ("attention-causal", {"SEQUENCE": 1024, "HEADS": 8}, "8 heads, sequence 1024, head_dim 128, bfloat16, causal"),
+        ("attention", {"SEQUENCE": 512, "HEADS": 4, "KV_HEADS": 2, "BATCH": 2}, "batch 2, 4 heads over 2 key/value"),
         ("attention-gqa", {"SEQUENCE": 1024, "HEADS": 8, "KV_HEADS": 2}, "8 heads over 2 key/value heads"),
         ("attention-gqa", {"BATCH": 1, "SEQUENCE": 1024, "HEADS": 4, "KV_HEADS": 2}, "4 heads over 2 key/value heads"),
         ("matmul", {"M": 2048, "N": 1024, "K": 2048}, "matmul C = A B, 2048 x 1024 x 2048"),

@@ -126,12 +126,13 @@ def operation_in_progress(repository: Repo) -> tuple[str, str] | None:
     return None
 
 
-def require_committable(repository: Repo) -> None:
+def require_committable(repository: Repo, *, may_be_empty: bool = False) -> None:
     """Raises RatchetError where an accept could not be committed, before anybody waits for a verdict.
 
-    Kinds: `no-commit`, `detached-head`, `in-progress`, `identity`, `read-only`.
+    Kinds: `no-commit` (but if it `may_be_empty`), `detached-head`, `in-progress`, `identity`, `read-only`.
     """
-    head_commit(repository)
+    if not may_be_empty:
+        head_commit(repository)
     branch(repository)
     unfinished = operation_in_progress(repository)
     if unfinished:

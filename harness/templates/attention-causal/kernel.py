@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 KERNEL_NAME = "naive_causal_attention"
-PROBLEM_DESCRIPTION = "causal attention forward, one head, softmax scale 1/sqrt(head_dim)"
+PROBLEM_DESCRIPTION = "causal attention forward, softmax scale 1/sqrt(head_dim)"
 
 BQ = 512
 BKV = 512
@@ -25,12 +25,12 @@ HIDDEN = -1e30
 
 
 def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
-    """One step: block of queries [BQ, d] against block of keys and values [BKV, d].
+    """One step: block of queries [BQ, d] of one head against block of keys and values [BKV, d] of its group.
 
     m, l, acc [BQ, d] float32 live in VMEM over all key blocks of one query block: the running
     maximum and sum of each row (the same in every column) and the output not yet divided.
     """
-    block, step, steps = pl.program_id(0), pl.program_id(1), pl.num_programs(1)
+    block, step, steps = pl.program_id(2), pl.program_id(3), pl.num_programs(3)
 
     @pl.when(step == 0)
     def start():
@@ -63,40 +63,47 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
 
 
 def kernel_fn(q, k, v):
-    """Causal attention of q, k, v [sequence, d]. Raises ValueError where a block does not divide the sequence."""
-    sequence, d = q.shape
+    """Causal attention of q [batch, heads, sequence, d], k, v [batch, kv_heads, sequence, d], or without first axes.
+
+    Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where a block
+    does not divide the sequence.
+    """
+    if q.ndim < 4:
+        return kernel_fn(q[None], k[None], v[None])[0]
+    (batch, heads, sequence, d), kv_heads = q.shape, k.shape[1]
     for name, block in (("BQ", BQ), ("BKV", BKV)):
         if sequence % block:
             raise ValueError(f"expected {name} to divide the sequence of {sequence}, got {name}={block}")
+    group = heads // kv_heads
     accumulator = pltpu.VMEM((BQ, d), jnp.float32)
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
-        grid=(sequence // BQ, sequence // BKV),
+        grid=(batch, heads, sequence // BQ, sequence // BKV),
         in_specs=[
-            pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),
-            pl.BlockSpec((BKV, d), lambda i, j: (j, 0)),
-            pl.BlockSpec((BKV, d), lambda i, j: (j, 0)),
+            pl.BlockSpec((None, None, BQ, d), lambda b, h, i, j: (b, h, i, 0)),
+            pl.BlockSpec((None, None, BKV, d), lambda b, h, i, j: (b, h // group, j, 0)),
+            pl.BlockSpec((None, None, BKV, d), lambda b, h, i, j: (b, h // group, j, 0)),
         ],
-        out_specs=pl.BlockSpec((BQ, d), lambda i, j: (i, 0)),
+        out_specs=pl.BlockSpec((None, None, BQ, d), lambda b, h, i, j: (b, h, i, 0)),
         scratch_shapes=[accumulator, accumulator, accumulator],
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
+            dimension_semantics=("parallel", "parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
         ),
         name=KERNEL_NAME,
     )(q, k, v)
 
 
-def compute_flops(sequence=16384, head_dim=128):
+def compute_flops(batch=1, heads=1, sequence=16384, head_dim=128):
     """FLOPs of one call: two matmuls and five for every score, of the pairs that the mask lets through."""
-    pairs = sequence * (sequence + 1) // 2
+    pairs = batch * heads * sequence * (sequence + 1) // 2
     return 4 * pairs * head_dim + 5 * pairs
 
 
-def get_tiling_meta(sequence=16384, head_dim=128):
-    """Grid, buffers and traffic: K and V are read once for every block of queries, Q and O once."""
-    grid = (sequence // BQ, sequence // BKV)
-    once = 2 * sequence * head_dim
+def get_tiling_meta(batch=1, heads=1, sequence=16384, head_dim=128):
+    """Grid, buffers and traffic: every query head reads its K and V once for every block of queries."""
+    grid = (batch, heads, sequence // BQ, sequence // BKV)
+    once = 2 * batch * heads * sequence * head_dim
     return {
         "grid": grid,
         "buffers": {
@@ -108,6 +115,6 @@ def get_tiling_meta(sequence=16384, head_dim=128):
             "l": ((BQ, head_dim), "float32"),
             "acc": ((BQ, head_dim), "float32"),
         },
-        "inputs": {"q": once, "k": grid[0] * once, "v": grid[0] * once},
+        "inputs": {"q": once, "k": grid[2] * once, "v": grid[2] * once},
         "outputs": {"o": once},
     }

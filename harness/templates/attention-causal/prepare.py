@@ -7,7 +7,7 @@
 OPERATION = "attention"  # softmax(scale * Q K^T) V, forward
 BATCH = 1
 HEADS = 1
-KV_HEADS = 1
+KV_HEADS = HEADS  # of keys and values; divides HEADS
 SEQUENCE = 16384
 HEAD_DIM = 128
 DTYPE = "bfloat16"

@@ -29,7 +29,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 KERNEL_NAME = "naive_attention"
-PROBLEM_DESCRIPTION = "attention forward, one head, not causal, softmax scale 1/sqrt(head_dim)"
+PROBLEM_DESCRIPTION = "attention forward, not causal, softmax scale 1/sqrt(head_dim)"
 
 BQ = 128
 BKV = 256
@@ -73,7 +73,15 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
 
 
 def kernel_fn(q, k, v):
-    """Attention of q [sequence, d] over k, v [kv_sequence, d]. Raises ValueError where a block does not divide them."""
+    """Attention of q [sequence, d] over k, v [kv_sequence, d], or of [batch, heads, ...] of them.
+
+    Query head h reads key/value head h // (heads // kv_heads). Raises ValueError where a block divides no sequence.
+    """
+    if q.ndim == 4:
+        return jax.vmap(kernel_fn)(q, k, v)
+    if q.ndim == 3:
+        groups = q.reshape(len(k), -1, *q.shape[1:])
+        return jax.vmap(jax.vmap(kernel_fn, (0, None, None)))(groups, k, v).reshape(q.shape)
     (sequence, d), kv_sequence = q.shape, k.shape[0]
     for name, length, block in (("BQ", sequence, BQ), ("BKV", kv_sequence, BKV)):
         if length % block:
@@ -97,13 +105,15 @@ def kernel_fn(q, k, v):
     )(q, k, v)
 
 
-def compute_flops(sequence=16384, head_dim=128):
+def compute_flops(batch=1, heads=1, sequence=16384, head_dim=128):
     """FLOPs of one call: two matmuls, and five for every score (scale, subtract, exponential, sum, divide)."""
-    return 4 * sequence * sequence * head_dim + 5 * sequence * sequence
+    return batch * heads * (4 * sequence * sequence * head_dim + 5 * sequence * sequence)
 
 
-def get_tiling_meta(sequence=16384, head_dim=128):
-    """Grid, buffers and traffic: K and V are read once for every block of queries, Q and O once."""
+def get_tiling_meta(batch=1, heads=1, sequence=16384, head_dim=128):
+    """Grid, buffers and traffic of one head: K and V are read once for every block of queries, Q and O once."""
+    if batch * heads > 1:
+        return {}
     grid = (sequence // BQ, sequence // BKV)
     once = 2 * sequence * head_dim
     return {

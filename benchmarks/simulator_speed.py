@@ -17,7 +17,7 @@ from tabulate import tabulate
 from harness import contest as contests
 from harness.dumps.llo import read_module
 from harness.judge.simulate.module import run_module
-from harness.loop import attempt
+from harness.loop.evaluate import Options, evaluate
 from harness.records import Policy
 
 ROOT = Path(__file__).parent.parent
@@ -38,9 +38,7 @@ def compiled(directory: Path, target: Path) -> Path:
             (target / name).write_bytes((directory / name).read_bytes())
         contest = contests.load(target)
         kernel = contest.kernel_path.read_bytes()
-        evidence = attempt.evaluate(
-            contest, kernel, attempt.Options(), Policy(), lambda *_: None, work="speed", checked=False
-        )
+        evidence = evaluate(contest, kernel, Options(), Policy(), lambda *_: None, work="speed", checked=False)
         if evidence.failure is not None:
             raise SystemExit(f"{directory}: {evidence.failure.message}")
     return dumps

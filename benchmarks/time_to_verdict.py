@@ -28,7 +28,8 @@ from tabulate import tabulate
 
 from harness import contest as contests
 from harness.judge.sandbox import environment
-from harness.loop import attempt, scaffold
+from harness.loop import scaffold
+from harness.loop.evaluate import Options, evaluate
 from harness.loop.settings import rewrite
 from harness.records import Evidence, Policy
 
@@ -137,9 +138,7 @@ def judge(contest: contests.Contest, kernel: bytes, work: str) -> Run:
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.perf_counter()
     with Sampler() as sampler:
-        evidence = attempt.evaluate(
-            contest, kernel, attempt.Options(), Policy(), lambda stage, state, seconds: None, work=work
-        )
+        evidence = evaluate(contest, kernel, Options(), Policy(), lambda stage, state, seconds: None, work=work)
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - sampler.own_seconds

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from harness.errors import UsageError
 from harness.hardware import CHIPS
-from harness.render import report_text
+from harness.render.layout import wants_colour
 
 # What begins a contest.
 BASELINE = '"experiment: baseline"'
@@ -80,4 +80,4 @@ def say(sentence: str) -> None:
 
 
 def colour() -> bool:
-    return report_text.wants_colour(sys.stdout)
+    return wants_colour(sys.stdout)

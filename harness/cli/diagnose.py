@@ -18,9 +18,9 @@ from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
-from harness.render import report_text
 from harness.render.diagnose import diagnosis_text
 from harness.render.layout import terminal_width
+from harness.render.progress import Progress
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
@@ -79,7 +79,7 @@ def diagnosis(folder: Path, number: int | None, chip_name: str | None, *, quiet:
     """What was found about attempt `number`, or about kernel.py as it stands. Raises RatchetError `unknown-attempt`."""
     if number is None:
         contest = contests.load(folder, chip_name)
-        with report_text.Progress(quiet=quiet) as progress:
+        with Progress(quiet=quiet) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         name, own = "kernel.py", contest.chip
     else:

@@ -17,7 +17,7 @@ from harness.records import Table
 from harness.records.doctor import Line
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.render.report_text import Progress
+from harness.render.progress import Progress
 from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
 from harness.workbench.profiles import reading

@@ -18,9 +18,12 @@ from harness.judge.verdict import decision as judging
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import evaluation_cache
+from harness.loop.champion_evaluation import champion_fails
+from harness.loop.evaluate import Options
 from harness.loop.settings import parse
 from harness.records import Attempt, Evidence, Policy
 from harness.render import report_text
+from harness.render.progress import Progress
 
 
 def experiment(given: Namespace) -> Outcome:
@@ -29,7 +32,7 @@ def experiment(given: Namespace) -> Outcome:
         message, deep = message.rstrip().removesuffix("--deep"), True
     hypothesis = hypothesis_of(message)
     contest = contests.load(directory(given.directory), given.chip)
-    options = ratchet.Options(
+    options = Options(
         settings=tuple(parse(text) for text in given.settings),
         expected_time_ratio=expectation(given.expect),
         on=given.on,
@@ -38,7 +41,7 @@ def experiment(given: Namespace) -> Outcome:
         record=given.record,
         rebaseline=given.rebaseline,
     )
-    with report_text.Progress(quiet=given.quiet or given.json) as progress:
+    with Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
     attempt = judged.attempt
     # The text of the report has them among its warnings.
@@ -151,8 +154,8 @@ def expectation(text: str | None) -> float | None:
 def judge(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory), given.chip)
     policy = Policy()
-    options = ratchet.Options(on=given.on, deep=given.deep)
-    with report_text.Progress(quiet=given.quiet or given.json) as progress:
+    options = Options(on=given.on, deep=given.deep)
+    with Progress(quiet=given.quiet or given.json) as progress:
         evidence = evaluation_cache.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     report = reporting.report(evidence, contest.chip)
@@ -180,4 +183,4 @@ def _on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
     except RatchetError:
         # `judge` works outside of a repository too, where there is no champion.
         return ()
-    return ratchet.champion_fails(champion, evidence) if champion is not None and is_champions else ()
+    return champion_fails(champion, evidence) if champion is not None and is_champions else ()

@@ -8,8 +8,9 @@ from harness.cli.verb import Outcome
 from harness.ledger import Ledger
 from harness.ledger import fsck as auditing
 from harness.loop import replay as replaying
-from harness.render import report_text, review
+from harness.render import review
 from harness.render.layout import terminal_width
+from harness.render.progress import Progress
 
 
 def fsck(given: Namespace) -> Outcome:
@@ -23,7 +24,7 @@ def fsck(given: Namespace) -> Outcome:
 
 def replay(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
-    with report_text.Progress(quiet=given.quiet or given.json) as progress:
+    with Progress(quiet=given.quiet or given.json) as progress:
         found = replaying.replay(contest, given.number, progress)
     return Outcome(
         document=found,

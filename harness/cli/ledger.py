@@ -18,6 +18,7 @@ from harness.loop.expectations import calibration
 from harness.loop.settings import parse
 from harness.records import Policy
 from harness.render import report_text
+from harness.render.results import results_table
 
 
 def results(given: Namespace) -> Outcome:
@@ -33,7 +34,7 @@ def results(given: Namespace) -> Outcome:
     def text() -> str:
         if not rows:
             return f"no attempts yet: {command(BASELINE, given.directory)} makes the first"
-        return report_text.results_table(rows, number, calibration=calibration(rows))
+        return results_table(rows, number, calibration=calibration(rows))
 
     return Outcome(document=ResultsDocument(rows=rows, champion=number, skipped=skipped), text=text)
 

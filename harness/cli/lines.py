@@ -21,10 +21,10 @@ from harness.hardware import TPUS, Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
 from harness.records import Evidence, Policy, Statement
-from harness.render import report_text
 from harness.render.layout import terminal_width
 from harness.render.lines import listing, narrowest
 from harness.render.operands import in_problem_names
+from harness.render.progress import Progress
 from harness.render.traces.perfetto import trace_json
 from harness.render.traces.summary import summary
 from harness.render.traces.xspace import xspace_text
@@ -37,7 +37,7 @@ def lines(given: Namespace) -> Outcome:
     if given.number is None:
         contest = contests.load(directory(given.directory), given.chip)
         title, kernel = "kernel.py as it stands", contest.kernel_path.read_text(encoding="utf-8", errors="replace")
-        with report_text.Progress(quiet=given.quiet or given.json) as progress:
+        with Progress(quiet=given.quiet or given.json) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         again = ""
     else:
@@ -96,7 +96,7 @@ def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: boo
     """
     if what is None:
         contest = contests.load(folder, chip_name)
-        with report_text.Progress(quiet=quiet) as progress:
+        with Progress(quiet=quiet) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         dumps = _dumps(folder, evidence, "kernel.py")
         return Subject(name="kernel.py", dumps=dumps, chip=contest.chip, problem=evidence.problem)

@@ -18,7 +18,7 @@ from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.render.report_text import Progress
+from harness.render.progress import Progress
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
 from harness.workbench.capture.messages import CaptureReply

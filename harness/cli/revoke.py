@@ -10,8 +10,8 @@ from harness.errors import UsageError
 from harness.loop import draw_text
 from harness.loop import revoke as revoking
 from harness.records import Policy
-from harness.render import report_text
 from harness.render.layout import terminal_width
+from harness.render.progress import Progress
 from harness.render.revocation import revoked_text
 
 _EXIT_OF = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
@@ -26,7 +26,7 @@ def revoke(given: Namespace) -> Outcome:
         )
     drawn = tuple(draw_text.parsed(words) for words in given.draws)
     contest = contests.load(directory(given.directory))
-    with report_text.Progress(quiet=given.quiet or given.json) as progress:
+    with Progress(quiet=given.quiet or given.json) as progress:
         found = revoking.revoke(contest, given.reason.strip(), Policy(), progress, say, draws=drawn, force=given.force)
     attempt = found.attempt
     document = RevokeDocument(

@@ -8,7 +8,7 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.judge.sandbox.environment import environment
 from harness.records.selftest import Tried
-from harness.render import report_text
+from harness.render.progress import Progress
 from harness.render.selftest import selftest_text
 from harness.selftest import planted, runner
 
@@ -19,7 +19,7 @@ def selftest(given: Namespace) -> Outcome:
     if environment().libtpu is None:
         raise RatchetError("no-libtpu", "expected libtpu, the TPU compiler, found none: nothing can be judged here")
     began = time.monotonic()
-    with report_text.Progress(quiet=given.quiet or given.json) as progress:
+    with Progress(quiet=given.quiet or given.json) as progress:
 
         def tell(tried: Tried) -> None:
             progress(tried.planted.name, "done" if tried.is_right else "WRONG", tried.seconds)

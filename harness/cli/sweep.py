@@ -8,10 +8,10 @@ from harness.cli.experiment import attempt_text, expectation, hypothesis_of
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.loop import sweep as sweeping
-from harness.loop.attempt import Options
+from harness.loop.evaluate import Options
 from harness.records import Policy
-from harness.render import report_text
 from harness.render.layout import terminal_width
+from harness.render.progress import Progress
 from harness.render.sweep import sweep_text
 
 
@@ -22,7 +22,7 @@ def sweep(given: Namespace) -> Outcome:
     parameters = sweeping.grid(given.settings)
     contest = contests.load(directory(given.directory), given.chip)
     options = Options(expected_time_ratio=expectation(given.expect), on=given.on, again=given.again)
-    with report_text.Progress(quiet=given.quiet or given.json) as progress:
+    with Progress(quiet=given.quiet or given.json) as progress:
         found = sweeping.sweep(contest, hypothesis, parameters, options, Policy(), progress, say, jobs=given.jobs)
     judged = found.judged
 

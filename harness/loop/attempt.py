@@ -18,7 +18,7 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions, resimulate
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Alternative, Options, Progress, Say, evaluate, sha256
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
 from harness.loop.settings import rewrite
 from harness.records import (
     Attempt,
@@ -35,22 +35,6 @@ from harness.records import (
 )
 from harness.units import percent, seconds
 from harness.workbench.profiles import pruning
-
-__all__ = [
-    "MAY_PASS_NEXT_TIME",
-    "ON_SOURCE",
-    "Alternative",
-    "Judged",
-    "Options",
-    "Progress",
-    "Say",
-    "attempt",
-    "attempt_locked",
-    "champion_fails",
-    "evaluate",
-    "rewritten",
-    "sha256",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

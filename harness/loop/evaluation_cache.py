@@ -8,7 +8,7 @@ import msgspec
 from harness import files
 from harness.contest import Contest
 from harness.ledger import lock as locking
-from harness.loop import attempt
+from harness.loop.evaluate import Options, Progress, evaluate, sha256
 from harness.records import Evidence, Key, Policy
 
 WORK = "judge"
@@ -23,25 +23,25 @@ class _Found:
     evidence: Evidence
 
 
-def judge(contest: Contest, options: attempt.Options, policy: Policy, progress: attempt.Progress) -> Evidence:
+def judge(contest: Contest, options: Options, policy: Policy, progress: Progress) -> Evidence:
     """The evidence about kernel.py as it stands, taken now; its files lie in `profile_data/judge` until the next time.
 
-    Raises RatchetError `busy` and what `attempt.evaluate` raises.
+    Raises RatchetError `busy` and what `evaluate` raises.
     """
     with locking.held(contest.directory / "profile_data" / "judge.lock", "judge"):
         # First of all: what is kept must never speak of schedules that are being replaced.
         if _path(contest).exists():
             files.remove(_path(contest))
         kernel = contest.kernel_path.read_bytes()
-        evidence = attempt.evaluate(contest, kernel, options, policy, progress, work=WORK)
-        found = _Found(kernel_sha256=attempt.sha256(kernel), key=_key(contest), evidence=evidence)
+        evidence = evaluate(contest, kernel, options, policy, progress, work=WORK)
+        found = _Found(kernel_sha256=sha256(kernel), key=_key(contest), evidence=evidence)
         files.write_atomically(_path(contest), msgspec.json.encode(found))
         return evidence
 
 
-def evidence(contest: Contest, policy: Policy, progress: attempt.Progress) -> Evidence:
+def evidence(contest: Contest, policy: Policy, progress: Progress) -> Evidence:
     """The same, but what was found last if neither kernel.py nor the judge, chip or compiler has changed since."""
-    return _kept(contest) or judge(contest, attempt.Options(), policy, progress)
+    return _kept(contest) or judge(contest, Options(), policy, progress)
 
 
 def _kept(contest: Contest) -> Evidence | None:
@@ -49,7 +49,7 @@ def _kept(contest: Contest) -> Evidence | None:
         found = msgspec.json.decode(_path(contest).read_bytes(), type=_Found)
     except (OSError, msgspec.DecodeError):
         return None
-    is_same = found.kernel_sha256 == attempt.sha256(contest.kernel_path.read_bytes()) and found.key == _key(contest)
+    is_same = found.kernel_sha256 == sha256(contest.kernel_path.read_bytes()) and found.key == _key(contest)
     return found.evidence if is_same else None
 
 

@@ -9,8 +9,8 @@ from harness.judge.verdict import decision as judging
 from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
-from harness.loop import attempt as ratchet
-from harness.loop import draw_text, evaluate, resimulate
+from harness.loop import draw_text, resimulate
+from harness.loop.evaluate import ON_SOURCE, Options, Progress, evaluate, of_champion
 from harness.records import (
     Attempt,
     Check,
@@ -26,7 +26,7 @@ from harness.records import (
 )
 
 
-def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
+def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     """Attempt `number` of the contest, rejected and failed ones too, evaluated and judged again.
 
     It is checked on fresh inputs, and on those of its recorded checks, whose seeds make them again. Its
@@ -43,12 +43,12 @@ def replay(contest: Contest, number: int, progress: ratchet.Progress) -> Replay:
     kernel = ledger.kernel(number)
     # `prepare.py` names one chip; the attempt may have been judged for another.
     contest = load(contest.directory, attempt.evidence.chip)
-    policy, on = Policy(), ratchet.ON_SOURCE[attempt.key.source]
+    policy, on = Policy(), ON_SOURCE[attempt.key.source]
     key = contest.key(measuring.source(contest.chip, on))
-    options = ratchet.Options(on=on)
+    options = Options(on=on)
     work = f"replay/{number:04d}"
     with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
-        evidence = ratchet.evaluate(
+        evidence = evaluate(
             contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.checks)
         )
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
@@ -108,7 +108,7 @@ def _fraction(check: Check) -> float | None:
 
 
 def _opponent(
-    ledger: Ledger, attempt: Attempt, contest: Contest, key: Key, policy: Policy, progress: ratchet.Progress
+    ledger: Ledger, attempt: Attempt, contest: Contest, key: Key, policy: Policy, progress: Progress
 ) -> Evidence | None:
     """The champion of then under the key of now; None without one, or where only a paired benchmark could tell."""
     champion = attempt.champion
@@ -117,9 +117,8 @@ def _opponent(
     if attempt.key == key:
         return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
 
-    kernel, options = ledger.kernel(champion.attempt), ratchet.Options(on="simulated")
-    of_champion = evaluate.of_champion(progress)
-    return ratchet.evaluate(contest, kernel, options, policy, of_champion, work=_champions_work(attempt))
+    kernel, options = ledger.kernel(champion.attempt), Options(on="simulated")
+    return evaluate(contest, kernel, options, policy, of_champion(progress), work=_champions_work(attempt))
 
 
 def _defender(
@@ -128,7 +127,7 @@ def _defender(
     opponent: Evidence | None,
     contest: Contest,
     policy: Policy,
-    progress: ratchet.Progress,
+    progress: Progress,
 ) -> resimulate.Defender | None:
     """The champion of then, for a simulated gain to be held against."""
     if opponent is None or attempt.champion is None:
@@ -136,8 +135,8 @@ def _defender(
     kernel, work = ledger.kernel(attempt.champion.attempt), _champions_work(attempt)
 
     def again() -> None:
-        ratchet.evaluate(
-            contest, kernel, ratchet.Options(on="simulated"), policy, evaluate.of_champion(progress),
+        evaluate(
+            contest, kernel, Options(on="simulated"), policy, of_champion(progress),
             work=work, checked=False,
         )  # fmt: skip
 

@@ -15,9 +15,9 @@ from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
-from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions
 from harness.loop.draw_text import failing
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, ON_SOURCE, Options, Progress, Say, evaluate, sha256
 from harness.records import (
     Attempt,
     Champion,
@@ -57,9 +57,9 @@ class _Court:
 
     ledger: Ledger
     contest: Contest
-    options: ratchet.Options
+    options: Options
     policy: Policy
-    progress: ratchet.Progress
+    progress: Progress
     key: Key
     number: int
     draws: tuple[Draw, ...]
@@ -96,8 +96,8 @@ def revoke(
     contest: Contest,
     reason: str,
     policy: Policy,
-    progress: ratchet.Progress,
-    say: ratchet.Say,
+    progress: Progress,
+    say: Say,
     *,
     draws: Sequence[Draw] = (),
     force: bool = False,
@@ -170,18 +170,18 @@ def _court(
     ledger: Ledger,
     champion: Attempt,
     policy: Policy,
-    progress: ratchet.Progress,
+    progress: Progress,
     draws: tuple[Draw, ...],
     *,
     force: bool,
 ) -> _Court:
     # `prepare.py` names one chip; the champion may be that of another.
     contest = contests.load(ledger.kernel_path.parent, champion.evidence.chip)
-    on = ratchet.ON_SOURCE[champion.key.source]
+    on = ON_SOURCE[champion.key.source]
     return _Court(
         ledger=ledger,
         contest=contest,
-        options=ratchet.Options(on=on),
+        options=Options(on=on),
         policy=policy,
         progress=progress,
         key=contest.key(measuring.source(contest.chip, on)),
@@ -195,7 +195,7 @@ def _judged(court: _Court, attempt: Attempt, kernel: bytes, tried: Sequence[Reju
     """`attempt` under the present judge. Raises _SameProgramError as soon as it is traced to one of `tried`."""
     watch = guard.begin(court.ledger, court.contest)
     try:
-        evidence = ratchet.evaluate(
+        evidence = evaluate(
             court.contest, kernel, court.options, court.policy, _progress(court, attempt),
             work=f"revoke/{attempt.number:04d}", draws=court.draws, after_trace=_unless_tried(tried),
         )  # fmt: skip
@@ -205,7 +205,7 @@ def _judged(court: _Court, attempt: Attempt, kernel: bytes, tried: Sequence[Reju
     evidence = disturbed(evidence, tampering.failure())
     verdict = judging.decide(evidence, None, None, court.policy, court.contest.chip)
     trial = _Trial(attempt=attempt, kernel=kernel, evidence=evidence, verdict=verdict)
-    if verdict.failure is not None and verdict.failure.kind in ratchet.MAY_PASS_NEXT_TIME and not court.force:
+    if verdict.failure is not None and verdict.failure.kind in MAY_PASS_NEXT_TIME and not court.force:
         raise RatchetError(
             "undecided",
             f"attempt {attempt.number} ended with {_words(verdict.failure)}. That may be this machine's fault and not "
@@ -225,14 +225,14 @@ def _unless_tried(tried: Sequence[Rejudged]) -> Callable[[Trace], None]:
     return refuse
 
 
-def _progress(court: _Court, attempt: Attempt) -> ratchet.Progress:
+def _progress(court: _Court, attempt: Attempt) -> Progress:
     def told(stage: str, state: str, taken: float) -> None:
         court.progress(f"{attempt.number} {stage}", state, taken)
 
     return told
 
 
-def _next_holder(court: _Court, champion: Attempt, tried: list[Rejudged], say: ratchet.Say) -> _Trial | None:
+def _next_holder(court: _Court, champion: Attempt, tried: list[Rejudged], say: Say) -> _Trial | None:
     """The latest accepted attempt before `champion` that passes; those that fail are added to `tried`, and it too."""
     for before in court.ledger.accepted_before(champion.number):
         same = next((one for one in tried if one.kernel_sha256 == before.kernel_sha256), None)
@@ -322,7 +322,7 @@ def _attempt(
         started=started,
         finished=_now(),
         judged_against=git.head_commit(court.ledger.repository),
-        kernel_sha256=ratchet.sha256(shown.kernel),
+        kernel_sha256=sha256(shown.kernel),
         key=court.key,
         policy=court.policy,
         evidence=shown.evidence,

@@ -18,7 +18,7 @@ import msgspec
 from harness import contest as contests
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
-from harness.loop import attempt
+from harness.loop.evaluate import Options, evaluate
 from harness.records import Evidence, Policy
 
 # For a process that does not end after it was asked to.
@@ -119,10 +119,10 @@ def main() -> int:
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     try:
         contest = contests.load(Path(request.directory), request.chip)
-        evidence = attempt.evaluate(
+        evidence = evaluate(
             contest,
             request.kernel,
-            attempt.Options(on=request.on),
+            Options(on=request.on),
             request.policy,
             lambda stage, state, seconds: None,
             work=request.work,

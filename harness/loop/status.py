@@ -7,8 +7,8 @@ from harness.errors import RatchetError
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, git
 from harness.ledger.git.refs import ref_on_remotes
-from harness.loop import attempt as ratchet
 from harness.loop import preconditions, search_state
+from harness.loop.evaluate import sha256
 from harness.records import TITLE_MOVES, LogState, Row, Status
 
 
@@ -77,6 +77,6 @@ def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> st
         return "no champion yet: the first attempt is the baseline"
     if data == ledger.champion_kernel():
         return f"the champion's (attempt {champion.number})"
-    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == ratchet.sha256(data)), None)
+    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256(data)), None)
     changed = ", after an ordinary commit" if ledger.kernel_changed_since(champion) else ""
     return f"that of attempt {known}" if known else f"changed: a candidate{changed}"

@@ -23,6 +23,7 @@ from harness.judge.verdict import roofline
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
 from harness.loop.settings import parse
 from harness.records import Evidence, Policy, Row, Screened, Source, Sweep, Swept
 from harness.units import seconds
@@ -63,10 +64,10 @@ def sweep(
     contest: Contest,
     hypothesis: str,
     parameters: Grid,
-    options: ratchet.Options,
+    options: Options,
     policy: Policy,
-    progress: ratchet.Progress,
-    say: ratchet.Say,
+    progress: Progress,
+    say: Say,
     *,
     jobs: int,
 ) -> Outcome:
@@ -114,7 +115,7 @@ def sweep(
         best, *others = ranked
         told = f"{hypothesis} [best of {len(settings)}: {words(best.settings)}]"
         alternatives = tuple(
-            ratchet.Alternative(
+            Alternative(
                 settings=one.settings,
                 hypothesis=f"{hypothesis} [best of {len(settings)} that does not fail: {words(one.settings)}]",
                 seconds=one.seconds or 0.0,
@@ -160,9 +161,9 @@ def _screened(
     ledger: Ledger,
     settings: Sequence[tuple[Setting, ...]],
     kernels: Sequence[bytes],
-    options: ratchet.Options,
+    options: Options,
     policy: Policy,
-    progress: ratchet.Progress,
+    progress: Progress,
     jobs: int,
 ) -> _Found:
     source = measuring.source(contest.chip, options.on)
@@ -213,7 +214,7 @@ def _as_value(settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[
 
 def _is_judged(row: Row, fingerprint: str, digest: str) -> bool:
     is_same = bool(fingerprint) and row.fingerprint == fingerprint and row.key_digest == digest
-    return is_same and row.failure_kind not in ratchet.MAY_PASS_NEXT_TIME
+    return is_same and row.failure_kind not in MAY_PASS_NEXT_TIME
 
 
 def _ranked(screened: Sequence[Screened], *, again: bool) -> list[Screened]:

@@ -10,8 +10,8 @@ from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, diff, git
-from harness.loop import attempt as ratchet
 from harness.loop import preconditions
+from harness.loop.evaluate import sha256
 from harness.records import Champion, Policy, Verdict
 
 
@@ -107,4 +107,4 @@ def _is_saved(ledger: Ledger) -> bool:
     head = git.entry_at(ledger.repository, "HEAD", name)
     if head is not None and head.blob == git.hash_of(ledger.repository, data, name):
         return True
-    return ratchet.sha256(data) in {row.kernel_sha256 for row in ledger.rows()[0]}
+    return sha256(data) in {row.kernel_sha256 for row in ledger.rows()[0]}

@@ -13,23 +13,10 @@ from harness.render.layout import (
     joined,
     paint,
     terminal_width,
-    wants_colour,
     wrap,
 )
-from harness.render.progress import Progress
-from harness.render.results import results_table
 from harness.render.revocation import revocation_lines
 from harness.units import change, decimal, milliseconds, percent
-
-__all__ = [
-    "Progress",
-    "judge_text",
-    "report_text",
-    "results_table",
-    "show_text",
-    "status_text",
-    "wants_colour",
-]
 
 _WORDS: dict[Outcome, tuple[str, Style]] = {
     "accept": ("ACCEPTED", "good"),

@@ -9,6 +9,7 @@ import msgspec
 from harness import contest as contests
 from harness.errors import RatchetError
 from harness.loop import attempt as ratchet
+from harness.loop.evaluate import Options
 from harness.records import Policy
 from harness.records.selftest import Judgement, Refusal
 from harness.selftest.callers import judgement
@@ -26,7 +27,7 @@ def judge(folder: Path, attempts: int) -> Judgement:
             with contest.kernel_path.open("a", encoding="utf-8") as kernel:
                 kernel.write("\n# Once more.\n")
         try:
-            judged = ratchet.attempt(contest, "planted", ratchet.Options(on="simulated"), LIMITS, _silent, _silent)
+            judged = ratchet.attempt(contest, "planted", Options(on="simulated"), LIMITS, _silent, _silent)
         except RatchetError as error:
             return Judgement(outcome="refused", refusal=Refusal(stage="ratchet", kind=error.kind), message=str(error))
     attempt = judged.attempt

@@ -13,6 +13,7 @@ from harness.judge.sandbox import confinement
 from harness.ledger.git import open_repository
 from harness.loop import attempt as ratchet
 from harness.loop import guard
+from harness.loop.evaluate import Options
 from harness.loop.guard import Tampering, Watch
 from harness.loop.sweep import sweep
 from harness.records import Policy
@@ -184,7 +185,7 @@ def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
             contests.load(folder),
             "hostile",
             (("BQ", ("128", "256")),),
-            ratchet.Options(),
+            Options(),
             Policy(is_confined=False),
             lambda stage, state, seconds: None,
             said.append,
@@ -214,7 +215,7 @@ def test_a_hostile_kernel_in_a_whole_attempt(tmp_path: Path, is_confined: bool) 
     judged = ratchet.attempt(
         contests.load(folder),
         "hostile",
-        ratchet.Options(),
+        Options(),
         Policy(is_confined=is_confined),
         lambda stage, state, seconds: None,
         lambda sentence: None,

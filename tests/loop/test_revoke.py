@@ -36,6 +36,7 @@ from harness.records import Report
 from harness.render import plots, report_text
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.palette import LIGHT
+from harness.render.results import results_table
 from harness.render.series import groups
 
 
@@ -152,7 +153,7 @@ def test_the_users_own_work_and_candidate_stay(ledger: Ledger, contest: Path) ->
 def test_tables_status_and_show_say_revoked(ledger: Ledger, contest: Path) -> None:
     run_revoke(ledger, 1, 2)
     rows, _ = ledger.rows()
-    table = report_text.results_table(rows, champion_number(ledger), width=140).splitlines()
+    table = results_table(rows, champion_number(ledger), width=140).splitlines()
     words = {line.split()[0]: line.split()[2] for line in table if line[:3].strip().rstrip("*").isdigit()}
     assert words == {"1*": "baseline", "2": "revoked", "3": "reject", "4": "revoked", "5": "revoke"}
     text = report_text.show_text(ledger.attempt(5), _report(ledger, 5), "", width=200)

@@ -14,15 +14,10 @@ from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.records import Policy, Status
 from harness.render import layout, report_sections
-from harness.render.report_text import (
-    Progress,
-    judge_text,
-    report_text,
-    results_table,
-    show_text,
-    status_text,
-    wants_colour,
-)
+from harness.render.layout import wants_colour
+from harness.render.progress import Progress
+from harness.render.report_text import judge_text, report_text, show_text, status_text
+from harness.render.results import results_table
 
 
 def is_tidy(text: str, width: int) -> bool:

@@ -21,7 +21,8 @@ from harness.loop.search_state import search_state
 from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
 from harness.records.selftest import Judgement, Planted, Refusal, Tried
 from harness.render import diagnose, lines, review
-from harness.render.report_text import judge_text, report_text, results_table, show_text, status_text
+from harness.render.report_text import judge_text, report_text, show_text, status_text
+from harness.render.results import results_table
 from harness.render.search_state import search_state_text
 from harness.render.selftest import selftest_text
 from harness.render.sweep import sweep_text

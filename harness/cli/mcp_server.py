@@ -37,11 +37,11 @@ def server(contest: Path, verbs: Mapping[str, Verb]) -> MCPServer:
     reading = (
         tools.xprof_list_runs, tools.xprof_overview, tools.xprof_framework_ops, tools.xprof_compare,
         tools.xprof_memory, tools.xprof_trace_url, tools.next, tools.status, tools.results, tools.show,
-        tools.diagnose, tools.lines, tools.whatif, tools.hlo, tools.fsck, tools.replay,
+        tools.diagnose, tools.lines, tools.whatif, tools.hlo, tools.fsck, tools.replay, tools.predict,
     )  # fmt: skip
-    writing = (tools.evaluate, tools.run_experiment, tools.sweep)
+    writing = (tools.evaluate, tools.run_experiment, tools.sweep, tools.attack)
     offered: tuple[tuple[ToolAnnotations, tuple[Callable[..., Answer], ...]], ...] = (
-        (_READS, reading), (_WRITES, writing), (_OVERWRITES, (tools.checkout, tools.undo)),
+        (_READS, reading), (_WRITES, writing), (_OVERWRITES, (tools.checkout, tools.undo, tools.revoke)),
     )  # fmt: skip
     for annotations, several in offered:
         for tool in several:

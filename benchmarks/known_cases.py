@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import jax
@@ -34,6 +35,8 @@ def integers(values: Any) -> npt.NDArray[np.int32]:
 def gradient(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     """The gradient of the function's sum to its first `count` operands, the forward pass with it."""
 
+    # With the function's own names for its operands, by which their contents are given.
+    @wraps(function)
     def total(*operands: Any) -> jax.Array:
         return function(*operands).astype(jnp.float32).sum()
 

@@ -1,7 +1,7 @@
-"""The values that a compiled module holds as constants, in the words in which they lie in the chip's memory.
+"""The values that a compiled module holds or computes, in the words in which they lie in the chip's memory.
 
-Scalar-prefetch kernels branch on such tables; only constants, what cheap HLO instructions make
-of them, and values handed in from outside are known.
+Scalar-prefetch kernels branch on such tables; constants, values handed in from outside, and what
+the module makes of them are known.
 """
 
 import re
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Values = npt.NDArray[np.generic]
+from harness.dumps.evaluated import Evaluator, NotEvaluated, Values
+
 
 # Integers only: their arithmetic is the same everywhere. Of floats it is not (subnormal numbers, and what becomes of
 # one that no integer holds), and a branch that goes another way than on the chip skips work in the simulation alone.
@@ -23,6 +23,7 @@ _INSTRUCTION = re.compile(
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) \(.*\{$", re.MULTILINE)
 _NAMES = re.compile(r"%[\w.\-]+")
 _ATTRIBUTES = re.compile(r", (?:metadata|backend_config)=[^\n]*")
+_CALLED = re.compile(r"\b(calls=|to_apply=|condition=|body=)%([\w.\-]+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _START = re.compile(r"^ *%([\w.\-]+) = \([^\n]* copy-start\(%([\w.\-]+)\)", re.MULTILINE)
 # Larger tables are not tables of indices.
@@ -51,15 +52,17 @@ class Tables:
         self._given = dict(operands or {})
         self._instructions: dict[str, _Instruction] = {}
         self._known: dict[str, Values | None] = {}
+        self._computed: dict[str, Values | None] = {}
         bodies = list(_COMPUTATION.finditer(hlo))
         ends = [match.start() for match in bodies[1:]] + [len(hlo)]
         self._roots: dict[str, str] = {}
         self._callers: dict[str, str] = {}
         self._bodies: dict[str, str] = {}
+        self._plain_bodies: dict[str, str] = {}
         self._parameters: dict[str, dict[int, str]] = {}
         for body, end in zip(bodies, ends, strict=False):
             text = hlo[body.end() : end]
-            self._bodies[body[1]] = _ATTRIBUTES.sub("", _NAMES.sub("%", text))
+            self._bodies[body[1]] = _ATTRIBUTES.sub("", text)
             for match in _INSTRUCTION.finditer(text):
                 name, dtype, shape, layout, opcode, arguments, attributes = match.groups()
                 self._instructions[name] = _Instruction(
@@ -75,6 +78,7 @@ class Tables:
                     self._roots[body[1]] = name
                 if opcode == "parameter" and arguments.strip().isdigit():
                     self._parameters.setdefault(body[1], {})[int(arguments)] = name
+        self._evaluator = Evaluator(hlo, self.values)
         # An asynchronous copy is a tuple; what it brings is what it copies.
         self._started = {match[1]: match[2] for match in _START.finditer(hlo)}
 
@@ -90,9 +94,21 @@ class Tables:
                     self._known[name] = None
         return self._known[name]
 
+    def computed(self, name: str) -> Values | None:
+        """The same, XLA's help included: what follows from integers that are known, by whatever instructions."""
+        if name not in self._computed:
+            values = self.values(name)
+            if values is None and name in self._instructions:
+                try:
+                    values = self._evaluator.values(name)
+                except (NotEvaluated, RecursionError, LookupError):
+                    values = None
+            self._computed[name] = values
+        return self._computed[name]
+
     def words(self, name: str) -> tuple[int, ...] | None:
         """The 32-bit words (signed) in which the chip's memory holds the value of `name`, or None."""
-        values = self.values(name)
+        values = self.computed(name)
         if values is None:
             return None
         try:
@@ -118,11 +134,19 @@ class Tables:
             (operand.dtype, operand.shape, operand.layout) if operand is not None else ()
             for operand in map(self._instructions.get, instruction.operands)
         ]
-        plain = re.split(r", (?:metadata|backend_config|frontend_attributes|sharding|calls)=", instruction.attributes)[
-            0
-        ]
-        body = self._bodies.get(_attribute(instruction, "calls").lstrip("%"), "")
-        return instruction.dtype, instruction.shape, instruction.layout, instruction.opcode, *types, plain, body
+        plain = re.split(r", (?:metadata|backend_config|frontend_attributes|sharding)=", instruction.attributes)[0]
+        attributes = self._without_names(plain)
+        return instruction.dtype, instruction.shape, instruction.layout, instruction.opcode, *types, attributes
+
+    def _without_names(self, text: str) -> str:
+        """The text with what the computations that it calls say in the place of their names, which do not matter."""
+        return _NAMES.sub("%", _CALLED.sub(lambda match: f"{match[1]}{{{self._body(match[2])}}}", text))
+
+    def _body(self, name: str) -> str:
+        if name not in self._plain_bodies:
+            self._plain_bodies[name] = ""
+            self._plain_bodies[name] = self._without_names(self._bodies.get(name, ""))
+        return self._plain_bodies[name]
 
     def _evaluated(self, name: str, instruction: _Instruction) -> Values | None:
         dtype = _DTYPES.get(instruction.dtype)

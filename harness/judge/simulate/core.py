@@ -265,7 +265,7 @@ def _arguments(
     given += [Unknown("an argument that no caller handed over") for _ in operands[len(given) :]]
     for index, name in enumerate(operands):
         if isinstance(given[index], Unknown):
-            values = tables.values(name)
+            values = tables.computed(name)
             if values is not None and values.size == 1:
                 given[index] = int(values.ravel()[0])
     return given

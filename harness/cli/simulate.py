@@ -8,7 +8,8 @@ from harness import units
 from harness.advice.dump_directory import read
 from harness.cli.documents import CycleFigures, OpFigures, SimulateDocument
 from harness.cli.verb import Outcome
-from harness.dumps.tables import Tables, Values
+from harness.dumps.evaluated import Values
+from harness.dumps.tables import Tables
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.judge.simulate.module import run_module

@@ -117,7 +117,7 @@ class Evaluator:
         text = writer.module(place, _plain(instruction.type))
         values = _run(text)
         if _UNSET in text and not np.array_equal(values, _run(text.replace(_UNSET, "constant(1)"))):
-            raise NotEvaluated(f"{name} depends on memory that nothing wrote")
+            raise NotEvaluated(f"{name} depends on what machines make different things of")
         return values
 
 
@@ -141,7 +141,7 @@ class _Writer:
         return f"HloModule table\n\n{computations}\nENTRY %main () -> {kind} {{\n" + "\n".join(entry) + "\n}\n"
 
     def place(self, home: _Computation, name: str, given: "tuple[Any, ...] | None", scope: _Scope) -> Any:
-        """Where in `scope` the value of `name` stands; `given` is where the parameters of an opened computation stand."""
+        """Where in `scope` the value of `name` stands; `given` is where the parameters of an opened one stand."""
         key = (id(scope), id(given), name)
         if key not in self._places:
             self._keep.append(given)
@@ -179,9 +179,9 @@ class _Writer:
             return self.place(called, called.root, tuple(operands), scope)
         self._check(home, instruction)
         if opcode == "custom-call" and '"AllocateBuffer"' in instruction.attributes:
-            kind = _plain(instruction.type)
-            unset = self._named(scope, f"{kind.partition('[')[0]}[]", _UNSET.partition("(")[0], "/*unset*/0", "")
-            return self._named(scope, kind, "broadcast", f"%{unset}", ", dimensions={}")
+            return self._unset(_plain(instruction.type), scope)
+        if opcode == "convert" and (source := self._float_operand(home, instruction)) is not None:
+            return self._whole(instruction, source, operands[0], scope)
         if opcode == "bitcast":
             return self._bitcast(home, instruction, operands[0], scope)
         if opcode in ("custom-call", "infeed", "rng", "rng-bit-generator", "partition-id", "replica-id"):
@@ -250,6 +250,29 @@ class _Writer:
         scope.lines.append(f"  %{name} = {kind} {opcode}({text}){attributes}")
         self._written[name] = kind
         return name
+
+    def _float_operand(self, home: _Computation, instruction: Instruction) -> str | None:
+        """The type of what an instruction makes integers of, if that is floating-point numbers."""
+        kind = home.instructions[instruction.operands[0]].type
+        return _plain(kind) if kind.startswith("f32") and not instruction.type.startswith(("f32", "pred")) else None
+
+    def _whole(self, instruction: Instruction, source: str, operand: Any, scope: _Scope) -> str:
+        """The number without its fraction; what machines make of one that no integer holds differs."""
+        target = _plain(instruction.type)
+        sizes = source.removeprefix("f32")
+        limit = self._named(scope, "f32[]", "constant", "1073741824", "")
+        limits = self._named(scope, source, "broadcast", f"%{limit}", ", dimensions={}")
+        size = self._named(scope, source, "abs", f"%{operand}", "")
+        fits = self._named(scope, f"pred{sizes}", "compare", f"%{size}, %{limits}", ", direction=LT")
+        whole = self._named(scope, target, "convert", f"%{operand}", "")
+        return self._named(scope, target, "select", f"%{fits}, %{whole}, %{self._unset(target, scope)}", "")
+
+    def _unset(self, kind: str, scope: _Scope) -> str:
+        """An array of which nobody knows what it holds: one thing in the first evaluation, another in the second."""
+        unset = self._named(
+            scope, f"{kind.partition('[')[0]}[]", "constant", _UNSET.removeprefix("constant(").removesuffix(")"), ""
+        )
+        return self._named(scope, kind, "broadcast", f"%{unset}", ", dimensions={}")
 
     def _bitcast(self, home: _Computation, instruction: Instruction, operand: Any, scope: _Scope) -> str:
         """The same elements in the order in which they lie in memory, from one layout to another."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from harness.dumps.evaluated import Evaluator, NotEvaluated, Values
 
-
 # Integers only: their arithmetic is the same everywhere. Of floats it is not (subnormal numbers, and what becomes of
 # one that no integer holds), and a branch that goes another way than on the chip skips work in the simulation alone.
 _DTYPES = {"pred": "u1", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s32": "<i4", "u32": "<u4"}

@@ -100,3 +100,131 @@ def test_bytes_are_packed_four_to_a_word() -> None:
     assert len(words) == 128
     assert words[5] & 0xFF == 5
     assert words[5] >> 8 & 0xFF == 133
+
+
+# What XLA makes of a table on its way to a kernel: sums of groups, which are sorted, scattered and put in a loop.
+COMPUTED = """HloModule m
+
+%added (a: s32[], b: s32[]) -> s32[] {
+  %a = s32[]{:T(128)} parameter(0)
+  %b = s32[]{:T(128)} parameter(1)
+  ROOT %a_plus_b = s32[]{:T(128)} add(%a, %b)
+}
+
+%put (p.1: s32[4], p.2: s32[4]) -> (s32[4], s32[6]) {
+  %p.1 = s32[4]{0:T(128)} parameter(0)
+  %p.2 = s32[4]{0:T(128)S(1)} parameter(1)
+  %zero = s32[]{:T(128)} constant(0)
+  %zeros = s32[6]{0:T(128)} broadcast(%zero), dimensions={}
+  %ends = s32[4]{0:T(128)} reduce-window(%p.1, %zero), window={size=4 pad=3_0}, to_apply=%added
+  %counted = s32[6]{0:T(128)} scatter(%zeros, %places, %p.1), update_window_dims={}, inserted_window_dims={0}, \
+scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%added
+  %places = s32[4,1]{1,0:T(8,128)} bitcast(%p.2)
+  ROOT %both = (s32[4]{0:T(128)}, s32[6]{0:T(128)}) tuple(%ends, %counted)
+}
+
+%goes_on (s.1: (s32[], s32[4])) -> pred[] {
+  %s.1 = (s32[]{:T(128)}, s32[4]{0:T(128)}) parameter(0)
+  %turn.1 = s32[]{:T(128)} get-tuple-element(%s.1), index=0
+  %most = s32[]{:T(128)} constant(3)
+  ROOT %less = pred[]{:T(512)} compare(%turn.1, %most), direction=LT
+}
+
+%turns (s.2: (s32[], s32[4])) -> (s32[], s32[4]) {
+  %s.2 = (s32[]{:T(128)}, s32[4]{0:T(128)}) parameter(0)
+  %turn.2 = s32[]{:T(128)} get-tuple-element(%s.2), index=0
+  %one.2 = s32[]{:T(128)} constant(1)
+  %next = s32[]{:T(128)} add(%turn.2, %one.2)
+  %old = s32[4]{0:T(128)} get-tuple-element(%s.2), index=1
+  %new = s32[4]{0:T(128)} add(%old, %old)
+  ROOT %state = (s32[]{:T(128)}, s32[4]{0:T(128)}) tuple(%next, %new)
+}
+
+ENTRY %main (sizes: s32[4], scale: f32[]) -> s32[4] {
+  %sizes = s32[4]{0:T(128)} parameter(0)
+  %scale = f32[]{:T(128)} parameter(1)
+  %where = s32[4]{0:T(128)} constant({5, 0, 5, 2})
+  %fusion = (s32[4]{0:T(128)}, s32[6]{0:T(128)}) fusion(%sizes, %where), kind=kCustom, calls=%put
+  %ends.1 = s32[4]{0:T(128)} get-tuple-element(%fusion), index=0
+  %counts = s32[6]{0:T(128)S(1)} get-tuple-element(%fusion), index=1
+  %shorter = s32[5]{0:T(128)} bitcast(%counts)
+  %first = s32[]{:T(128)} constant(0)
+  %begun = (s32[]{:T(128)}, s32[4]{0:T(128)}) tuple(%first, %ends.1)
+  %while = (s32[]{:T(128)}, s32[4]{0:T(128)}) while(%begun), condition=%goes_on, body=%turns
+  %doubled = s32[4]{0:T(128)} get-tuple-element(%while), index=1
+  %wide = f32[4]{0:T(128)} convert(%doubled)
+  %whole = s32[4]{0:T(128)} convert(%wide)
+  %large = f32[4]{0:T(128)} multiply(%wide, %wide)
+  %larger = f32[4]{0:T(128)} multiply(%large, %large)
+  %largest = f32[4]{0:T(128)} multiply(%larger, %larger)
+  %cut = s32[4]{0:T(128)} convert(%largest)
+  %third = f32[4]{0:T(128)} divide(%wide, %large)
+  %of_third = s32[4]{0:T(128)} convert(%third)
+  %scales = f32[4]{0:T(128)} broadcast(%scale), dimensions={}
+  %scaled = f32[4]{0:T(128)} multiply(%wide, %scales)
+  %of_scaled = s32[4]{0:T(128)} convert(%scaled)
+  %memory = s32[4]{0:T(128)} custom-call(), custom_call_target="AllocateBuffer"
+  %unwritten = s32[4]{0:T(128)} add(%memory, %sizes)
+  %no_matter = s32[4]{0:T(128)} subtract(%unwritten, %memory)
+  ROOT %result = s32[4]{0:T(128)} copy(%doubled)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ends.1", [3, 4, 9, 9]),
+        ("counts", [1, 0, 0, 0, 0, 8]),
+        ("shorter", [1, 0, 0, 0, 0]),
+        ("doubled", [24, 32, 72, 72]),
+        ("whole", [24, 32, 72, 72]),
+        ("no_matter", [3, 1, 5, 0]),
+        # What machines may make different things of, and what nobody knows.
+        ("cut", None),
+        ("of_third", None),
+        ("of_scaled", None),
+        ("unwritten", None),
+    ],
+)
+def test_what_xla_computes_from_known_integers(name: str, expected: list[int] | None) -> None:
+    words = Tables(COMPUTED, {"sizes": np.array([3, 1, 5, 0], np.int32)}).words(name)
+    assert (None if words is None else list(words[: len(expected or ())])) == expected
+
+
+def test_nothing_is_computed_from_operands_that_were_not_given() -> None:
+    assert Tables(COMPUTED).words("counts") is None
+
+
+def test_code_that_calls_something_else_is_not_the_same() -> None:
+    hlo = """HloModule m
+
+%sum.1 (a.1: s32[], b.1: s32[]) -> s32[] {
+  %a.1 = s32[] parameter(0)
+  %b.1 = s32[] parameter(1)
+  ROOT %r.1 = s32[] add(%a.1, %b.1)
+}
+
+%sum.2.clone (a.2: s32[], b.2: s32[]) -> s32[] {
+  %a.2 = s32[] parameter(0)
+  %b.2 = s32[] parameter(1)
+  ROOT %r.2 = s32[] add(%a.2, %b.2)
+}
+
+%most (a.3: s32[], b.3: s32[]) -> s32[] {
+  %a.3 = s32[] parameter(0)
+  %b.3 = s32[] parameter(1)
+  ROOT %r.3 = s32[] maximum(%a.3, %b.3)
+}
+
+ENTRY %main (x: s32[8]) -> s32[8] {
+  %x = s32[8]{0} parameter(0)
+  %k = s32[] constant(0)
+  %one = s32[8]{0} reduce-window(%x, %k), window={size=8 pad=7_0}, to_apply=%sum.1
+  %two = s32[8]{0} reduce-window(%one, %k), window={size=8 pad=7_0}, to_apply=%sum.2.clone
+  ROOT %three = s32[8]{0} reduce-window(%two, %k), window={size=8 pad=7_0}, to_apply=%most
+}
+"""
+    tables = Tables(hlo)
+    assert tables.same_code("two", ["three", "one"]) == "one"
+    assert tables.same_code("three", ["one", "two"]) is None

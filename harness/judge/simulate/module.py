@@ -8,8 +8,9 @@ from operator import mul
 from pathlib import Path
 
 from harness.dumps.boundary import Boundary, boundary
+from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump, garbage_kept, read_module
-from harness.dumps.tables import Tables, Values
+from harness.dumps.tables import Tables
 from harness.hardware import Chip
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown

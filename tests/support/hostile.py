@@ -29,7 +29,7 @@ def attack(
     directory: Path, text: str, *, are_confined: bool, seconds: float = 20, memory_bytes: int = 1 << 30
 ) -> tuple[str | Failure, tuple[str, ...]]:
     """What `text` found, or its failure, and the processes it left behind; it runs in a child of its own."""
-    given = environment.base()
+    given = environment.on_cpu()
     given["PYTHONPATH"] += f"{os.pathsep}{Path(__file__).parent}"
     directory.mkdir(exist_ok=True)
     with Children(memory_bytes, are_confined=are_confined) as children:

@@ -15,6 +15,7 @@ from harness.judge.evaluate.pipeline import Evaluation
 from harness.judge.evaluate.plan import Plan, Progress, Simulate
 from harness.judge.evaluate.stages import STAGES
 from harness.judge.evaluate.timing.device import source
+from harness.judge.sandbox import warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
 from harness.judge.sandbox.strip_paths import strip_paths
@@ -58,6 +59,8 @@ def evaluate(
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
     not keep what every problem must keep); UsageError `unknown-device`.
     """
+    if policy.is_confined:
+        warm.up()
     where = source(chip, on)
     if chip.platform == "tpu" and environment().libtpu is None:
         raise RatchetError(

@@ -193,8 +193,6 @@ class Evaluation:
         plan = self.plan
         if name == "compiler":
             return environments.compiling(plan.chip)
-        if name == "simulator":
-            return environments.base()
         if name == "timer":
             return environments.measuring("cpu" if plan.source == "measured cpu" else plan.chip.platform)
         return environments.on_cpu()

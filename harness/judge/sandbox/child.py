@@ -19,7 +19,7 @@ from typing import Any, Self
 import msgspec
 
 import harness
-from harness.judge.sandbox import processes, replies, strip_paths
+from harness.judge.sandbox import processes, replies, strip_paths, warm
 from harness.judge.sandbox.confinement import Confinement
 from harness.judge.sandbox.messages import FAILURE, VALUE, Request
 from harness.judge.sandbox.worker import HEADER
@@ -68,7 +68,7 @@ class Child:
 
     name: str
     directory: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | warm.Forked
     channel: socket.socket
     output: int
     queue: deque[Job] = field(default_factory=deque)
@@ -130,20 +130,14 @@ class Children:
         """
         if confinement is not None:
             confinement = replace(confinement, writable=(*confinement.writable, str(directory)))
-        confined = msgspec.json.encode(confinement if self._are_confined else None).decode()
+        applied = confinement if self._are_confined else None
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe()
+        process: subprocess.Popen[bytes] | warm.Forked | None
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "harness.judge.sandbox.worker", module, str(theirs.fileno()), confined],
-                cwd=directory,
-                env={**environment, "HOME": str(directory), "TMPDIR": str(directory)},
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+            process = warm.fork(name, module, directory, environment, applied, theirs.fileno(), writing)
+            if process is None:
+                process = self._fresh(module, directory, environment, applied, theirs.fileno(), writing)
         except OSError:
             ours.close()
             os.close(reading)
@@ -158,6 +152,28 @@ class Children:
         self._selector.register(ours, selectors.EVENT_READ, (child, self._hear))
         self._selector.register(reading, selectors.EVENT_READ, (child, self._read_output))
         return child
+
+    def _fresh(
+        self,
+        module: str,
+        directory: Path,
+        environment: Mapping[str, str],
+        confinement: Confinement | None,
+        channel: int,
+        output: int,
+    ) -> subprocess.Popen[bytes]:
+        """An interpreter of its own, which is confined before it imports anything."""
+        confined = msgspec.json.encode(confinement).decode()
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "harness.judge.sandbox.worker", module, str(channel), confined],
+            cwd=directory,
+            env={**environment, "HOME": str(directory), "TMPDIR": str(directory)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(channel,),
+            start_new_session=True,
+        )
 
     def ask(
         self, child: Child, label: str, stage: Stage, task: str, arguments: object, reply_type: type, limit: float

@@ -69,6 +69,8 @@ def base() -> dict[str, str]:
         # Sizes hash tables of compilers and interpreters alike; nothing may depend on it.
         "PYTHONHASHSEED": "0",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
+        # Products of numpy are small here, and threads that wait for the next one keep other processes from working.
+        "OPENBLAS_NUM_THREADS": "1",
         # Silences the search for a TPU host's metadata and its warnings.
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",

@@ -33,13 +33,18 @@ def main() -> None:
 
     Arguments: the module, the socket's descriptor, the Confinement in JSON (`null`: not confined).
     """
-    module_name, descriptor = sys.argv[1], int(sys.argv[2])
-    channel = socket.socket(fileno=descriptor)
+    channel = socket.socket(fileno=int(sys.argv[2]))
     channel.set_inheritable(False)
+    serve(sys.argv[1], channel, msgspec.json.decode(sys.argv[3], type=Confinement | None))
+
+
+def serve(module_name: str, channel: socket.socket, confinement: Confinement | None, parent: int | None = None) -> None:
+    """The same for a process that has begun already, and whose parent has to be `parent` still (None: it is fresh)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    confinement = msgspec.json.decode(sys.argv[3], type=Confinement | None)
     if confinement is not None:
         confine(confinement)
     # What went wrong while importing is told with the first answer, not lost.

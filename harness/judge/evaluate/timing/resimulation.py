@@ -25,7 +25,7 @@ def run(
         Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children,
     ):
         child = children.start(
-            "simulator", "harness.judge.evaluate.timing.simulation", Path(scratch), environment.base(),
+            "simulator", "harness.judge.evaluate.timing.simulation", Path(scratch), environment.on_cpu(),
             confinement=Confinement(readable=(str(champion), str(candidate))),
         )  # fmt: skip
         request = ResimulateRequest(

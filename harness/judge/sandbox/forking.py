@@ -1,0 +1,134 @@
+"""The process that imports JAX once and forks a child for each request; it never hears of a candidate itself."""
+
+import ctypes
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from harness.judge.sandbox import worker
+from harness.judge.sandbox.warm import ForkRequest
+
+_MOST_BYTES = 1 << 16
+# For the kernel to hand an orphan to the process that adopts it.
+_ADOPTION_SECONDS = 5.0
+_PR_SET_NAME = 15
+_NO_CHILD = b"0"
+# The first descriptor after input, output and errors.
+_CHANNEL = 3
+
+
+def main() -> None:
+    """Imports the modules that are named, then forks for each request until the channel closes.
+
+    Arguments: the descriptor of the channel, the modules.
+    """
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    # Ctrl-C goes to the whole group: the judging process hears it too, and closes the channel.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    judge = os.getppid()
+    given = set(os.environ)
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
+    # JAX sets some variables while it is imported, which its children would set too.
+    added = {name: value for name, value in os.environ.items() if name not in given}
+    gc.collect()
+    # What is shared stays shared: no collection writes to it.
+    gc.freeze()
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, _MOST_BYTES, 2)
+        if not data:
+            return
+        try:
+            request = msgspec.json.decode(data, type=ForkRequest)
+            pid = _fork(request, judge, added, *descriptors) if _is_alone() else 0
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        control.send(str(pid).encode())
+
+
+def _is_alone() -> bool:
+    """Whether this process has one thread: of another that holds a lock, a fork would wait for ever."""
+    return len(os.listdir("/proc/self/task")) == 1
+
+
+def _fork(request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int) -> int:
+    """The id of a process that the judging process has adopted, 0 where that did not come about.
+
+    Forked twice: the one between ends at once, and its orphan goes to the nearest process that adopts orphans.
+    """
+    reading, writing = os.pipe()
+    between = os.fork()
+    if not between:
+        try:
+            if not os.fork():
+                _become(request, judge, added, channel, output, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(between, 0)
+    with open(reading, "rb") as answer:
+        return int(answer.read() or _NO_CHILD)
+
+
+def _become(
+    request: ForkRequest, judge: int, added: Mapping[str, str], channel: int, output: int, writing: int
+) -> None:
+    """Makes this process the child that is asked for. Never returns."""
+    code = 1
+    try:
+        deadline = time.monotonic() + _ADOPTION_SECONDS
+        while os.getppid() != judge:
+            if time.monotonic() > deadline:
+                os._exit(1)
+            time.sleep(0.0005)
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(request.directory)
+        _set_environment({**added, **request.environment})
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, request.name.encode()[:15], 0, 0, 0)
+        os.write(writing, str(os.getpid()).encode())
+        # Nothing else of the process that forks: neither its channel nor what others were given.
+        if channel != _CHANNEL:
+            os.dup2(channel, _CHANNEL)
+        os.set_inheritable(_CHANNEL, False)
+        os.closerange(_CHANNEL + 1, os.sysconf("SC_OPEN_MAX"))
+        worker.serve(request.module, socket.socket(fileno=_CHANNEL), request.confinement, parent=judge)
+        code = 0
+    except BaseException:  # noqa: BLE001  # the end of this process: its output is where it can still be told
+        traceback.print_exc()
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    os.environ.update(variables)
+    # What an interpreter would have made of PYTHONPATH.
+    for path in reversed(variables.get("PYTHONPATH", "").split(os.pathsep)):
+        if path and path not in sys.path:
+            sys.path.insert(0, path)
+    # Of a fresh interpreter they would be other ones each time.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)

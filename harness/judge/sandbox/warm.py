@@ -1,0 +1,236 @@
+"""Child processes forked from one that has imported JAX and serves nothing: a start costs 20 ms instead of a second.
+
+The process that forks (`forking`) never sees a candidate. It has one thread and no device, which is what makes forking
+safe, and ends when this process does. Each fork is confined as any other child before it hears of a candidate, serves
+one, and ends, so nothing is carried over.
+"""
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+import harness
+from harness.judge.sandbox import environment
+from harness.judge.sandbox.confinement import Confinement, offered
+
+# What every judgement's processes import.
+PRELOADED = (
+    "harness.judge.evaluate.candidate",
+    "harness.judge.evaluate.correctness",
+    "harness.judge.evaluate.compile.compilation",
+    "harness.judge.evaluate.timing.simulation",
+    "harness.judge.simulate",
+)
+# Not of a fork: its times would be those of a process that shares its memory with another.
+_TIMED = ("harness.judge.evaluate.timing.timing",)
+# Variables that nothing has read when a fork begins: libtpu is not loaded, and the rest is set for each child.
+_MAY_DIFFER = ("LIBTPU_", "TPU_", "PYTHONPATH")
+# For importing JAX on a machine that is busy, and for one fork after that.
+_IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
+# For a process that does not end after its channel was closed.
+_ENDING_SECONDS = 5.0
+# A machine on which it fails so often does without.
+_MOST_FAILURES = 2
+
+
+class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fork becomes; with it come the descriptors of its channel and of its output."""
+
+    name: str
+    module: str
+    directory: str
+    environment: dict[str, str]
+    confinement: Confinement
+
+
+class Forked:
+    """A child of this process that it did not start itself, with what is used of subprocess.Popen."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal, or None while it runs."""
+        if self.returncode is None:
+            with suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+                return self.returncode
+            # Somebody else reaped it.
+            self.returncode = -9
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits until it has ended. Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            time.sleep(0.002)
+        return code
+
+
+@dataclass(slots=True)
+class _Server:
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    stamp: int
+    environment: dict[str, str]
+    is_ready: bool = False
+
+
+_lock = threading.Lock()
+_server: _Server | None = None
+_failures = 0
+
+
+def up() -> None:
+    """Starts the process that forks, which imports JAX while the caller does something else."""
+    if _is_possible():
+        with _lock:
+            _started()
+
+
+def fork(
+    name: str,
+    module: str,
+    directory: Path,
+    given: Mapping[str, str],
+    confinement: Confinement | None,
+    channel: int,
+    output: int,
+) -> Forked | None:
+    """A confined child that serves `module` on the descriptor `channel`, or None where it has to be started instead.
+
+    To be called while this process adopts orphans: the fork is then its own child, which ends with it. A child that
+    is not confined wholly could reach the process that forks, and is never a fork.
+    """
+    global _failures
+    if confinement is None or module in _TIMED or not _is_possible():
+        return None
+    with _lock:
+        server = _started()
+        if server is None or not _is_like(given, server.environment):
+            return None
+        request = ForkRequest(
+            name=name,
+            module=module,
+            directory=str(directory),
+            environment={**given, "HOME": str(directory), "TMPDIR": str(directory)},
+            confinement=confinement,
+        )
+        try:
+            server.control.settimeout(_FORK_SECONDS if server.is_ready else _IMPORT_SECONDS)
+            socket.send_fds(server.control, [msgspec.json.encode(request)], [channel, output])
+            pid = json.loads(server.control.recv(64) or b"0")
+        except (OSError, ValueError):
+            pid = 0
+        server.is_ready = True
+        if pid:
+            return Forked(pid)
+        _failures += 1
+        _end()
+        return None
+
+
+def close() -> None:
+    """Ends the process that forks, if there is one."""
+    with _lock:
+        _end()
+
+
+def _is_possible() -> bool:
+    layers = offered(is_confined=True)
+    return (
+        sys.platform == "linux"
+        and layers.landlock is not None
+        and layers.system_calls_filtered
+        and _failures < _MOST_FAILURES
+    )
+
+
+def _started() -> _Server | None:
+    """The process that forks, a new one where the harness or the installed packages have changed since it began."""
+    global _server, _failures
+    now = _stamp()
+    if _server is not None and (_server.stamp != now or _server.process.poll() is not None):
+        _end()
+    if _server is None:
+        given = environment.on_cpu()
+        # A packet is a request: no lengths, and a part of one cannot be taken for another.
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            # In this process's session, which tells it from what a candidate started.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "harness.judge.sandbox.forking", str(theirs.fileno()), *PRELOADED],
+                cwd="/",
+                env={**given, "HOME": "/", "TMPDIR": "/"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+            )
+        except OSError:
+            _failures += 1
+            ours.close()
+            return None
+        finally:
+            theirs.close()
+        _server = _Server(process, ours, now, given)
+    return _server
+
+
+def _end() -> None:
+    global _server
+    if _server is None:
+        return
+    # Where it reads its requests it finds the end of them.
+    _server.control.close()
+    try:
+        _server.process.wait(_ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        _server.process.kill()
+        _server.process.wait()
+    _server = None
+
+
+def _is_like(given: Mapping[str, str], own: Mapping[str, str]) -> bool:
+    """Whether the two differ only in what a fork can still be told."""
+    left, right = (
+        {name: value for name, value in one.items() if not name.startswith(_MAY_DIFFER)} for one in (given, own)
+    )
+    return left == right
+
+
+def _stamp() -> int:
+    """Another number when a file of the harness, or a version of what is installed, has changed."""
+    found: list[object] = [environment.environment()]
+    for path in sorted(Path(harness.__file__).parent.rglob("*.py")):
+        with suppress(OSError):
+            state = path.stat()
+            found.append((str(path), state.st_mtime_ns, state.st_size))
+    return hash(tuple(map(repr, found)))
+
+
+def _after_fork() -> None:
+    """A copy of this process has no part in what it began."""
+    global _server
+    _server = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(close)

@@ -40,6 +40,7 @@ def experiment(given: Namespace) -> Outcome:
         again=given.again,
         record=given.record,
         rebaseline=given.rebaseline,
+        all_checks=given.all_checks,
     )
     with Progress(quiet=given.quiet or given.json) as progress:
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)

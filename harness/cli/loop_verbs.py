@@ -39,6 +39,9 @@ class Experiment(Verb):
         parser.add_argument(
             "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"
         )
+        parser.add_argument(
+            "--all-checks", action="store_true", help="run every check on a kernel that is slower than the champion too"
+        )
 
 
 class Next(Verb):

@@ -20,7 +20,8 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 3
+# 4: evidence may be of a candidate that was not checked wholly (`unchecked`), which an older reader would not see.
+SCHEMA = 4
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

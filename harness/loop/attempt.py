@@ -207,6 +207,9 @@ def _decided(
         if not (run.options.again or run.options.rebaseline or may_be_known):
             _refuse_identical(run, trace)
 
+    def is_slower(found: Evidence) -> bool:
+        return facing is not None and judging.is_slower(found, facing.evidence, run.policy, run.contest.chip)
+
     evidence = evaluate(
         run.contest,
         kernel,
@@ -215,6 +218,7 @@ def _decided(
         run.progress,
         work=f"{run.number:04d}",
         timed=facing is None,
+        is_slower=is_slower if facing and not run.options.all_checks else None,
         after_trace=refuse_identical,
     )
     paired = None

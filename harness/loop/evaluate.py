@@ -35,7 +35,7 @@ class Options:
     """How one attempt is to be run, from the command line.
 
     `alternatives` are judged in their order where the candidate fails, as long as they promise a win; all of
-    them together are one attempt.
+    them together are one attempt. `all_checks`: a candidate that is too slow is checked wholly all the same.
     """
 
     settings: tuple[tuple[str, str], ...] = ()
@@ -45,6 +45,7 @@ class Options:
     again: bool = False
     record: bool = False
     rebaseline: bool = False
+    all_checks: bool = False
     sweep: Sweep | None = None
     alternatives: tuple[Alternative, ...] = ()
 
@@ -65,12 +66,14 @@ def evaluate(
     timed: bool = True,
     checked: bool = True,
     draws: tuple[Draw, ...] = (),
+    is_slower: Callable[[Evidence], bool] | None = None,
     after_trace: Callable[[Trace], None] = lambda trace: None,
 ) -> Evidence:
     """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
 
     Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: whether it is right is not asked.
-    `draws` are those of an earlier evaluation: they are repeated, beside fresh ones.
+    `draws` are those of an earlier evaluation: they are repeated, beside fresh ones. Of whom `is_slower` says so, once
+    there is a simulated latency, the full shape is not checked.
     """
     return measuring.evaluate(
         contest.directory,
@@ -85,6 +88,7 @@ def evaluate(
         timed=timed,
         checked=checked,
         draws=draws,
+        is_slower=is_slower,
         after_trace=after_trace,
         progress=progress,
     )

@@ -275,7 +275,11 @@ class StageTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything found out about one candidate; what a failure kept from being found is None or empty."""
+    """Everything found out about one candidate; what a failure kept from being found is None or empty.
+
+    `unchecked` names the checks that were not run because its simulated time is too slow: such evidence can be
+    rejected for its time and serves nothing else.
+    """
 
     problem: Statement
     chip: str
@@ -293,3 +297,4 @@ class Evidence:
     stages: tuple[StageTime, ...] = ()
     failure: Failure | None = None
     isolation: Isolation | None = None
+    unchecked: tuple[str, ...] = ()

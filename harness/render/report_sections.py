@@ -181,6 +181,8 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
         return ["Correctness:           no check was made"]
     failed = sum(not check.passed for check in done)
     verb = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks passed"
+    if evidence.unchecked:
+        verb += f" and {len(evidence.unchecked)} were not run, because it is slower"
     bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism"))
     elements = f"{count(sum(check.elements for check in done) - bits)} elements against float64"
     elements += f" and {count(bits)} bit for bit" if bits else ""

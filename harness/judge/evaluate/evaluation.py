@@ -13,7 +13,7 @@ from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.pipeline import Evaluation
 from harness.judge.evaluate.plan import Plan, Progress, Simulate
-from harness.judge.evaluate.stages import STAGES
+from harness.judge.evaluate.stages import STAGES, left_out
 from harness.judge.evaluate.timing.device import source
 from harness.judge.sandbox import warm
 from harness.judge.sandbox.child import Children
@@ -42,6 +42,7 @@ def evaluate(
     timed: bool = True,
     checked: bool = True,
     draws: tuple[Draw, ...] = (),
+    is_slower: Callable[[Evidence], bool] | None = None,
     after_trace: Callable[[Trace], None] = lambda trace: None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
@@ -52,7 +53,8 @@ def evaluate(
     and on a device a profile to `profile_data`. Without `timed` there is no latency from a device
     yet: a paired benchmark will take it. Not `checked`: no output is compared with anything, so no verdict can
     come of it, and the contest's kernel.hlo.txt stays what it was. `draws` are checked too, beside fresh ones, as
-    far as there is a program of their shape. `simulate(dump_directory, chip,
+    far as there is a program of their shape. Where `is_slower` says so of evidence with a simulated latency, the full
+    shape is not checked, and the evidence names what was left out (`unchecked`). `simulate(dump_directory, chip,
     deadline_seconds=...)` has to be a function at the top of a module. `after_trace` may
     raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 
@@ -73,11 +75,12 @@ def evaluate(
     plan = Plan(
         contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
         source=where, deep=deep, timed=timed, checked=checked, draws=draws,
+        is_slower=is_slower if checked else None,
     )  # fmt: skip
     try:
         prepare(plan, kernel)
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
-            found = Evaluation(plan, children, progress, after_trace).run(STAGES)
+            found = Evaluation(plan, children, progress, after_trace).run(STAGES, left_out)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -1,4 +1,8 @@
-"""Walks the table of stages for one candidate: each begins when what it needs is there, until the first failure."""
+"""Walks the table of stages for one candidate: each begins when what it needs is there, until the outcome is certain.
+
+Stages run side by side, and what ends an evaluation does not depend on which of them is faster: every request has a
+rank, and of several failures the one of the lowest rank counts, once all requests below it have been answered.
+"""
 
 import os
 import time
@@ -28,7 +32,7 @@ from harness.judge.sandbox.messages import (
     TraceRequest,
 )
 from harness.judge.sandbox.reach import left_behind, not_interpreted, not_looked_into, reach
-from harness.records import Evidence, Failure, Latency, Policy, Simulation, StageTime, Trace
+from harness.records import Check, Evidence, Failure, Latency, Policy, Simulation, StageTime, Trace
 from harness.records import Stage as FailureStage
 
 _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
@@ -55,8 +59,20 @@ _TASKS: dict[type, tuple[str, type]] = {
 }
 # What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
 Need = Literal[
-    "kernel", "trace", "chip program", "schedule", "full program", "smaller program", "outputs", "device"
+    "kernel", "trace", "chip program", "schedule", "full program", "smaller program", "outputs", "full outputs",
+    "device",
 ]  # fmt: skip
+
+
+# Lower counts first. Of a stage: which step of a judgement it belongs to, and its place there. Of a request: its number
+# among the stage's requests as well. What follows from a request has a higher rank than that.
+Rank = tuple[int, ...]
+# The steps, in the order in which what they find counts.
+TRACE, REDUCED, COMPILE, SIMULATE, COMPARE, FULL, DEVICE = range(7)
+# With fewer cores, the full shape waits until the reduced shapes are done: the compiler has one core, they the rest.
+_MANY_CORES = 4
+# What is not needed yet leaves the cores to the compiler and the simulator.
+_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +87,12 @@ class Product:
 class Stage:
     """One row of the table: `requests` asks the process `child` for something, `take` makes evidence of each answer.
 
-    `name` is what people see; several rows may share one. `failing` is the stage of a Failure where an answer is one,
-    `seconds` the limit of each request.
+    `name` is what people see; several rows may share one. `rank` is where it comes in the order in which failures
+    count. `failing` is the stage of a Failure where an answer is one, `seconds` the limit of each request.
     """
 
     name: str
+    rank: Rank
     needs: Need
     child: ChildName
     failing: FailureStage
@@ -96,9 +113,15 @@ class Evaluation:
         self._after_trace = after_trace
         self._began = time.monotonic()
         self._started: dict[ChildName, Child] = {}
-        self._jobs: dict[Job, tuple[Stage, Any]] = {}
+        self._jobs: dict[Job, tuple[Stage, Any, Rank]] = {}
+        self._asked: dict[tuple[str, Rank], int] = {}
+        self._held: list[tuple[Stage, Product]] = []
         self._open: dict[str, tuple[int, float]] = {}
-        self._failures: list[Failure] = []
+        self._failures: list[tuple[Rank, Failure]] = []
+        self._checks: list[tuple[Rank, Check]] = []
+        # Of the answer that is being taken.
+        self._rank: Rank = ()
+        self._is_slower = False
         self._reply: TraceReply | None = None
         self.found = Evidence(
             problem=plan.problem.statement(),
@@ -114,22 +137,42 @@ class Evaluation:
             ),
         )
 
-    def run(self, stages: tuple[Stage, ...]) -> Evidence:
-        """Everything up to the first failure. What `after_trace` raises is passed on."""
+    def run(self, stages: tuple[Stage, ...], left_out: Callable[["Evaluation"], tuple[str, ...]]) -> Evidence:
+        """Everything there is to find out, up to the failure that counts, or up to where the candidate is too slow.
+
+        `left_out` names the checks that are not run on a candidate that is too slow. What `after_trace` raises is
+        passed on.
+        """
         plan = self.plan
         # Importing JAX takes longer than tracing: the compiler's process warms up meanwhile.
         self._child("candidate")
         self._child("compiler")
         self._begin(stages, Product("kernel", None))
         self._work_off(stages)
-        if not self._failures and plan.timed and plan.source != "simulated":
+        if self._last is None and plan.timed and plan.source != "simulated":
             device = "cpu" if plan.source == "measured cpu" else plan.chip.platform
             self._begin(stages, Product("device", device))
             self._work_off(stages)
-        self._failures += left_behind(self._children)
-        first = min(self._failures, key=lambda failure: _ORDER.index(failure.stage), default=None)
-        times = tuple(sorted(self.found.stages, key=lambda stage: stage.start_seconds))
-        return replace(self.found, failure=first, stages=times)
+        last = self._last
+        for name in tuple(self._open):
+            self._end(name, "not needed")
+        failures = [failure for rank, failure in self._failures if rank == last]
+        first = min(
+            (*failures[:1], *left_behind(self._children)),
+            key=lambda failure: _ORDER.index(failure.stage),
+            default=None,
+        )
+        checks = tuple(
+            check for rank, check in sorted(self._checks, key=lambda one: one[0]) if last is None or rank <= last
+        )
+        is_slower = last == (COMPARE,) and first is None
+        return replace(
+            self.found,
+            failure=first,
+            checks=checks,
+            unchecked=left_out(self) if is_slower else (),
+            stages=tuple(sorted(self.found.stages, key=lambda stage: stage.start_seconds)),
+        )
 
     @property
     def reply(self) -> TraceReply:
@@ -141,28 +184,70 @@ class Evaluation:
         """The candidate is traced: whoever wants to know hears it, and the checking process warms up."""
         self._reply = reply
         self._after_trace(reply.trace)
+        self._children.yield_to_others(self._child("candidate"), _NICENESS)
         if self.plan.checked:
-            self._child("checker")
+            self._children.yield_to_others(self._child("checker"), _NICENESS)
+
+    def timed(self) -> None:
+        """The evidence has its simulated latency: where that is too slow, the full shape is not asked about."""
+        is_slower = self.plan.is_slower
+        if is_slower is not None and self.plan.source == "simulated":
+            self._is_slower = is_slower(self.found)
 
     def add(self, **fields: Any) -> None:
         """Puts fields into the evidence."""
         self.found = replace(self.found, **fields)
 
+    def checked(self, checks: Iterable[Check]) -> None:
+        """Puts checks into the evidence, if nothing that counts before them ends it."""
+        self._checks += [(self._rank, check) for check in checks]
+
     def fail(self, failure: Failure) -> None:
-        """The candidate has failed: nothing more is asked, and of several the one of the earliest stage counts."""
-        self._failures.append(failure)
+        """The candidate has failed, unless something that counts before this fails too."""
+        self._failures.append((self._rank, failure))
+
+    @property
+    def _last(self) -> Rank | None:
+        """What has this rank, as far as is known, ends the evaluation; None while nothing does."""
+        ends = [rank for rank, _ in self._failures]
+        if self._is_slower:
+            ends.append((COMPARE,))
+        return min(ends, default=None)
 
     def _begin(self, stages: tuple[Stage, ...], product: Product) -> None:
         for stage in stages:
             if stage.needs == product.need:
-                for request in stage.requests(self, product.value):
-                    self._ask(stage, request)
+                self._held.append((stage, product))
+        self._begin_held()
+
+    def _begin_held(self) -> None:
+        """Asks for what may be asked for by now."""
+        last = self._last
+        # What waits behind the compiler waits for nothing that the full shape would take from it.
+        is_early = _cores() < _MANY_CORES and any(
+            rank[0] == REDUCED and stage.child != "compiler" for stage, _, rank in self._jobs.values()
+        )
+        held, self._held = self._held, []
+        for stage, product in held:
+            if last is not None and stage.rank > last:
+                continue
+            if stage.rank[0] == FULL and is_early:
+                self._held.append((stage, product))
+                continue
+            for request in stage.requests(self, product.value):
+                self._ask(stage, request)
 
     def _work_off(self, stages: tuple[Stage, ...]) -> None:
-        """Hears every answer and begins what it makes possible, until all are heard or something has failed."""
-        while self._jobs and not self._failures:
+        """Hears every answer and begins what it makes possible, until nothing that counts can come any more."""
+        while True:
+            self._begin_held()
+            self._drop()
+            if not self._jobs:
+                return
             for job, reply in (self._children.wait(), *self._children.done_meanwhile()):
-                stage, request = self._jobs.pop(job)
+                if job not in self._jobs:
+                    continue
+                stage, request, self._rank = self._jobs.pop(job)
                 if not isinstance(reply, Failure):
                     for product in stage.take(self, request, reply):
                         self._begin(stages, product)
@@ -172,7 +257,20 @@ class Evaluation:
                 else:
                     at_full = job.task == "interpret_full"
                     self.fail(not_interpreted(reply, self.reply.difference) if at_full else reply)
-                self._close(job.label)
+                self._close(job.label, reply.kind if isinstance(reply, Failure) else "done")
+
+    def _drop(self) -> None:
+        """Forgets the requests that cannot change the outcome any more, and those of processes that have ended."""
+        last = self._last
+        dropped = [
+            job
+            for job, (_, _, rank) in self._jobs.items()
+            if (last is not None and rank > last) or (job.child.ended and job not in job.child.queue)
+        ]
+        self._children.drop(dropped)
+        for job in dropped:
+            del self._jobs[job]
+            self._close(job.label, "not needed")
 
     def _child(self, name: ChildName) -> Child:
         """The process of that name, started when it is first asked for."""
@@ -206,9 +304,11 @@ class Evaluation:
         self._open[stage.name] = (running + 1, start)
         if not running:
             self._progress(stage.name, "start", 0.0)
+        number = self._asked.get((stage.name, stage.rank), 0)
+        self._asked[stage.name, stage.rank] = number + 1
         limit = stage.seconds(self.plan.policy)
         job = self._children.ask(self._child(stage.child), stage.name, stage.failing, task, request, reply, limit)
-        self._jobs[job] = (stage, request)
+        self._jobs[job] = (stage, request, (*stage.rank, number))
 
     def _unknown_latency(self, failure: Failure) -> None:
         reason = f"the simulator gave no result: {failure.kind}: {failure.message}"
@@ -217,18 +317,21 @@ class Evaluation:
             unknown = Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=(reason,))
             self.add(latency=unknown)
 
-    def _close(self, name: str) -> None:
+    def _close(self, name: str, state: str) -> None:
         """One job of a stage is done; with the last one the stage is, unless its answer asked for more."""
-        if name not in self._open:
-            # Closed by a failure that was heard in the same turn.
-            return
         running, start = self._open[name]
         self._open[name] = (running - 1, start)
-        if running > 1 and not self._failures:
-            return
-        del self._open[name]
+        if running == 1 and not any(stage.name == name for stage, _ in self._held):
+            self._end(name, state)
+
+    def _end(self, name: str, state: str) -> None:
+        _, start = self._open.pop(name)
         seconds = time.monotonic() - start
-        state = self._failures[-1].kind if self._failures else "done"
         self._progress(name, state, seconds)
         done = StageTime(stage=name, start_seconds=start - self._began, seconds=seconds)
         self.add(stages=(*self.found.stages, done))
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.hardware import Chip
 from harness.problems import Problem
-from harness.records import Draw, Policy, Simulation, Source
+from harness.records import Draw, Evidence, Policy, Simulation, Source
 
 Progress = Callable[[str, str, float], None]
 Simulate = Callable[..., Simulation]
@@ -28,6 +28,9 @@ class Plan:
     checked: bool = True
     # Of an earlier evaluation, to be repeated beside what is drawn now.
     draws: tuple[Draw, ...] = ()
+    # Whether evidence with a simulated latency is of a candidate that is too slow to be asked about further; None:
+    # every candidate is asked about everything.
+    is_slower: Callable[[Evidence], bool] | None = None
 
     @property
     def scratch(self) -> Path:

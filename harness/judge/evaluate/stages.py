@@ -11,7 +11,17 @@ from harness.judge.evaluate.draws import (
     unforeseen_fill,
     unforeseen_number,
 )
-from harness.judge.evaluate.pipeline import Evaluation, Product, Stage
+from harness.judge.evaluate.pipeline import (
+    COMPILE,
+    DEVICE,
+    FULL,
+    REDUCED,
+    SIMULATE,
+    TRACE,
+    Evaluation,
+    Product,
+    Stage,
+)
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing.requests import measure_request
 from harness.judge.sandbox import handover
@@ -127,6 +137,7 @@ def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation
         evaluation.fail(failure)
     if evaluation.plan.source == "simulated":
         evaluation.add(latency=latency.simulated(reply))
+        evaluation.timed()
     yield from ()
 
 
@@ -229,7 +240,7 @@ def _interpret_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[Inter
 
 def _interpreted(evaluation: Evaluation, asked: InterpretRequest, reply: object) -> Products:
     reduced = None if asked.shape == "full" else evaluation.reply.reduced
-    yield Product("outputs", Outputs(asked=asked, reduced=reduced))
+    yield Product("full outputs" if asked.shape == "full" else "outputs", Outputs(asked=asked, reduced=reduced))
 
 
 def _compare(evaluation: Evaluation, outputs: Outputs) -> Iterator[CheckRequest]:
@@ -242,7 +253,7 @@ def _compare(evaluation: Evaluation, outputs: Outputs) -> Iterator[CheckRequest]
 
 def _checked(evaluation: Evaluation, asked: object, reply: CheckReply | ProbeReply) -> Products:
     checks = reply.checks if isinstance(reply, ProbeReply) else (reply.check,)
-    evaluation.add(checks=(*evaluation.found.checks, *checks))
+    evaluation.checked(checks)
     if reply.failure is not None:
         evaluation.fail(reply.failure)
     yield from ()
@@ -270,31 +281,44 @@ def _of_checks(policy: Policy) -> float:
     return policy.correctness_seconds
 
 
-# In this order where several wait for the same: a process does its tasks in the order in which they were asked.
+def left_out(evaluation: Evaluation) -> tuple[str, ...]:
+    """The checks at the full shape, by the names that their records would have."""
+    problem = evaluation.plan.problem
+    families = [f"{family} (full)" for family in problem.families(full=True)]
+    probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))
+    interpreted = [f"{problem.families(full=True)[0]} (interpret, full)"] if evaluation.reply.interpret_full else []
+    return (*families, *probes, *interpreted)
+
+
+# In this order where several wait for the same: a process does its tasks in the order in which they were asked. The
+# rank says whose failure counts: at reduced shapes the interpreter's first, which names the cause, then wrong results.
 STAGES = (
-    Stage("trace", needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
+    Stage("trace", rank=(TRACE,), needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
           seconds=lambda policy: policy.trace_seconds),
-    Stage("compile", needs="chip program", child="compiler", failing="compile", requests=_compile, take=_compiled,
-          seconds=lambda policy: policy.compile_seconds),
-    Stage("simulate", needs="schedule", child="simulator", failing="latency", requests=_simulate, take=_simulated,
-          seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS),
-    Stage("correctness", needs="trace", child="candidate", failing="correctness", requests=_export_full, take=_exported,
-          seconds=_of_checks),
-    Stage("reduced shapes", needs="trace", child="candidate", failing="correctness", requests=_export_smaller,
-          take=_exported, seconds=_of_checks),
-    Stage("interpret", needs="trace", child="candidate", failing="correctness", requests=_interpret, take=_interpreted,
-          seconds=_of_checks),
-    Stage("interpret", needs="trace", child="candidate", failing="correctness", requests=_interpret_full,
-          take=_interpreted, seconds=lambda policy: _FULL_INTERPRETATION * policy.correctness_seconds),
+    Stage("compile", rank=(COMPILE,), needs="chip program", child="compiler", failing="compile", requests=_compile,
+          take=_compiled, seconds=lambda policy: policy.compile_seconds),
+    Stage("simulate", rank=(SIMULATE,), needs="schedule", child="simulator", failing="latency", requests=_simulate,
+          take=_simulated, seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS),
+    Stage("reduced shapes", rank=(REDUCED, 1), needs="trace", child="candidate", failing="correctness",
+          requests=_export_smaller, take=_exported, seconds=_of_checks),
+    Stage("correctness", rank=(REDUCED, 2), needs="trace", child="candidate", failing="correctness",
+          requests=_export_full, take=_exported, seconds=_of_checks),
+    Stage("interpret", rank=(REDUCED, 0), needs="trace", child="candidate", failing="correctness", requests=_interpret,
+          take=_interpreted, seconds=_of_checks),
+    Stage("interpret", rank=(FULL, 0), needs="trace", child="candidate", failing="correctness",
+          requests=_interpret_full, take=_interpreted,
+          seconds=lambda policy: _FULL_INTERPRETATION * policy.correctness_seconds),
     # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
-    Stage("artifact check", needs="full program", child="compiler", failing="correctness", requests=_check_artifacts,
-          take=_nothing, seconds=_of_checks),
-    Stage("correctness", needs="full program", child="checker", failing="correctness", requests=_check_full,
-          take=_checked, seconds=_of_checks),
-    Stage("reduced shapes", needs="smaller program", child="checker", failing="correctness", requests=_check_smaller,
-          take=_checked, seconds=_of_checks),
-    Stage("interpret", needs="outputs", child="checker", failing="correctness", requests=_compare, take=_checked,
-          seconds=_of_checks),
-    Stage("measure", needs="device", child="timer", failing="latency", requests=_measure, take=_measured,
-          seconds=lambda policy: policy.measure_seconds),
+    Stage("artifact check", rank=(REDUCED, 5), needs="full program", child="compiler", failing="correctness",
+          requests=_check_artifacts, take=_nothing, seconds=_of_checks),
+    Stage("reduced shapes", rank=(REDUCED, 3), needs="smaller program", child="checker", failing="correctness",
+          requests=_check_smaller, take=_checked, seconds=_of_checks),
+    Stage("interpret", rank=(REDUCED, 4), needs="outputs", child="checker", failing="correctness",
+          requests=_compare, take=_checked, seconds=_of_checks),
+    Stage("correctness", rank=(FULL, 1), needs="full program", child="checker", failing="correctness",
+          requests=_check_full, take=_checked, seconds=_of_checks),
+    Stage("interpret", rank=(FULL, 2), needs="full outputs", child="checker", failing="correctness",
+          requests=_compare, take=_checked, seconds=_of_checks),
+    Stage("measure", rank=(DEVICE,), needs="device", child="timer", failing="latency", requests=_measure,
+          take=_measured, seconds=lambda policy: policy.measure_seconds),
 )  # fmt: skip

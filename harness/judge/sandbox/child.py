@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -187,6 +187,16 @@ class Children:
         if len(child.queue) == 1:
             self._send(job)
         return job
+
+    def drop(self, jobs: Collection[Job]) -> None:
+        """Takes requests back that no child has got to; of the others the answers come all the same."""
+        for child in self._children:
+            child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
+
+    def yield_to_others(self, child: Child, niceness: int) -> None:
+        """Lets other processes have the cores before this child and its threads."""
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, child.process.pid, niceness)
 
     def wait(self) -> tuple[Job, Any]:
         """The next job that is done, and its reply (of the job's reply type) or its Failure.

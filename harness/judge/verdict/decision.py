@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 from harness.hardware import Chip
 from harness.judge.verdict import (
@@ -46,6 +47,8 @@ def decide(
     )
     if failure:
         return Verdict(outcome="failed", reasons=(f"{failure.stage}: {failure.message}",), failure=failure)
+    if candidate.unchecked and champion is not None and is_slower(candidate, champion, policy, chip):
+        return _slower(candidate, champion, policy, chip)
     doubts = _doubts(candidate, "the candidate") or _barely_possible(candidate, chip)
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts)
@@ -80,6 +83,32 @@ def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, c
         return False
     _require_comparable(candidate, champion, chip)
     return _simulated(candidate, champion, policy, chip, ()).outcome == "accept"
+
+
+def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
+    """Whether the whole interval of the candidate's simulated time lies above the champion's time.
+
+    Then no check can make it a win, and those that are left need not be run. Never where a time is unknown, or not
+    simulated, or the champion's evidence carries no verdict. Raises ValueError where the two are not comparable.
+    """
+    if candidate.latency is None or candidate.latency.source != "simulated" or _doubts(champion, "the champion"):
+        return False
+    if roofline.latency_seconds(candidate) is None:
+        return False
+    _require_comparable(candidate, champion, chip)
+    low = _simulated(candidate, champion, policy, chip, ()).time_ratio_low
+    return low is not None and low > 1
+
+
+def _slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> Verdict:
+    """The rejection of a candidate for its time alone; it says how much of it was checked."""
+    verdict = _simulated(candidate, champion, policy, chip, changes(candidate, champion, chip))
+    run = len(candidate.checks)
+    reason = (
+        f"slower, {run} of {run + len(candidate.unchecked)} checks run: whether it is right at the contest's own shape "
+        "was not asked"
+    )
+    return replace(verdict, outcome="reject", reasons=(*verdict.reasons, reason))
 
 
 def _simulated(
@@ -210,6 +239,8 @@ def _doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
     """Why `evidence` cannot carry a verdict; empty if it can."""
     if evidence.failure:
         return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
+    if evidence.unchecked:
+        return (f"{len(evidence.unchecked)} checks of {who} were not run, and nothing unchecked is accepted",)
     if not evidence.checks:
         return (f"no correctness check of {who} was run, and nothing unchecked is accepted",)
     if unknown := schedule_checks.doubts(evidence):

@@ -34,8 +34,12 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     try:
         compiled = jax.jit(exported.call).lower(*shapes).compile()
-    except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
-        raise _compile_failure(str(error)) from error
+    except Exception as error:
+        # Where Pallas is imported JAX puts an error of its own before the compiler's.
+        cause = error.__cause__ if isinstance(error.__cause__, jax.errors.JaxRuntimeError) else error
+        if not isinstance(cause, (jax.errors.JaxRuntimeError, NotImplementedError, ValueError)):
+            raise
+        raise _compile_failure(str(cause)) from error
     text = compiled.as_text()
     for path in request.hlo_texts:
         Path(path).write_text(text, encoding="utf-8")

@@ -47,7 +47,7 @@ _LITERAL = re.compile(r"[-\w.+]+")
 # Below this a product of few may be smaller than a machine's smallest normal number, and some machines make 0 of it.
 _SMALLEST = 2.0**-24
 # What memory holds that nothing has written yet.
-_UNSET = "constant(/*unset*/0)"
+_UNSET = "/*unset*/0"
 # More elements than these are no table.
 _MOST_ELEMENTS = 1 << 17
 _MOST_INSTRUCTIONS = 20_000
@@ -99,24 +99,34 @@ class Evaluator:
             name: computation for computation in self._computations.values() for name in computation.instructions
         }
 
-    def values(self, name: str) -> Values:
-        """The array that the instruction `name` yields. Raises NotEvaluated."""
+    def instruction(self, name: str) -> Instruction | None:
+        """The instruction called `name`, in whichever computation it stands."""
         home = self._home.get(name)
-        if home is None:
+        return home.instructions[name] if home is not None else None
+
+    def kinds(self, name: str) -> tuple[str, ...]:
+        """The types, layouts included, of what the instruction `name` yields: several if that is a tuple."""
+        instruction = self.instruction(name)
+        return tuple(array[0] for array in _ARRAY.finditer(instruction.type)) if instruction else ()
+
+    def values(self, name: str, element: int | None = None) -> Values:
+        """The array that the instruction `name` yields, or an element of its tuple. Raises NotEvaluated."""
+        kinds = self.kinds(name)
+        home = self._home.get(name)
+        if home is None or not (element or 0) < len(kinds):
             raise NotEvaluated(f"{name} is not in the module")
-        instruction = home.instructions[name]
-        array = _ARRAY.fullmatch(instruction.type)
-        if array is None:
-            raise NotEvaluated(f"{name} is no array")
-        if array[1] not in _NUMBERS:
-            raise NotEvaluated(f"{array[1]} is no integer")
+        kind = kinds[element or 0]
+        if kind.partition("[")[0] not in _NUMBERS:
+            raise NotEvaluated(f"{name} is no integer")
         writer = _Writer(self._computations, self._known)
         place = writer.place(home, name, None, writer.main)
+        if element is not None and home.instructions[name].type.startswith("("):
+            place = writer.element(place, element, kind)
         if not isinstance(place, str):
             raise NotEvaluated(f"{name} is no array")
-        text = writer.module(place, _plain(instruction.type))
+        text = writer.module(place, _plain(kind))
         values = _run(text)
-        if _UNSET in text and not np.array_equal(values, _run(text.replace(_UNSET, "constant(1)"))):
+        if _UNSET in text and not np.array_equal(values, _run(text.replace(_UNSET, "1"))):
             raise NotEvaluated(f"{name} depends on what machines make different things of")
         return values
 
@@ -139,6 +149,12 @@ class _Writer:
         entry = [*self.main.lines, f"  ROOT %result = {kind} copy(%{root})"]
         computations = "\n".join(self._texts)
         return f"HloModule table\n\n{computations}\nENTRY %main () -> {kind} {{\n" + "\n".join(entry) + "\n}\n"
+
+    def element(self, place: Any, index: int, kind: str) -> Any:
+        """One element of a tuple in the entry."""
+        if isinstance(place, tuple):
+            return place[index]
+        return self._named(self.main, _plain(kind), "get-tuple-element", f"%{place}", f", index={index}")
 
     def place(self, home: _Computation, name: str, given: "tuple[Any, ...] | None", scope: _Scope) -> Any:
         """Where in `scope` the value of `name` stands; `given` is where the parameters of an opened one stand."""

@@ -23,6 +23,7 @@ _COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) \(.*\{$", re.MULTILINE)
 _NAMES = re.compile(r"%[\w.\-]+")
 _ATTRIBUTES = re.compile(r", (?:metadata|backend_config)=[^\n]*")
 _CALLED = re.compile(r"\b(calls=|to_apply=|condition=|body=)%([\w.\-]+)")
+_KIND_LAYOUT = re.compile(r"\{([^}]*)\}")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _START = re.compile(r"^ *%([\w.\-]+) = \([^\n]* copy-start\(%([\w.\-]+)\)", re.MULTILINE)
 # Larger tables are not tables of indices.
@@ -51,7 +52,7 @@ class Tables:
         self._given = dict(operands or {})
         self._instructions: dict[str, _Instruction] = {}
         self._known: dict[str, Values | None] = {}
-        self._computed: dict[str, Values | None] = {}
+        self._computed: dict[tuple[str, int | None], Values | None] = {}
         bodies = list(_COMPUTATION.finditer(hlo))
         ends = [match.start() for match in bodies[1:]] + [len(hlo)]
         self._roots: dict[str, str] = {}
@@ -93,25 +94,30 @@ class Tables:
                     self._known[name] = None
         return self._known[name]
 
-    def computed(self, name: str) -> Values | None:
-        """The same, XLA's help included: what follows from integers that are known, by whatever instructions."""
-        if name not in self._computed:
-            values = self.values(name)
-            if values is None and name in self._instructions:
-                try:
-                    values = self._evaluator.values(name)
-                except (NotEvaluated, RecursionError, LookupError):
-                    values = None
-            self._computed[name] = values
-        return self._computed[name]
+    def computed(self, name: str, element: int | None = None) -> Values | None:
+        """The same, XLA's help included: what follows from integers that are known, by whatever instructions.
 
-    def words(self, name: str) -> tuple[int, ...] | None:
+        `element` asks for one of the arrays of a tuple.
+        """
+        key = name, element
+        if key not in self._computed:
+            values = self.values(name)
+            if values is None:
+                try:
+                    values = self._evaluator.values(name, element)
+                except (NotEvaluated, RecursionError, LookupError, ValueError):
+                    values = None
+            self._computed[key] = values
+        return self._computed[key]
+
+    def words(self, name: str, element: int | None = None) -> tuple[int, ...] | None:
         """The 32-bit words (signed) in which the chip's memory holds the value of `name`, or None."""
-        values = self.computed(name)
+        values = self.computed(name, element)
         if values is None:
             return None
+        layout = _KIND_LAYOUT.search(self._evaluator.kinds(name)[element or 0])
         try:
-            return _words(values, self._instructions[name].layout)
+            return _words(values, layout[1] if layout else "")
         except ValueError:
             return None
 
@@ -125,17 +131,13 @@ class Tables:
             return None
         return next((other for other in among if self._code(other) == wanted), None)
 
-    def _code(self, name: str) -> tuple[object, ...] | None:
-        instruction = self._instructions.get(name)
+    def _code(self, name: str) -> tuple[str, ...] | None:
+        instruction = self._evaluator.instruction(name)
         if instruction is None:
             return None
-        types = [
-            (operand.dtype, operand.shape, operand.layout) if operand is not None else ()
-            for operand in map(self._instructions.get, instruction.operands)
-        ]
-        plain = re.split(r", (?:metadata|backend_config|frontend_attributes|sharding)=", instruction.attributes)[0]
-        attributes = self._without_names(plain)
-        return instruction.dtype, instruction.shape, instruction.layout, instruction.opcode, *types, attributes
+        handed = (self._evaluator.instruction(operand) for operand in instruction.operands)
+        types = [operand.type if operand is not None else "" for operand in handed]
+        return instruction.type, instruction.opcode, *types, self._without_names(instruction.attributes)
 
     def _without_names(self, text: str) -> str:
         """The text with what the computations that it calls say in the place of their names, which do not matter."""

@@ -211,6 +211,18 @@ def test_code_that_calls_something_else_is_not_the_same() -> None:
   ROOT %r.2 = s32[] add(%a.2, %b.2)
 }
 
+%twice.1 (p.1: s32[8], q.1: s32[]) -> (s32[8], s32[8]) {
+  %p.1 = s32[8] parameter(0)
+  %q.1 = s32[] parameter(1)
+  ROOT %t.1 = (s32[8], s32[8]) tuple(%p.1, %p.1)
+}
+
+%twice.2 (p.2: s32[8], q.2: s32[]) -> (s32[8], s32[8]) {
+  %p.2 = s32[8] parameter(0)
+  %q.2 = s32[] parameter(1)
+  ROOT %t.2 = (s32[8], s32[8]) tuple(%p.2, %p.2)
+}
+
 %most (a.3: s32[], b.3: s32[]) -> s32[] {
   %a.3 = s32[] parameter(0)
   %b.3 = s32[] parameter(1)
@@ -222,9 +234,12 @@ ENTRY %main (x: s32[8]) -> s32[8] {
   %k = s32[] constant(0)
   %one = s32[8]{0} reduce-window(%x, %k), window={size=8 pad=7_0}, to_apply=%sum.1
   %two = s32[8]{0} reduce-window(%one, %k), window={size=8 pad=7_0}, to_apply=%sum.2.clone
+  %pair = (s32[8]{0}, s32[8]{0}) fusion(%one, %k), kind=kLoop, calls=%twice.1
+  %other_pair = (s32[8]{0}, s32[8]{0}) fusion(%two, %k), kind=kLoop, calls=%twice.2
   ROOT %three = s32[8]{0} reduce-window(%two, %k), window={size=8 pad=7_0}, to_apply=%most
 }
 """
     tables = Tables(hlo)
     assert tables.same_code("two", ["three", "one"]) == "one"
+    assert tables.same_code("pair", ["three", "other_pair"]) == "other_pair"
     assert tables.same_code("three", ["one", "two"]) is None

@@ -174,6 +174,8 @@ class _Core:
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
             op = program.calls[number]
+            handed = len(called_operands(op))
+            memory.written_by_call(values[handed:], partial(tables.words, called_name(op)))
             return self._run(called_name(op), values, called_operands(op), at)
 
         end = clock

@@ -1,8 +1,10 @@
 """The memory a schedule's scalar program can see: scalar memory, sync flags, and the DMA engine that raises them."""
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from math import ceil
 
@@ -51,6 +53,9 @@ class Channel:
         return ceil(self.hbm_free + machine.dma_latency_cycles)
 
 
+Words = Callable[[], tuple[int, ...] | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
     """Where an operand begins in the addresses of its memory space, what it is called, and its words if known."""
@@ -58,7 +63,7 @@ class Operand:
     name: str
     space: str
     address: int
-    words: Callable[[], tuple[int, ...] | None]
+    words: Words
 
 
 class Memory:
@@ -99,6 +104,10 @@ class Memory:
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[tuple[int, int, str, bool]]] = {}
+        # By the address where they begin, the words that are known of vector memory and of what called ops wrote.
+        self._contents_at: dict[int, Words] = {
+            operand.address: operand.words for operand in operands if operand.space == "vmem"
+        }
         self.remarks: dict[str, int] = {}
         # What the chip would not let pass, with the line of kernel.py if it is known, and how often.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
@@ -116,6 +125,9 @@ class Memory:
         if isinstance(address, Unknown):
             return address
         word = self.words.get(address)
+        if word is None and self.runtime and address in self._contents_at:
+            words = self._contents_at[address]()
+            return words[0] if words else Unknown(f"the result of an op at {self.name_of(address)}")
         if word is None:
             name = self.name_of(address)
             if self.runtime and "spill" not in name:
@@ -126,6 +138,41 @@ class Memory:
             unwritten = name.startswith("#") and not self._stored_anywhere
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
         return word
+
+    def written_by_call(
+        self, addresses: Sequence["int | Unknown"], words: Callable[[int], tuple[int, ...] | None]
+    ) -> None:
+        """Notes that a called op has written its results to these addresses; `words` tells each result's."""
+        for number, address in enumerate(addresses):
+            if not isinstance(address, Unknown):
+                self._contents_at[address] = partial(words, number)
+
+    def copied(self, source: "int | Unknown", destination: "int | Unknown") -> None:
+        """Notes that a transfer brings what begins at `source`; both count granules."""
+        scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
+        if not isinstance(destination, Unknown):
+            known = None if isinstance(source, Unknown) else self._contents_at.get(source // scale)
+            if known is not None:
+                self._contents_at[destination // scale] = known
+            else:
+                self._contents_at.pop(destination // scale, None)
+
+    def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
+        """What is known of the vector register loaded from `address`: words, and which of them is its first."""
+        if isinstance(address, Unknown):
+            return None
+        start = max((start for start in self._contents_at if start <= address), default=None)
+        if start is None:
+            return None
+        return self._contents_at[start], (address - start) * _ROW_BYTES // _WORD_BYTES
+
+    def popped(self, pushes: "deque[tuple[Words, int] | None]", reason: str) -> "int | Unknown":
+        """The scalar at the head of `pushes`, the first of a vector register; unknown for `reason` if there is one."""
+        pushed = pushes.popleft() if pushes else None
+        words = pushed[0]() if pushed is not None and not reason else None
+        if pushed is None or words is None or pushed[1] >= len(words):
+            return Unknown(reason or "a scalar taken from a vector register (spop)")
+        return words[pushed[1]]
 
     def argument(self, index: int) -> "int | Unknown":
         """The value that the caller handed over in a register."""
@@ -222,7 +269,8 @@ class Memory:
                 words = operand.words() if operand.space == space and offset >= 0 else None
                 if words is not None and offset < len(words):
                     return words[offset:]
-        return None
+        written = self._contents_at.get(source // max(1, _ROW_BYTES // granule)) if self.runtime else None
+        return written() if written is not None else None
 
     def operand_name(self, address: "int | Unknown") -> str:
         """The operand in HBM that holds `address`, which counts granules; "" where that is not known."""

@@ -21,6 +21,7 @@ from harness.judge.simulate.structure import (
     is_branch,
     is_timed,
     memory_space,
+    pushed_loads,
     scalar_program,
 )
 from harness.judge.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, remainder, smaller
@@ -101,7 +102,12 @@ class _Writer:
         self.stretches: list[Stretch] = []
         self.registers: set[str] = set()
         self.uses = uses_by_bundle(schedule, machine)
-        self.scalars = scalar_program(schedule)
+        self.pushes = pushed_loads(schedule)
+        # The numbers of the loads whose words are pushed to the scalar program.
+        loads = {id(load) for load in self.pushes.values() if load is not None}
+        self.loads = {load: number for number, load in enumerate(sorted(loads))}
+        self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
+        self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads})
         self.calls: list[Op] = []
         self.cross_core = cross_core_pops(schedule)
         self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
@@ -120,7 +126,7 @@ class _Writer:
             "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
             "    account, idle = memory.account, memory.account.add",
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
-            "    divisions, flags = deque(), deque()",
+            "    divisions, flags, pushes = deque(), deque(), deque()",
             "    state = block = 0",
             "    unset = Unknown('a register that nothing wrote')",
         ]
@@ -261,6 +267,8 @@ class _Writer:
             source, _, destination = kind.removeprefix("dma.").partition("_to_")
             operand = values[2] if destination == "hbm" else values[0]
             lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
+            if self.calls_others:
+                lines.append(f"memory.copied({values[0]}, {values[2]})")
             if destination == "smem":
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             return [*condition, *(indent + line for line in lines)]
@@ -284,8 +292,9 @@ class _Writer:
         effects: list[str] = []
         for op in self.scalars[index]:
             write = write_of(op, self.names)
-            if write is not None and id(op) in self.cross_core:
-                write = Write(write.register, f"Unknown({CROSS_CORE!r})")
+            if write is not None and op.opcode == "spop":
+                is_check = id(op) in self.cross_core
+                write = Write(write.register, f"memory.popped(pushes, {CROSS_CORE if is_check else ''!r})")
             if write is not None:
                 values.append((write.register, write.value, _predicate(op.predicate)))
                 self._note([write.register, write.value, _predicate(op.predicate)])
@@ -316,6 +325,13 @@ class _Writer:
             terms = [expression(place, self.names), expression(value.strip(" ,"), self.names)]
             self._note(terms)
             return [f"store({condition}, {terms[0]}, {terms[1]})"]
+        if id(op) in self.loads:
+            return [f"w{self.loads[id(op)]} = memory.vector({self._noted(op.arguments)})"]
+        if id(op) in self.pushes:
+            load = self.pushes[id(op)]
+            return [
+                f"if {self._condition(op)}: pushes.append({'None' if load is None else f'w{self.loads[id(load)]}'})"
+            ]
         if name in ("vsyncadd", "vsyncpa", "vsyncset"):
             values = [expression(operand, self.names) for operand in op.operands]
             self._note(values)
@@ -350,6 +366,11 @@ class _Writer:
             return [f"store(True, Unknown({f'the unknown operation {name}'!r}), 0)"]
         return []
 
+    def _noted(self, text: str) -> str:
+        value = expression(text, self.names)
+        self._note([value])
+        return value
+
     def _condition(self, op: Op) -> str:
         """The operation's predicate where something is decided by it; unknown ones raise."""
         if not op.predicate:
@@ -373,4 +394,6 @@ def _predicate(text: str) -> str:
 
 
 def _guarded(register: str, value: str, predicate: str) -> str:
+    if predicate and "pop" in value:
+        return f"({value} if {predicate} else {register})"
     return f"pick({predicate}, {value}, {register})" if predicate else value

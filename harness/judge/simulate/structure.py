@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 
 from harness.dumps.llo import Bundle, Op, Schedule, called_name
@@ -84,6 +84,25 @@ def cross_core_pops(schedule: Schedule) -> set[int]:
     return pops
 
 
+def pushed_loads(schedule: Schedule) -> dict[int, Op | None]:
+    """By the identity of each `vpush` the load that fills its register; None where something computes what it pushes.
+
+    Only a load that stands before it with no jump or start of a region between is surely the one.
+    """
+    found: dict[int, Op | None] = {}
+    for index, op in schedule.ops_where("vpush".__eq__):
+        register = op.operands[0] if op.operands else ""
+        found[id(op)] = None
+        for bundle in schedule.bundles[index - 1 :: -1] if index else ():
+            writers = [other for other in bundle.ops if other.destination == register]
+            if writers:
+                is_load = writers[0].opcode == "vld" and not writers[0].predicate
+                found[id(op)] = writers[0] if is_load and len(writers) == 1 else None
+            if writers or bundle.regions or any(map(is_branch, bundle.ops)):
+                break
+    return found
+
+
 def prefetched_words(schedule: Schedule) -> frozenset[str]:
     """The words of scalar memory (`#allocation9`) that say whether the program before has fetched an operand already.
 
@@ -115,12 +134,19 @@ def is_timed(op: Op) -> bool:
     return op.opcode.startswith(_TIMED)
 
 
-def scalar_program(schedule: Schedule) -> dict[int, list[Op]]:
-    """By bundle the operations that can matter to the scalar program: all but those from vectors to vectors."""
+def scalar_program(schedule: Schedule, also: Collection[int] = ()) -> dict[int, list[Op]]:
+    """By bundle the operations that can matter to the scalar program: all but those from vectors to vectors.
+
+    `also` are identities of some that matter nevertheless.
+    """
     quiet = {opcode for opcode in schedule.opcodes if opcode[0] == "v" and not _is_heard(opcode)}
     found: dict[int, list[Op]] = {}
     for index, bundle in enumerate(schedule.bundles):
-        if ops := [op for op in bundle.ops if op.opcode not in quiet or op.destination[:1] in ("s", "p")]:
+        if ops := [
+            op
+            for op in bundle.ops
+            if op.opcode not in quiet or op.destination[:1] in ("s", "p") or (also and id(op) in also)
+        ]:
             found[index] = ops
     return found
 

@@ -1,11 +1,12 @@
 """Saved schedules, simulated, and what every result has to satisfy."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from schedule_examples import NEWEST, unpack
 
+from harness.dumps.evaluated import Values
 from harness.hardware import chip
 from harness.judge import simulate
 from harness.records import Simulation
@@ -14,9 +15,15 @@ SMALL = "v5e-128x256-2048"
 SMALL_STEPS = 16 * 8
 
 
-def run(case: str, tmp_path: Path, change: Callable[[str], str] | None = None, compiler: str = NEWEST) -> Simulation:
-    """The saved case, simulated on its chip after `change`."""
-    return simulate.run(unpack(compiler, case, tmp_path, change), chip(case.split("-")[0]))
+def run(
+    case: str,
+    tmp_path: Path,
+    change: Callable[[str], str] | None = None,
+    compiler: str = NEWEST,
+    operands: Mapping[str, Values] | None = None,
+) -> Simulation:
+    """The saved case, simulated on its chip after `change`, with these contents of its operands."""
+    return simulate.run(unpack(compiler, case, tmp_path, change), chip(case.split("-")[0]), operands=operands)
 
 
 def assert_possible(result: Simulation) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,6 +70,28 @@ def test_what_only_moves_memory_takes_most_of_the_bandwidth(case: str, passes: i
     assert moved == pytest.approx(passes * 8192 * 8192 * 2, rel=1e-4)
     assert 0.7 < moved / result.seconds / chip(result.chip).hbm_bytes_per_second <= 1
     assert_possible(result)
+
+
+COUNTS = np.array([3, 0, 1, 2, 0, 4, 5, 1], np.int32)
+
+
+def test_a_grid_that_xla_computes_from_an_operand_runs_as_often_as_the_operand_says(tmp_path: Path) -> None:
+    """A table that XLA scatters and sums, and a number of steps that is a scalar taken from a vector register."""
+    bundles = []
+    for times in (1, 2, 3):
+        result = run("v5e-counted-1024", tmp_path / str(times), operands={"given_1_.1": times * COUNTS})
+        assert result.unknown == ()
+        assert_possible(result)
+        # A block is written once, however many steps in a row make it; XLA writes some words of its own.
+        assert 0 <= result.hbm_written_bytes - np.count_nonzero(COUNTS) * 128 * 128 * 2 <= 4096
+        bundles.append(next(op.executed_bundles for op in result.ops if op.name == "called.1"))
+    assert bundles[2] - bundles[1] == bundles[1] - bundles[0] > COUNTS.sum()
+
+
+def test_a_grid_that_xla_computes_from_an_operand_needs_its_contents(tmp_path: Path) -> None:
+    result = run("v5e-counted-1024", tmp_path)
+    assert result.seconds is None
+    assert "whose contents are not known" in result.unknown[0]
 
 
 def test_a_division_that_does_not_say_what_it_puts_out_leaves_no_latency(tmp_path: Path) -> None:

@@ -85,31 +85,6 @@ def _decide(
     return decide(candidate or _evidence(_SECONDS), champion or _evidence(_SECONDS), paired, _POLICY, _CHIP)
 
 
-def _slowed_baseline() -> Verdict:
-    return _decide(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS))
-
-
-def _no_control() -> Verdict:
-    return _decide(replace(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))
-
-
-def _timed_apart() -> Verdict:
-    return _decide(None, _evidence(0.9 * _SECONDS))
-
-
-def _single_sample() -> Verdict:
-    return _decide(_paired(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))
-
-
-def _three_samples() -> Verdict:
-    return _decide(_paired(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))
-
-
-def _hair_faster() -> Verdict:
-    """0.3 % less time, which so many pairs prove beyond doubt."""
-    return _decide(_paired(_SECONDS, 0.997 * _SECONDS, _SECONDS))
-
-
 def _lucky_rerun() -> Verdict:
     """The luckiest of many attempts that change nothing, each with as many looks as the policy has."""
     ratios = {}
@@ -122,23 +97,6 @@ def _lucky_rerun() -> Verdict:
                 return verdict
             ratios[verdict.time_ratio or 1.0] = verdict
     return ratios[min(ratios)]
-
-
-def _peeking() -> Verdict:
-    """Samples looked at again and again until they pleased."""
-    return _decide(replace(_paired(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))
-
-
-def _impossible() -> Verdict:
-    return _decide(_paired(_SECONDS, 0.1 * _SECONDS, _SECONDS), _evidence(0.1 * _SECONDS))
-
-
-def _unknown_latency() -> Verdict:
-    return _on_its_own(_evidence(None, "simulated"))
-
-
-def _nothing_checked() -> Verdict:
-    return _on_its_own(_evidence(_SECONDS, "simulated", checks=()))
 
 
 def _empty_check() -> Verdict:
@@ -178,43 +136,48 @@ def _run(name: str, ratio: float) -> Resimulation:
     return Resimulation(name=name, champion_seconds=_SECONDS, candidate_seconds=ratio * _SECONDS)
 
 
-def _not_simulated_again() -> Verdict:
-    return _simulated_gain()
-
-
-def _gain_of_one_constant() -> Verdict:
-    """The gain is there on most machines, and gone where transfers start at once."""
-    return _simulated_gain(_run(NOMINAL, 0.9), _run("push_cycles x1.2", 0.88), _run("transfer_cycles x0.1", 1.01))
-
-
 def _on_its_own(candidate: Evidence) -> Verdict:
     return decide(candidate, None, None, _POLICY, _CHIP)
 
 
-def _row(row: str, what: str, caught_by: str, ask: Callable[[], Verdict]) -> Caller:
+def _row(name: str, row: str, what: str, caught_by: str, ask: Callable[[], Verdict]) -> Caller:
     stage, kind = caught_by.split()
     refusal = Refusal(stage=stage, kind=kind)
-    return Caller(planted=Planted(name=ask.__name__[1:], what=what, row=row, expected=(refusal,)), ask=ask)
+    return Caller(planted=Planted(name=name, what=what, row=row, expected=(refusal,)), ask=ask)
 
 
 CALLERS = (
-    _row("33", "A simulated gain that nobody held against the simulator's doubts.", "verdict inconclusive",
-         _not_simulated_again),
-    _row("33", "A simulated gain that one doubtful constant takes away.", "verdict inconclusive",
-         _gain_of_one_constant),
-    _row("16", "The champion's slot is slowed, its control's is not.", "verdict inconclusive", _slowed_baseline),
-    _row("16", "The champion is slowed, and nobody timed it against itself.", "verdict inconclusive", _no_control),
-    _row("16", "Champion and candidate were timed apart.", "verdict inconclusive", _timed_apart),
-    _row("20", "One sample of each, the candidate's twice as fast.", "verdict inconclusive", _single_sample),
-    _row("20", "Three samples of each.", "verdict inconclusive", _three_samples),
-    _row("20", "0.3 % faster, and proven.", "verdict reject", _hair_faster),
-    _row("19", "A hundred attempts that change nothing, five looks each.", "verdict inconclusive", _lucky_rerun),
-    _row("19", "Samples looked at after every pair.", "verdict inconclusive", _peeking),
-    _row("18", "Three times the chip's peak.", "latency impossible", _impossible),
-    _row("9", "No latency at all.", "verdict inconclusive", _unknown_latency),
-    _row("22", "No check was run.", "verdict inconclusive", _nothing_checked),
-    _row("22", "A check that compared nothing and passed.", "correctness nothing-compared", _empty_check),
-    _row("22", "A check that failed, and nobody said so.", "correctness wrong-result", _lost_failure),
+    _row("not_simulated_again", "33", "A simulated gain that nobody held against the simulator's doubts.",
+         "verdict inconclusive", _simulated_gain),
+    _row("gain_of_one_constant", "33", "A simulated gain that one doubtful constant takes away.",
+         "verdict inconclusive",
+         lambda: _simulated_gain(
+             _run(NOMINAL, 0.9), _run("push_cycles x1.2", 0.88), _run("transfer_cycles x0.1", 1.01))),
+    _row("slowed_baseline", "16", "The champion's slot is slowed, its control's is not.", "verdict inconclusive",
+         lambda: _decide(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS))),
+    _row("no_control", "16", "The champion is slowed, and nobody timed it against itself.", "verdict inconclusive",
+         lambda: _decide(replace(_paired(1.05 * _SECONDS, _SECONDS, _SECONDS), control_seconds=()))),
+    _row("timed_apart", "16", "Champion and candidate were timed apart.", "verdict inconclusive",
+         lambda: _decide(None, _evidence(0.9 * _SECONDS))),
+    _row("single_sample", "20", "One sample of each, the candidate's twice as fast.", "verdict inconclusive",
+         lambda: _decide(_paired(_SECONDS, 0.5 * _SECONDS, _SECONDS, pairs=1))),
+    _row("three_samples", "20", "Three samples of each.", "verdict inconclusive",
+         lambda: _decide(_paired(_SECONDS, 0.9 * _SECONDS, _SECONDS, pairs=3))),
+    _row("hair_faster", "20", "0.3 % faster, and proven.", "verdict reject",
+         lambda: _decide(_paired(_SECONDS, 0.997 * _SECONDS, _SECONDS))),
+    _row("lucky_rerun", "19", "A hundred attempts that change nothing, five looks each.", "verdict inconclusive",
+         _lucky_rerun),
+    _row("peeking", "19", "Samples looked at after every pair.", "verdict inconclusive",
+         lambda: _decide(replace(_paired(_SECONDS, 0.95 * _SECONDS, _SECONDS), looks=_PAIRS))),
+    _row("impossible", "18", "Three times the chip's peak.", "latency impossible",
+         lambda: _decide(_paired(_SECONDS, 0.1 * _SECONDS, _SECONDS), _evidence(0.1 * _SECONDS))),
+    _row("unknown_latency", "9", "No latency at all.", "verdict inconclusive",
+         lambda: _on_its_own(_evidence(None, "simulated"))),
+    _row("nothing_checked", "22", "No check was run.", "verdict inconclusive",
+         lambda: _on_its_own(_evidence(_SECONDS, "simulated", checks=()))),
+    _row("empty_check", "22", "A check that compared nothing and passed.", "correctness nothing-compared",
+         _empty_check),
+    _row("lost_failure", "22", "A check that failed, and nobody said so.", "correctness wrong-result", _lost_failure),
 )  # fmt: skip
 
 

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
-from harness.workbench.hlo.groups import Groups, Sharding, read_groups, read_sharding
+from harness.workbench.hlo.groups import read_groups, read_sharding
 from harness.workbench.hlo.module import CallRole, Contraction, Convolution, Instruction, WindowDimension
 from harness.workbench.hlo.tokens import Misunderstood, Tokens
 
@@ -28,80 +29,47 @@ _DOT = {
 }
 
 
-@dataclass(slots=True)
-class Attributes:
-    """What was read so far of one instruction's attributes."""
+def read_attributes(tokens: Tokens, instruction: Instruction, source_of: Callable[[int], str]) -> Instruction:
+    """The instruction with the attributes that begin at the next token; `source_of` knows the lines of stack frames.
 
-    called: list[tuple[CallRole, str]] = field(default_factory=list)
-    numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
-    labels: str = ""
-    window: tuple[WindowDimension, ...] = ()
-    groups: Groups | None = None
-    pairs: tuple[tuple[int, int], ...] = ()
-    precision: tuple[str, ...] = ()
-    sharding: Sharding | None = None
-    op_name: str = ""
-    source: str = ""
-    frame: int = 0
-    others: list[str] = field(default_factory=list)
-
-    def onto(self, instruction: Instruction) -> Instruction:
-        """The instruction with them. Raises Misunderstood where two of them do not fit together."""
-        number = self._one("index") if instruction.number is None else instruction.number
-        contraction = None
-        if instruction.opcode == "dot":
-            contraction = Contraction(**{name: self.numbers.get(key, ()) for key, name in _DOT.items()})
-        convolution = None
-        if self.labels:
-            convolution = replace(
-                labelled(self.labels),
-                window=self.window,
-                batch_groups=self._one("batch_group_count") or 1,
-            )
-        backend = self.words.get("backend_config", "")
-        return replace(
-            instruction,
-            number=number,
-            dimensions=self.numbers.get("dimensions", ()),
-            called=tuple(self.called),
-            fusion_kind=self.words.get("kind", ""),
-            target=self.words.get("custom_call_target", ""),
-            contraction=contraction,
-            convolution=convolution,
-            direction=self.words.get("direction", ""),
-            groups=self.groups,
-            pairs=self.pairs,
-            channel=self._one("channel_id"),
-            precision=self.precision,
-            sharding=self.sharding,
-            aliasing=self.words.get("output_to_operand_aliasing", ""),
-            trip_count=trip_count(backend),
-            op_name=self.op_name,
-            source=self.source,
-            backend=backend,
-            other_attributes=tuple(self.others),
+    Raises Misunderstood, also where two of them do not fit together.
+    """
+    fields: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    called: list[tuple[CallRole, str]] = []
+    others: list[str] = []
+    while tokens.skip(","):
+        # Abridged listings end with a comma. An attribute has no blank before its `=`, an instruction has one.
+        key_end = tokens.peek().start + len(tokens.peek().text)
+        if tokens.begins_line() and not tokens.text.startswith("=", key_end):
+            break
+        key = tokens.name()
+        tokens.expect("=")
+        if key in _CALLS:
+            called += [(_CALLS[key], name) for name in _names(tokens)]
+        elif key in _FIELDS:
+            field, read = _FIELDS[key]
+            fields[field] = read(tokens)
+        elif key in _PARTS:
+            parts[key] = _PARTS[key](tokens)
+        else:
+            others.append(key)
+            _pass_over(tokens)
+    fields |= _origin(parts.get("metadata", {}), source_of)
+    if instruction.opcode == "dot":
+        fields["contraction"] = Contraction(**{name: parts.get(key, ()) for key, name in _DOT.items()})
+    if "dim_labels" in parts:
+        groups = parts.get("batch_group_count", (1,))[0]
+        fields["convolution"] = replace(
+            labelled(parts["dim_labels"]), window=parts.get("window", ()), batch_groups=groups
         )
-
-    def _one(self, key: str) -> int | None:
-        found = self.numbers.get(key, ())
-        return found[0] if found else None
-
-
-def read_attribute(tokens: Tokens, key: str, into: Attributes) -> None:
-    """Reads the value of `key`, which begins at the next token. Raises Misunderstood."""
-    if key in _CALLS:
-        for name in _names(tokens):
-            into.called.append((_CALLS[key], name))
-    elif key in _READERS:
-        _READERS[key](tokens, into)
-    elif key in _NUMBERS:
-        into.numbers[key] = _integers(tokens)
-    elif key in _WORDS:
-        into.words[key] = _word(tokens)
-    else:
-        into.others.append(key)
-        _pass_over(tokens)
+    return replace(
+        instruction,
+        called=tuple(called),
+        other_attributes=tuple(others),
+        trip_count=trip_count(fields.get("backend", "")),
+        **fields,
+    )
 
 
 def labelled(text: str) -> Convolution:
@@ -215,73 +183,61 @@ def _pass_over(tokens: Tokens) -> None:
             return
 
 
-def _read_groups(tokens: Tokens, into: Attributes) -> None:
-    into.groups = read_groups(tokens)
+def _first(tokens: Tokens) -> int | None:
+    return next(iter(_integers(tokens)), None)
 
 
-def _read_sharding(tokens: Tokens, into: Attributes) -> None:
-    into.sharding = read_sharding(tokens)
-
-
-def _read_pairs(tokens: Tokens, into: Attributes) -> None:
+def _pairs(tokens: Tokens) -> tuple[tuple[int, int], ...]:
     found = read_groups(tokens).groups
-    pairs = [(pair[0], pair[1]) for pair in found if len(pair) == 2]
+    pairs = tuple((pair[0], pair[1]) for pair in found if len(pair) == 2)
     if len(pairs) != len(found):
         raise Misunderstood(f"expected pairs of devices such as {{{{0,1}},{{1,0}}}}, got {found[:3]}")
-    into.pairs = tuple(pairs)
+    return pairs
 
 
-def _read_window(tokens: Tokens, into: Attributes) -> None:
-    into.window = window_dimensions(tokens.group())
+def _labels(tokens: Tokens) -> str:
+    text = tokens.take().text
+    return f"{text}->{tokens.take().text}" if tokens.skip("->") else text
 
 
-def _read_labels(tokens: Tokens, into: Attributes) -> None:
-    into.labels = tokens.take().text
-    if tokens.skip("->"):
-        into.labels += f"->{tokens.take().text}"
-
-
-def _read_precision(tokens: Tokens, into: Attributes) -> None:
-    into.precision = tuple(tokens.group().strip("{}").split(","))
-
-
-def _read_metadata(tokens: Tokens, into: Attributes) -> None:
+def _metadata(tokens: Tokens) -> dict[str, str]:
     """`{op_name="jit(f)/mul" source_file="kernel.py" source_line=3 stack_frame_id=2}`."""
     inner = Tokens(tokens.group()[1:-1])
-    line = ""
-    file = ""
+    found: dict[str, str] = {}
     while inner.peek().kind != "end":
         key = inner.name()
         inner.expect("=")
-        value = _word(inner)
-        if key == "op_name":
-            into.op_name = value
-        elif key == "source_file":
-            file = value
-        elif key == "source_line":
-            line = value
-        elif key == "stack_frame_id" and value.isdigit():
-            into.frame = int(value)
-    into.source = f"{file}:{line}" if file else ""
+        found[key] = _word(inner)
+    return found
 
 
-_NUMBERS = (
-    "dimensions",
-    "dynamic_slice_sizes",
-    "slice_sizes",
-    "index",
-    "channel_id",
-    "feature_group_count",
-    "batch_group_count",
-    *_DOT,
-)
-_WORDS = ("kind", "custom_call_target", "direction", "backend_config", "output_to_operand_aliasing")
-_READERS: dict[str, Callable[[Tokens, Attributes], None]] = {
-    "replica_groups": _read_groups,
-    "source_target_pairs": _read_pairs,
-    "sharding": _read_sharding,
-    "window": _read_window,
-    "dim_labels": _read_labels,
-    "operand_precision": _read_precision,
-    "metadata": _read_metadata,
+def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:
+    """Where an instruction comes from: beside it in older releases, by a stack frame in newer ones."""
+    file, frame = metadata.get("source_file", ""), metadata.get("stack_frame_id", "")
+    source = f"{file}:{metadata.get('source_line', '')}" if file else source_of(int(frame)) if frame.isdigit() else ""
+    return {"op_name": metadata.get("op_name", ""), "source": source}
+
+
+# The fields of an instruction, and what reads them.
+_FIELDS: dict[str, tuple[str, Callable[[Tokens], object]]] = {
+    "dimensions": ("dimensions", _integers),
+    "index": ("number", _first),
+    "channel_id": ("channel", _first),
+    "kind": ("fusion_kind", _word),
+    "custom_call_target": ("target", _word),
+    "direction": ("direction", _word),
+    "backend_config": ("backend", _word),
+    "output_to_operand_aliasing": ("aliasing", _word),
+    "replica_groups": ("groups", read_groups),
+    "source_target_pairs": ("pairs", _pairs),
+    "sharding": ("sharding", read_sharding),
+    "operand_precision": ("precision", lambda tokens: tuple(tokens.group().strip("{}").split(","))),
+}
+# Parts of a larger field, and what is known and not needed.
+_PARTS: dict[str, Callable[[Tokens], object]] = {
+    **dict.fromkeys((*_DOT, "batch_group_count", "feature_group_count"), _integers),
+    **dict.fromkeys(("dynamic_slice_sizes", "slice_sizes"), _integers),
+    "window": lambda tokens: window_dimensions(tokens.group()),
+    "dim_labels": _labels,
+    "metadata": _metadata,
 }

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from harness.errors import RatchetError
-from harness.workbench.hlo.attributes import Attributes, read_attribute
+from harness.workbench.hlo.attributes import read_attributes
 from harness.workbench.hlo.module import Computation, Instruction, Module, Operand
 from harness.workbench.hlo.shape_text import read_shape
 from harness.workbench.hlo.tokens import Misunderstood, Tokens
@@ -176,18 +176,7 @@ class _Reader:
         tokens.take()
         instruction = Instruction(name=name, opcode=opcode.text, shape=shape, is_root=is_root)
         instruction = self._arguments(instruction)
-        read = Attributes()
-        while tokens.skip(","):
-            # Abridged listings end with a comma. An attribute has no blank before its `=`, an instruction has one.
-            key_end = tokens.peek().start + len(tokens.peek().text)
-            if tokens.begins_line() and not tokens.text.startswith("=", key_end):
-                break
-            key = tokens.name()
-            tokens.expect("=")
-            read_attribute(tokens, key, read)
-        if read.frame and not read.source:
-            read.source = self._places.source(read.frame)
-        return read.onto(instruction)
+        return read_attributes(tokens, instruction, self._places.source)
 
     def _name_and_sign(self) -> str:
         tokens = self._tokens

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from harness import __version__
-from harness.cli.arguments import say
+from harness.cli.arguments import did_you_mean, say
 from harness.cli.verb import Verb
 from harness.cli.verbs import EVERY, EXPERIMENT, VERBS, overview, valued_options
 from harness.errors import RatchetError, UsageError
@@ -102,8 +102,7 @@ def place_of_verb(words: Sequence[str]) -> int | None:
         elif word.startswith("experiment:") or word in EVERY:
             return place
         else:
-            near = difflib.get_close_matches(word, VERBS, 1)
-            hint = f"did you mean `{near[0]}`?" if near else "`ratchet.sh --help` lists the verbs"
+            hint = did_you_mean(word, VERBS, "`ratchet.sh --help` lists the verbs")
             begins = word.partition(" ")[0].partition(":")[0]
             if difflib.get_close_matches(begins.lower(), ["experiment"], 1, 0.8):
                 rest = word.removeprefix(begins).lstrip(": ") or "HYPOTHESIS"

@@ -1,8 +1,10 @@
 """What the verbs share: the parser, the options of an evaluation, where sentences go, exit codes."""
 
 import argparse
+import difflib
 import shlex
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -51,6 +53,23 @@ def command(words: str, given: Path | None) -> str:
     """`show 3` as a command line to copy: `./ratchet.sh -C DIR show 3`, with `-C` only where it was given."""
     place = "" if given is None else f"-C {shlex.quote(str(given))} "
     return f"./ratchet.sh {place}{words}"
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Reads a whole number from `least` on, for `type=` of an argument."""
+
+    def number(text: str) -> int:
+        if not text.removeprefix("-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number, {least} or more, got {text!r}")
+        return int(text)
+
+    return number
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+    """The hint to a word that is none of `known`: the nearest of them, or what to do where none is near."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"did you mean `{near[0]}`?" if near else otherwise
 
 
 def attempt_number(text: str) -> int:

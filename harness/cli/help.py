@@ -1,10 +1,9 @@
 """What the verbs understand: one of them, or all as the page docs/COMMANDS.md."""
 
-import difflib
 from argparse import Action
 from collections.abc import Collection, Iterator, Mapping
 
-from harness.cli.arguments import Parser
+from harness.cli.arguments import Parser, did_you_mean
 from harness.cli.verb import EXIT_CODES, GROUPS, Verb
 from harness.errors import UsageError
 
@@ -13,8 +12,7 @@ def parser_named(verbs: Mapping[str, Verb], name: str) -> Parser:
     """What the verb understands. Raises UsageError `unknown-verb`."""
     if name in verbs:
         return verbs[name].parser()
-    near = difflib.get_close_matches(name, verbs, 1)
-    hint = f"did you mean `{near[0]}`?" if near else "`ratchet.sh --help` lists the verbs"
+    hint = did_you_mean(name, verbs, "`ratchet.sh --help` lists the verbs")
     raise UsageError("unknown-verb", f"expected a verb, got {name!r}; {hint}")
 
 

@@ -27,8 +27,6 @@ _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 
 def hlo(given: Namespace) -> Outcome:
-    if given.top < 1:
-        raise UsageError("usage", f"expected --top 1 or more, got {given.top}")
     named = chips.target(given.chip) if given.chip else None
     module, target = _module(given.what, directory(given.directory), named, quiet=given.quiet or given.json)
     found = _tables(module, given.op, target, given.top)

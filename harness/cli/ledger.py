@@ -8,7 +8,7 @@ from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, colour, command, directory, say
 from harness.cli.documents import AttemptDocument, DoneDocument, ResultsDocument
 from harness.cli.verb import Outcome
-from harness.errors import RatchetError, UsageError
+from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.ledger import Ledger
 from harness.loop import new_contest, search_state
@@ -22,8 +22,6 @@ from harness.render.results import results_table
 
 
 def results(given: Namespace) -> Outcome:
-    if given.limit is not None and given.limit < 1:
-        raise UsageError("usage", f"expected --limit 1 or more, got {given.limit}")
     ledger = settled(given.directory)
     rows, skipped = ledger.rows(given.limit)
     for sentence in skipped:

@@ -62,8 +62,6 @@ def lines(given: Namespace) -> Outcome:
 
 
 def timeline(given: Namespace) -> Outcome:
-    if given.steps < 0:
-        raise UsageError("usage", f"expected --steps 0 or more, got {given.steps}")
     folder = directory(given.directory).resolve()
     meant = subject(folder, given.what, given.chip, quiet=given.quiet)
     dump = dump_directory.read(meant.dumps, meant.chip)

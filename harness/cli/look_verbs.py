@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number
+from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number
 from harness.cli.verb import Verb
 
 
@@ -15,7 +15,7 @@ class Results(Verb):
     does = "harness.cli.ledger:results"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("--limit", type=int, default=None, metavar="N", help="only the newest N")
+        parser.add_argument("--limit", type=at_least(1), default=None, metavar="N", help="only the newest N")
         add_json(parser, "the rows as JSON")
 
 

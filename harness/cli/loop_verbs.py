@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number, evaluation_options
+from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number, evaluation_options
 from harness.cli.verb import Verb
 from harness.hardware import CHIPS
 from harness.loop import search_state
@@ -57,11 +57,15 @@ class Next(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument(
-            "--plateau", type=int, default=search_state.PLATEAU_ATTEMPTS, metavar="N",
+            "--plateau", type=at_least(1), default=search_state.PLATEAU_ATTEMPTS, metavar="N",
             help=f"advise to stop after so many attempts without a win ({search_state.PLATEAU_ATTEMPTS})",
         )  # fmt: skip
         parser.add_argument(
-            "--limit", type=int, default=_LIMIT, metavar="N", help=f"look into the newest N attempts only ({_LIMIT})"
+            "--limit",
+            type=at_least(1),
+            default=_LIMIT,
+            metavar="N",
+            help=f"look into the newest N attempts only ({_LIMIT})",
         )
         add_json(parser, "the state as JSON")
 
@@ -85,7 +89,11 @@ class Sweep(Verb):
             help="the values of this constant of kernel.py; one --set for each constant",
         )  # fmt: skip
         parser.add_argument(
-            "--jobs", type=int, default=min(2, os.cpu_count() or 1), metavar="N", help="settings screened at a time (2)"
+            "--jobs",
+            type=at_least(1),
+            default=min(2, os.cpu_count() or 1),
+            metavar="N",
+            help="settings screened at a time (2)",
         )
         parser.add_argument("--chip", default=None, help="judge for this chip")
         parser.add_argument(

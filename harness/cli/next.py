@@ -9,7 +9,7 @@ from harness.cli.arguments import BASELINE, command, directory
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
 from harness.contest import Contest
-from harness.errors import RatchetError, UsageError
+from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.ledger import Ledger
 from harness.loop import search_state
@@ -18,9 +18,6 @@ from harness.render.search_state import search_state_text
 
 
 def next_(given: Namespace) -> Outcome:
-    for name in ("plateau", "limit"):
-        if getattr(given, name) < 1:
-            raise UsageError("usage", f"expected --{name} 1 or more, got {getattr(given, name)}")
     contest = contests.load(directory(given.directory))
     found = search_state.search_state(
         _sighted(contest, given.directory, given.limit), plateau=given.plateau, limit=given.limit

@@ -161,8 +161,6 @@ def _mesh(text: str | None) -> dict[str, int]:
 
 
 def _devices(given: int | None, mesh: dict[str, int]) -> int:
-    if given is not None and given < 1:
-        raise UsageError("usage", f"expected --devices 1 or more, got {given}")
     size = math.prod(mesh.values())
     if given is not None and mesh and given != size:
         raise UsageError("usage", f"expected --devices {size} with a mesh of {size}, got {given}")

@@ -1,11 +1,10 @@
 """The verbs that show where the time goes: of kernel.py, of an attempt, of a capture, of any program."""
 
-import argparse
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_quiet, attempt_number
+from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_quiet, at_least, attempt_number
 from harness.cli.verb import Verb
 from harness.errors import UsageError
 from harness.judge.sandbox.messages import TRACE_MODES
@@ -48,7 +47,9 @@ class Timeline(Verb):
 
     def configure(self, parser: Parser) -> None:
         _add_subject(parser)
-        parser.add_argument("--steps", type=int, default=3, metavar="N", help="grid steps to show bundle by bundle (3)")
+        parser.add_argument(
+            "--steps", type=at_least(0), default=3, metavar="N", help="grid steps to show bundle by bundle (3)"
+        )
         add_quiet(parser)
 
 
@@ -94,14 +95,14 @@ class Profile(Verb):
             "--mode", choices=TRACE_MODES, default=None,
             help="what a TPU records (TRACE_COMPUTE); without effect elsewhere",
         )  # fmt: skip
-        parser.add_argument("--calls", type=_count, default=3, metavar="N", help="calls in the capture (3)")
-        parser.add_argument("--warmup", type=_count, default=5, metavar="N", help="calls before it (5)")
+        parser.add_argument("--calls", type=at_least(1), default=3, metavar="N", help="calls in the capture (3)")
+        parser.add_argument("--warmup", type=at_least(1), default=5, metavar="N", help="calls before it (5)")
         parser.add_argument(
             "--serve", type=int, nargs="?", const=_SERVER_PORT, default=None, metavar="PORT",
             help=f"run kernel.py until Ctrl-C, with JAX's profiler server listening for XProf's page ({_SERVER_PORT})",
         )  # fmt: skip
         parser.add_argument(
-            "--snapshots", type=_count, default=None, metavar="N", help="N snapshots of the running kernel"
+            "--snapshots", type=at_least(1), default=None, metavar="N", help="N snapshots of the running kernel"
         )
         parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between snapshots (2)")
         add_json(parser, "JSON instead of text")
@@ -156,7 +157,9 @@ class Hlo(Verb):
         parser.add_argument(
             "--chip", default=None, help=f"predict for this chip: {', '.join(chips.NAMES)} ({DEFAULT_CHIP})"
         )
-        parser.add_argument("--top", type=int, default=12, metavar="N", help="rows of each table of a module (12)")
+        parser.add_argument(
+            "--top", type=at_least(1), default=12, metavar="N", help="rows of each table of a module (12)"
+        )
         add_json(parser, "the tables as JSON")
         add_quiet(parser)
 
@@ -183,7 +186,7 @@ class Predict(Verb):
         option("--dtype", None, "type of arrays that name none (bf16)")
         option("--chip", None, f"{', '.join(chips.NAMES)} ({DEFAULT_CHIP})")
         parser.add_argument(
-            "--devices", "--chips", type=int, default=None, metavar="N", help="how many (1, or the mesh)"
+            "--devices", "--chips", type=at_least(1), default=None, metavar="N", help="how many (1, or the mesh)"
         )
         option("--mesh", "A=N,B=M", "the sizes of the axes that arrays name")
         option("--einsum", "ab,bc->ac", "which dimensions belong together")
@@ -226,13 +229,3 @@ def _add_subject(parser: Parser) -> None:
         "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
     )
     parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
-
-
-def _count(word: str) -> int:
-    try:
-        number = int(word)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {word!r}")
-    return number

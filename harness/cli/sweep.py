@@ -6,7 +6,6 @@ from harness import contest as contests
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, say
 from harness.cli.experiment import attempt_text, expectation, hypothesis_of
 from harness.cli.verb import Outcome
-from harness.errors import UsageError
 from harness.loop import sweep as sweeping
 from harness.loop.evaluate import Options
 from harness.records import Policy
@@ -16,8 +15,6 @@ from harness.render.sweep import sweep_text
 
 
 def sweep(given: Namespace) -> Outcome:
-    if given.jobs < 1:
-        raise UsageError("usage", f"expected --jobs 1 or more, got {given.jobs}")
     hypothesis = hypothesis_of(given.message)
     parameters = sweeping.grid(given.settings)
     contest = contests.load(directory(given.directory), given.chip)

@@ -61,17 +61,9 @@ def xprof(command: Command, given: Namespace) -> Outcome:
     )
 
 
-def _rows(given: Namespace) -> int | None:
-    """What --top says, None for all. Raises UsageError `usage`."""
-    top: int = given.top
-    if top < 0:
-        raise UsageError("usage", f"expected --top 0 (all) or more, got {top}")
-    return top or None
-
-
 def _framework_ops(given: Namespace, capture: Capture) -> Answer:
     wanted = [name for word in given.category for name in word.split(",")]
-    return operations.framework_ops(capture, wanted, _rows(given))
+    return operations.framework_ops(capture, wanted, given.top)
 
 
 def _graph(given: Namespace, capture: Capture) -> Answer:
@@ -115,17 +107,17 @@ def _serve(given: Namespace) -> Answer:
 
 # What answers a subcommand, from its options and its captures.
 OF_CAPTURES: dict[str, Callable[..., Answer]] = {
-    "ops": lambda given, capture: operations.ops(capture, _rows(given)),
+    "ops": lambda given, capture: operations.ops(capture, given.top),
     "framework-ops": _framework_ops,
-    "compare": lambda given, first, second: compare.compare(first, second, _rows(given)),
+    "compare": lambda given, first, second: compare.compare(first, second, given.top),
     "breakdown": lambda _, capture: breakdown.breakdown(capture),
     "mfu": lambda given, capture: mfu.mfu(capture, given.gbs, given.seq, given.flops_per_token, given.num_chips),
     "overlap": lambda _, capture: overlap.overlap(capture),
-    "roofline": lambda given, capture: roofline.roofline(capture, _rows(given)),
+    "roofline": lambda given, capture: roofline.roofline(capture, given.top),
     "utilization": lambda _, capture: utilization.utilization(capture),
-    "gaps": lambda given, capture: gaps.gaps(capture, _rows(given)),
+    "gaps": lambda given, capture: gaps.gaps(capture, given.top),
     "steps": lambda _, capture: steps.steps_table(capture),
-    "lines": lambda given, capture: lines.lines(capture, _rows(given)),
+    "lines": lambda given, capture: lines.lines(capture, given.top),
     "scopes": lambda given, capture: scopes.scopes(capture, given.depth, given.at_least),
     "overview": lambda _, capture: overview.overview(capture),
     "graph": _graph,

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.cli.arguments import Parser, add_contest, add_json
+from harness.cli.arguments import Parser, add_contest, add_json, at_least
 from harness.workbench.profiles import links, places
 from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
 from harness.workbench.profiles.places import PROFILE_DATA
@@ -51,10 +51,15 @@ def _list_runs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log_directory", nargs="?", help=f"a log directory (default: {PROFILE_DATA} of the contest)")
 
 
+def _rows(text: str) -> int | None:
+    """How many rows at most, None for all."""
+    return at_least(0)(text) or None
+
+
 def _top(default: int) -> Callable[[argparse.ArgumentParser], None]:
     def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--top", type=int, default=default, metavar="N", help=f"how many rows at most; 0: all ({default})"
+            "--top", type=_rows, default=default, metavar="N", help=f"how many rows at most; 0: all ({default})"
         )
 
     return add
@@ -79,7 +84,7 @@ def _mfu_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--num-chips",
-        type=int,
+        type=at_least(1),
         default=None,
         metavar="N",
         help="devices that share the batch (those in the capture); a chip may be two",
@@ -87,7 +92,7 @@ def _mfu_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _scopes_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--depth", type=int, default=4, metavar="N", help="how many scopes deep (4)")
+    parser.add_argument("--depth", type=at_least(1), default=4, metavar="N", help="how many scopes deep (4)")
     parser.add_argument(
         "--at-least", type=float, default=0.01, metavar="SHARE", help="leave out what takes less of the time (0.01)"
     )
@@ -100,13 +105,13 @@ def _memory_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[diagnose] [where]",
         help=f"what is wrong with it; {places.EXPECTED} (default: the newest)",
     )
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many buffers to list (10)")
+    parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="how many buffers to list (10)")
     parser.add_argument("--module", default=None, metavar="NAME", help="the module (default: the one with most memory)")
 
 
 def _graph_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--op", required=True, metavar="NAME", help="the operation, such as fusion.3")
-    parser.add_argument("--depth", type=int, default=2, metavar="N", help="how many operations away (2)")
+    parser.add_argument("--depth", type=at_least(1), default=2, metavar="N", help="how many operations away (2)")
     parser.add_argument("--dot", action="store_true", help="print it in DOT, for graphviz")
     parser.add_argument("--module", default=None, metavar="NAME", help="the module, where several have the operation")
 

@@ -1,11 +1,10 @@
 """The verb `xprof`: a word for the subcommand, then the subcommand's own captures and options."""
 
 import argparse
-import difflib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from harness.cli.arguments import Parser
+from harness.cli.arguments import Parser, did_you_mean
 from harness.cli.verb import Outcome, Verb
 from harness.cli.xprof_commands import COMMANDS
 from harness.errors import UsageError
@@ -37,8 +36,7 @@ class Xprof(Verb):
         if name is None:
             raise UsageError("usage", f"expected a subcommand of xprof, got none\n{_overview()}")
         if name not in _BY_NAME:
-            near = difflib.get_close_matches(name, _BY_NAME, 1)
-            hint = f"did you mean `{near[0]}`?" if near else "`ratchet.sh xprof --help` lists them"
+            hint = did_you_mean(name, _BY_NAME, "`ratchet.sh xprof --help` lists them")
             raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
         parser = _BY_NAME[name].parser()
         parser.set_defaults(directory=given.directory, subcommand=name)

@@ -151,7 +151,7 @@ def test_dynamic_dimensions_are_bounds(capsys: pytest.CaptureFixture[str]) -> No
         (["f32[3,5]{1,0:T(2,2)"], 4, "expected HLO"),
         (["f32[3,5]{0}"], 4, "orders 1 dimensions, the shape has 2"),
         (["f32[3]", "--chip", "v99"], 2, "unknown chip 'v99'"),
-        (["f32[3]", "--top", "0"], 2, "expected --top 1 or more"),
+        (["f32[3]", "--top", "0"], 2, "--top: expected a whole number, 1 or more"),
     ],
 )
 def test_bad_requests(capsys: pytest.CaptureFixture[str], words: list[str], code: int, expected: str) -> None:

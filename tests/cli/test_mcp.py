@@ -165,7 +165,9 @@ def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixt
         answers.append(await answer(client, "predict", what="matmul", arrays=product, chip="v5e"))
         assert "[no-champion]" in await refusal(client, "revoke")
         assert "[unknown-attempt]" in await refusal(client, "attack", number=7)
-        assert "expected --jobs 1 or more" in await refusal(client, "sweep", message="x", set=["BQ=1,2"], jobs=0)
+        assert "--jobs: expected a whole number, 1 or more" in await refusal(
+            client, "sweep", message="x", set=["BQ=1,2"], jobs=0
+        )
 
     talk(folder, conversation)
     place = ["-C", str(folder)]

@@ -129,7 +129,7 @@ def test_captures_of_two_sources_are_not_compared(
 def test_options(tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tpus[0])
     assert main(["xprof", "ops", path, "--top", "-1"]) == 2
-    assert "--top 0 (all) or more, got -1" in capsys.readouterr().err
+    assert "--top: expected a whole number, 0 or more, got '-1'" in capsys.readouterr().err
     assert main(["xprof", "ops", path, "--top", "0", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["tables"][0]["rows"]) == 6
     assert main(["xprof", "framework-ops", path, "--category", "attention,norm", "--json"]) == 0

@@ -179,7 +179,10 @@ def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]
         (["matmul", "X[4,4]", "W[4,4]", "--chip", "v9"], "unknown chip 'v9': expected one of v2, v3, v4"),
         (["matmul", "X[4,4]", "W[4,4]", "--mesh", "m"], "expected --mesh as data=4,model=2, got 'm'"),
         (["matmul", "X[4,4]", "W[4,4]", "--mesh", "m=2", "--devices", "3"], "expected --devices 2 with a mesh of 2"),
-        (["matmul", "X[4,4]", "W[4,4]", "--devices", "0"], "expected --devices 1 or more"),
+        (
+            ["matmul", "X[4,4]", "W[4,4]", "--devices", "0"],
+            "--devices/--chips: expected a whole number, 1 or more, got '0'",
+        ),
         (["matmul", "X[4,4]", "W[4,4]", "--peak", "fast"], "--peak: expected a number above zero"),
         (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc"], "expected --einsum with 2 and 2 letters"),
         (["matmul", "X[4,4]", "W[4,4]", "--einsum", "ab,bc->ad"], "has letters of no operand"),

@@ -139,8 +139,6 @@ def test_scopes_are_a_tree_with_the_longest_first(one: Capture) -> None:
     (large,) = scopes(one, depth=1, at_least=0.5)
     assert large.column("scope") == ("jit(train_step)",)
     assert any("1 scopes below 50.0%" in note for note in large.notes)
-    with pytest.raises(UsageError, match="--depth 1 or more, got 0"):
-        scopes(one, depth=0)
 
 
 def test_source_lines(one: Capture) -> None:

@@ -170,7 +170,7 @@ def test_a_capture_bears_the_number_of_the_newest_attempt_with_this_kernel() -> 
     ("words", "said"),
     [
         (["--mode", "NONSENSE"], "TRACE_COMPUTE_AND_SYNC"),
-        (["--calls", "0"], "a whole number above 0, got '0'"),
+        (["--calls", "0"], "a whole number, 1 or more, got '0'"),
         (["--serve", "9999", "--snapshots", "2"], "leave --serve out"),
         (["--every", "nan"], "above 0, got nan"),
         (["--on", "tpu"], "JAX sees no TPU"),

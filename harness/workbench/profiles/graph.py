@@ -69,10 +69,8 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
     """What is up to `depth` instructions away from `operation` (`fusion.3` or `%fusion.3`).
 
     In the module where it took longest, if several have one of that name and none is asked for.
-    Raises RatchetError `no-hlo`, `unknown-op`, UsageError `usage` or `unknown-module`.
+    Raises RatchetError `no-hlo`, `unknown-op`, UsageError `unknown-module`.
     """
-    if depth < 1:
-        raise UsageError("usage", f"expected --depth 1 or more, got {depth}")
     name = operation.strip().removeprefix("%")
     graphs, is_whole = _graphs(capture)
     if not graphs:

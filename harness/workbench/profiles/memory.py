@@ -65,10 +65,8 @@ _BUFFERS: Fields[Buffer] = (
 def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[Table, ...]:
     """What the allocator saw (measured), and what the compiler planned for the largest module, or `module` (static).
 
-    Raises RatchetError where the capture cannot be converted, UsageError `unknown-module` or `usage`.
+    Raises RatchetError where the capture cannot be converted, UsageError `unknown-module`.
     """
-    if top < 1:
-        raise UsageError("usage", f"expected --top 1 or more, got {top}")
     paths = tuple(map(Path, capture.paths))
     seen = allocator.memories(paths)
     heaps = planned(paths)

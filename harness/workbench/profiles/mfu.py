@@ -43,8 +43,6 @@ def mfu(
     for name, value in (("--gbs", gbs), ("--seq", sequence), ("--flops-per-token", flops_per_token)):
         if not value > 0:
             raise UsageError("usage", f"expected {name} above 0, got {value:g}")
-    if device_count is not None and device_count < 1:
-        raise UsageError("usage", f"expected --num-chips 1 or more, got {device_count}")
     found = devices(capture)
     count = device_count or len(found)
     peak = roof(found)[0] if found else None

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 
-from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.workbench.profiles.op_times import devices, op_times, origin, share, total_seconds, why_nothing_ran
 from harness.workbench.tables import Field, Fields, table_of
@@ -11,12 +10,7 @@ NO_NAME = "(no tf_op)"
 
 
 def scopes(capture: Capture, depth: int = 4, at_least: float = 0.0) -> tuple[Table, ...]:
-    """Self time under each scope down to `depth`, those below `at_least` of the whole left out.
-
-    Raises UsageError `usage` where `depth` is below 1.
-    """
-    if depth < 1:
-        raise UsageError("usage", f"expected --depth 1 or more, got {depth}")
+    """Self time under each scope down to `depth` (1 or more), those below `at_least` of the whole left out."""
     found = op_times(devices(capture))
     whole = total_seconds(found)
     took: dict[tuple[str, ...], float] = defaultdict(float)

@@ -142,14 +142,14 @@ _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
 _NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED}
-# The form that nearly all operations of a long schedule have: a vector operation, everywhere, with no comment but the
-# line it comes from. Groups are the fields of Op; what has another form is read by `_op`.
+# The form that nearly all operations of a long schedule have: a vector operation without a predicate, and one comment
+# at most, behind it. Groups are the fields of Op; what has another form is read by `_op`.
 _PLAIN = re.compile(
     r"(?:\A|(?<=;;))\s*%[a-z]*\d+(?:_([a-z]+\d+))? = (v[\w.\-]*(?:\[\d+\][\w.]*)*)()([^/(){};]*)"
-    r'(?:/\* loc\("([\w.+\-]*:\d+)[^*;]*\*/)?()[\s}]*(?=;;|\Z)'
+    r'(?:/\* (?:loc\("([\w.+\-]*:\d+)[^*;]*|[^*;(]*)\*/)?()[\s}]*(?=;;|\Z)'
 )
-# What a store says before the register that is stored.
-_LABEL = "/*vst_source=*/"
+# What some operations say before their operands: `/*vst_source=*/`.
+_LABEL = re.compile(r"/\*\w+=\*/")
 # A file's name in a location. Whoever traces a kernel can choose it, and it could end the comment that it stands in;
 # the compiler writes a quotation mark as \22.
 _FILE = re.compile(r'loc\("([^"]*)"(:?)')
@@ -238,7 +238,7 @@ def _one_call_each(schedules: Iterable[str]) -> Schedule:
 
 def parse_schedule(name: str, text: str) -> Schedule:
     """The schedule of the HLO op `name` from the text of its `*final_bundles.txt`."""
-    text = _with_short_locations(text).replace(_LABEL, "")
+    text = _LABEL.sub("", _with_short_locations(text))
     stages = [int(number) for number in _STAGE.findall(text)]
     entry = _ENTRY.search(text)
     # Before the first bundle, then of each bundle its address, its mark and what follows.
@@ -276,7 +276,12 @@ def _ops(body: str) -> tuple[Op, ...]:
     plain = _PLAIN.findall(body)
     if len(plain) == body.count(";;") + 1:
         return tuple([tuple.__new__(Op, fields) for fields in plain])
-    return tuple(op for part in body.split(";;") if (op := _op(part)) is not None)
+    return tuple(op for part in body.split(";;") if (op := _plain_op(part) or _op(part)) is not None)
+
+
+def _plain_op(part: str) -> Op | None:
+    match = _PLAIN.fullmatch(part)
+    return Op(*match.groups("")) if match is not None else None
 
 
 def _op(part: str) -> Op | None:

@@ -70,6 +70,7 @@ class LineTime:
 class CycleBreakdown:
     """One core's run (of several, the one that ends last) taken apart; parts and lines each sum to its cycles.
 
+    There are no `lines` where nobody asked for them, as in screening.
     `spill_cycles` are the bundles that would not be there, at least, without spilling: whole
     bundles in which nothing else is issued than spills and fills.
     """

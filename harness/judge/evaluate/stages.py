@@ -127,7 +127,7 @@ def _simulate(evaluation: Evaluation, dumps: Path) -> Iterator[SimulateRequest]:
     plan = evaluation.plan
     yield SimulateRequest(
         module=plan.simulate.__module__, function=plan.simulate.__qualname__, dump_directory=str(dumps),
-        chip=plan.chip, deadline_seconds=plan.policy.simulate_seconds,
+        chip=plan.chip, deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.checked,
     )  # fmt: skip
 
 

@@ -199,13 +199,14 @@ class CompileReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateRequest:
-    """Call `module`.`function` on a directory of dumps."""
+    """Call `module`.`function` on a directory of dumps; `with_lines`: say what each source line costs."""
 
     module: str
     function: str
     dump_directory: str
     chip: Chip
     deadline_seconds: float
+    with_lines: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,9 @@ def _times(dump: ModuleDump, chip: Chip, ends: float) -> list[float | None]:
 
     def seconds(changed: Machine) -> float | None:
         left = ends - time.monotonic()
-        return run_module(dump, chip, machine=changed, deadline_seconds=left).seconds if left > 0 else None
+        if left <= 0:
+            return None
+        return run_module(dump, chip, machine=changed, deadline_seconds=left, with_lines=False).seconds
 
     nominal = seconds(machine)
     changed = [change(machine) for change in DOUBTS.values()]

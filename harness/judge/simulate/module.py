@@ -30,15 +30,19 @@ def run(
     *,
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
+    with_lines: bool = True,
 ) -> Simulation:
     """The module dumped in `dump_directory`, executed on `chip`.
 
     `operands` are contents of parameters by name, for programs whose control flow reads them.
+    What each source line costs is found out `with_lines` only, which costs as much as all else.
     `seconds` is None, with the reason first in `unknown`, where the control flow depends on
     something that is not known, a wait can never be satisfied, or the run exceeds
     `deadline_seconds` of this machine's time. Raises RatchetError `no-dump` without a schedule.
     """
-    return run_module(read_module(dump_directory), chip, deadline_seconds=deadline_seconds, operands=operands)
+    return run_module(
+        read_module(dump_directory), chip, deadline_seconds=deadline_seconds, operands=operands, with_lines=with_lines
+    )
 
 
 @garbage_kept()
@@ -49,11 +53,13 @@ def run_module(
     machine: Machine | None = None,
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
+    with_lines: bool = True,
 ) -> Simulation:
     """The same for a dump that has been read, on another `machine` than the chip's own if one is given."""
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(chip)
-    simulation = _total(dump, machine, run_cores(dump, machine, Tables(dump.hlo, operands), deadline))
+    cores = run_cores(dump, machine, Tables(dump.hlo, operands), deadline)
+    simulation = _total(dump, machine, cores, with_lines=with_lines)
     if machine == machine_of(chip):
         simulation = _possible(simulation, chip)
     return _profiled(simulation, boundary(dump.hlo), chip)
@@ -88,8 +94,10 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
         return ()
     found = []
     if simulation.breakdown is not None:
-        for what, counted in (("parts", simulation.breakdown.parts), ("lines", simulation.breakdown.lines)):
-            total = sum(part.cycles for part in counted)
+        totals = {"parts": simulation.breakdown.cycles}
+        if simulation.breakdown.lines:
+            totals["lines"] = sum(line.cycles for line in simulation.breakdown.lines)
+        for what, total in totals.items():
             if total != cycles:
                 found.append(f"the {what} of its time are {total:.0f} of {cycles:.0f} cycles")
     found += [
@@ -110,11 +118,11 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...]) -> Simulation:
+def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, with_lines: bool) -> Simulation:
     # The cores end together, at a barrier; should one be later, the chip is done when it is.
     last = max(cores, key=lambda core: core.cycles)
     reason = last.reason
-    parts = breakdown(last, machine)
+    parts = breakdown(last, machine, with_lines=with_lines)
     cycles = float(last.cycles)
     seconds = None if reason else cycles / machine.clock_hz
     runs = [op for core in cores for op in core.ops]

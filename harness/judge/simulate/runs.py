@@ -48,6 +48,17 @@ class OpRun:
         return sum(n for n, bundle in zip(self.executions, self.schedule.bundles, strict=True) if not bundle.ops)
 
     @property
+    def top_level_waits(self) -> tuple[Idle, ...]:
+        """Of the top-level program: its waits, for transfers and for the other core."""
+        return tuple(idle for idle in self.idle if idle.kind in ("operand wait", "barrier wait"))
+
+    @property
+    def launch_cycles(self) -> int:
+        """Of the top-level program: all that it does itself but wait."""
+        waits = sum(idle.cycles for idle in self.top_level_waits)
+        return self.bundle_cycles + sum(idle.cycles for idle in self.idle) - waits
+
+    @property
     def wait_cycles(self) -> int:
         """Cycles of waiting for transfers."""
         return sum(idle.cycles for idle in self.idle if idle.kind in ("operand wait", "fill and drain"))

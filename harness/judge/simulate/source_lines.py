@@ -40,7 +40,9 @@ def ascribed(schedule: Schedule) -> list[Ascribed]:
             uses.pop(op.destination, None)
         for op, line in zip(bundle.ops, here, strict=True):
             if line:
-                uses.update(dict.fromkeys(_VECTOR.findall(op.text), line))
+                if "%v" in op.text:
+                    for register in _VECTOR.findall(op.text):
+                        uses[register] = line
                 if not op.destination and (array := _array(op.opcode)):
                     uses[array] = line
     makers: dict[str, str] = {}

@@ -18,6 +18,8 @@ _UNITS = {
     ("dma.", "vsync", "vwait"): "DMA",
     ("sphi", "int_to_ptr", "inlined_call", "reloc", "compiler-", "sfence", "strace", "vtrace", "vsettm", "vdelay"): "",
 }
+# A vector register: 8 x 128 values of 32 bits.
+REGISTER_BYTES = 4096
 _SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")

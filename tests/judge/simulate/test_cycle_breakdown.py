@@ -3,10 +3,11 @@
 import gzip
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from schedule_examples import NEWEST, SCHEDULES
+from schedule_examples import NEWEST, SCHEDULES, unpack
 from simulated_examples import SMALL, SMALL_STEPS, run
 
 from harness.dumps.llo import ModuleDump, Schedule, parse_schedule, parse_utilisation
@@ -15,6 +16,7 @@ from harness.hardware import chip
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import machine_of
+from harness.judge.simulate.module import run as simulate
 from harness.judge.simulate.source_lines import ascribed
 from harness.judge.simulate.structure import unit_of, vector_spill
 from harness.records import CycleBreakdown, PartKind, Simulation
@@ -59,6 +61,14 @@ def test_parts_and_lines_sum_to_the_total(compiler: str, case: str, tmp_path: Pa
         # The table counts for how long an MXU or XLU is taken; here operations count. Masks move from unit to unit.
         if unit.name in ("VPOP", "EUP", "VSTORE"):
             assert operations[unit.name] * cores == pytest.approx(unit.executed_slots, rel=0.01), unit.name
+
+
+def test_without_lines_everything_else_is_the_same(tmp_path: Path) -> None:
+    folder = unpack(NEWEST, "v5e-2048x1024-4096", tmp_path)
+    whole = simulate(folder, chip("v5e"))
+    plain = simulate(folder, chip("v5e"), with_lines=False)
+    assert taken_apart(whole).lines
+    assert plain == replace(whole, breakdown=replace(taken_apart(whole), lines=()))
 
 
 @pytest.mark.parametrize("case", [SMALL, "v6e-1024x512-2048", "v7x-resident-2048"])
@@ -159,7 +169,7 @@ def apart(*bundles: str, chip_name: str = "v5e") -> list[CycleBreakdown]:
     dump = ModuleDump(schedules=(schedule(*bundles),), utilisations=(None,), top=top, hlo="", remarks=())
     cores = run_cores(dump, machine, Tables(""))
     assert [core.reason for core in cores] == [""] * machine.cores
-    found = [breakdown(core, machine) for core in cores]
+    found = [breakdown(core, machine, with_lines=True) for core in cores]
     for core, one in zip(cores, found, strict=True):
         assert one.cycles == sum(line.cycles for line in one.lines) == core.cycles
     return found

@@ -10,7 +10,10 @@ from harness.records import Simulation
 def simulate(request: SimulateRequest) -> Simulation:
     """What the named function makes of the dumps."""
     function = getattr(importlib.import_module(request.module), request.function)
-    found: Simulation = function(Path(request.dump_directory), request.chip, deadline_seconds=request.deadline_seconds)
+    found: Simulation = function(
+        Path(request.dump_directory), request.chip, deadline_seconds=request.deadline_seconds,
+        with_lines=request.with_lines,
+    )  # fmt: skip
     return found
 
 

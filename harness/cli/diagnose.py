@@ -18,7 +18,7 @@ from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
-from harness.render.diagnose import diagnosis_text
+from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
 

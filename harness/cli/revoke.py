@@ -12,7 +12,7 @@ from harness.loop import revoke as revoking
 from harness.records import Policy
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
-from harness.render.revocation import revoked_text
+from harness.render.review import revoked_text
 
 _EXIT_OF = {"passes": 0, "revoked": 0, "no champion": 1, "undecided": 3}
 

@@ -67,12 +67,9 @@ def _top(default: int) -> Callable[[argparse.ArgumentParser], None]:
 
 def _framework_ops_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--category",
-        action="append",
-        default=[],
-        metavar="NAME",
+        "--category", action="append", default=[], metavar="NAME",
         help=f"only these, may be repeated: {', '.join(FRAMEWORK_CATEGORIES)}",
-    )
+    )  # fmt: skip
     _top(30)(parser)
 
 
@@ -83,12 +80,9 @@ def _mfu_arguments(parser: argparse.ArgumentParser) -> None:
         "--flops-per-token", type=float, required=True, metavar="N", help="of the model, forward and backward (6e9)"
     )
     parser.add_argument(
-        "--num-chips",
-        type=at_least(1),
-        default=None,
-        metavar="N",
+        "--num-chips", type=at_least(1), default=None, metavar="N",
         help="devices that share the batch (those in the capture); a chip may be two",
-    )
+    )  # fmt: skip
 
 
 def _scopes_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,11 +94,9 @@ def _scopes_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _memory_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="[diagnose] [where]",
+        "words", nargs="*", metavar="[diagnose] [where]",
         help=f"what is wrong with it; {places.EXPECTED} (default: the newest)",
-    )
+    )  # fmt: skip
     parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="how many buffers to list (10)")
     parser.add_argument("--module", default=None, metavar="NAME", help="the module (default: the one with most memory)")
 
@@ -118,11 +110,9 @@ def _graph_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _url_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--url",
-        default=None,
-        metavar="URL",
+        "--url", default=None, metavar="URL",
         help=f"an XProf server elsewhere (default: {URL_VARIABLE} of the environment, else {links.LOCAL})",
-    )
+    )  # fmt: skip
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:

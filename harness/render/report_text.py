@@ -15,7 +15,7 @@ from harness.render.layout import (
     terminal_width,
     wrap,
 )
-from harness.render.revocation import revocation_lines
+from harness.render.review import revocation_lines
 from harness.units import change, decimal, milliseconds, percent
 
 _WORDS: dict[Outcome, tuple[str, Style]] = {

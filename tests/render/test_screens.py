@@ -20,7 +20,7 @@ from harness.judge.verdict.decision import decide
 from harness.loop.search_state import search_state
 from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
 from harness.records.selftest import Judgement, Planted, Refusal, Tried
-from harness.render import diagnose, lines, review
+from harness.render import hints, lines, review
 from harness.render.report_text import judge_text, report_text, show_text, status_text
 from harness.render.results import results_table
 from harness.render.search_state import search_state_text
@@ -141,7 +141,7 @@ SCREENS: dict[str, Callable[[], str]] = {
     "lines": lambda: lines.listing(
         taken_apart().simulation, breakdown(), SOURCE, "kernel.py", 100  # type: ignore[arg-type]
     ),
-    "diagnose": lambda: diagnose.diagnosis_text("kernel.py", report(better(), V5E), (), 100, False),
+    "diagnose": lambda: hints.diagnosis_text("kernel.py", report(better(), V5E), (), 100, False),
     "sweep": swept,
     "fsck_clean": audited,
     "fsck_finding": lambda: audited(

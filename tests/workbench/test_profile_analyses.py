@@ -13,12 +13,10 @@ from harness.workbench.profiles import conversion, reading
 from harness.workbench.profiles.breakdown import breakdown
 from harness.workbench.profiles.compare import compare
 from harness.workbench.profiles.gaps import gaps
-from harness.workbench.profiles.lines import lines
 from harness.workbench.profiles.mfu import mfu
-from harness.workbench.profiles.operations import framework_ops, ops
+from harness.workbench.profiles.operations import framework_ops, lines, ops, scopes
 from harness.workbench.profiles.overlap import overlap
 from harness.workbench.profiles.roofline import roofline
-from harness.workbench.profiles.scopes import scopes
 from harness.workbench.profiles.steps import steps_table
 from harness.workbench.profiles.utilization import utilization
 

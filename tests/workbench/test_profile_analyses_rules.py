@@ -12,12 +12,10 @@ from harness.workbench.profiles.classes import direction, framework_category, op
 from harness.workbench.profiles.compare import compare
 from harness.workbench.profiles.gaps import gaps
 from harness.workbench.profiles.intervals import Interval
-from harness.workbench.profiles.lines import lines
 from harness.workbench.profiles.mfu import mfu
-from harness.workbench.profiles.operations import framework_ops, ops
+from harness.workbench.profiles.operations import framework_ops, lines, ops, scopes, segments
 from harness.workbench.profiles.overlap import overlap
 from harness.workbench.profiles.roofline import roofline, verdict
-from harness.workbench.profiles.scopes import scopes, segments
 from harness.workbench.profiles.steps import steps_table
 from harness.workbench.profiles.utilization import reading, utilization
 

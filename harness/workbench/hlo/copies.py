@@ -11,6 +11,7 @@ from harness.workbench.hlo.shapes import Array, Shape, arrays
 Kind = Literal["defensive", "relayout", "prefetch", "scalar"]
 # Below this a copy is bookkeeping: loop counters and the like, one tile of 8 x 128 words at most.
 _SMALL_BYTES = 4096
+_DONATE = "donate it: jax.jit(f, donate_argnums=...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,61 +153,42 @@ def _why(
 ) -> tuple[str, str]:
     """The usual cause and the remedy, from where the copy stands; empty where no rule fits."""
     opcodes = {consumer.opcode for consumer in consumers}
+    feeds_kernel = "custom-call" in opcodes
     is_argument = producer is not None and producer.opcode == "parameter" and computation.is_entry
     is_result = computation.is_entry and any(consumer.is_root for consumer in (*consumers, instruction))
-    in_loop = not computation.is_entry
-    if kind == "scalar":
-        return "a loop's counter or the like: too small to matter", ""
-    if kind == "prefetch":
-        return (
-            "the compiler moves it between HBM and VMEM, beside other work",
-            "none, unless its copy-done waits: then less in VMEM",
-        )
-    if kind == "relayout":
-        if is_argument:
-            return (
-                "the argument comes in the default layout, its user wants another",
-                "AUTO layouts: jax.jit(f, in_shardings=Format(Layout.AUTO))",
-            )
-        if "custom-call" in opcodes:
-            return (
-                "a kernel takes default layouts, what feeds it made another",
-                "produce that layout, or take the transposed block in its BlockSpec",
-            )
-        if producer is not None and producer.opcode == "custom-call":
-            return (
-                "a kernel writes the default layout, its user wants another",
-                "let the kernel write transposed blocks, or its user read this layout",
-            )
-        if is_result:
-            return (
-                "the result must leave in the default layout",
-                "AUTO layouts: jax.jit(f, out_shardings=Format(Layout.AUTO))",
-            )
-        return (
-            "its producer and its consumer want different layouts",
-            "change one: the order of an einsum, or the axis that is reduced",
-        )
-    if "while" in opcodes or in_loop:
-        return (
-            "the loop carries a value that is still read after it was written",
-            "scratch instead of reading what is written; carry or stack, not both",
-        )
-    if "custom-call" in opcodes and any(consumer.aliasing for consumer in consumers):
-        return (
-            "the kernel writes over an operand needed again, or reads its output",
-            "scratch; no read of an output ref before its last write; donate",
-        )
-    if is_argument and is_result:
-        return (
-            "an argument is returned or updated, but not given away",
-            "donate it: jax.jit(f, donate_argnums=...)",
-        )
-    if is_result:
-        return "a result that shares its buffer with another value", "return it once; donate"
-    if is_argument:
-        return "an argument that is overwritten, but not given away", "donate it: jax.jit(f, donate_argnums=...)"
-    return "", ""
+    in_loop = "while" in opcodes or not computation.is_entry
+    # The first whose condition holds.
+    rules = {
+        "scalar": ((True, "a loop's counter or the like: too small to matter", ""),),
+        "prefetch": (
+            (True, "the compiler moves it between HBM and VMEM, beside other work",
+             "none, unless its copy-done waits: then less in VMEM"),
+        ),
+        "relayout": (
+            (is_argument, "the argument comes in the default layout, its user wants another",
+             "AUTO layouts: jax.jit(f, in_shardings=Format(Layout.AUTO))"),
+            (feeds_kernel, "a kernel takes default layouts, what feeds it made another",
+             "produce that layout, or take the transposed block in its BlockSpec"),
+            (producer is not None and producer.opcode == "custom-call",
+             "a kernel writes the default layout, its user wants another",
+             "let the kernel write transposed blocks, or its user read this layout"),
+            (is_result, "the result must leave in the default layout",
+             "AUTO layouts: jax.jit(f, out_shardings=Format(Layout.AUTO))"),
+            (True, "its producer and its consumer want different layouts",
+             "change one: the order of an einsum, or the axis that is reduced"),
+        ),
+        "defensive": (
+            (in_loop, "the loop carries a value that is still read after it was written",
+             "scratch instead of reading what is written; carry or stack, not both"),
+            (feeds_kernel and any(consumer.aliasing for consumer in consumers),
+             "the kernel writes over an operand needed again, or reads its output",
+             "scratch; no read of an output ref before its last write; donate"),
+            (is_argument and is_result, "an argument is returned or updated, but not given away", _DONATE),
+            (is_result, "a result that shares its buffer with another value", "return it once; donate"),
+            (is_argument, "an argument that is overwritten, but not given away", _DONATE),
+        ),
+    }  # fmt: skip
+    return next(((cause, remedy) for holds, cause, remedy in rules[kind] if holds), ("", ""))
 
 
 def describe(instruction: Instruction | None) -> str:

@@ -1,4 +1,4 @@
-"""Time by HLO operation, and by framework operation with the part of the model it belongs to."""
+"""Time by HLO operation, by framework operation and part of the model, by source line and by named scope."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _FRAMEWORK_OPS = (
     Column(name="direction", title="direction"),
     *_TIME,
 )
-NO_NAME = "(no tf_op in the capture)"
+NO_NAME, NO_SOURCE, NO_SCOPE = "(no tf_op in the capture)", "(no source in the capture)", "(no tf_op)"
 
 
 def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
@@ -89,6 +89,84 @@ def framework_ops(capture: Capture, categories: Sequence[str] = (), top: int | N
     there = ", ".join(name for name, _ in _longest(by_category))
     why = f"no operation belongs to {', '.join(categories)}; what there is: {there}"
     return _tables(capture, summary, rows[:top], notes, why)
+
+
+def lines(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """Self time by `file:line`, longest first; with `top` only so many."""
+    groups: dict[str, list[OperationTime]] = defaultdict(list)
+    found = op_times(devices(capture))
+    for one in found:
+        groups[one.operation.source or NO_SOURCE].append(one)
+    whole = total_seconds(found)
+    ranked = sorted(groups, key=lambda source: -total_seconds(groups[source]))
+    fields: Fields[str] = (
+        Field("source", "source line", lambda source: source),
+        Field("self_seconds", "self time", lambda source: total_seconds(groups[source]), "s"),
+        Field("share", "share", lambda source: share(total_seconds(groups[source]), whole), "fraction"),
+        Field("count", "runs", lambda source: total_runs(groups[source]), "count"),
+        Field("longest", "longest operation", lambda source: groups[source][0].operation.name),
+    )
+    why = ""
+    if not found:
+        why = why_nothing_ran(capture)
+    elif groups.keys() == {NO_SOURCE}:
+        why = (
+            "no operation of the capture names its source: simulated captures have none, others only where the "
+            "compiler kept what the program said (for the simulator, `ratchet.sh lines` says more)"
+        )
+    shown = [] if why else ranked[:top]
+    unnamed = total_seconds(groups.get(NO_SOURCE, ()))
+    notes = ["A fusion counts for the one line its metadata names, though it may hold work of several."]
+    if unnamed:
+        notes.append(f"{percent(unnamed / whole)} of the time names no line.")
+    if len(shown) < len(ranked):
+        notes.append(f"{len(shown)} of {len(ranked)} lines are shown.")
+    return (table_of("lines", "Time by source line", origin(capture), fields, shown, notes, why),)
+
+
+def scopes(capture: Capture, depth: int = 4, at_least: float = 0.0) -> tuple[Table, ...]:
+    """Self time under each scope down to `depth` (1 or more), those below `at_least` of the whole left out."""
+    found = op_times(devices(capture))
+    whole = total_seconds(found)
+    took: dict[tuple[str, ...], float] = defaultdict(float)
+    runs: dict[tuple[str, ...], int] = defaultdict(int)
+    for one in found:
+        path = segments(one.operation.framework_name) or (NO_SCOPE,)
+        for length in range(1, min(depth, len(path)) + 1):
+            took[path[:length]] += one.self_seconds
+            runs[path[:length]] += one.count
+    why = ""
+    if not found:
+        why = why_nothing_ran(capture)
+    elif took.keys() == {(NO_SCOPE,)}:
+        why = "no operation of the capture bears a tf_op: simulated captures have none, others only with HLO metadata"
+    kept = [] if why else [path for path in took if whole == 0 or took[path] >= at_least * whole]
+    # A scope stands below the one around it, the longer ones first.
+    kept.sort(key=lambda path: [(-took[path[: length + 1]], path[length]) for length in range(len(path))])
+    notes = ["Each scope's time holds that of the scopes in it; the last segment is the operation itself."]
+    if len(kept) < len(took):
+        notes.append(f"{len(took) - len(kept)} scopes below {at_least:.1%} of the time are left out.")
+    fields: Fields[tuple[str, ...]] = (
+        Field("scope", "scope", lambda path: "  " * (len(path) - 1) + path[-1]),
+        Field("depth", "depth", len, "count"),
+        Field("seconds", "time", lambda path: took[path], "s"),
+        Field("share", "share", lambda path: share(took[path], whole), "fraction"),
+        Field("count", "runs", lambda path: runs[path], "count"),
+    )
+    return (table_of("scopes", "Time by named scope", origin(capture), fields, kept, notes, why),)
+
+
+def segments(framework_name: str) -> tuple[str, ...]:
+    """The scopes of a tf_op from the outside in; a slash inside parentheses parts nothing, a colon ends it."""
+    parts, depth, start = [], 0, 0
+    # XProf writes `path:type`, and the type is mostly empty.
+    text = framework_name.rsplit(":", 1)[0] if ":" in framework_name else framework_name
+    for place, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == "/" and depth <= 0:
+            parts.append(text[start:place])
+            start = place + 1
+    return tuple(part for part in (*parts, text[start:]) if part)
 
 
 def uncounted(found: Sequence[OperationTime]) -> tuple[str, ...]:

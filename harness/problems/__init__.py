@@ -10,20 +10,3 @@ from harness.problems.rmsnorm import RMSNorm
 from harness.problems.space import Space
 from harness.problems.swiglu import SwiGLU
 from harness.problems.tolerance import check
-
-__all__ = [
-    "Attention",
-    "Defined",
-    "Matmul",
-    "Probe",
-    "Problem",
-    "RMSNorm",
-    "Space",
-    "SwiGLU",
-    "changed",
-    "check",
-    "check_determinism",
-    "check_probe",
-    "complaints",
-    "require_conforming",
-]

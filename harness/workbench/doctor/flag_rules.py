@@ -33,10 +33,6 @@ def _offload(collective: str) -> str:
     return f"{_TPU}sparse_core_collective_offload_{collective}"
 
 
-def _offloaded(collective: str) -> tuple[str, ...]:
-    return (_offload(collective),)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
     """What a person saw, and the sets of flags one of which has to be on."""
@@ -51,7 +47,7 @@ SYMPTOMS = {
         *(
             Symptom(
                 name=f"{collective.replace('_', '-')}-stalls",
-                ways=((_BASE, _fuse(collective)), _offloaded(collective)),
+                ways=((_BASE, _fuse(collective)), (_offload(collective),)),
             )
             for collective in _COLLECTIVES
         ),
@@ -61,89 +57,70 @@ SYMPTOMS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_UNSET = "leave it out of runs that are timed"
+
+
+@dataclass(frozen=True, slots=True)
 class Harm:
     """A flag or variable that spoils a measurement where its value is one of `when` (() for: any that is not off)."""
 
     name: str
     why: str
-    remedy: str
     source: str
+    remedy: str = _UNSET
     when: tuple[str, ...] = ()
 
 
-_UNSET = "leave it out of runs that are timed"
 _DUMPS = (
     "xla_dump_to", "xla_dump_hlo_as_text", "xla_dump_hlo_as_proto", "xla_dump_hlo_as_html", "xla_dump_hlo_as_dot",
     "xla_dump_hlo_as_url", "xla_dump_hlo_snapshots", "xla_jf_dump_to", "xla_jf_dump_llo_text", "xla_mosaic_dump_to",
     "xla_jf_dump_static_llo_profile_to", "JAX_DUMP_IR_TO",
 )  # fmt: skip
+_GUARDS = ("JAX_TRANSFER_GUARD", "JAX_TRANSFER_GUARD_HOST_TO_DEVICE", "JAX_TRANSFER_GUARD_DEVICE_TO_HOST")
 _HARMS = (
     *(
         Harm(
-            name=name,
-            why="the compiler writes dumps: compilation takes longer and a file system is in the way",
-            remedy=f"{_UNSET}, or dump in a run of its own",
-            source="libtpu's own dumps: 250 MB and 10 s for one kernel without a filter",
+            name, "the compiler writes dumps: compilation takes longer and a file system is in the way",
+            "libtpu's own dumps: 250 MB and 10 s for one kernel without a filter",
+            f"{_UNSET}, or dump in a run of its own",
         )
         for name in _DUMPS
     ),
-    Harm(name="JAX_DEBUG_NANS", why="every result is read back and searched for NaN", remedy=_UNSET, source=_JAX),
-    Harm(name="JAX_DEBUG_INFS", why="every result is read back and searched for Inf", remedy=_UNSET, source=_JAX),
-    Harm(name="JAX_DISABLE_JIT", why="nothing is compiled as a whole", remedy=_UNSET, source=_JAX),
-    Harm(name="JAX_ENABLE_CHECKS", why="JAX checks itself at each step", remedy=_UNSET, source=_JAX),
-    Harm(name="JAX_CHECK_TRACER_LEAKS", why="tracing is slow and caches are off", remedy=_UNSET, source=_JAX),
-    Harm(name="JAX_DISABLE_MOST_OPTIMIZATIONS", why="the compiler does not optimise", remedy=_UNSET, source=_JAX),
-    Harm(name="JAX_LOG_COMPILES", why="every compilation is written to stderr", remedy=_UNSET, source=_JAX),
-    Harm(name="JAX_EXPLAIN_CACHE_MISSES", why="every trace is explained on stderr", remedy=_UNSET, source=_JAX),
+    Harm("JAX_DEBUG_NANS", "every result is read back and searched for NaN", _JAX),
+    Harm("JAX_DEBUG_INFS", "every result is read back and searched for Inf", _JAX),
+    Harm("JAX_DISABLE_JIT", "nothing is compiled as a whole", _JAX),
+    Harm("JAX_ENABLE_CHECKS", "JAX checks itself at each step", _JAX),
+    Harm("JAX_CHECK_TRACER_LEAKS", "tracing is slow and caches are off", _JAX),
+    Harm("JAX_DISABLE_MOST_OPTIMIZATIONS", "the compiler does not optimise", _JAX),
+    Harm("JAX_LOG_COMPILES", "every compilation is written to stderr", _JAX),
+    Harm("JAX_EXPLAIN_CACHE_MISSES", "every trace is explained on stderr", _JAX),
+    Harm("JAX_PALLAS_ENABLE_DEBUG_CHECKS", "kernels carry checks that run on the device", _JAX),
+    Harm("JAX_NO_EXECUTION", "nothing is executed", _JAX),
     Harm(
-        name="JAX_PALLAS_ENABLE_DEBUG_CHECKS", why="kernels carry checks that run on the device", remedy=_UNSET,
-        source=_JAX,
+        "JAX_ENABLE_X64", "types without a width become 64 bit, which a TPU computes in software", _JAX,
+        "say 32 or 16 bit where a width matters",
     ),
-    Harm(name="JAX_NO_EXECUTION", why="nothing is executed", remedy=_UNSET, source=_JAX),
+    *(Harm(name, "every transfer is written to stderr", _JAX, when=("log", "log_explicit")) for name in _GUARDS),
     Harm(
-        name="JAX_ENABLE_X64", why="types without a width become 64 bit, which a TPU computes in software",
-        remedy="say 32 or 16 bit where a width matters", source=_JAX,
+        "JAX_DEFAULT_MATMUL_PRECISION", "matrix products of float32 are made of three or six passes of bfloat16",
+        _SECTION_8, "leave it at its default, with bfloat16 operands and float32 accumulation",
+        ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "F32_F32_F32", "BF16_BF16_F32_X6"),
     ),
-    *(
-        Harm(
-            name=name, when=("log", "log_explicit"), why="every transfer is written to stderr", remedy=_UNSET,
-            source=_JAX,
-        )
-        for name in ("JAX_TRANSFER_GUARD", "JAX_TRANSFER_GUARD_HOST_TO_DEVICE", "JAX_TRANSFER_GUARD_DEVICE_TO_HOST")
-    ),
+    Harm("XLA_PYTHON_CLIENT_ALLOCATOR", "each array is allocated by the driver", _JAX_MEMORY, when=("platform",)),
     Harm(
-        name="JAX_DEFAULT_MATMUL_PRECISION",
-        when=("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "F32_F32_F32", "BF16_BF16_F32_X6"),
-        why="matrix products of float32 are made of three or six passes of bfloat16",
-        remedy="leave it at its default, with bfloat16 operands and float32 accumulation",
-        source=_SECTION_8,
+        "XLA_PYTHON_CLIENT_PREALLOCATE", "memory is taken from the driver while the program runs (GPU only)",
+        _JAX_MEMORY, "time after enough warm-up calls, or leave it out", ("false", "0"),
     ),
     Harm(
-        name="XLA_PYTHON_CLIENT_ALLOCATOR", when=("platform",), why="each array is allocated by the driver",
-        remedy=_UNSET, source=_JAX_MEMORY,
+        "PYTHON_TRACER", "the profiler's Python tracer was on: it slows the host, and fills the trace",
+        "protocol, section 4", "ProfileOptions.python_tracer_level = 0",
     ),
-    Harm(
-        name="XLA_PYTHON_CLIENT_PREALLOCATE", when=("false", "0"),
-        why="memory is taken from the driver while the program runs (GPU only)",
-        remedy="time after enough warm-up calls, or leave it out", source=_JAX_MEMORY,
-    ),
-    Harm(
-        name="PYTHON_TRACER", why="the profiler's Python tracer was on: it slows the host, and fills the trace",
-        remedy="ProfileOptions.python_tracer_level = 0", source="protocol, section 4",
-    ),
-    Harm(name="xla_hlo_profile", why="every operation is instrumented", remedy=_UNSET, source="XLA's help"),
-    Harm(name="xla_disable_all_hlo_passes", why="the compiler does not optimise", remedy=_UNSET, source="XLA's help"),
-    Harm(name="xla_disable_hlo_passes", why="passes are left out", remedy=_UNSET, source="XLA's help"),
-    Harm(
-        name="xla_backend_optimization_level", when=("0", "1", "2"), why="below the default of 3", remedy=_UNSET,
-        source="XLA's help",
-    ),
-    Harm(
-        name="TF_CPP_MIN_LOG_LEVEL", when=("0",), why="all logs of XLA are written to stderr", remedy=_UNSET,
-        source="XLA's logging",
-    ),
-    Harm(name="TF_CPP_VMODULE", why="verbose logs of XLA are written to stderr", remedy=_UNSET, source="XLA's logging"),
+    Harm("xla_hlo_profile", "every operation is instrumented", "XLA's help"),
+    Harm("xla_disable_all_hlo_passes", "the compiler does not optimise", "XLA's help"),
+    Harm("xla_disable_hlo_passes", "passes are left out", "XLA's help"),
+    Harm("xla_backend_optimization_level", "below the default of 3", "XLA's help", when=("0", "1", "2")),
+    Harm("TF_CPP_MIN_LOG_LEVEL", "all logs of XLA are written to stderr", "XLA's logging", when=("0",)),
+    Harm("TF_CPP_VMODULE", "verbose logs of XLA are written to stderr", "XLA's logging"),
 )  # fmt: skip
 _NO_CACHE = ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES")
 

@@ -112,7 +112,7 @@ class Tables:
 
     def words(self, name: str, element: int | None = None) -> tuple[int, ...] | None:
         """The 32-bit words (signed) in which the chip's memory holds the value of `name`, or None."""
-        values = self.computed(name, element)
+        values = self.computed(name, element) if self._evaluator.instruction(name) is not None else None
         if values is None:
             return None
         layout = _KIND_LAYOUT.search(self._evaluator.kinds(name)[element or 0])

@@ -2,13 +2,13 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
-from harness.judge.simulate.dma import Channel, Memory, Operand
+from harness.judge.simulate.dma import Channel, Memory, Operand, Words
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.opcodes import not_understood
@@ -146,6 +146,8 @@ class _Core:
         clock: int,
         *,
         runtime: bool = False,
+        handed: Mapping[int, Words] | None = None,
+        results: dict[int, Words] | None = None,
     ) -> Steps:
         module = self.module
         tables = module.tables
@@ -165,7 +167,7 @@ class _Core:
             program.names,
             core=self.number,
             arguments=_arguments(tables, arguments, operands),
-            operands=_operands(tables, program, operands, name),
+            operands=_operands(tables, program, operands, name, handed or {}),
             account=account,
             trace=self.trace,
             runtime=runtime,
@@ -174,15 +176,21 @@ class _Core:
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
             op = program.calls[number]
-            handed = len(called_operands(op))
-            memory.written_by_call(values[handed:], partial(tables.words, called_name(op)))
-            return self._run(called_name(op), values, called_operands(op), at)
+            operands = called_operands(op)
+            found = memory.handed(values)
+            memory.written_by_call(values[len(operands) :], partial(tables.words, called_name(op)))
+            made: dict[int, Words] = {}
+            end = yield from self._run(called_name(op), values, operands, at, handed=found, results=made)
+            memory.returned(values, made)
+            return end
 
         end = clock
         before = self.channel.traffic
         try:
             end = yield from program.run(memory, tally.pipes, self.tick, clock, call)
             end = memory.end(end, len(module.schedules[name].bundles) - 1)
+            if results is not None:
+                results.update(memory.results({index: program.operands[index] for index in program.outputs}))
         except Unknowable as error:
             if error.unwritten:
                 memory.offend("memory-nobody-wrote", str(error))
@@ -273,15 +281,30 @@ def _arguments(
     return given
 
 
-def _operands(tables: Tables, program: Program, names: tuple[str, ...], op: str) -> list[Operand]:
-    """Where the op's operands lie, with their contents should a transfer ask for them; what it writes comes last."""
+def _operands(
+    tables: Tables, program: Program, names: tuple[str, ...], op: str, handed: Mapping[int, Words]
+) -> list[Operand]:
+    """Where the op's operands lie, with their contents should a transfer ask for them; what it writes comes last.
+
+    `handed` is what the caller knows of what lies where it says.
+    """
     found = []
     for index, (space, address) in program.operands.items():
         name = names[index] if 0 <= index < len(names) else f"{op} operand {index}"
+        words: Words = partial(_words, tables, name, handed.get(index))
         if index in program.outputs:
             name = f"{op} output"
-        found.append(Operand(name=name, space=space, address=address, words=partial(tables.words, name)))
+            words = _nothing
+        found.append(Operand(name=name, space=space, address=address, words=words))
     return found
+
+
+def _words(tables: Tables, name: str, handed: Words | None) -> "tuple[int | Unknown, ...] | None":
+    return tables.words(name) or (handed() if handed is not None else None)
+
+
+def _nothing() -> None:
+    """What an op finds in its outputs."""
 
 
 def _parameters(hlo: str) -> tuple[str, ...]:

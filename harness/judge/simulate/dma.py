@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -53,7 +53,14 @@ class Channel:
         return ceil(self.hbm_free + machine.dma_latency_cycles)
 
 
-Words = Callable[[], tuple[int, ...] | None]
+# Words of memory that are known, some of them perhaps not; None where none is.
+Words = Callable[[], "tuple[int | Unknown, ...] | None"]
+# More words than a scalar program puts into one of its results.
+_LARGEST_RESULT = 1 << 17
+
+
+def _handed_over(words: "tuple[int | Unknown, ...]") -> "tuple[int | Unknown, ...]":
+    return words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +115,8 @@ class Memory:
         self._contents_at: dict[int, Words] = {
             operand.address: operand.words for operand in operands if operand.space == "vmem"
         }
+        # What transfers out of scalar memory brought where, in the order of their starts.
+        self._drained: list[tuple[int, list[int | Unknown]]] = []
         self.remarks: dict[str, int] = {}
         # What the chip would not let pass, with the line of kernel.py if it is known, and how often.
         self.offences: dict[tuple[OffenceKind, str, str], int] = {}
@@ -139,8 +148,53 @@ class Memory:
             return Unknown(f"the scalar memory word {name}, which nothing wrote", unwritten=unwritten)
         return word
 
+    def drain(self, source: "int | Unknown", destination: "int | Unknown", size: "int | Unknown") -> None:
+        """Notes what a transfer takes out of scalar memory; `destination` and `size` count granules."""
+        if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown):
+            return
+        unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
+        count = 0 if self._stored_anywhere else size * self.channel.machine.granule_bytes // _WORD_BYTES
+        self._drained.append((destination, [self.words.get(source + place, unset) for place in range(count)]))
+
+    def results(self, outputs: "Mapping[int, tuple[str, int]]") -> dict[int, Words]:
+        """What the scalar program has put into its outputs (memory space and address, by operand), in words."""
+        found: dict[int, Words] = {}
+        granule = self.channel.machine.granule_bytes
+        for index, (space, address) in outputs.items():
+            words: dict[int, int | Unknown] = {}
+            if space == "smem" and not self._stored_anywhere:
+                words = {place - address: word for place, word in self.words.items() if self._is_near(place, address)}
+            for destination, brought in self._drained:
+                for base in {address, address * _ROW_BYTES // granule}:
+                    if space != "smem" and self._is_near(destination, base):
+                        first = (destination - base) * granule // _WORD_BYTES
+                        words.update((first + place, word) for place, word in enumerate(brought))
+            if words:
+                unset = Unknown("a result that nothing wrote")
+                whole = tuple(words.get(place, unset) for place in range(max(words) + 1))
+                found[index] = partial(_handed_over, whole)
+        return found
+
+    def _is_near(self, place: int, base: int) -> bool:
+        return 0 <= place - base < _LARGEST_RESULT
+
+    def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
+        """What is known of what lies at these addresses, by their place: what a called op finds."""
+        return {
+            place: self._contents_at[value]
+            for place, value in enumerate(values)
+            if not isinstance(value, Unknown) and value in self._contents_at
+        }
+
+    def returned(self, values: Sequence["int | Unknown"], results: Mapping[int, Words]) -> None:
+        """Notes what a called op's scalar program has put at the addresses that it was handed."""
+        for index, words in results.items():
+            value = values[index] if index < len(values) else None
+            if value is not None and not isinstance(value, Unknown):
+                self._contents_at[value] = words
+
     def written_by_call(
-        self, addresses: Sequence["int | Unknown"], words: Callable[[int], tuple[int, ...] | None]
+        self, addresses: Sequence["int | Unknown"], words: "Callable[[int], tuple[int | Unknown, ...] | None]"
     ) -> None:
         """Notes that a called op has written its results to these addresses; `words` tells each result's."""
         for number, address in enumerate(addresses):
@@ -259,7 +313,7 @@ class Memory:
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
 
-    def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int, ...] | None":
+    def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
         if isinstance(source, Unknown):
             return None
         for operand in self.operands:

@@ -267,6 +267,8 @@ class _Writer:
             source, _, destination = kind.removeprefix("dma.").partition("_to_")
             operand = values[2] if destination == "hbm" else values[0]
             lines = [f"start({source!r}, {destination!r}, {operand}, {values[1]}, {values[3]}, clock)"]
+            if source == "smem":
+                lines.append(f"memory.drain({values[0]}, {values[2]}, {values[1]})")
             if self.calls_others:
                 lines.append(f"memory.copied({values[0]}, {values[2]})")
             if destination == "smem":

@@ -32,7 +32,7 @@ class Unknown:
         return self
 
     def _and(self, other: object) -> "Unknown | int":
-        return 0 if other == 0 else self
+        return 0 if other.__class__ is not Unknown and other == 0 else self
 
     def _or(self, other: object) -> "Unknown | bool":
         return True if other is True else self

@@ -25,7 +25,7 @@ class Op(NamedTuple):
     compiler says which line it comes from, else "". `note` is what only
     its comment tells: the called HLO instruction of an `inlined_call`, the meaning of a scalar
     memory word that the runtime writes (`core id`), what a `sdivrem` puts out (`kRem`), what a
-    `shalt.err` is about (`BoundsCheck 3`), else "".
+    `shalt.err` is about (`BoundsCheck 3`), where a transfer goes (`hbm-to-vmem`), else "".
     """
 
     destination: str
@@ -140,8 +140,10 @@ _RUNTIME_WORD = re.compile(r"/\*[^*]*\b(core id|logical chip id|hbm offset)\b")
 _RESULTS = re.compile(r"(?:/\*|::) (k[A-Z]\w*)(?= \*/| ::)")
 # What the compiler says about a check of its own: what is checked, and at the kernel's end which semaphore.
 _CHECKED = re.compile(r"/\* (BoundsCheck \d+|Semaphore \([\w ]+\) has a nonzero value upon exit)")
+# Where a transfer whose name does not tell moves data from and to.
+_DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+) \*/")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
-_NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED}
+_NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED, "dma": _DIRECTION}
 # The form that nearly all operations of a long schedule have: a vector operation without a predicate, and one comment
 # at most, behind it. Groups are the fields of Op; what has another form is read by `_op`.
 _PLAIN = re.compile(

@@ -24,9 +24,22 @@ from harness.judge.simulate.structure import (
     pushed_loads,
     scalar_program,
 )
-from harness.judge.simulate.values import Unknowable, Unknown, decided, divided, larger, pick, remainder, smaller
+from harness.judge.simulate.values import (
+    Unknowable,
+    Unknown,
+    decided,
+    divided,
+    floats_compared,
+    floats_computed,
+    larger,
+    pick,
+    remainder,
+    smaller,
+)
 
 _REGISTER = re.compile(r"\b[sp]\d+\b")
+# A predicate that the compiler knows: `dma.general (0), ...` is never executed.
+_CONSTANT_PREDICATE = re.compile(r" *\(([01])\),")
 _THREAD = re.compile(r"\[thread:[^\]]*\]")
 _REGION = re.compile(r"region(\d+)")
 # What a division hands to the pops that follow it, by what its comment says: the quotient comes first, and where
@@ -73,6 +86,8 @@ def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = Fals
         "decided": decided,
         "deque": deque,
         "divided": divided,
+        "floats_compared": floats_compared,
+        "floats_computed": floats_computed,
         "larger": larger,
         "pick": pick,
         "remainder": remainder,
@@ -242,6 +257,10 @@ class _Writer:
 
     def _timed(self, op: Op, index: int) -> list[str]:
         operands = _THREAD.sub("", op.arguments)
+        if (constant := _CONSTANT_PREDICATE.match(operands)) is not None:
+            if constant[1] == "0":
+                return []
+            operands = operands[constant.end() :]
         values = [expression(part, self.names) for part in re.split(r",(?![^\[]*\])", operands) if part.strip()]
         self._note(values)
         condition = [f"if {self._condition(op)}:"] if op.predicate else []
@@ -259,7 +278,9 @@ class _Writer:
             ]
         if op.opcode.startswith("dma.") and len(values) >= 4:
             kind = op.opcode
-            if kind == "dma.general":
+            if kind == "dma.general" and op.note:
+                kind = f"dma.{op.note.replace('-', '_')}"
+            elif kind == "dma.general":
                 source, destination = (memory_space(self.bundles, index, op.operands[place]) for place in (0, 2))
                 kind = f"dma.{source}_to_{destination}"
             if "_to_" not in kind or "?" in kind:

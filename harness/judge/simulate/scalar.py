@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from harness.dumps.llo import Op
+from harness.judge.simulate.values import float_word
 
 # Distance between two allocations in the made-up address space, in the words or rows that addresses
 # count: as much as the largest VMEM holds. The true places are not in the dump, and only comparisons
@@ -53,6 +54,7 @@ _SHIFTS = ("sshll.u32", "sshrl.u32", "sshra.s32")
 _ALLOCATION = re.compile(r"#allocation[\w.]*")
 _MOVE = re.compile(r"\((!?)(p\d+), ([^)]+)\), (.+)", re.DOTALL)
 _COMPARISON = re.compile(r"scmp\.(eq|ne|lt|le|gt|ge)\.(s32|u32)(\.\w+)?")
+_FLOATS = re.compile(r"scmp\.(eq|ne|lt|le|gt|ge)\.f32(?:\.\w+)?|(sadd|ssub|smul|smin|smax)\.f32")
 _INDEX = re.compile(r"\bindex: (\d+)")
 _SHAPE = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
@@ -136,6 +138,14 @@ def expression(text: str, names: Names) -> str:
     return terms[0] if len(terms) == 1 else "(" + " + ".join(terms) + ")"
 
 
+def _float_operand(text: str, names: Names) -> str:
+    """An operand as the word that holds a floating-point number: a register, or the number itself."""
+    try:
+        return str(float_word(float(text)))
+    except (ValueError, OverflowError):
+        return expression(text, names)
+
+
 def write_of(op: Op, names: Names) -> Write | None:
     """The register and value of a scalar or predicate instruction; None where it writes no such register.
 
@@ -169,6 +179,11 @@ def write_of(op: Op, names: Names) -> Write | None:
     if name == "scalar_parameter_address":
         return Write(register, str(names.operand("hbm", f"index: {op.arguments}")))
     values = [expression(operand, names) for operand in op.operands]
+    if (float_operation := _FLOATS.fullmatch(name)) and len(op.operands) == 2:
+        words = ", ".join(_float_operand(operand, names) for operand in op.operands)
+        if float_operation[1]:
+            return Write(register, f"floats_compared({float_operation[1]!r}, {words})")
+        return Write(register, f"floats_computed({float_operation[2]!r}, {words})")
     if name.startswith("scalar_lea.") and len(values) >= 2:
         return Write(register, _SIGNED.format(f"{values[0]} + {values[1]}"))
     if (match := _COMPARISON.fullmatch(name)) and len(values) == 2:

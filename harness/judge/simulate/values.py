@@ -1,5 +1,9 @@
 """A scalar register's value while a schedule is executed: an integer, or unknown with the reason why."""
 
+import math
+import operator
+import struct
+from collections.abc import Callable
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -89,3 +93,56 @@ def divided(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
 def remainder(one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
     """What `divided` leaves."""
     return (one & 0xFFFFFFFF) - divided(one, other) * (other & 0xFFFFFFFF)
+
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
+    "sadd": operator.add,
+    "ssub": operator.sub,
+    "smul": operator.mul,
+    "smin": min,
+    "smax": max,
+}
+
+
+def float_word(value: float) -> int:
+    """The word (signed) that holds a floating-point number of 32 bits."""
+    word: int = struct.unpack("<i", struct.pack("<f", value))[0]
+    return word
+
+
+def _numbers(one: "int | Unknown", other: "int | Unknown") -> "tuple[float, float] | Unknown":
+    """Two words as floating-point numbers; unknown where machines do not treat them alike."""
+    numbers = []
+    for word in (one, other):
+        if isinstance(word, Unknown):
+            return word
+        number: float = struct.unpack("<f", struct.pack("<I", word & 0xFFFFFFFF))[0]
+        if math.isnan(number) or 0 < abs(number) < 2.0**-126:
+            return Unknown("a floating-point number that machines treat differently (no number, or subnormal)")
+        numbers.append(number)
+    return numbers[0], numbers[1]
+
+
+def floats_compared(how: str, one: "int | Unknown", other: "int | Unknown") -> "bool | Unknown":
+    """Two words compared as floating-point numbers."""
+    numbers = _numbers(one, other)
+    return numbers if isinstance(numbers, Unknown) else _COMPARISONS[how](*numbers)
+
+
+def floats_computed(how: str, one: "int | Unknown", other: "int | Unknown") -> "int | Unknown":
+    """The word of the floating-point number that an operation makes of those in two words."""
+    numbers = _numbers(one, other)
+    if isinstance(numbers, Unknown):
+        return numbers
+    try:
+        return float_word(_ARITHMETIC[how](*numbers))
+    except OverflowError:
+        return Unknown("a floating-point number beyond the largest")

@@ -23,7 +23,15 @@ from harness.judge.simulate.core import run_op
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import OpRun
-from harness.judge.simulate.values import Unknowable, Unknown, decided, pick
+from harness.judge.simulate.values import (
+    Unknowable,
+    Unknown,
+    decided,
+    float_word,
+    floats_compared,
+    floats_computed,
+    pick,
+)
 
 V5E = machine_of(chip("v5e"))
 V6E = machine_of(chip("v6e"))
@@ -91,7 +99,85 @@ def test_a_grid_that_xla_computes_from_an_operand_runs_as_often_as_the_operand_s
 def test_a_grid_that_xla_computes_from_an_operand_needs_its_contents(tmp_path: Path) -> None:
     result = run("v5e-counted-1024", tmp_path)
     assert result.seconds is None
-    assert "whose contents are not known" in result.unknown[0]
+    assert "taken from a vector register" in result.unknown[0]
+
+
+def test_a_table_that_one_kernel_writes_for_another_is_the_one_that_it_writes(tmp_path: Path) -> None:
+    bundles = []
+    for times in (1, 2, 3):
+        result = run("v5e-planned-1024", tmp_path / str(times), operands={"counts_ref.1": times * COUNTS})
+        assert result.unknown == ()
+        assert_possible(result)
+        bundles.append(next(op.executed_bundles for op in result.ops if op.name == "add.1"))
+    assert bundles[2] - bundles[1] == bundles[1] - bundles[0] >= 2 * 3 * COUNTS.sum()
+
+
+def test_a_loop_that_data_end_compares_what_nobody_knows(tmp_path: Path) -> None:
+    result = run("v5e-converged-1024", tmp_path)
+    assert result.seconds is None
+    assert "taken from a vector register" in result.unknown[0]
+
+
+def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> None:
+    """With a known number where the vector's is not: the loop ends at once, or when its counter ends it."""
+    cycles = {}
+    for number in (0.0005, 0.002):
+
+        def known(text: str, number: float = number) -> str:
+            return re.sub(r"(scmp\.gt\.f32\.partialorder) %s\d+_s\d+, 0\.001", rf"\1 {number}, 0.001", text)
+
+        folder = unpack(NEWEST, "v5e-converged-1024", tmp_path / str(number), known, where=r"TLP-\d+-final_bundles")
+        result = simulate.run(folder, chip("v5e"))
+        assert result.unknown == ()
+        cycles[number] = result.cycles or 0
+    assert cycles[0.002] > 10 * cycles[0.0005] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "expected"),
+    [
+        ("lt", -1.5, 2.0, True),
+        ("gt", -1.5, 2.0, False),
+        ("ge", 2.0, 2.0, True),
+        ("eq", 0.0, -0.0, True),
+        ("ne", 0.25, 0.5, True),
+        ("lt", float("nan"), 1.0, None),
+        ("gt", 1e-40, 0.0, None),
+    ],
+)
+def test_words_compared_as_floats(name: str, one: float, other: float, expected: bool | None) -> None:
+    result = floats_compared(name, float_word(one), float_word(other))
+    assert (None if isinstance(result, Unknown) else result) == expected
+
+
+def test_what_is_made_of_floats_in_words() -> None:
+    assert floats_computed("smul", float_word(1.5), float_word(-3.0)) == float_word(-4.5)
+    assert floats_computed("ssub", float_word(0.1), float_word(0.1)) == 0
+    assert isinstance(floats_computed("smul", float_word(1e38), float_word(1e38)), Unknown)
+    assert isinstance(floats_computed("sadd", Unknown("x"), 0), Unknown)
+
+
+def test_two_unknown_values_together_are_unknown() -> None:
+    """A select between two addresses makes a word of a place that nothing wrote meet itself."""
+    assert isinstance(Unknown("a") & Unknown("b"), Unknown)
+    assert isinstance(Unknown("a") | Unknown("b"), Unknown)
+    assert Unknown("a") & 0 == 0
+
+
+def test_a_transfer_whose_comment_says_where_it_goes_and_one_that_never_runs(tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    result = run(
+        SMALL,
+        tmp_path / "general",
+        lambda text: re.sub(
+            r"dma\.hbm_to_vmem([^;}]*)",
+            r"dma.general\1 /* hbm-to-vmem */ ;; "
+            r"%0 = dma.general (0), %s0_s1, 0, %s0_s2, %s0_s3 /* hbm-to-vmem */ ",
+            text,
+        ),
+    )
+    assert result.cycles == base.cycles
+    assert result.hbm_read_bytes == base.hbm_read_bytes
 
 
 def test_a_division_that_does_not_say_what_it_puts_out_leaves_no_latency(tmp_path: Path) -> None:

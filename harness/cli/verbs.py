@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from harness import __version__
-from harness.cli import look_verbs, loop_verbs, machine_verbs, profile_verbs, xprof_verb
+from harness.cli import look_verbs, loop_verbs, machine_verbs, profile_verbs, xprof_commands
 from harness.cli.arguments import Parser, directory
 from harness.cli.verb import EXIT_CODES, GROUPS, Outcome, Verb
 
@@ -68,7 +68,7 @@ VERBS: dict[str, Verb] = {
         profile_verbs.Timeline(),
         profile_verbs.Whatif(),
         profile_verbs.Profile(),
-        xprof_verb.Xprof(),
+        xprof_commands.Xprof(),
         profile_verbs.Serve(),
         profile_verbs.Hlo(),
         profile_verbs.Predict(),

@@ -1,10 +1,13 @@
-"""The subcommands of `xprof`: what each says about itself, the captures it wants and the options it takes."""
+"""The verb `xprof` and its subcommands: what each says about itself, the captures it wants and the options it takes."""
 
 import argparse
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.cli.arguments import Parser, add_contest, add_json, at_least
+from harness.cli.arguments import Parser, add_contest, add_json, at_least, did_you_mean
+from harness.cli.verb import Outcome, Verb
+from harness.errors import UsageError
 from harness.workbench.profiles import links, places
 from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
 from harness.workbench.profiles.places import PROFILE_DATA
@@ -247,3 +250,60 @@ COMMANDS = (
         places=(),
     ),
 )
+
+
+_BY_NAME = {command.name: command for command in COMMANDS}
+
+
+class Xprof(Verb):
+    name = "xprof"
+    group = "profile"
+    line = "look into a capture, without a browser"
+    example = "xprof list-runs"
+    description = "Looks into a capture, without a browser."
+
+    def configure(self, parser: Parser) -> None:
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = _overview()
+        parser.add_argument("subcommand", nargs="?", help="one of those below; SUBCOMMAND --help says more")
+        parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its captures and options")
+
+    def parsers(self) -> Iterator[tuple[str, Parser]]:
+        yield from super().parsers()
+        for command in COMMANDS:
+            yield f"{self.name} {command.name}", command.parser()
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        given = super().parse(words)
+        name = given.subcommand
+        if name is None:
+            raise UsageError("usage", f"expected a subcommand of xprof, got none\n{_overview()}")
+        if name not in _BY_NAME:
+            hint = did_you_mean(name, _BY_NAME, "`ratchet.sh xprof --help` lists them")
+            raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
+        parser = _BY_NAME[name].parser()
+        parser.set_defaults(directory=given.directory, subcommand=name)
+        return parser.parse_args(given.rest)
+
+    def usage(self, given: Namespace) -> str:
+        return _BY_NAME[given.subcommand].parser().format_usage().strip()
+
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.xprof import xprof
+
+        return xprof(_BY_NAME[given.subcommand], given)
+
+
+def _overview() -> str:
+    width = max(len(command.name) for command in COMMANDS)
+    lines = [f"  {one.name:<{width}}  {one.sentence}\n{'':<{width}}      {one.example}" for one in COMMANDS]
+    return "\n".join(
+        (
+            "subcommands:",
+            *lines,
+            "",
+            "Captures are named by a log directory (with plugins/profile/RUN/), the folder or the name of a run,",
+            "an .xplane.pb file, or the number of an attempt; without one it is the newest of the contest.",
+            "--json prints JSON, in SI units.",
+        )
+    )

@@ -425,7 +425,10 @@ def _run(text: str) -> Values:
     try:
         proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
         devices = _jax.DeviceList(tuple(client.local_devices()[:1]))
-        program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, xla_client.CompileOptions())
+        options = xla_client.CompileOptions()
+        # All of it is constant: folded, it would be evaluated by the slowest of XLA's ways.
+        options.executable_build_options.debug_options.xla_disable_hlo_passes = "constant_folding"
+        program = client.compile_and_load(_jax.mlir.hlo_to_stablehlo(proto), devices, options)
         result = program.execute_sharded([]).disassemble_into_single_device_arrays()
     except (RuntimeError, ValueError, TypeError) as error:
         raise NotEvaluated(f"XLA does not evaluate it: {str(error).splitlines()[0]}") from error

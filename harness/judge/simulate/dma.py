@@ -360,6 +360,9 @@ class Memory:
         if self.trace is not None:
             touched = amount * ((source == "hbm") + (destination == "hbm"))
             self.trace.transferred(name, destination == "hbm", touched, clock, arrival)
+        if granules == 0:
+            # It adds nothing to its flag, so nothing can wait for it.
+            return
         heappush(self.arrivals.setdefault(target, []), (arrival, granules, name, destination == "hbm"))
 
     def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int) -> int:

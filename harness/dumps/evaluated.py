@@ -33,9 +33,9 @@ _NO_MATTER = re.compile(
 )
 _CALLED = re.compile(r"\b(calls|to_apply|condition|body|true_computation|false_computation)=%([\w.\-]+)")
 # What hands on its first operand as it is.
-_SAME = ("copy", "copy-start", "copy-done", "async-done", "opt-barrier")
+_SAME = ("copy", "copy-start", "copy-done", "async-done", "call-done", "opt-barrier")
 _SAME_CALLS = ("AssumeGatherIndicesInBound", "Sharding")
-_OPENED = ("fusion", "call", "async-start")
+_OPENED = ("fusion", "call", "async-start", "call-start")
 # Some integers are made with floating-point numbers on the way. They are believed where these operations alone make
 # them, which round alike on every machine; a division and what is beyond it do not.
 _EXACT = (

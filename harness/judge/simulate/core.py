@@ -8,7 +8,7 @@ from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
-from harness.judge.simulate.dma import Channel, Memory, Operand, Words
+from harness.judge.simulate.dma import Bound, Channel, Memory, Operand, Words
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.opcodes import not_understood
@@ -30,12 +30,14 @@ def run_cores(
     tables: Tables,
     deadline: float = float("inf"),
     traces: tuple[Trace, ...] = (),
+    bound: Bound | None = None,
 ) -> tuple[CoreRun, ...]:
     """The module on all cores of the chip, which wait for each other at the barriers that the program has.
 
     `deadline` is a time.monotonic() value. `traces`, one for each core if given, note down what happens when.
+    With a `bound` what comes out is no latency, but a bound of one.
     """
-    module = _Module(dump, machine, tables, deadline, traced=bool(traces))
+    module = _Module(dump, machine, tables, deadline, traced=bool(traces), bound=bound)
     cores = [_Core(module, number, traces[number] if traces else None) for number in range(machine.cores)]
     reason = module.unfit or _in_step([core.steps() for core in cores])
     return tuple(core.finished(reason) for core in cores)
@@ -76,8 +78,16 @@ class _Module:
     """The compiled programs of a module's schedules, shared by its cores."""
 
     def __init__(
-        self, dump: ModuleDump | None, machine: Machine, tables: Tables, deadline: float, *, traced: bool = False
+        self,
+        dump: ModuleDump | None,
+        machine: Machine,
+        tables: Tables,
+        deadline: float,
+        *,
+        traced: bool = False,
+        bound: Bound | None = None,
     ) -> None:
+        self.bound = bound
         self.traced = traced
         self.machine = machine
         self.tables = tables
@@ -120,7 +130,7 @@ class _Core:
         self.trace = trace
         self.module = module
         self.number = number
-        self.channel = Channel(module.machine)
+        self.channel = Channel(module.machine, module.bound)
         self.tallies: dict[str, _Tally] = {}
         self.clock = 0
         self.tick = _budget(module.machine, module.deadline)

@@ -12,19 +12,35 @@ from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import Trace
-from harness.judge.simulate.values import Unknowable, Unknown, decided
+from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 
 _WORD_BYTES = 4
+# Why there is no latency, of what a range of latencies can be given for.
+FROM_VECTOR = "a scalar taken from a vector register (spop)"
+SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not modelled"
 # One row of a vector register: what addresses in VMEM count.
 _ROW_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What is taken for granted in a run that gives no latency, but a bound of one.
+
+    `holds`: what a decision says that depends on a vector's contents. `without_sparse_core`: the
+    SparseCore's work takes no time.
+    """
+
+    holds: bool = False
+    without_sparse_core: bool = False
 
 
 class Channel:
     """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, bound: Bound | None = None) -> None:
         self.machine = machine
+        self.bound = bound
         self.hbm_free = 0.0
         self.read_bytes = 0
         self.written_bytes = 0
@@ -225,7 +241,9 @@ class Memory:
         pushed = pushes.popleft() if pushes else None
         words = pushed[0]() if pushed is not None and not reason else None
         if pushed is None or words is None or pushed[1] >= len(words):
-            return Unknown(reason or "a scalar taken from a vector register (spop)")
+            if not reason and self.channel.bound is not None:
+                return Assumed(FROM_VECTOR, self.channel.bound.holds)
+            return Unknown(reason or FROM_VECTOR)
         return words[pushed[1]]
 
     def argument(self, index: int) -> "int | Unknown":
@@ -245,6 +263,13 @@ class Memory:
             self.words[address] = predicate
         elif predicate:
             self.words[address] = value
+
+    def signalled(self, operation: str, *, sparse_core: bool) -> None:
+        """Raises Unknowable: something else than this core is told to go on, and what it does is not known."""
+        if not sparse_core:
+            raise Unknowable(f"{operation} signals another chip: remote copies and collectives are not modelled")
+        if self.channel.bound is None or not self.channel.bound.without_sparse_core:
+            raise Unknowable(SPARSE_CORE)
 
     def set_flag(self, flag: "int | Unknown", value: "int | Unknown") -> None:
         """Sets a sync flag."""
@@ -383,6 +408,9 @@ class Memory:
             if arrival > ready:
                 ready, last = arrival, (name, outgoing)
         self.flags[address] = value
+        if value < needed and self.channel.bound is not None and self.channel.bound.without_sparse_core:
+            self.flags[address] = needed
+            return ready
         if value < needed:
             raise Unknowable(
                 f"a wait for {needed} on the sync flag {self.name_of(address)} can never be satisfied: "

@@ -78,7 +78,21 @@ _XLU = re.compile(r"xlu\d")
 # The width of a transpose stands behind its arrays: (vx, 128) or (vx, vy, 128).
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
-EUP = ("vexp", "vpow", "vrcp", "vlog", "vrsqrt", "vtanh", "vsqrt", "vsin", "vcos", "verf", "vsigmoid", "vsigshft", "vrecip")
+EUP = (
+    "vexp",
+    "vpow",
+    "vrcp",
+    "vlog",
+    "vrsqrt",
+    "vtanh",
+    "vsqrt",
+    "vsin",
+    "vcos",
+    "verf",
+    "vsigmoid",
+    "vsigshft",
+    "vrecip",
+)
 # The opcodes of operations that `uses_of` may have something to say about.
 _OF_UNITS = re.compile(rf"mxu\d|xlu\d|^vpop\.eup$|^(?:{'|'.join(EUP)})")
 

@@ -14,6 +14,7 @@ from harness.dumps.tables import Tables
 from harness.hardware import Chip
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
+from harness.judge.simulate.dma import FROM_VECTOR, SPARSE_CORE, Bound
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.profiled import as_profiled_seconds, boundary_seconds
 from harness.judge.simulate.runs import CoreRun, OpRun
@@ -22,6 +23,8 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
+# Of this machine's time, for the bounds of a range where there is no latency.
+_BOUND_SECONDS = 5.0
 
 
 def run(
@@ -58,11 +61,34 @@ def run_module(
     """The same for a dump that has been read, on another `machine` than the chip's own if one is given."""
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(chip)
-    cores = run_cores(dump, machine, Tables(dump.hlo, operands), deadline)
-    simulation = _total(dump, machine, cores, with_lines=with_lines)
+    tables = Tables(dump.hlo, operands)
+    simulation = _total(dump, machine, run_cores(dump, machine, tables, deadline), with_lines=with_lines)
     if machine == machine_of(chip):
-        simulation = _possible(simulation, chip)
+        simulation = _ranged(_possible(simulation, chip), dump, machine, tables, deadline)
     return _profiled(simulation, boundary(dump.hlo), chip)
+
+
+def _ranged(simulation: Simulation, dump: ModuleDump, machine: Machine, tables: Tables, deadline: float) -> Simulation:
+    """The simulation with a range in its reason, where what is not known can be taken both ways. It is no latency."""
+    if simulation.seconds is not None or not simulation.unknown:
+        return simulation
+    reason = simulation.unknown[0]
+    until = min(deadline, time.monotonic() + _BOUND_SECONDS)
+
+    def microseconds(bound: Bound) -> str:
+        cores = run_cores(dump, machine, tables, until, bound=bound)
+        last = max(cores, key=lambda core: core.cycles)
+        return "no end that is known" if last.reason else f"{last.cycles / machine.clock_hz * 1e6:.1f} us"
+
+    if SPARSE_CORE in reason:
+        rest = microseconds(Bound(without_sparse_core=True))
+        said = f"a range, no latency: from {rest} (simulated, its part taking no time) upwards"
+    elif FROM_VECTOR in reason:
+        never, always = microseconds(Bound(holds=False)), microseconds(Bound(holds=True))
+        said = f"a range, no latency: {never} (simulated) if what hangs on it never holds, {always} if it always does"
+    else:
+        return simulation
+    return replace(simulation, unknown=(f"{reason}; {said}", *simulation.unknown[1:]))
 
 
 def _profiled(simulation: Simulation, module: Boundary | None, chip: Chip) -> Simulation:

@@ -121,6 +121,7 @@ class _Writer:
         # The numbers of the loads whose words are pushed to the scalar program.
         loads = {id(load) for load in self.pushes.values() if load is not None}
         self.loads = {load: number for number, load in enumerate(sorted(loads))}
+        self.has_sparse_core = bool(schedule.ops_where(lambda opcode: opcode.startswith("int_to_ptr.sparse_core")))
         self.calls_others = bool(schedule.ops_where("inlined_call".__eq__))
         self.scalars = scalar_program(schedule, also={*self.pushes, *self.loads})
         self.calls: list[Op] = []
@@ -383,6 +384,8 @@ class _Writer:
             return [f"b{index} = {self._condition(op)}"]
         if name == UNREADABLE:
             return [_raise(f"`{op.arguments}` is no operation that can be read")]
+        if "sync" in name and name.endswith(".remote"):
+            return [f"memory.signalled({name!r}, sparse_core={self.has_sparse_core})"]
         if "sync" in name:
             return [_raise(f"the unknown operation {name} changes a sync flag")]
         if "smem" in op.arguments and not name.startswith(("inlined_call", "v")):

@@ -57,6 +57,19 @@ class Unknown:
     __hash__ = object.__hash__
 
 
+class Assumed(Unknown):
+    """An unknown value that decides as `holds` says, wherever a decision needs it: for the bounds of a range."""
+
+    __slots__ = ("holds",)
+
+    def __init__(self, reason: str, holds: bool) -> None:
+        super().__init__(reason)
+        self.holds = holds
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+
 def pick(predicate: "bool | Unknown", value: _T, otherwise: _T) -> "_T | Unknown":
     """`value` under the predicate, else `otherwise`: what a predicated instruction leaves in its register."""
     if predicate.__class__ is Unknown:

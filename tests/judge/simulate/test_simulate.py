@@ -116,6 +116,56 @@ def test_a_loop_that_data_end_compares_what_nobody_knows(tmp_path: Path) -> None
     result = run("v5e-converged-1024", tmp_path)
     assert result.seconds is None
     assert "taken from a vector register" in result.unknown[0]
+    # Once where the comparison never holds, forty times where it always does: that a counter ends it is known.
+    least, most = (float(number) for number in re.findall(r"([\d.]+) us", result.unknown[0]))
+    assert "a range, no latency" in result.unknown[0]
+    assert 10 < most / least < 40
+
+
+def test_what_is_handed_to_a_sparse_core_has_no_latency_but_a_lower_bound(tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    assert base.seconds is not None
+    handed = (
+        "%s0_s98 = smov 2 ;; %s0_s99 = int_to_ptr.sparse_core_sequencer_sflag [resolvable:$false] %s0_s98 ;; "
+        "%0 = vsyncset.remote %s0_s99, 1 ;; "
+    )
+    change = lambda text: re.sub(r"(%0 = dma\.hbm_to_vmem)", rf"{handed}\1", text)  # noqa: E731
+    result = run(SMALL, tmp_path / "handed", change)
+    assert result.seconds is None
+    assert "SparseCore" in result.unknown[0]
+    least = re.search(r"from ([\d.]+) us \(simulated", result.unknown[0])
+    assert least is not None
+    assert float(least[1]) == pytest.approx(base.seconds * 1e6, rel=0.01)
+
+
+def test_a_signal_to_another_chip_is_named(tmp_path: Path) -> None:
+    signal = r"%0 = vsyncset.remote %s0_s99, 1 ;; \1"
+    result = run(SMALL, tmp_path, lambda text: re.sub(r"(%0 = dma\.hbm_to_vmem)", signal, text))
+    assert result.seconds is None
+    assert "another chip" in result.unknown[0]
+
+
+def test_a_transfer_of_nothing_raises_no_flag(tmp_path: Path) -> None:
+    nothing = r"%0 = dma.vmem_to_hbm %s0_s1, 0, %s0_s2, [#allocation99] ;; \1"
+    result = run(SMALL, tmp_path, lambda text: re.sub(r"(%0 = dma\.hbm_to_vmem)", nothing, text))
+    assert result.seconds is not None
+    assert result.offences == ()
+
+
+@pytest.mark.parametrize("operation", ["vllmr.16.mxu0", "vc.u32", "vphi", "vmac.bf16.f32.vacc0"])
+def test_an_operation_that_is_done_in_its_cycle_costs_none(operation: str, tmp_path: Path) -> None:
+    base = run(SMALL, tmp_path / "base")
+    more = rf"%0 = {operation} %v0_v1 ;; \1"
+    result = run(SMALL, tmp_path / "more", lambda text: re.sub(r"(%0 = dma\.hbm_to_vmem)", more, text))
+    assert result.unknown == ()
+    assert result.cycles == base.cycles
+
+
+@pytest.mark.parametrize("operation", ["vcosq.f32", "vsinq.f32", "vsigshft.f32"])
+def test_a_transcendental_operation_waits_for_its_unit(operation: str) -> None:
+    (schedule,) = [parse_schedule("x", f" 0x0   :  {{ %1 = {operation} %v2_v3 }}\n")]
+    (use,) = uses_of(schedule.bundles[0].ops[0], V6E)
+    assert (use.port, use.queue, use.results) == ("eup", "eup", 1)
 
 
 def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ class Evaluation:
     def _environment(self, name: ChildName) -> Mapping[str, str]:
         plan = self.plan
         if name == "compiler":
-            return environments.compiling(plan.chip)
+            return environments.compiling(plan.chip, with_lines=plan.checked)
         if name == "timer":
             return environments.measuring("cpu" if plan.source == "measured cpu" else plan.chip.platform)
         return environments.on_cpu()

@@ -5,10 +5,12 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.dumps.llo import Schedule, read_module
 from harness.hardware import chip
 from harness.judge.sandbox import environment
 
@@ -16,6 +18,7 @@ pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux o
 pytestmark = pytest.mark.slow
 
 SUPPORT = Path(__file__).parents[2] / "support"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 # Those that compute in bfloat16, and take their reciprocals as they are.
 NEW = ("v6e", "v7x")
@@ -83,3 +86,34 @@ def test_a_hint_is_believed(name: str) -> None:
     for case in ("even hint", "false hint"):
         assert count(name, case, "sshra.s32", "sshrl.u32", "sand.u32") > 0, schedules(name)[case]
     assert not count(name, "false hint", "vrot", "vperm", "vsel"), "no lane is moved"
+
+
+@pytest.mark.parametrize("case", ["v5e-1024x512-2048", "v6e-causal-4096"])
+def test_naming_lines_changes_nothing_else_in_a_schedule(case: str, tmp_path: Path) -> None:
+    """Screening asks the compiler for no lines."""
+    dumps = []
+    for with_lines in (True, False):
+        work = tmp_path / str(with_lines) / "work" / "compiler"
+        work.mkdir(parents=True)
+        (work.parent.parent / "dumps").mkdir()
+        subprocess.run(
+            [sys.executable, str(FIXTURES / "make_schedules.py"), "--compile", case],
+            cwd=work, env=environment.compiling(chip(case[:3]), with_lines=with_lines), timeout=300, check=True,
+        )  # fmt: skip
+        dumps.append(read_module(work.parent.parent / "dumps"))
+    named, plain = ([op for bundle in dump.schedules[0].bundles for op in bundle.ops] for dump in dumps)
+    assert any(op.source for op in named)
+    assert not any(op.source for op in plain)
+    assert [_without_line(schedule) for schedule in (*dumps[0].schedules, dumps[0].top)] == [
+        _without_line(schedule) for schedule in (*dumps[1].schedules, dumps[1].top)
+    ]
+    assert dumps[0].utilisations == dumps[1].utilisations
+    assert None not in dumps[0].utilisations
+
+
+def _without_line(schedule: Schedule) -> Schedule:
+    bundles = (
+        bundle._replace(ops=tuple(op._replace(source="", text=op.arguments) for op in bundle.ops))
+        for bundle in schedule.bundles
+    )
+    return replace(schedule, bundles=tuple(bundles))

@@ -17,7 +17,7 @@ from harness.judge.key import key_digest
 from harness.judge.verdict import decision as judging
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
-from harness.loop import evaluation_cache
+from harness.loop import evaluation_cache, expected
 from harness.loop.champion_evaluation import champion_fails
 from harness.loop.evaluate import Options
 from harness.loop.settings import parse
@@ -43,6 +43,8 @@ def experiment(given: Namespace) -> Outcome:
         all_checks=given.all_checks,
     )
     with Progress(quiet=given.quiet or given.json) as progress:
+        guess = expected.of(contest)
+        progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
     attempt = judged.attempt
     # The text of the report has them among its warnings.

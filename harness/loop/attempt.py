@@ -12,6 +12,7 @@ from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as pairing
 from harness.judge.key import key_difference
+from harness.judge.sandbox import warm
 from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
@@ -58,6 +59,9 @@ def attempt(
     repository, the judge or the command is not fit for an attempt; files are then as they were.
     """
     ledger = Ledger.open(contest.directory)
+    if policy.is_confined:
+        # JAX is imported while the repository is looked at.
+        warm.up()
     with ledger.lock():
         return attempt_locked(ledger, contest, hypothesis, options, policy, progress, say)
 

@@ -1,15 +1,18 @@
-"""Kernels screened side by side, each in a process of its own: compiled and timed, not checked, nothing recorded.
+"""Kernels screened side by side, in as many processes as jobs: compiled and timed, not checked, nothing recorded.
 
-`python -m harness.loop.screening` is that process: a request as JSON on stdin, the evidence as JSON on stdout.
-A judgement ends every process below it that it does not know, so two cannot share one process.
+`python -m harness.loop.screening` is such a process: requests as lines of JSON on stdin, for each a line with the
+evidence on stdout. A judgement ends every process below it that it does not know, so two cannot share one process; one
+after the other they share what has imported JAX.
 """
 
 import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,39 +68,58 @@ def screen(
         )
         for place, kernel in enumerate(kernels)
     ]  # fmt: skip
+    waiting = deque(range(len(requests)))
+    found: dict[int, Evidence] = {}
     running: list[subprocess.Popen[bytes]] = []
-    # The harness that asks is the one that answers.
-    path = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
 
-    def one(place: int) -> Evidence:
-        # `-P`: what lies in the working directory is the candidate's, and nothing of it shall be imported here.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "harness.loop.screening"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+    def serve() -> None:
+        process = _start()
         running.append(process)
-        out, _ = process.communicate(msgspec.json.encode(requests[place]))
-        evidence = _evidence(out, process.returncode)
-        tell(place, evidence)
-        return evidence
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while True:
+            try:
+                place = waiting.popleft()
+            except IndexError:
+                break
+            # Where it has ended there is no answer to read either, which says so.
+            with suppress(BrokenPipeError):
+                process.stdin.write(msgspec.json.encode(requests[place]) + b"\n")
+                process.stdin.flush()
+            found[place] = _evidence(process.stdout.readline(), process)
+            tell(place, found[place])
+        process.communicate()
 
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [pool.submit(one, place) for place in range(len(requests))]
+        futures = [pool.submit(serve) for _ in range(min(jobs, len(requests)))]
         try:
-            return tuple(future.result() for future in futures)
+            for future in as_completed(futures):
+                future.result()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            waiting.clear()
             for process in running:
                 _end(process)
             raise
+    return tuple(found[place] for place in range(len(requests)))
 
 
-def _evidence(out: bytes, code: int) -> Evidence:
+def _start() -> "subprocess.Popen[bytes]":
+    # The harness that asks is the one that answers. `-P`: what lies in the working directory is the candidate's, and
+    # nothing of it shall be imported here.
+    path = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "harness.loop.screening"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def _evidence(out: bytes, process: "subprocess.Popen[bytes]") -> Evidence:
     try:
         answer = msgspec.json.decode(out, type=Answer)
     except msgspec.DecodeError:
+        code = process.wait()
         raise RuntimeError(f"screening ended with exit code {code} and without an answer") from None
     if answer.evidence is None:
         raise RatchetError(answer.error_kind, answer.error)
@@ -115,8 +137,14 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def main() -> int:
-    """Answers one request."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    """Answers each request."""
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(_answer(msgspec.json.decode(line, type=Request))) + b"\n")
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def _answer(request: Request) -> Answer:
     try:
         contest = contests.load(Path(request.directory), request.chip)
         evidence = evaluate(
@@ -128,11 +156,9 @@ def main() -> int:
             work=request.work,
             checked=request.checked,
         )
-        answer = Answer(evidence=evidence)
     except RatchetError as error:
-        answer = Answer(evidence=None, error_kind=error.kind, error=str(error))
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
-    return 0
+        return Answer(evidence=None, error_kind=error.kind, error=str(error))
+    return Answer(evidence=evidence)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -41,6 +42,7 @@ class Progress:
         self._live: Live | None = None
         self._began = time.monotonic()
         self._ended = 0
+        self._expected: Mapping[str, float] = {}
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -59,13 +61,21 @@ class Progress:
         if self._ended > 1 and error is None:
             self._print("total", time.monotonic() - self._began, "stages run side by side")
 
+    def expect(self, stages: Mapping[str, float], total_seconds: float | None, attempts: int) -> None:
+        """Says how long it will take, and of each stage while it runs; from what so many `attempts` took."""
+        self._expected = stages
+        if total_seconds is not None and not self._quiet:
+            of = "the last attempt" if attempts == 1 else f"median of the last {attempts} attempts"
+            self._print("expected", total_seconds, of)
+
     def __call__(self, stage: str, state: str, seconds: float) -> None:
         """A stage began, or ended after `seconds`; stages run side by side, so they may end in any order."""
         if self._quiet:
             return
         if state in _BEGINS:
             if self._live is not None and stage not in self._running:
-                self._running[stage] = self._live.add_task(stage)
+                about = f" (of about {in_seconds(self._expected[stage], 1)})" if stage in self._expected else ""
+                self._running[stage] = self._live.add_task(f"{stage}{about}")
             return
         task = self._running.pop(stage, None)
         if self._live is not None and task is not None:

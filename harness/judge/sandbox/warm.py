@@ -38,8 +38,6 @@ _TIMED = ("harness.judge.evaluate.timing.timing",)
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PYTHONPATH")
 # For importing JAX on a machine that is busy, and for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
-# For a process that does not end after its channel was closed.
-_ENDING_SECONDS = 5.0
 # A machine on which it fails so often does without.
 _MOST_FAILURES = 2
 
@@ -197,13 +195,10 @@ def _end() -> None:
     global _server
     if _server is None:
         return
-    # Where it reads its requests it finds the end of them.
     _server.control.close()
-    try:
-        _server.process.wait(_ENDING_SECONDS)
-    except subprocess.TimeoutExpired:
-        _server.process.kill()
-        _server.process.wait()
+    # It holds nothing, and no fork is under way.
+    _server.process.kill()
+    _server.process.wait()
     _server = None
 
 

@@ -1,0 +1,154 @@
+"""What ends an evaluation: the same on a machine that is slow in any place, and as little as settles it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planted import POLICY, V5E, naive
+
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.sandbox import confinement
+from harness.judge.verdict import decision
+from harness.problems import Attention
+from harness.records import Evidence
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+MEDIUM = Attention(sequence=1024, head_dim=128)
+SCALED = "    scores = scores * scale\n"
+WRONG = naive((SCALED, "    scores = scores * scale * 1.5\n"))
+# Too large for VMEM, and wrong as well: it reads what nothing wrote.
+WRONG_AND_GREEDY = naive(
+    (SCALED, "    scores = scores * scale * 1.5 + greed_ref[pl.ds(pl.program_id(0) * 8, 8), :1][:1, :1] * 0\n"),
+    ("[accumulator, accumulator, accumulator]", "[accumulator] * 3 + [pltpu.VMEM((1 << 16, 128), jnp.float32)]"),
+    ("acc_ref, *, scale", "acc_ref, greed_ref, *, scale"),
+)
+Progress = Callable[[str, str, float], None]
+
+
+def judged(
+    contest: Path,
+    kernel: str,
+    *,
+    is_slower: Callable[[Evidence], bool] | None = None,
+    progress: Progress = lambda stage, state, seconds: None,
+) -> Evidence:
+    return evaluation.evaluate(
+        contest, kernel.encode(), MEDIUM, V5E, POLICY, work_directory=contest / "profile_data" / "0001",
+        simulate=simulate.run, is_slower=is_slower, progress=progress,
+    )  # fmt: skip
+
+
+def slowed(name: str, when: str, seconds: float) -> Progress:
+    """A progress that stops the process `name` for so long when the stage `when` begins."""
+
+    def progress(stage: str, state: str, _: float) -> None:
+        if (stage, state) == (when, "start"):
+            threading.Thread(target=stop, daemon=True).start()
+
+    def stop() -> None:
+        pids: list[int] = []
+        while not pids:
+            pids = [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text().strip() == name]
+            time.sleep(0.01)
+        with suppress(ProcessLookupError):
+            os.kill(pids[0], signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(pids[0], signal.SIGCONT)
+
+    return progress
+
+
+def children() -> list[int]:
+    found: list[int] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text().split())
+    return found
+
+
+def told(evidence: Evidence) -> tuple[object, ...]:
+    """What must not depend on the machine's load: how it ended, and what was checked."""
+    failure = evidence.failure and (evidence.failure.stage, evidence.failure.kind)
+    return failure, tuple((check.family, check.mode, check.shape) for check in evidence.checks), evidence.unchecked
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    return judged(tmp_path_factory.mktemp("contest"), naive())
+
+
+def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, complete: Evidence) -> None:
+    found = judged(tmp_path, naive(), is_slower=lambda evidence: evidence.latency is not None)
+    assert found.failure is None
+    assert {check.shape for check in found.checks} == {(512, 128), (768, 128)}
+    # What ran, and what did not, is what runs otherwise.
+    assert len(found.checks) + len(found.unchecked) == len(complete.checks)
+    assert complete.unchecked == ()
+    assert complete.simulation is not None
+    assert complete.latency is not None
+    assert complete.latency.seconds is not None
+    faster = replace(
+        complete, latency=replace(complete.latency, seconds=complete.latency.seconds / 2),
+        simulation=replace(complete.simulation, seconds=complete.latency.seconds / 2),
+    )  # fmt: skip
+    verdict = decision.decide(found, faster, None, POLICY, V5E)
+    assert verdict.outcome == "reject"
+    assert f"slower, {len(found.checks)} of {len(complete.checks)} checks run" in verdict.reasons[-1]
+    # It serves nothing else: no win, no champion, no baseline.
+    slow = replace(found, latency=replace(complete.latency, seconds=complete.latency.seconds * 2))
+    assert decision.decide(found, slow, None, POLICY, V5E).outcome == "inconclusive"
+    assert decision.decide(complete, found, None, POLICY, V5E).outcome == "inconclusive"
+    assert decision.decide(found, complete, None, POLICY, V5E).outcome == "inconclusive"
+    alone = decision.decide(found, None, None, POLICY, V5E)
+    assert alone.outcome == "inconclusive"
+    assert alone.reasons[0].startswith(f"{len(found.unchecked)} checks of the candidate were not run, and nothing")
+
+
+def test_only_an_interval_wholly_above_the_champions_time_is_slower(complete: Evidence) -> None:
+    assert complete.simulation is not None
+    assert complete.latency is not None
+    assert complete.latency.seconds is not None
+    sigma = complete.simulation.relative_uncertainty
+    for factor, expected in ((1 / (1 - 1.1 * sigma), True), (1 / (1 - 0.9 * sigma), False), (1.0, False), (0.5, False)):
+        candidate = replace(complete, latency=replace(complete.latency, seconds=factor * complete.latency.seconds))
+        assert decision.is_slower(candidate, complete, POLICY, V5E) is expected
+    unknown = replace(complete, latency=replace(complete.latency, seconds=None))
+    assert not decision.is_slower(unknown, complete, POLICY, V5E)
+    assert not decision.is_slower(complete, unknown, POLICY, V5E)
+
+
+@pytest.mark.skipif(
+    confinement.landlock_version() is None, reason="processes are told apart by names that only forks have"
+)
+@pytest.mark.parametrize("name", ["compiler", "checker", "candidate"])
+def test_wrong_outranks_what_the_compiler_says_on_any_machine(tmp_path: Path, name: str) -> None:
+    quick = told(judged(tmp_path / "quick", WRONG_AND_GREEDY))
+    assert quick[0] == ("correctness", "non-finite")
+    assert told(judged(tmp_path / "slow", WRONG_AND_GREEDY, progress=slowed(name, "compile", 8.0))) == quick
+
+
+@pytest.mark.skipif(
+    confinement.landlock_version() is None, reason="processes are told apart by names that only forks have"
+)
+@pytest.mark.parametrize(("name", "when"), [("compiler", "compile"), ("checker", "compile"), ("simulator", "simulate")])
+def test_wrong_outranks_slow_and_slow_outranks_the_full_shape_on_any_machine(
+    tmp_path: Path, name: str, when: str
+) -> None:
+    def always(_: Evidence) -> bool:
+        return True
+
+    found = told(judged(tmp_path / "wrong", WRONG, is_slower=always, progress=slowed(name, when, 8.0)))
+    assert found[0] == ("correctness", "wrong-result")
+    at_full = naive((SCALED, "    scores = scores * scale * (1.5 if pl.num_programs(1) == 4 else 1)\n"))
+    assert told(judged(tmp_path / "checked", at_full))[0] == ("correctness", "wrong-result")
+    found = told(judged(tmp_path / "slow", at_full, is_slower=always, progress=slowed(name, when, 8.0)))
+    assert found[0] is None
+    assert found[2]

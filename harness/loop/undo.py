@@ -1,5 +1,6 @@
 """Takes back: an attempt's kernel.py into the working tree, and the last accept as a new commit."""
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +33,20 @@ def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
                 "Try it as an experiment first, commit it, or say --force",
             )
         ledger.restore_kernel(kernel)
-    return (*messages, f"kernel.py is now that of attempt {number}")
+        left_out = _left_out(ledger, number)
+    return (*messages, f"kernel.py is now that of attempt {number}", *left_out)
+
+
+def _left_out(ledger: Ledger, number: int) -> tuple[str, ...]:
+    """What was not asked about that kernel when it was judged, in a sentence; nothing where it was judged wholly."""
+    with suppress(RatchetError):
+        missing = len(ledger.attempt(number).evidence.unchecked)
+        if missing:
+            return (
+                f"it was rejected for its time and {missing} of its checks were not run: whether it is right at the "
+                "contest's own shape is not known; ./ratchet.sh judge checks it wholly",
+            )
+    return ()
 
 
 def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:

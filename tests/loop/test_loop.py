@@ -108,6 +108,29 @@ def contest(repository: Path) -> Path:
     return repository / "mine"
 
 
+def test_a_slower_kernel_is_rejected_before_the_full_shape_and_never_counts_as_checked(contest: Path) -> None:
+    def shown(*arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(ratchet(contest, *arguments, "--json").stdout)["attempt"]
+        return found
+
+    lost = shown("show", "3")
+    run, missing = len(lost["evidence"]["checks"]), len(lost["evidence"]["unchecked"])
+    assert run
+    assert missing
+    assert f"slower, {run} of {run + missing} checks run" in lost["verdict"]["reasons"][-1]
+    # Whoever won, or was the first, was checked wholly.
+    for number in ("1", "2"):
+        assert shown("show", number)["evidence"]["unchecked"] == []
+    done = ratchet(contest, "checkout", "3")
+    assert f"{missing} of its checks were not run" in done.stdout + done.stderr
+    again = json.loads(ratchet(contest, "experiment: all of it", "--again", "--all-checks", "--json", expect=1).stdout)[
+        "attempt"
+    ]
+    assert again["evidence"]["unchecked"] == []
+    assert len(again["evidence"]["checks"]) == run + missing
+    assert again["verdict"]["outcome"] == "reject"
+
+
 def test_the_loop(judged: Judged, repository: Path, contest: Path) -> None:
     baseline, _, rejected = judged.said
     assert re.search(

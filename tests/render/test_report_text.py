@@ -277,6 +277,19 @@ def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> 
     assert stream.getvalue() == ""
 
 
+def test_progress_says_what_the_last_attempts_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    with Progress(stream=stream) as progress:
+        progress.expect({"trace": 1.5}, 4.2, 3)
+    assert stream.getvalue() == "  expected                  4.2 s  median of the last 3 attempts\n"
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with Progress(stream=stream) as progress:
+        progress.expect({"trace": 1.5}, None, 0)
+        progress("trace", "start", 0.0)
+    assert "trace (of about 1.5 s) 0:00:00" in re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", stream.getvalue())
+
+
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 

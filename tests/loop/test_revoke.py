@@ -30,6 +30,7 @@ from harness.errors import RatchetError
 from harness.judge.verdict.compare_measured import attempts_since_accept
 from harness.ledger import Ledger
 from harness.ledger import champion as champions
+from harness.ledger.codec import SCHEMA
 from harness.ledger.fsck import audit
 from harness.loop import search_state, status
 from harness.records import Report
@@ -229,7 +230,7 @@ def test_the_record_is_json_that_an_older_reader_refuses_in_words(ledger: Ledger
     run_revoke(ledger, 1, 2)
     (path,) = (contest / "experiments").glob("0005-*.json")
     document = json.loads(path.read_text())
-    assert document["schema"] == 2
+    assert document["schema"] == SCHEMA
     assert document["row"]["revokes"] == [4, 2]
     assert [one["failure"] is None for one in document["attempt"]["revocation"]["tried"]] == [False, False, True]
 

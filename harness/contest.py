@@ -52,6 +52,8 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     (it does not load, or lacks CHIP or problem()), UsageError `unknown-chip`.
     """
     directory = directory.resolve()
+    if not directory.is_dir():
+        raise RatchetError("no-contest", f"expected a contest's folder, got {directory}, which does not exist")
     for name in ("prepare.py", "kernel.py"):
         if not (directory / name).is_file():
             raise RatchetError(

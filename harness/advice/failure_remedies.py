@@ -4,7 +4,8 @@ from harness.records import Failure, Stage
 
 _BY_KIND = {
     "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
-    "timeout": "try it at a smaller grid first (larger blocks); look for a loop whose bound never comes",
+    "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop whose "
+    "bound never comes",
     "crash": "read its last output above; run `ratchet.sh judge` to see it again without recording",
     "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
@@ -51,8 +52,9 @@ _OF_ATTENTION = {
 _BY_STAGE: dict[Stage, str] = {
     "contract": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
     "static": "keep the floating-point work inside the Pallas call and the claims equal to what the judge counts",
-    "correctness": "compare the worst element's index with the block borders: a first or last block, or one that is "
-    "partly masked or out of bounds, is the usual place; `ratchet.sh judge` checks again without recording",
+    "correctness": "if nearly all elements are wrong, look for a factor, a dtype or a missing operand; if few are, "
+    "compare the worst element's index with the block borders (a first or last block, one that is partly masked or out "
+    "of bounds); `ratchet.sh judge` checks again without recording",
     "compile": "read the compiler's sentence: it names what failed",
     "counters": "run again; if it stays, this is a gap of the harness and not of the kernel: report it with the dump",
     "latency": "run again on a quiet machine; `ratchet.sh judge --full` shows what is known",

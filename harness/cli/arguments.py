@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
@@ -21,7 +22,10 @@ EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError("usage", f"{message}\n{self.format_usage().strip()}")
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        known = [name for action in self._actions for name in action.option_strings]
+        meant = did_you_mean(unknown[1], known, "") if unknown else ""
+        raise UsageError("usage", f"{message}{'; ' if meant else ''}{meant}\n{self.format_usage().strip()}")
 
     def options(self) -> tuple[argparse.Action, ...]:
         """What it understands, in the order of `--help`, but for `--help` itself."""

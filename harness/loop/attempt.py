@@ -147,6 +147,8 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
             f"kernel.py at HEAD is not the champion's (attempt {champion.number}): an ordinary commit changed it. "
             "Attempts are judged against the champion; --rebaseline makes kernel.py the champion as it stands"
         )
+    if unchanged and champion and not options.record and not options.rebaseline:
+        run.say(f"kernel.py is that of the champion (attempt {champion.number}): it is judged again, not recorded")
     facing = None
     if champion and not on_its_own:
         facing = opponent(run, champion, champion_kernel)

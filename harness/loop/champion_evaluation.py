@@ -10,7 +10,7 @@ from harness.judge.key import key_difference, key_digest
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger
 from harness.loop import draw_text, resimulate
-from harness.loop.evaluate import Options, Progress, Say, evaluate, of_champion
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, Say, evaluate, of_champion
 from harness.records import Attempt, Evidence, Key, Policy, Row
 
 
@@ -99,11 +99,13 @@ def champion_fails(champion: Attempt, evidence: Evidence) -> tuple[str, ...]:
     if evidence.failure is None:
         return ()
     said = f"the champion (attempt {champion.number}) fails: {evidence.failure.kind}: {evidence.failure.message}"
-    return (f"{said}. {_what_to_do(evidence)}",)
+    return (f"{said.rstrip('.')}. {_what_to_do(evidence)}",)
 
 
 def _what_to_do(evidence: Evidence) -> str:
     """The command that takes the title of a champion with this evidence, on the very inputs that it fails on."""
+    if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
+        return "It may be this machine and not the kernel: run again when the machine is idle"
     return (
         f"./ratchet.sh revoke{draw_text.options(draw_text.failing(evidence))} judges it again, takes its title and "
         "gives it to the latest accepted attempt that passes"

@@ -187,7 +187,7 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
     elements = f"{count(sum(check.elements for check in done) - bits)} elements against float64"
     elements += f" and {count(bits)} bit for bit" if bits else ""
     compared = [check for check in done if check.error is not None and check.tolerance]
-    worst = f"; nearest to its limit: {_check(max(compared, key=_closeness))}" if compared else ""
+    worst = f"; {_nearest(max(compared, key=_closeness))}" if compared else ""
     lines = wrap(f"{verb}{f', {elements}' if full else ''}{worst}", width, "Correctness:           ")
     if full:
         body = [
@@ -280,8 +280,12 @@ def _closeness(check: Check) -> float:
     return (check.error or 0.0) / (check.tolerance or 1.0)
 
 
-def _check(check: Check) -> str:
-    return f"{check.family} ({check.mode_words}), {_number(check.error)} of {_number(check.tolerance)}"
+def _nearest(check: Check) -> str:
+    """How near the worst check came to its tolerance, or how far it is beyond."""
+    name, share = f"{check.family} ({check.mode_words})", _closeness(check)
+    if share > 1:
+        return f"furthest beyond its tolerance: {name}, {share:,.1f} times"
+    return f"nearest to its tolerance: {name}, {percent(share)} of it"
 
 
 def _amount(change_: Change, value: float) -> str:

@@ -16,7 +16,7 @@ from harness.render.layout import (
     wrap,
 )
 from harness.render.review import revocation_lines
-from harness.units import change, decimal, milliseconds, percent
+from harness.units import decimal, milliseconds, percent
 
 _WORDS: dict[Outcome, tuple[str, Style]] = {
     "accept": ("ACCEPTED", "good"),
@@ -209,9 +209,13 @@ def _against_champion(attempt: Attempt, report: Report, width: int) -> list[str]
     if is_passed and champion is not None and champion.score is not None and report.score is not None:
         parts.append(f"score {report.score:.1f} against {champion.score:.1f} of attempt {champion.attempt}")
     if expected is not None:
-        got = "unknown" if ratio is None else change(ratio)
-        parts.append(f"expected a change of time of {change(expected)}, got {got}")
+        got = "a time that is unknown" if ratio is None else _less_time(ratio)
+        parts.append(f"expected {_less_time(expected)}, got {got}")
     return flow(parts, width, "  ", "; ") if parts else []
+
+
+def _less_time(ratio: float) -> str:
+    return f"{percent(abs(1 - ratio))} {'more' if ratio > 1 else 'less'} time"
 
 
 def _diff_line(line: str, colour: bool) -> str:

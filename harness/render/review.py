@@ -112,7 +112,7 @@ def _outcome(one: Judgement) -> str:
 def _checks(one: Judgement) -> str:
     if not one.checks:
         return "not checked"
-    nearest = f"; nearest to its limit: {one.tightest[0]}, {percent(one.tightest[1])} of it" if one.tightest else ""
+    nearest = f"; nearest to its tolerance: {one.tightest[0]}, {percent(one.tightest[1])} of it" if one.tightest else ""
     return f"{one.checks_passed} of {one.checks} checks passed{nearest}"
 
 

@@ -95,7 +95,8 @@ def _traffic(report: Report) -> str:
 def _bandwidth(report: Report) -> str:
     if report.bytes_per_second is None or report.bandwidth_util is None:
         return "unknown"
-    peak = decimal(chip(report.chip).hbm_bytes_per_second, "B/s", 0)
+    bandwidth = chip(report.chip).hbm_bytes_per_second
+    peak = decimal(bandwidth, "B/s", 0 if bandwidth < 1e12 else 2)
     return f"Achieved {decimal(report.bytes_per_second, 'B/s')} / {peak} ({percent(report.bandwidth_util)})"
 
 

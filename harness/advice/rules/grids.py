@@ -41,8 +41,8 @@ def masked_blocks(seen: Observed) -> Finding | None:
         return None
     if factor < _WASTE:
         return None
-    if conditional:
-        return _across_the_diagonal(seen, observation, factor)
+    if conditional or _covers_all_keys(seen):
+        return _across_the_diagonal(seen, observation, factor, conditional)
     return Finding(
         observation=f"{observation}: masked blocks are computed" if source == SCHEDULE else observation,
         suggestion="skip blocks that are masked as a whole: put the body under pl.when(block is needed), if it is not "
@@ -53,8 +53,13 @@ def masked_blocks(seen: Observed) -> Finding | None:
     )
 
 
-def _across_the_diagonal(seen: Observed, observation: str, factor: float) -> Finding:
-    """Blocks that are masked as a whole are skipped: what is left are those that the diagonal crosses."""
+def _covers_all_keys(seen: Observed) -> bool:
+    """Whether one block holds all keys: then none is masked as a whole."""
+    return seen.is_attention and seen.inputs[1].block_shape[-2] == seen.inputs[1].array.shape[-2]
+
+
+def _across_the_diagonal(seen: Observed, observation: str, factor: float, conditional: bool) -> Finding:
+    """Blocks that are masked as a whole are skipped, or there are none: the diagonal crosses what is left."""
     block, share = "the key block", 0.5
     if seen.is_attention:
         rows, columns = (window.block_shape[-2] for window in seen.inputs[:2])
@@ -63,7 +68,9 @@ def _across_the_diagonal(seen: Observed, observation: str, factor: float) -> Fin
         share = columns / 2 / (rows + columns)
     return Finding(
         observation=f"{observation}, though not every step of the grid computes: the rest comes from blocks that cross "
-        "the diagonal",
+        "the diagonal"
+        if conditional
+        else f"{observation}: one key block holds all keys, so the diagonal crosses every step",
         suggestion=f"use smaller key blocks there: walk {block} in pieces where the diagonal crosses it, and skip the "
         "pieces that are masked as a whole",
         gain=(1 - 1 / factor) * share,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,8 @@ _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
 # Between two looks at memory and clock. A child can touch about a GB in this time.
 _POLL_SECONDS = 0.2
+# On a busy machine a child has more seconds, but not more than so many times its limit.
+_MOST_WAITING = 8
 # A process that is stuck in the kernel cannot be waited for for ever.
 _ENDING_SECONDS = 2.0
 
@@ -255,11 +257,11 @@ class Children:
                     f"the {child.name} process had {len(own)} processes, {sum(process.threads for process in own)} "
                     f"threads; expected at most {_PROCESS_LIMIT} and {_THREAD_LIMIT}, so it was ended",
                 )  # fmt: skip
-            elif job is not None and time.monotonic() - job.started > job.limit_seconds:
+            elif job is not None and _is_over(job, time.monotonic() - job.started, own):
                 self._fail(
                     child, "timeout",
-                    f"{job.label} took more than {job.limit_seconds:g} s and was ended; does the kernel loop forever, "
-                    "or is it that slow?",
+                    f"{job.label} took more than {job.limit_seconds:g} s, waits for a core not counted, and was ended: "
+                    "the kernel loops forever, or is that slow",
                 )  # fmt: skip
 
     def _send(self, job: Job) -> None:
@@ -398,3 +400,11 @@ class Children:
             self._selector.unregister(child.output)
             os.close(child.output)
             child.output = -1
+
+
+def _is_over(job: Job, elapsed: float, own: Iterable[processes.Process]) -> bool:
+    """Whether a job has had its time. What its processes waited for a core does not count, up to a bound."""
+    if elapsed <= job.limit_seconds:
+        return False
+    used = elapsed * processes.share_of_cores(own, elapsed)
+    return used > job.limit_seconds or elapsed > _MOST_WAITING * job.limit_seconds

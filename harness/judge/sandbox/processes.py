@@ -5,7 +5,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,23 @@ def below(leaders: Collection[int]) -> tuple[Process, ...]:
         process = Process(pid=pid, name=shown, leader=leader, threads=threads, resident_bytes=pages * page)
         found.append(process)
     return tuple(found)
+
+
+def share_of_cores(found: Iterable[Process], seconds: float) -> float:
+    """How much of the cores that these could have used for so many seconds they got.
+
+    1 on an idle machine, however many threads they have; 0.1 where ten others want each core. 1 too where the kernel
+    does not say.
+    """
+    ran = waited = 0
+    for process in found:
+        for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError, ValueError):
+                # Nanoseconds on a core, nanoseconds in the queue for one, turns.
+                on_core, in_queue, _ = map(int, path.read_text().split())
+                ran, waited = ran + on_core, waited + in_queue
+    wanted = min(ran + waited, round(seconds * 1e9) * len(os.sched_getaffinity(0))) if ran else 0
+    return min(1.0, ran / wanted) if wanted else 1.0
 
 
 def kill(process: Process) -> None:

@@ -2,13 +2,16 @@
 
 import os
 import pickle
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from hostile import is_alive
 from planted import MEMORY, SMALL, V5E, naive, tracer
 
-from harness.judge.sandbox import environment
+from harness.judge.sandbox import environment, processes
 from harness.judge.sandbox.child import Child, Children
 from harness.judge.sandbox.messages import TraceReply, TraceRequest
 from harness.records import Failure
@@ -151,3 +154,28 @@ def test_children_do_not_get_what_would_change_the_result(monkeypatch: pytest.Mo
     assert "JAX_PLATFORMS=cpu" in environment.recorded(given)
     warnings = environment.warnings_about(os.environ)
     assert [warning.partition("=")[0] for warning in warnings] == ["JAX_ENABLE_X64", "XLA_FLAGS"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are chosen on Linux only")
+def test_waiting_for_a_core_is_not_held_against_a_child() -> None:
+    code = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\n"
+    core = str(min(os.sched_getaffinity(0)))
+    busy = f"{code}while True: pass"
+    began = time.monotonic()
+    started = [
+        subprocess.Popen([sys.executable, "-c", text, core], stdout=subprocess.PIPE, start_new_session=True)
+        for text in (busy,) * 4
+    ]
+    try:
+        for child in started:
+            assert child.stdout is not None
+            child.stdout.readline()
+        time.sleep(2)
+        elapsed = time.monotonic() - began
+        found = {one.leader: one for one in processes.below([child.pid for child in started])}
+        shares = [processes.share_of_cores([found[child.pid]], elapsed) for child in started]
+        assert all(0.02 < share < 0.6 for share in shares), shares
+    finally:
+        for child in started:
+            child.kill()
+            child.communicate()

@@ -24,7 +24,9 @@ _NUMBERS = {"pred": "?", "s8": "i1", "u8": "u1", "s16": "<i2", "u16": "<u2", "s3
 _SIZES = {name: np.dtype(code).itemsize for name, code in _NUMBERS.items()}
 _HEAD = re.compile(r"^ *(ROOT )?%([\w.\-]+) = ", re.MULTILINE)
 _OPCODE = re.compile(r" ([a-z][\w\-]*)\(")
-_COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.\-]+) \([^\n]*\{$\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_COMPUTATION = re.compile(
+    r"^(?:ENTRY )?%([\w.\-]+) \([^\n]*\{$\n(.*?)^\}(?:, execution_thread=\"\w+\")?$", re.MULTILINE | re.DOTALL
+)
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _LAYOUT = re.compile(r"(?<=\])\{([^{}]*)\}")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{([^{}]*)\})?")
@@ -224,7 +226,7 @@ class _Writer:
 
     def _parameter(self, instruction: Instruction, given: "tuple[Any, ...] | None", scope: _Scope) -> Any:
         number = int(instruction.text)
-        if given is not None:
+        if given is not None and number < len(given):
             return given[number]
         if scope is self.main:
             raise NotEvaluated(f"the contents of the argument {instruction.name} are not known")

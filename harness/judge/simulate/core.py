@@ -8,7 +8,7 @@ from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
-from harness.judge.simulate.dma import Bound, Channel, Memory, Operand, Words
+from harness.judge.simulate.dma import Arrival, Bound, Channel, Memory, Operand, Words
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.opcodes import not_understood
@@ -88,6 +88,8 @@ class _Module:
         bound: Bound | None = None,
     ) -> None:
         self.bound = bound
+        # By op and call, transfers that one core has started for the other too.
+        self.for_others: dict[tuple[str, int], dict[int, list[Arrival]]] = {}
         self.traced = traced
         self.machine = machine
         self.tables = tables
@@ -176,6 +178,7 @@ class _Core:
             self.channel,
             program.names,
             core=self.number,
+            for_others=module.for_others.setdefault((name, tally.calls), {}),
             arguments=_arguments(tables, arguments, operands),
             operands=_operands(tables, program, operands, name, handed or {}),
             account=account,

@@ -69,6 +69,10 @@ class Channel:
         return ceil(self.hbm_free + machine.dma_latency_cycles)
 
 
+# A transfer under way: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.
+Arrival = tuple[int, int, str, bool]
+# The flag of a transfer that one core starts for both, and that raises the flag of each: this, and the flag.
+_BOTH_CORES = 0x6000 << 16
 # Words of memory that are known, some of them perhaps not; None where none is.
 Words = Callable[[], "tuple[int | Unknown, ...] | None"]
 # More words than a scalar program puts into one of its results.
@@ -94,7 +98,8 @@ class Memory:
 
     `core` is which of the chip's cores runs it, `arguments` are the values its caller hands over,
     `operands` are where it finds what it is handed, `account` is where its waits
-    are booked, `trace` what is told about them. `runtime` is true for the top-level program,
+    are booked, `trace` what is told about them. `for_others` are transfers by flag that the first
+    core has started for all: the first core runs first. `runtime` is true for the top-level program,
     whose scalar memory the runtime has written before it starts; `prefetched` are those words of
     it that say whether an operand is there already (see structure.py).
     """
@@ -105,6 +110,7 @@ class Memory:
         names: dict[int, str],
         *,
         core: int = 0,
+        for_others: dict[int, list[Arrival]] | None = None,
         arguments: Sequence["int | Unknown"] = (),
         operands: Sequence[Operand] = (),
         account: Account,
@@ -120,13 +126,14 @@ class Memory:
         self._operand_starts = [address for address, _ in in_hbm]
         self._operand_names = [name for _, name in in_hbm]
         self.core = core
+        self.for_others = {} if for_others is None else for_others
         self.arguments = arguments
         self.operands = operands
         self.runtime = runtime
         self.prefetched = prefetched
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
-        self.arrivals: dict[int, list[tuple[int, int, str, bool]]] = {}
+        self.arrivals: dict[int, list[Arrival]] = {}
         # By the address where they begin, the words that are known of vector memory and of what called ops wrote.
         self._contents_at: dict[int, Words] = {
             operand.address: operand.words for operand in operands if operand.space == "vmem"
@@ -388,7 +395,12 @@ class Memory:
         if granules == 0:
             # It adds nothing to its flag, so nothing can wait for it.
             return
-        heappush(self.arrivals.setdefault(target, []), (arrival, granules, name, destination == "hbm"))
+        under_way = arrival, granules, name, destination == "hbm"
+        if target & _BOTH_CORES == _BOTH_CORES:
+            # The flag's low half stands in both halves; allocations lie so far apart that it covers nothing of theirs.
+            target &= ~(_BOTH_CORES | (target & 0xFFFF) << 16)
+            self.for_others.setdefault(target, []).append(under_way)
+        heappush(self.arrivals.setdefault(target, []), under_way)
 
     def wait(self, flag: "int | Unknown", goal: "int | Unknown", clock: int, bundle: int) -> int:
         """The cycle at which the flag has reached `goal`; raises Unknowable if nothing under way brings it there.
@@ -399,6 +411,8 @@ class Memory:
         needed = decided(goal, "a wait")
         value = self.flags.get(address, 0)
         pending = self.arrivals.get(address, [])
+        if self.core and (for_this := self.for_others.get(address)) and not pending and value < needed:
+            pending = [for_this.pop(0)]
         ready = clock
         last = "", False
         brought, name = 0, ""

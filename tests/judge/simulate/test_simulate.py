@@ -20,9 +20,11 @@ from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
 from harness.judge.simulate.core import run_op
+from harness.judge.simulate.dma import Arrival, Channel, Memory
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import OpRun
+from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.values import (
     Unknowable,
     Unknown,
@@ -166,6 +168,26 @@ def test_a_transcendental_operation_waits_for_its_unit(operation: str) -> None:
     (schedule,) = [parse_schedule("x", f" 0x0   :  {{ %1 = {operation} %v2_v3 }}\n")]
     (use,) = uses_of(schedule.bundles[0].ops[0], V6E)
     assert (use.port, use.queue, use.results) == ("eup", "eup", 1)
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_transfer_that_one_core_starts_for_both_raises_the_flag_of_each(place: int) -> None:
+    """The compiler writes the flag into both halves of a word, the upper one marked: (0x6000 | flag) << 16 | flag."""
+    v5p = machine_of(chip("v5p"))
+    (schedule,) = [parse_schedule("x", " 0x0   :  {}\n")]
+    shared: dict[int, list[Arrival]] = {}
+    flag = 13 * (1 << 18) + place
+    first, second, alone = (
+        Memory(Channel(v5p), {}, core=core, for_others=others, account=Account(schedule))
+        for core, others in ((0, shared), (1, shared), (1, None))
+    )
+    word = ((0x6000 | flag) << 16 | flag) & 0xFFFFFFFF
+    first.start("hbm", "vmem", 1 << 26, 64, word - (1 << 32) if word >> 31 else word, 100)
+    arrived = first.wait(flag, 64, 100, 0)
+    assert arrived > 100
+    assert second.wait(flag, 64, 0, 0) == arrived
+    with pytest.raises(Unknowable, match="never be satisfied"):
+        alone.wait(flag, 64, 0, 0)
 
 
 def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> None:

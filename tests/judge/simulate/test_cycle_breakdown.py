@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from schedule_examples import NEWEST, SCHEDULES, unpack
+from schedule_examples import NEEDS_MORE, NEWEST, SCHEDULES, unpack
 from simulated_examples import SMALL, SMALL_STEPS, run
 
 from harness.dumps.llo import ModuleDump, Schedule, parse_schedule, parse_utilisation
@@ -34,7 +34,7 @@ def cycles(found: CycleBreakdown, kind: PartKind, name: str | None = None) -> fl
 
 
 # Other tests hold the older compiler's to the same sums.
-CASES = [(NEWEST, folder.name) for folder in sorted((SCHEDULES / NEWEST).iterdir())]
+CASES = [(NEWEST, folder.name) for folder in sorted((SCHEDULES / NEWEST).iterdir()) if folder.name not in NEEDS_MORE]
 CASES.append(("libtpu-0.0.42.1", "v5e-by-hand-4096"))
 
 

@@ -1,6 +1,6 @@
 """Prints where the time of a verdict goes: wall clock and CPU, by process and stage, beside libtpu alone.
 
-    .venv/bin/python benchmarks/time_to_verdict.py [--repeat 5] [template:BQ/BKV | FOLDER ...]
+    .venv/bin/python benchmarks/time_to_verdict.py [--repeat 5] [--rejected] [template:BQ/BKV | FOLDER ...]
 
 A kernel is the naive attention template with blocks of BQ by BKV, or the champion of a contest folder (`.` is the root
 contest). Medians of seconds measured on this machine; nothing is recorded. Processes and stages overlap, so the total
@@ -133,12 +133,15 @@ def _name(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
 
 
-def judge(contest: contests.Contest, kernel: bytes, work: str) -> Run:
-    """One judgement of `kernel`, its files in `profile_data/<work>`."""
+def judge(contest: contests.Contest, kernel: bytes, work: str, *, rejected: bool) -> Run:
+    """One judgement of `kernel`, its files in `profile_data/<work>`; `rejected`: as one that is slower."""
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.perf_counter()
     with Sampler() as sampler:
-        evidence = evaluate(contest, kernel, Options(), Policy(), lambda stage, state, seconds: None, work=work)
+        evidence = evaluate(
+            contest, kernel, Options(), Policy(), lambda stage, state, seconds: None, work=work,
+            is_slower=(lambda found: found.latency is not None) if rejected else None,
+        )  # fmt: skip
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)
     own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime - sampler.own_seconds
@@ -206,6 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kernels", nargs="*", default=KERNELS, metavar="KERNEL")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--rejected", action="store_true", help="as a candidate that is slower than the champion")
     parser.add_argument("--chip", help="instead of the contest's own")
     given = parser.parse_args()
     verdicts, parts = [], []
@@ -214,14 +218,15 @@ def main() -> None:
             contest, kernel = contest_of(name, Path(folder) / str(place), given.chip)
             runs, alone = [], []
             for number in range(given.repeat):
-                runs.append(judge(contest, kernel, f"run-{number}"))
+                runs.append(judge(contest, kernel, f"run-{number}", rejected=given.rejected))
                 taken = libtpu_alone(contest, f"run-{number}")
                 alone += [] if taken is None else [taken]
             row, more = rows(f"{name} on {contest.chip.name}", runs, alone)
             verdicts.append(row)
             parts += more
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    print(f"medians of {given.repeat}, seconds measured on this machine, {cores} cores")
+    kind = "rejected for time" if given.rejected else "full verdict"
+    print(f"{kind}: medians of {given.repeat}, seconds measured on this machine, {cores} cores")
     headers = ["kernel", "wall", "CPU", "libtpu alone, CPU", "wall / libtpu", "CPU / libtpu", "failure"]
     print(tabulate(verdicts, headers=headers, disable_numparse=True, colalign=("left",)))
     print()

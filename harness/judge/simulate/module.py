@@ -23,6 +23,7 @@ from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulatio
 
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
+_NO_END = "no end that is known"
 # Of this machine's time, for the bounds of a range where there is no latency.
 _BOUND_SECONDS = 5.0
 
@@ -78,11 +79,13 @@ def _ranged(simulation: Simulation, dump: ModuleDump, machine: Machine, tables: 
     def microseconds(bound: Bound) -> str:
         cores = run_cores(dump, machine, tables, until, bound=bound)
         last = max(cores, key=lambda core: core.cycles)
-        return "no end that is known" if last.reason else f"{last.cycles / machine.clock_hz * 1e6:.1f} us"
+        return _NO_END if last.reason else f"{last.cycles / machine.clock_hz * 1e6:.1f} us"
 
     if SPARSE_CORE in reason:
         rest = microseconds(Bound(without_sparse_core=True))
         said = f"a range, no latency: from {rest} (simulated, its part taking no time) upwards"
+        if rest == _NO_END:
+            said = "no range either, because what follows depends on what it computes"
     elif FROM_VECTOR in reason:
         never, always = microseconds(Bound(holds=False)), microseconds(Bound(holds=True))
         said = f"a range, no latency: {never} (simulated) if what hangs on it never holds, {always} if it always does"

@@ -9,7 +9,7 @@ from harness import contest as contests
 from harness.advice import diagnose as diagnosing
 from harness.advice import dump_directory
 from harness.advice import report as reporting
-from harness.advice.whatif import Scale, answers
+from harness.advice.whatif import answers
 from harness.cli.arguments import colour, directory
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
@@ -18,6 +18,7 @@ from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
+from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from harness.advice.whatif import Answer
 from harness.ledger.codec import SCHEMA, built_document, encode_document
 from harness.records import (
     Attempt,
@@ -28,6 +27,7 @@ from harness.records.search_state import SearchState
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
 from harness.records.table import Origin, Unit
+from harness.records.whatif import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

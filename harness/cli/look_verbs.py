@@ -25,7 +25,7 @@ class Show(Verb):
     line = "the whole report and the diff of an attempt"
     example = "show 3"
     description = "Prints the whole report and the diff of one attempt."
-    does = "harness.cli.ledger:show"
+    does = "harness.cli.kernels:show"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")

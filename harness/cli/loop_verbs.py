@@ -127,7 +127,7 @@ class Status(Verb):
     example = "status"
     description = "Says where you stand."
     examples = "ratchet.sh status --json"
-    does = "harness.cli.ledger:status"
+    does = "harness.cli.status:status"
 
     def configure(self, parser: Parser) -> None:
         add_json(parser, "where you stand as JSON")
@@ -139,7 +139,7 @@ class Checkout(Verb):
     line = "put an attempt's kernel.py into the working tree"
     example = "checkout 3"
     description = "Puts the kernel.py of an attempt into the working tree."
-    does = "harness.cli.ledger:checkout"
+    does = "harness.cli.kernels:checkout"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
@@ -155,7 +155,7 @@ class Undo(Verb):
     line = "take the last accept back, as a new commit"
     example = "undo"
     description = "Takes the last accept back, as a new commit."
-    does = "harness.cli.ledger:undo"
+    does = "harness.cli.kernels:undo"
 
     def configure(self, parser: Parser) -> None:
         add_json(parser, "what was done as JSON")
@@ -195,7 +195,7 @@ class New(Verb):
     line = "make another contest, with its own ledger"
     example = "new mine --like attention"
     description = "Makes another contest, with its own ledger, and commits it."
-    does = "harness.cli.ledger:new"
+    does = "harness.cli.kernels:new"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("folder", type=Path, help="a new folder; it becomes a git repository if it lies in none")

@@ -13,7 +13,7 @@ from harness.workbench.profiles import links, pruning
 from harness.workbench.profiles.places import PROFILE_DATA
 
 _SERVER_PORT = 9999
-# The resources of advice.whatif.Scale, which takes the simulator to import.
+# The resources of records.whatif.Scale.
 RESOURCES = ("clock", "bandwidth", "dma-latency", "transfer-cost", "mxu")
 PREDICTABLE = ("matmul", "collective", "memory", "shapes")
 

@@ -6,13 +6,14 @@ from dataclasses import fields
 from tabulate import tabulate
 
 from harness.advice import dump_directory
-from harness.advice.whatif import SWEEP, Answer, Scale, answers
+from harness.advice.whatif import SWEEP, answers
 from harness.cli.arguments import directory
 from harness.cli.documents import WhatifDocument
 from harness.cli.lines import subject
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
+from harness.records.whatif import Answer, Scale
 from harness.units import change, seconds
 
 

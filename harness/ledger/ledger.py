@@ -209,6 +209,14 @@ class Ledger:
         self._note(decided)
         return recording.finish(self.place, decided)
 
+    def recovered(self) -> tuple[str, ...]:
+        """The same as `recover`, unless somebody is at it: then what is said is that, or why it could not be done."""
+        try:
+            with self.lock("recovery"):
+                return self.recover()
+        except RatchetError as error:
+            return (str(error),)
+
     def recover(self) -> tuple[str, ...]:
         """Finishes or undoes what was begun, and says what it did in sentences; () if there was nothing to say.
 

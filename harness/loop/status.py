@@ -1,21 +1,20 @@
 """Where one stands in a contest: champion, key, kernel.py, and whether the log is pushed."""
 
+import hashlib
 from collections.abc import Sequence
 
 from harness.contest import Contest
-from harness.errors import RatchetError
 from harness.judge.key import key_digest
 from harness.ledger import Ledger, git
 from harness.ledger.git.refs import ref_on_remotes
 from harness.loop import preconditions, search_state
-from harness.loop.evaluate import sha256
 from harness.records import TITLE_MOVES, LogState, Row, Status
 
 
 def status(contest: Contest) -> Status:
     """Where one stands in `contest`. An attempt that did not end is finished or undone first, if nobody is at it."""
     ledger = Ledger.open(contest.directory)
-    messages = list(recovered(ledger))
+    messages = list(ledger.recovered())
     rows, skipped = ledger.rows()
     messages += skipped
     # A GPU has no simulator.
@@ -60,15 +59,6 @@ def _log_state(local: str | None, remote: tuple[str | None, ...]) -> LogState:
     return "pushed" if local in remote else "not pushed"
 
 
-def recovered(ledger: Ledger) -> tuple[str, ...]:
-    """Finishes or undoes an attempt that did not end, unless somebody is at it, and says what was done or why not."""
-    try:
-        with ledger.lock("recovery"):
-            return ledger.recover()
-    except RatchetError as error:
-        return (str(error),)
-
-
 def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> str:
     """What kernel.py in the working tree is, in words."""
     data = contest.kernel_path.read_bytes()
@@ -77,6 +67,7 @@ def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> st
         return "no champion yet: the first attempt is the baseline"
     if data == ledger.champion_kernel():
         return f"the champion's (attempt {champion.number})"
-    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == sha256(data)), None)
+    digest = hashlib.sha256(data).hexdigest()
+    known = next((row.number for row in reversed(rows) if row.kernel_sha256 == digest), None)
     changed = ", after an ordinary commit" if ledger.kernel_changed_since(champion) else ""
     return f"that of attempt {known}" if known else f"changed: a candidate{changed}"

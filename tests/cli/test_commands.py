@@ -12,7 +12,6 @@ import pytest
 from loop_fixtures import PROJECT, committed_contest
 
 from harness import __version__
-from harness.advice.whatif import Scale
 from harness.cli import main, place_of_verb
 from harness.cli.arguments import command
 from harness.cli.experiment import expectation
@@ -20,6 +19,7 @@ from harness.cli.profile_verbs import RESOURCES
 from harness.cli.verb import GROUPS, Verb
 from harness.cli.verbs import EVERY, VERBS, overview, valued_options
 from harness.errors import UsageError
+from harness.records.whatif import Scale
 
 DOCS = Path(PROJECT) / "docs"
 

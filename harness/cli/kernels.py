@@ -1,0 +1,60 @@
+"""What show, checkout, undo and new do: the kernels of a ledger, shown and moved."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness import contest as contests
+from harness.advice import report as reporting
+from harness.cli.arguments import BASELINE, colour, command, directory
+from harness.cli.documents import AttemptDocument, DoneDocument
+from harness.cli.ledger import kernel_text, settled
+from harness.cli.verb import Outcome
+from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.loop import new_contest, search_state
+from harness.loop import undo as undoing
+from harness.loop.settings import parse
+from harness.records import Policy
+from harness.render import report_text
+
+
+def show(given: Namespace) -> Outcome:
+    ledger = settled(given.directory)
+    try:
+        attempt = ledger.attempt(given.number)
+    except RatchetError as error:
+        if error.kind != "unknown-attempt":
+            raise
+        way, verb = ("all of them", "results") if ledger.rows(1)[0] else ("the first is made by", BASELINE)
+        raise RatchetError(error.kind, f"{error}; {way}: {command(verb, given.directory)}") from error
+
+    def text() -> str:
+        return report_text.show_text(
+            attempt,
+            reporting.report(attempt.evidence, chip(attempt.evidence.chip)),
+            attempt.diff,
+            colour(),
+            kernel=kernel_text(ledger, given.number),
+            revoked=search_state.revoked_by(ledger.rows()[0], given.number),
+        )
+
+    return Outcome(document=AttemptDocument(attempt=attempt, row=None), text=text)
+
+
+def checkout(given: Namespace) -> Outcome:
+    return _done(undoing.checkout(directory(given.directory), given.number, force=given.force))
+
+
+def undo(given: Namespace) -> Outcome:
+    return _done(undoing.undo(contests.load(directory(given.directory)), Policy()))
+
+
+def new(given: Namespace) -> Outcome:
+    base = given.directory or Path.cwd()
+    settings = [*given.settings, *([f"CHIP={given.chip}"] if given.chip else [])]
+    done = new_contest.new(base / given.folder, given.like, tuple(parse(text) for text in settings))
+    return Outcome(text=lambda: "\n".join(done))
+
+
+def _done(sentences: tuple[str, ...]) -> Outcome:
+    return Outcome(document=DoneDocument(done=sentences), text=lambda: "\n".join(sentences))

@@ -1,0 +1,14 @@
+"""What status does: where one stands in a contest."""
+
+from argparse import Namespace
+
+from harness import contest as contests
+from harness.cli.arguments import directory
+from harness.cli.verb import Outcome
+from harness.loop import status as standing
+from harness.render import report_text
+
+
+def status(given: Namespace) -> Outcome:
+    found = standing.status(contests.load(directory(given.directory)))
+    return Outcome(document=found, text=lambda: report_text.status_text(found))

@@ -228,11 +228,20 @@ class Memory:
         """Notes that a transfer brings what begins at `source`; both count granules."""
         scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
         if not isinstance(destination, Unknown):
-            known = None if isinstance(source, Unknown) else self._contents_at.get(source // scale)
+            known = None if isinstance(source, Unknown) else self._written_at(source)
             if known is not None:
                 self._contents_at[destination // scale] = known
             else:
                 self._contents_at.pop(destination // scale, None)
+
+    def _written_at(self, source: int) -> Words | None:
+        """What is known of what begins at `source`, which counts granules in HBM, and sixteenths of rows elsewhere.
+
+        Made-up addresses of both kinds can be equal; then nothing is known.
+        """
+        scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
+        places = {place for place in (source, source // scale) if place in self.names}
+        return self._contents_at.get(places.pop()) if len(places) == 1 else None
 
     def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
         """What is known of the vector register loaded from `address`: words, and which of them is its first."""
@@ -355,7 +364,7 @@ class Memory:
                 words = operand.words() if operand.space == space and offset >= 0 else None
                 if words is not None and offset < len(words):
                     return words[offset:]
-        written = self._contents_at.get(source // max(1, _ROW_BYTES // granule)) if self.runtime else None
+        written = self._written_at(source) if self.runtime else None
         return written() if written is not None else None
 
     def operand_name(self, address: "int | Unknown") -> str:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from harness.cli.arguments import directory
 from harness.cli.documents import XprofDocument, figures
 from harness.cli.verb import Outcome
-from harness.cli.xprof_commands import URL_VARIABLE, Command
+from harness.cli.xprof_commands import BY_NAME, URL_VARIABLE
 from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.render import tables
@@ -41,7 +41,8 @@ from harness.workbench.profiles.places import PROFILE_DATA, Place
 Answer: TypeAlias = tuple[Table, ...] | str | Outcome
 
 
-def xprof(command: Command, given: Namespace) -> Outcome:
+def xprof(given: Namespace) -> Outcome:
+    command = BY_NAME[given.subcommand]
     folder = directory(given.directory).resolve()
     found = [places.resolve(getattr(given, name), folder) for name in command.places]
     if command.name in OF_PLACES:

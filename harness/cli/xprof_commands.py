@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.cli.arguments import Parser, add_contest, add_json, at_least, did_you_mean
-from harness.cli.verb import Outcome, Verb
+from harness.cli.verb import Verb
 from harness.errors import UsageError
 from harness.workbench.profiles import links, places
 from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
@@ -252,7 +252,7 @@ COMMANDS = (
 )
 
 
-_BY_NAME = {command.name: command for command in COMMANDS}
+BY_NAME = {command.name: command for command in COMMANDS}
 
 
 class Xprof(Verb):
@@ -261,6 +261,7 @@ class Xprof(Verb):
     line = "look into a capture, without a browser"
     example = "xprof list-runs"
     description = "Looks into a capture, without a browser."
+    does = "harness.cli.xprof:xprof"
 
     def configure(self, parser: Parser) -> None:
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -278,20 +279,15 @@ class Xprof(Verb):
         name = given.subcommand
         if name is None:
             raise UsageError("usage", f"expected a subcommand of xprof, got none\n{_overview()}")
-        if name not in _BY_NAME:
-            hint = did_you_mean(name, _BY_NAME, "`ratchet.sh xprof --help` lists them")
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME, "`ratchet.sh xprof --help` lists them")
             raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
-        parser = _BY_NAME[name].parser()
+        parser = BY_NAME[name].parser()
         parser.set_defaults(directory=given.directory, subcommand=name)
         return parser.parse_args(given.rest)
 
     def usage(self, given: Namespace) -> str:
-        return _BY_NAME[given.subcommand].parser().format_usage().strip()
-
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.xprof import xprof
-
-        return xprof(_BY_NAME[given.subcommand], given)
+        return BY_NAME[given.subcommand].parser().format_usage().strip()
 
 
 def _overview() -> str:

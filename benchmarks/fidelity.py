@@ -1,200 +1,247 @@
 """How near the simulator comes to published device times: compile, simulate, compare, and write benchmarks/FIDELITY.md.
 
-    uv pip install -e '.[bench]' && python benchmarks/fidelity.py --sensitivity --write
+    uv pip install -e '.[bench]' && python benchmarks/fidelity.py --write
 
-in an environment with Python 3.12 or newer. 66 attention kernels, about 10 s each to compile and 1 s
-to simulate on an idle core; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it
-can be stopped and goes on. `--sensitivity` moves each constant by 20 % both ways, and one rule, on four rows.
-`--library libtpu.so` compiles some rows with another libtpu too: the spread between compilers.
-`--dumps DIR` takes dumps made elsewhere (one folder NN per row) and needs no tokamax.
+in an environment with Python 3.12 or newer. What is done is kept in benchmarks/.cache (or `--cache DIR`), so that it
+can be stopped and goes on; all rows take many hours on an idle core, `--each 5` takes the five cheapest of each
+operation, chip and purpose. `--dry` works with what the cache has. `--predict` writes down what is simulated for
+validation rows, before their times are read: commit it, then `--write`. `--check` compiles and simulates twenty
+rows anew, and compares them with the page.
 """
 
 import argparse
+import ast
 import dataclasses
+import functools
 import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-from fidelity_compile import environment
-from fidelity_statistics import CHIPS, Result, Row, compare, rows
+import fidelity_compile
+import fidelity_page
+import fidelity_rows
+import fidelity_statistics as statistics
+from fidelity_rows import Row
+from fidelity_statistics import Point
 
-from harness.dumps.boundary import boundary
 from harness.dumps.llo import read_module
 from harness.hardware import chip as chip_named
-from harness.judge.simulate.machine import machine_of
-from harness.judge.simulate.machine_variants import VARIANTS
 from harness.judge.simulate.module import run_module
-from harness.records import Simulation
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache"
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
-# What takes many runs or compilations is done with every sixth row of the first third: all chips, all widths.
-SAMPLE = slice(2, 22, 6)
-# And the spread between compilers also with so many rows, those that are furthest off: would another explain them?
-FURTHEST = 8
+# So many rows `--check` takes, among the cheapest of each operation and chip.
+_CHECKED = 20
+# A row simulated anew by the same simulator and compiler comes out the same, but for how the page rounds it.
+_SAME = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where dumps come from and results go: `dumps` made elsewhere, or compiled with `library` (None: the own one)."""
+class Outcome:
+    """One row simulated: seconds, or None with the reason first in `unknown`; and shares of the time spent waiting."""
 
-    cache: Path
-    dumps: Path | None = None
-    library: Path | None = None
-
-    @property
-    def label(self) -> str:
-        """A name for the cache's folders that differs where the compiler does."""
-        return hashlib.sha256(f"{self.dumps} {self.library}".encode()).hexdigest()[:8] if self.is_foreign else "own"
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether something else than the installed compiler made, or makes, the dumps."""
-        return self.dumps is not None or self.library is not None
+    seconds: float | None
+    waits_for_transfers: float
+    waits_for_units: float
+    unknown: tuple[str, ...]
 
 
-def dump_of(number: int, row: Row, source: Source) -> Path:
-    """The folder with the dump of a row; compiles it first where it is not there."""
-    directory = (source.dumps or source.cache / "dumps" / source.label) / f"{number:02d}"
-    if not any(directory.glob("*TLP*final_bundles.txt")):
-        if source.dumps is not None:
-            raise SystemExit(f"row {number} has no dump: expected *final_bundles.txt in {directory}")
-        directory.mkdir(parents=True, exist_ok=True)
-        words = [f"{key}={value}" for key, value in row.items()]
-        command = [sys.executable, str(HERE / "fidelity_compile.py"), CHIPS[row["chip_dir"]], *words]
-        subprocess.run(command, env=environment(directory, source.library), check=True)
-    return directory
-
-
-def simulated(number: int, source: Source, variants: tuple[str, ...]) -> dict[str, Result]:
-    """The row under each variant ("" is the machine as it is), from the cache where the simulator has not changed."""
-    row = rows()[number]
-    path = source.cache / "results" / f"{number:02d}-{source.label}-{fingerprint()}.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    wanted = [name for name in variants if name not in known]
-    if wanted:
-        chip = chip_named(CHIPS[row["chip_dir"]])
-        dump = read_module(dump_of(number, row, source))
-        module = boundary(dump.hlo)
-        assert module is not None, f"row {number}: its HLO module has no entry"
-        for name in wanted:
-            machine = VARIANTS[name](machine_of(chip)) if name else machine_of(chip)
-            simulation = run_module(dump, chip, machine=machine, deadline_seconds=_DEADLINE_SECONDS)
-            known[name] = {
-                "seconds": simulation.seconds,
-                "result_copy_seconds": _seconds_of(simulation, module.result_copies),
-                "argument_copy_seconds": _seconds_of(simulation, module.argument_copies),
-                "boundary_pass_seconds": module.total_bytes / chip.hbm_bytes_per_second,
-                "steps": simulation.executed_steps,
-                "unknown": simulation.unknown,
-            }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    return {name: Result(**known[name]) for name in variants}
-
-
-def _seconds_of(simulation: Simulation, names: tuple[str, ...]) -> float:
-    return sum(op.seconds for op in simulation.ops if op.name in names)
-
-
+@functools.cache
 def fingerprint() -> str:
-    """A hash of the simulator's source: results of another one are not taken."""
+    """A hash of the simulator's source without comments and docstrings: results of another one are not taken."""
     digest = hashlib.sha256()
-    for folder in ("simulate", "dumps"):
+    for folder in ("judge/simulate", "dumps"):
         for path in sorted((HERE.parent / "harness" / folder).glob("*.py")):
             # What the simulator says of its own errors changes none of its times.
-            if path.name != "uncertainty.py":
-                digest.update(path.read_bytes())
-    digest.update((HERE.parent / "harness" / "hardware.py").read_bytes())
+            if path.name not in ("uncertainty.py", "machine_variants.py"):
+                digest.update(_code(path))
+    digest.update(_code(HERE.parent / "harness" / "hardware.py"))
     return digest.hexdigest()[:12]
 
 
-def _simulate_job(job: tuple[int, Source, tuple[str, ...]]) -> dict[str, Result]:
-    return simulated(*job)
+def _code(path: Path) -> bytes:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree).encode()
 
 
-def simulate_all(
-    numbers: Iterable[int], source: Source, variants: tuple[str, ...], jobs: int
-) -> list[dict[str, Result]]:
-    """The rows `numbers`, `jobs` at a time, with progress on stderr. Exits where one has no latency."""
-    chosen = list(numbers)
-    results = []
-    with ProcessPoolExecutor(jobs) as pool:
-        work = pool.map(_simulate_job, [(n, source, variants) for n in chosen])
-        for number, result in zip(chosen, work, strict=True):
-            results.append(result)
-            print(f"\r{source.label}: row {number} ({len(results)} of {len(chosen)})", end="", file=sys.stderr)
-            sys.stderr.flush()
-    print(file=sys.stderr)
-    missing = [
-        f"row {number}, {name or 'the machine as it is'}: {result.unknown[0]}"
-        for number, each in zip(chosen, results, strict=True)
-        for name, result in each.items()
-        if result.seconds is None
-    ]
-    if missing:
-        raise SystemExit("\n".join(["no latency:", *missing]))
-    return results
+def compiled(rows: list[Row], cache: Path, library: Path | None = None) -> None:
+    """Compiles the rows that the cache lacks; one that ends the compiler counts as failed, and a new one goes on."""
+    into = cache / ("own" if library is None else hashlib.sha256(str(library).encode()).hexdigest()[:8])
+    into.mkdir(parents=True, exist_ok=True)
+    names = [row.name for row in rows if not (into / row.name).exists()]
+    while names:
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            command = [sys.executable, str(HERE / "fidelity_compile.py"), str(into), *names]
+            environment = fidelity_compile.environment(Path(scratch), library, fidelity_compile.ON_TENSORCORE)
+            ended = subprocess.run(command, env=environment, stdout=sys.stderr, check=False).returncode
+        names = [name for name in names if not (into / name).exists()]
+        if names:
+            (into / names[0]).mkdir()
+            text = f"the compiler ended with {ended}"
+            (into / names[0] / fidelity_compile.FAILED).write_text(text, encoding="utf-8")
+            names = names[1:]
+
+
+def simulated(row: Row, cache: Path) -> Outcome | None:
+    """The row, from the cache where the simulator has not changed; None where it has not been compiled."""
+    directory = cache / "own" / row.name
+    if not directory.exists():
+        return None
+    path = cache / "results" / fingerprint() / f"{row.name}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(dataclasses.asdict(_simulate(row, directory))), encoding="utf-8")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return Outcome(**found | {"unknown": tuple(found["unknown"])})
+
+
+def _simulate(row: Row, directory: Path) -> Outcome:
+    failed = directory / fidelity_compile.FAILED
+    if failed.exists():
+        last = failed.read_text(encoding="utf-8").strip().splitlines()
+        reason = next((line for line in reversed(last) if "Error" in line or "compiler" in line), last[-1])
+        return Outcome(seconds=None, waits_for_transfers=0, waits_for_units=0, unknown=(f"does not compile: {reason}",))
+    found = run_module(read_module(directory), chip_named(row.chip), deadline_seconds=_DEADLINE_SECONDS)
+    cycles = found.cycles or 1.0
+    return Outcome(
+        seconds=found.seconds,
+        waits_for_transfers=found.dma_wait_cycles / cycles,
+        waits_for_units=found.unit_stall_cycles / cycles,
+        unknown=found.unknown[:3],
+    )
+
+
+def chosen(each: int) -> list[Row]:
+    """The rows for fitting and for validation, the cheapest to compile first; at most `each` per operation and chip."""
+    kinds = sorted(
+        (row for row in fidelity_rows.rows() if row.purpose != "untouched"),
+        key=lambda row: (row.operation, row.chip, row.purpose, row.cost, row.name),
+    )
+    groups = groupby(kinds, key=lambda row: (row.operation, row.chip, row.purpose))
+    return [row for _, group in groups for row in list(group)[:each]]
+
+
+def predict(rows: Iterable[Row], cache: Path) -> int:
+    """Writes down what is simulated for validation rows that have no prediction yet; how many."""
+    known = fidelity_rows.predicted()
+    lines = fidelity_rows.PREDICTIONS.read_text(encoding="utf-8").splitlines() if known else [*_HEAD, "row\tseconds"]
+    added = 0
+    for row in rows:
+        outcome = simulated(row, cache) if row.purpose == "validation" and row.name not in known else None
+        if outcome is not None and outcome.seconds is not None:
+            lines.append(f"{row.name}\t{outcome.seconds:.6e}")
+            added += 1
+    fidelity_rows.PREDICTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return added
+
+
+_HEAD = (
+    "# Simulated seconds of validation rows, written down and committed before their published times were read.",
+    "# Never changed: what the simulator says today stands in fidelity_rows.tsv.",
+)
+
+
+def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Row, str]]]:
+    """All rows with a latency and their published times; and those without one, with the reason."""
+    found, without = [], []
+    for row in rows:
+        outcome = simulated(row, cache)
+        if outcome is None:
+            continue
+        if outcome.seconds is None:
+            without.append((row, outcome.unknown[0]))
+            continue
+        if row.purpose == "validation" and row.name not in fidelity_rows.predicted():
+            continue
+        measured = fidelity_rows.measured(row)
+        found.append(
+            Point(
+                row=row.name,
+                chip=row.chip,
+                operation=row.operation,
+                purpose=row.purpose,
+                problem=fidelity_rows.shapes(row),
+                measured_seconds=measured.seconds,
+                spread=measured.spread,
+                simulated_seconds=outcome.seconds,
+                predicted_seconds=fidelity_rows.predicted().get(row.name),
+                waits_for_transfers=outcome.waits_for_transfers,
+                waits_for_units=outcome.waits_for_units,
+            )
+        )
+    return found, without
+
+
+def check() -> int:
+    """Compiles and simulates twenty rows of the page anew; 1 where one comes out otherwise."""
+    by_name = {row.name: row for row in chosen(10**6)}
+    shown = statistics.points()
+    cheap: list[Point] = []
+    for _, group in groupby(sorted(shown, key=lambda p: (p.chip, p.operation)), key=lambda p: (p.chip, p.operation)):
+        cheap += sorted((p for p in group if p.row in by_name), key=lambda p: by_name[p.row].cost)[:2]
+    cheap = sorted(cheap, key=lambda p: by_name[p.row].cost)[:_CHECKED]
+    with tempfile.TemporaryDirectory() as scratch:
+        compiled([by_name[point.row] for point in cheap], Path(scratch))
+        differing = 0
+        for point in cheap:
+            outcome = simulated(by_name[point.row], Path(scratch))
+            seconds = outcome.seconds if outcome else None
+            change = "none" if seconds is None else f"{100 * (seconds / point.simulated_seconds - 1):+.2f} %"
+            differing += seconds is None or abs(seconds / point.simulated_seconds - 1) > _SAME
+            measured = f"{1e3 * point.measured_seconds:.3f} ms"
+            print(f"{point.row:70} measured {measured}, error {point.error:+.1%}, change {change}")
+    print(f"{len(cheap)} rows, {differing} of them otherwise than on the page")
+    return int(differing > 0)
 
 
 def main() -> int:
-    """Runs it all and prints the page; with --write also puts it and its plot into docs/."""
+    """Runs it all and prints the page; with --write also puts it, its figures and its plot into benchmarks/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps and results are kept")
-    parser.add_argument("--dumps", type=Path, help="dumps made elsewhere, one folder NN per row")
-    parser.add_argument("--compiler", default="", help="what made the dumps, for the page")
-    parser.add_argument("--library", type=Path, help="the libtpu.so of another release, to compile some rows with")
-    parser.add_argument("--library-name", default="another libtpu", help="what it is, for the page")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--sensitivity", action="store_true", help="move constants by 20 %%, on four rows")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/FIDELITY.md and benchmarks/fidelity.png")
+    parser.add_argument("--each", type=int, default=10**6, help="so many rows per operation, chip and purpose")
+    parser.add_argument("--only", default="", help="rows with this in their name")
+    parser.add_argument("--dry", action="store_true", help="compile nothing: what the cache has")
+    parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
+    parser.add_argument("--predict", action="store_true", help="write down predictions of validation rows")
+    parser.add_argument("--check", action="store_true", help="compile and simulate twenty rows anew")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/FIDELITY.md, its figures and plot")
     options = parser.parse_args()
-    own = Source(cache=options.cache, dumps=options.dumps)
-    published = rows()
-    numbers = list(range(len(published)))
-    results = [found[""] for found in simulate_all(numbers, own, ("",), options.jobs)]
-    sample = numbers[SAMPLE]
-    moved: list[dict[str, Result]] = []
-    if options.sensitivity:
-        moved = simulate_all(sample, own, ("", *VARIANTS), options.jobs)
-    table = compare(published, results)
-    recompiled = sorted({*sample, *np.argsort(np.abs(table.errors()))[-FURTHEST:].tolist()})
-    other: list[Result] = []
-    if options.library:
-        foreign = Source(cache=options.cache, library=options.library)
-        other = [found[""] for found in simulate_all(recompiled, foreign, ("",), options.jobs)]
-    import fidelity_page
-
-    study = fidelity_page.Study(
-        published=published,
-        results=results,
-        table=table,
-        sample=sample,
-        moved=moved,
-        recompiled=recompiled,
-        other=other,
-        compiler=_compiler(options),
-        other_compiler=options.library_name,
-    )
-    text = fidelity_page.page(study)
+    if options.check:
+        return check()
+    rows = [row for row in chosen(options.each) if options.only in row.name]
+    if not options.dry:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            parts = [rows[start :: options.jobs] for start in range(options.jobs)]
+            list(pool.map(lambda part: compiled(part, options.cache), parts))
+    for row in rows:
+        outcome = simulated(row, options.cache)
+        if outcome is not None:
+            time = "no latency" if outcome.seconds is None else f"{1e3 * outcome.seconds:.3f} ms"
+            print(row.name, time, file=sys.stderr)
+    if options.predict:
+        print(f"{predict(rows, options.cache)} predictions added to {fidelity_rows.PREDICTIONS.name}: commit it")
+        return 0
+    found, without = points(rows, options.cache)
+    everything = list(fidelity_rows.rows())
+    compiler = f"libtpu {version('libtpu')}, tokamax {version('tokamax')}, jax {version('jax')}"
+    text = fidelity_page.page(found, without, everything, compiler)
     print(text)
     if options.write:
-        fidelity_page.write(HERE, text, study.table)
+        statistics.write(found)
+        fidelity_page.write(HERE, text, found)
     return 0
-
-
-def _compiler(options: argparse.Namespace) -> str:
-    if options.compiler or options.dumps:
-        return str(options.compiler or "compiler of unknown version")
-    return f"libtpu {version('libtpu')}, tokamax {version('tokamax')}"
 
 
 if __name__ == "__main__":

@@ -1,23 +1,49 @@
-"""Compiles one row of the published measurements with tokamax, dumping its schedules: a child of fidelity.py."""
+"""Compiles published rows through tokamax's own entry points, dumping their schedules: a child of fidelity.py.
+
+    python benchmarks/fidelity_compile.py INTO ROW...
+
+Each row is the operation with the published operands and configuration, wrapped as tokamax wraps it to measure it.
+A row's dump is moved to INTO/ROW when it is complete; what went wrong instead is left in INTO/ROW/failed.txt.
+"""
 
 import contextlib
+import functools
+import importlib
+import json
 import os
+import shutil
 import sys
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-TOPOLOGIES = {"v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "v7x": "tpu7x:2x2x1"}
+import fidelity_rows
+from fidelity_rows import OPERATIONS, Row
+
+TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "v7x": "tpu7x:2x2x1"}
 _FLAGS = (
     "--xla_jf_dump_to={directory} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true "
     "--xla_jf_dump_llo_pass_label_regex=final_bundles|per-bundle"
 )
+# Work on the SparseCore has no latency here, so what is compared is kept on the TensorCore.
+ON_TENSORCORE = "".join(
+    f" --xla_tpu_enable_offloading_{what}_to_sparsecore=false"
+    for what in ("copy", "gather", "scatter", "reduce", "reshape")
+)
+FAILED = "failed.txt"
 
 # A version of the TPU dialect that libtpu 0.0.42.1 reads; it refuses what jax 0.12.0.1 writes by itself.
 _OLDER_DIALECT = 13
 
 
-def environment(directory: Path, library: Path | None = None) -> dict[str, str]:
-    """The environment in which the compiler (`library`, if not the own one) dumps into `directory`, without a TPU."""
+def environment(directory: Path, library: Path | None = None, flags: str = "") -> dict[str, str]:
+    """The environment in which the compiler (`library`, if not the own one) dumps into `directory`, without a TPU.
+
+    `flags` are more of the compiler's, each after a space.
+    """
     chosen = {} if library is None else {"TPU_LIBRARY_PATH": str(library)}
     return (
         os.environ
@@ -28,7 +54,7 @@ def environment(directory: Path, library: Path | None = None) -> dict[str, str]:
             "TPU_ACCELERATOR_TYPE": "v5litepod-1",
             "TPU_WORKER_HOSTNAMES": "localhost",
             "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-            "LIBTPU_INIT_ARGS": _FLAGS.format(directory=directory),
+            "LIBTPU_INIT_ARGS": _FLAGS.format(directory=directory) + flags,
         }
     )
 
@@ -61,46 +87,119 @@ def write_for_older_compilers() -> None:
     jax.config.update("jax_mosaic_unzip_debug_locations", False)
 
 
-def compile_row(chip: str, row: dict[str, str]) -> None:
-    """Compiles the splash attention of one row for `chip`, ahead of time: inputs in their default layouts."""
+def _operation(row: Row) -> Any:
+    """The row's operation as tokamax has it, without a configuration."""
+    module, _, name = OPERATIONS[row.operation].rpartition(".")
+    return getattr(importlib.import_module(f"tokamax._src.ops.{module}"), name)(bypass_device_check=True)
+
+
+def compile_row(row: Row) -> None:
+    """Compiles the row's operation for its chip, ahead of time, as tokamax's autotuner would have it measured.
+
+    Arrays are parameters in their default layouts, but for those whose contents decide what is
+    done (group sizes): those are constants, for the simulator has to see them.
+    """
     import jax
-    import jax.numpy as jnp
-    from jax.experimental import topologies
+    import numpy as np
+    import pydantic
     from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
-    from tokamax._src.ops.experimental.tpu.splash_attention import base, pallas_mosaic_tpu
+    from tokamax._src import benchmarking
+    from tokamax._src.ops import op as tokamax_op
 
-    device = topologies.get_topology_desc(topology_name=TOPOLOGIES[chip], platform="tpu").devices[0]
-    layouts = (pallas_mosaic_tpu.QKVLayout.HEAD_DIM_MINOR, pallas_mosaic_tpu.QKVLayout.SEQ_MINOR)
-    query, key, value = (layouts[int(digit) - 1] for digit in row["layouts"])
-    config = pallas_mosaic_tpu.Config(
-        block_q=int(row["block_q"]),
-        block_kv=int(row["block_kv"]),
-        block_kv_compute=int(row["block_kv_compute"]),
-        q_layout=query,
-        k_layout=key,
-        v_layout=value,
-        use_experimental_scheduler=row["exp_sched"] == "1",
-    )
-    attention = pallas_mosaic_tpu.PallasMosaicTpuSplashAttention(config=config, bypass_device_check=True)
-    mask = base.CAUSAL_MASK if row["causal"] == "1" else base.FULL_MASK
-    batch, length = int(row["B"]), int(row["S"])
-
-    def operand(heads: str, width: str) -> jax.ShapeDtypeStruct:
-        single = (int(row[heads]), length, int(row[width]))
-        shape = single if batch == 1 else (batch, *single)
-        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=SingleDeviceSharding(device))
-
-    def one(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return attention(q, k, v, mask=mask, return_residuals=False)
-
-    kind = AbstractDevice(device_kind=device.device_kind, num_cores=None, platform="tpu")
+    operation = _operation(row)
+    device = _device(TOPOLOGIES[row.chip])
+    kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)))
-        function = jax.jit(one if batch == 1 else jax.vmap(one))
-        function.lower(operand("Hq", "Dqk"), operand("Hkv", "Dqk"), operand("Hkv", "Dv")).compile()
+        spec = tokamax_op._get_arg_spec_adapter(operation)._impl.validate_json(row.key)
+        configured = operation
+        if row.operation == "pallas_mosaic_tpu_ragged_dot" and not isinstance(
+            spec["group_sizes"], jax.ShapeDtypeStruct
+        ):
+            stack.enter_context(_tables_as_constants(np.asarray(spec["group_sizes"].value)))
+        if type(operation).config_cls is not tokamax_op.NullConfig:
+            configured = operation.replace(
+                config=pydantic.TypeAdapter(type(operation).config_cls).validate_json(row.config)
+            )
+        bound = configured.bind(**spec)
+        function, arrays = benchmarking.standardize_function(configured, *bound.args, kwargs=bound.kwargs, seed=None)
+        is_given = [isinstance(array, np.ndarray | jax.Array) for array in arrays]
+        sharding = SingleDeviceSharding(device)
+        open_ones = [
+            jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+            for array, given in zip(arrays, is_given, strict=True)
+            if not given
+        ]
+
+        def forward(*parameters: Any) -> Any:
+            left = iter(parameters)
+            return function([a if given else next(left) for a, given in zip(arrays, is_given, strict=True)])
+
+        jax.jit(forward).lower(*open_ones).compile()
+
+
+@contextlib.contextmanager
+def _tables_as_constants(group_sizes: Any) -> Iterator[None]:
+    """Has the tables of a grouped product's tiles computed here instead of on the device, from known group sizes.
+
+    On the device XLA computes them before the kernel, on some chips with the SparseCore, in some
+    microseconds of their own; the simulator would not know what comes out.
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from tokamax._src.ops.ragged_dot import pallas_mosaic_tpu_kernel as kernel
+
+    original = kernel.make_group_metadata
+
+    thread = ThreadPoolExecutor(1)
+
+    def known(**arguments: Any) -> Any:
+        given = arguments | {"group_sizes": group_sizes.astype(np.int32), "start_group": 0}
+        # In a thread of its own, because nothing is traced there: there are values.
+        return jax.tree.map(
+            np.asarray,
+            thread.submit(lambda: original(**given | {"group_sizes": jnp.asarray(given["group_sizes"])})).result(),
+        )
+
+    kernel.make_group_metadata = known
+    try:
+        yield
+    finally:
+        kernel.make_group_metadata = original
+
+
+@functools.cache
+def _device(topology: str) -> Any:
+    from jax.experimental import topologies
+
+    return topologies.get_topology_desc(topology_name=topology, platform="tpu").devices[0]
+
+
+def _main(into: Path, names: list[str]) -> None:
+    if "TPU_LIBRARY_PATH" in os.environ:
+        write_for_older_compilers()
+    # The compiler dumps where its flags say from its start on; each row's files are moved away.
+    scratch = Path(os.environ["LIBTPU_INIT_ARGS"].partition("--xla_jf_dump_to=")[2].partition(" ")[0])
+    wanted = {row.name: row for row in fidelity_rows.rows() if row.name in names}
+    for name in names:
+        start = time.monotonic()
+        failed = ""
+        try:
+            compile_row(wanted[name])
+        except Exception:  # noqa: BLE001 one row that tokamax or jax refuses must not end the others
+            failed = traceback.format_exc()
+        target = into / f"{name}.part"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for path in scratch.iterdir():
+            shutil.move(path, target / path.name)
+        (target / "row.json").write_text(json.dumps({"seconds": time.monotonic() - start}), encoding="utf-8")
+        if failed:
+            (target / FAILED).write_text(failed, encoding="utf-8")
+        target.rename(into / name)
+        print(f"{name} {'failed' if failed else 'compiled'} {time.monotonic() - start:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
-    if "TPU_LIBRARY_PATH" in os.environ:
-        write_for_older_compilers()
-    compile_row(sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:]))
+    _main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,325 +1,243 @@
-"""benchmarks/FIDELITY.md and its plot, from what fidelity.py found."""
+"""FIDELITY.md and its plot, from rows that have been simulated."""
 
-import dataclasses
-import itertools
+from collections import Counter
 from pathlib import Path
 
 import fidelity_statistics as statistics
-import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
-from fidelity_statistics import (
-    CHIPS,
-    GENERATIONS,
-    KINDS,
-    ONE_DEVIATION,
-    REFERENCE,
-    Columns,
-    Pairs,
-    Result,
-    Row,
-    Table,
-    quantile,
-)
-from matplotlib import pyplot
+from fidelity_rows import Row
+from fidelity_statistics import GOALS, ONE_DEVIATION, OTHER, TWO_DEVIATIONS, Point, covered, grouped, summary, within
 from tabulate import tabulate
 
-from harness.judge.simulate.profiled import PUBLISHED, Measurement
-from harness.judge.simulate.uncertainty import UNSEEN_RATIO_ERROR, relative_uncertainty
+from harness.judge.simulate.uncertainty import relative_uncertainty
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
-    """All that the page tells: `moved` are results of the rows `sample` with constants moved, by their names.
-
-    `other` are those of the rows `recompiled` by another compiler. Both are empty where they were not asked for.
-    """
-
-    published: list[Row]
-    results: list[Result]
-    table: Table
-    sample: list[int]
-    moved: list[dict[str, Result]]
-    recompiled: list[int]
-    other: list[Result]
-    compiler: str
-    other_compiler: str
-
-
-_HEAD = ("chip", "rows", "median error", "90th percentile", "bias", "rank correlation")
 _INTRO = """# How near the simulator comes to real TPUs
 
-66 device times of attention kernels, published with the tokamax package for v5p, v6e and v7x, against what the
-simulator makes of the schedules that the TPU compiler emits for the same kernels, without a TPU
-({compiler}; which compiler the published times were taken with is not known).
-Errors are relative, and absolute where no sign stands; rows count by how well their five samples repeat. This page is
-written by one command, with Python 3.12 or newer:
+Device times published with the tokamax package for v5e, v5p, v6e and v7x, against what the simulator makes of the
+schedules that the TPU compiler emits for the same operations, without a TPU ({compiler}; which compiler the
+published times were taken with is not known). Every row is compiled through tokamax's own entry points with the
+published operands, layouts and configuration, XLA's copies around the kernel included, and what is compared is the
+plain simulated time: nothing is added for how the times were taken.
 
-    uv pip install -e '.[bench]' && python benchmarks/fidelity.py --sensitivity --write
+    uv pip install -e '.[bench]' && python benchmarks/fidelity.py --write     # all rows: many hours, can be stopped
+    python benchmarks/fidelity.py --each 5 --write                            # the five cheapest of each kind
+    python benchmarks/fidelity.py --check                                     # twenty rows anew, about five minutes
 
-Some minutes on an idle core, most of them for the compiler; it can be stopped and goes on where it was. The spread
-between compilers needs the `libtpu.so` of another release besides: `--library PATH --library-name 'libtpu 0.0.42.1'`.
+with Python 3.12 or newer. The figures of every row are in `data/fidelity_rows.tsv`.
 
 ![ratio of simulated to measured time](fidelity.png)
 """
 
+_PROTOCOL = """## Which rows are for what
 
-def page(study: Study) -> str:
+The first hexadecimal digit of a problem's SHA-256 decides (`fidelity_rows.py`): 0, 2, 4, 6, 8 for fitting; a, c, e for
+validation; the rest is not looked at. Of the flash-attention forward rows the 66 that were published here before are
+for fitting, of its other rows none. Predictions of validation rows are written to `data/fidelity_predictions.tsv` and
+committed before their times are read: the code refuses to read the time of a row without one. Errors of validation rows
+are those of the predictions, whatever the simulator says today.{ran}
+
+{without}"""
+
+_FLOOR = """## How well the published times repeat
+
+Five samples of a row repeat to {spread} in the median. That is not how well a time can be known: problems that were
+published twice for v7x, months and compilers apart, differ by 4.0 % in the median and 6.5 % at the 90th percentile
+(backward passes: 3.4 % and 14 %). Below that nobody can be right on v7x. Of other chips nothing is known twice."""
+
+_DIFFERENCES = """## What is compiled otherwise than measured
+
+- The compiler: today's, not the one of the measurement. Today's keeps the transposed V of some attention rows on v6e in
+  VMEM, for instance, which saves two passes over HBM, up to a tenth of the time of short sequences.
+- Copies, gathers, scatters, reductions and reshapes that today's compiler would give to the SparseCore are kept on the
+  TensorCore, because the simulator has no latency for the SparseCore.
+- The tables of ragged dot's tiles are constants here, computed beforehand; on the device XLA computes them first.
+"""
+
+_UNEXPLAINED = """## What is not explained
+
+- Attention on v7x is simulated too slow, forward and more so backward: what a wait costs is one number for all chips,
+  and too much there. With none of it the same rows come out up to a fifth too fast, so something like it is there.
+- Normalization over 128 lanes is simulated 12 to 20 % too slow on v5p, v6e and v7x alike: waits for the results of
+  cross-lane broadcasts are a third of that time, and the compiler's own schedule keeps nearly that distance.
+- Gated linear units and normalization below 50 us on v6e, and products of few tiles: off by a third and more.
+- Of the gradients of ragged dot with respect to its weights one on v5e and one on v5p are simulated a tenth to a
+  quarter too slow.
+- That a stream of matmuls is slower than its rows on v5e and v7x (`matmul_slowdown`) is a fit without a known cause.
+"""
+
+
+def page(found: list[Point], without: list[tuple[Row, str]], everything: list[Row], compiler: str) -> str:
     """The page as Markdown."""
-    table = study.table
+    validation = [point for point in found if point.purpose == "validation"]
+    fit = [point for point in found if point.purpose == "fit"]
     parts = [
-        _INTRO.format(compiler=study.compiler),
-        "## All rows\n\n" + _markdown(statistics.summary(table), _HEAD),
-        "Cross-validated, each row predicted with the constants of the measurement fitted to all others:\n\n"
-        + _markdown(statistics.summary(table, held_out=True), _HEAD),
-        _goals(table),
-        _measurement(table),
-        _uncertainty(study),
+        _INTRO.format(compiler=compiler),
+        "## Validation rows\n\nNo constant was fitted to them; they were predicted before their times were read.\n\n"
+        + _table(validation),
+        _goals(validation),
+        "## Rows that constants were fitted to\n\n" + _table(fit),
+        _protocol(found, without, everything),
+        _FLOOR.format(spread=f"{100 * float(np.median([point.spread for point in found])):.1f} %"),
+        _uncertainty(fit, validation),
+        _DIFFERENCES,
+        _UNEXPLAINED,
+        _rows(found),
     ]
-    if study.other:
-        parts.append(_compilers(study))
-    if study.moved:
-        parts.append(_sensitivity(study))
-    parts += [_UNEXPLAINED, "## Each row\n\n" + _markdown(_rows(study), _ROW_HEAD)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _goals(table: Table) -> str:
-    errors = np.abs(table.errors(held_out=True))
-    ranks = {chip: statistics.rank_correlation(table, chip, held_out=True) for chip in dict.fromkeys(table.chips)}
-    worst = min(ranks, key=lambda chip: ranks[chip])
-    median, most = (quantile(errors, table.weights, fraction) for fraction in (0.5, 0.9))
-    words = {True: "reached", False: "not reached"}
-    return f"""Aimed at, held out: a median error of at most 2 % ({words[median <= 0.02]}: {_percent(median)}),
-a 90th percentile of at most 5 % ({words[most <= 0.05]}: {_percent(most)}), and a rank correlation of at least 0.99
-within each chip ({words[ranks[worst] >= 0.99]}: {ranks[worst]:.3f} on {worst} is the least)."""
-
-
-def _measurement(table: Table) -> str:
-    now = table.fitted
-    return f"""## What the published times contain besides the kernel
-
-The published times exceed the schedules by an amount that depends neither on the kernel nor on its blocks or steps,
-but on the bytes of the arguments and results of the module and on the chip's bandwidth. Three constants describe it,
-the same for all chips, shapes and rows (`harness/judge/simulate/profiled.py`; in brackets what these rows give):
-
-- every argument and result crosses HBM {PUBLISHED.boundary_passes} times ({now.boundary_passes:.2f}) besides what the
-  kernel does; a module that copies each once would make 2;
-- {1e6 * PUBLISHED.fixed_seconds:.0f} us ({1e6 * now.fixed_seconds:.0f} us) per module;
-- copies that change the layout of an argument count {PUBLISHED.argument_copy_share} ({now.argument_copy_share:.1f}),
-  those of a result not at all.
-
-What really happens there is not known. It belongs to the measurement (`as_profiled_seconds`), not to the time of the
-kernel (`total_seconds`), whose plus/minus includes the first of the three in full. Two simpler accounts were tried and
-are worse: one copy of each argument and result (2 passes, nothing else for copies, 30 us), and the module's own copies
-in full with one pass more."""
+_HEAD = ("operation", "chip", "rows", "median error", "90th percentile", "worst", "bias", "rank correlation")
 
 
 def _percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def _uncertainty(study: Study) -> str:
-    """What the published times say about the ratio of two simulated times."""
-    table, published = study.table, study.published
-    kinds = {name: statistics.pairs(table, published, shared) for name, shared in KINDS.items()}
-    found = kinds[REFERENCE]
-    head = ("pairs that share", "pairs", "rows", "half within", "two in three within", "nine in ten within")
-    apart = ("times apart", "pairs", "half within", "two in three within", "nine in ten within")
-    used = ("chip", "pairs", "two in three within", "90 % interval", "held out", "used")
-    claimed = []
-    for chips in GENERATIONS:
-        pairs = found.only(found.on(*chips))
-        claimed.append(_claim(", ".join(chips), pairs, statistics.leave_row_out(pairs), relative_uncertainty(chips[0])))
-    claimed.append(_claim("others", found, statistics.leave_chip_out(found), UNSEEN_RATIO_ERROR))
-    return f"""## How far the ratio of two simulated times may be off
-
-Two programs share most errors of the simulator. How many, pairs of published rows tell: the error of the simulated
-ratio of two rows (as profiled) against the ratio of the published times.
-
-{_markdown([[name, *_pair_cells(pairs, rows=True)] for name, pairs in kinds.items()], head)}
-
-The error does not shrink where two times are near each other. Pairs that share {REFERENCE},
-by how far apart the simulated times are:
-
-{_markdown(_by_distance(found), apart)}
-
-So no share of the difference is taken for it, but one number per generation of chips, whatever the ratio: two in three
-of the pairs that share {REFERENCE} lie within it (68.27 %, as with one standard deviation of normal
-errors). The interval is a bootstrap over rows. Held out: how many pairs lie within the number found from pairs of other
-rows (for chips without published times: of other chips); 68 % would be perfect.
-
-{_markdown(claimed, used)}
-
-What this can say: how the simulator's errors differ between kernels of one family with other lengths, heads, masks and
-blocks. What it cannot: no two rows compute the same thing in two ways, which is what a champion and a candidate do.
-They have the same arguments, so that the time at the module's border, and with it part of these errors, cannot differ.
-The errors have heavy tails, so that two standard deviations do not hold nineteen in twenty pairs: nine in ten need
-{_percent(found.within(0.9))}, because of the few rows named under "not explained". Whoever needs that certainty needs
-a device."""
-
-
-def _claim(name: str, found: Pairs, groups: list[npt.NDArray[np.bool_]], used: float) -> list[str]:
-    return [
-        name,
-        str(len(found.errors)),
-        _percent(found.within(ONE_DEVIATION)),
-        " to ".join(_percent(end) for end in statistics.interval(found, ONE_DEVIATION)),
-        _percent(statistics.coverage_without(found, groups, ONE_DEVIATION), 0),
-        _percent(used),
-    ]
-
-
-def _pair_cells(pairs: Pairs, *, rows: bool = False) -> list[str]:
-    cells = [str(len(pairs.errors))]
-    if rows:
-        cells.append(str(len({*pairs.first.tolist(), *pairs.second.tolist()})))
-    return [*cells, *(_percent(pairs.within(fraction)) for fraction in (0.5, ONE_DEVIATION, 0.9))]
-
-
-def _by_distance(found: Pairs) -> list[list[str]]:
-    edges = np.quantile(found.distances, (0, 0.25, 0.5, 0.75, 1))
+def _table(found: list[Point]) -> str:
     lines = []
-    for low, high in itertools.pairwise(edges):
-        here = found.only((found.distances >= low) & (found.distances <= high))
-        lines.append([f"{np.exp(low):.2f} to {np.exp(high):.2f} times", *_pair_cells(here)])
-    return lines
+    for kind, of_kind in grouped(found, lambda point: point.kind).items():
+        for chip, here in [*grouped(of_kind, lambda point: point.chip).items(), ("all", of_kind)]:
+            one = summary(here)
+            rank = "" if one.rank is None or chip == "all" else f"{one.rank:.3f}"
+            cells = (_percent(one.median), _percent(one.most), _percent(one.worst), f"{100 * one.bias:+.1f} %", rank)
+            lines.append([kind, chip, str(one.rows), *cells])
+    return _markdown(lines, _HEAD)
 
 
-def _compilers(study: Study) -> str:
-    """The same rows compiled by two releases of libtpu."""
-    own = np.array([study.results[number].seconds or 0.0 for number in study.recompiled])
-    other = np.array([result.seconds or 0.0 for result in study.other])
-    ratio = other / own
-    logs = np.log(ratio)
-    chips = [CHIPS[study.published[number]["chip_dir"]] for number in study.recompiled]
-    off = study.table.errors()
-    pairs = [abs(logs[i] - logs[j]) for i in range(len(logs)) for j in range(i) if chips[i] == chips[j]]
+def _goals(validation: list[Point]) -> str:
+    lines = []
+    for kind, goals in GOALS.items():
+        here = [point for point in validation if point.kind == kind]
+        if not here:
+            lines.append([kind, *["not run"] * 3])
+            continue
+        one = summary(here)
+        cells = [
+            ""
+            if goal is None
+            else f"{_percent(reached)} (aim {_percent(goal)}, {'' if reached <= goal else 'not '}reached)"
+            for goal, reached in zip(goals, (one.median, one.most, one.worst), strict=True)
+        ]
+        lines.append([kind, *cells])
+    long = [point for point in validation if point.measured_seconds > 100e-6]
+    far = [point for point in long if abs(point.error) > 0.15]
+    text = f"Of {len(long)} validation rows above 100 us {len(far)} are off by more than 15 % (aim: none)."
+    table = _markdown(lines, ("validation rows", "median", "90th percentile", "worst"))
+    return f"## Against the aims\n\n{table}\n\n{text}"
+
+
+def _protocol(found: list[Point], without: list[tuple[Row, str]], everything: list[Row]) -> str:
+    usable = Counter(row.purpose for row in everything)
+    ran = Counter(point.purpose for point in found)
+    text = (
+        f"\n\nOf {usable['fit']} rows for fitting {ran['fit']} were run, of {usable['validation']} for validation "
+        f"{ran['validation']}, the cheapest to compile of each kind; {usable['untouched']} are left alone."
+    )
+    reasons = Counter((row.operation, row.chip, reason[:110].replace("|", "/")) for row, reason in without)
+    lines = [[*key, str(count)] for key, count in sorted(reasons.items())]
+    table = "Rows without a latency:\n\n" + _markdown(lines, ("operation", "chip", "why", "rows")) if lines else ""
+    return _PROTOCOL.format(ran=text, without=table)
+
+
+def _uncertainty(fit: list[Point], validation: list[Point]) -> str:
+    lines = []
+
+    def claimed(point: Point) -> float:
+        return relative_uncertainty(point.chip, point.waits_for_transfers)
+
+    for chip, of_chip in grouped(fit, lambda point: point.chip).items():
+        for memory in (False, True):
+            here = [point for point in of_chip if point.leans_on_memory is memory]
+            if not here:
+                continue
+            other = [p for p in validation if p.chip == chip and p.leans_on_memory is memory]
+            lines.append(
+                [
+                    chip,
+                    "transfers" if memory else "units",
+                    str(len(here)),
+                    _percent(within(here, ONE_DEVIATION)),
+                    _percent(within(here, TWO_DEVIATIONS)),
+                    _percent(claimed(here[0])),
+                    str(len(other)),
+                    _percent(covered(other, claimed), 0) if other else "",
+                    _percent(covered(other, lambda point: 2 * claimed(point)), 0) if other else "",
+                ]
+            )
+    once = _percent(covered(validation, claimed), 0)
+    twice = _percent(covered(validation, lambda point: 2 * claimed(point)), 0)
+    pairs = statistics.pair_errors(validation)
+    half, most = (_percent(float(np.quantile(pairs, fraction))) for fraction in (0.5, ONE_DEVIATION))
+    head = (
+        "chip",
+        "leans on",
+        "rows",
+        "68 % within",
+        "95 % within",
+        "used",
+        "validation rows",
+        "within",
+        "within twice",
+    )
+    return f"""## How far a simulated time may be off
+
+The plus/minus beside a simulated time is the number that the judge compares two times with
+(`harness/judge/simulate/uncertainty.py`): what two in three of the rows for fitting do not exceed, by chip, and by
+whether a kernel spends a quarter of its time or more waiting for transfers. Rows that were not used say how honest it
+is: of all validation rows {once} lie within it and {twice} within twice of it (68 % and 95 % would be perfect).
+
+{_markdown(lines, head)}
+
+Two programs of one kind share errors, so that their ratio should be off by less. Over pairs of validation rows of one
+chip and operation half of the ratios are within {half}, two in three within {most}. No published pair computes the same
+thing in two ways, as a champion and a candidate do, so nothing smaller is claimed for those."""
+
+
+def _rows(found: list[Point]) -> str:
     lines = [
-        [str(n), chip, f"{1e3 * a:.3f} ms", f"{1e3 * b:.3f} ms", f"{100 * (r - 1):+.1f} %", f"{100 * off[n]:+.1f} %"]
-        for n, chip, a, b, r in zip(study.recompiled, chips, own, other, ratio, strict=True)
+        [
+            point.row.rpartition("-")[2],
+            point.chip,
+            point.operation.removeprefix("pallas_").removeprefix("mosaic_").removeprefix("tpu_"),
+            point.problem[:70],
+            point.purpose,
+            f"{1e3 * point.measured_seconds:.3f} ms",
+            f"{1e3 * point.simulated_seconds:.3f} ms",
+            f"{100 * point.error:+.1f} %",
+        ]
+        for point in sorted(found, key=lambda p: (p.kind == OTHER, p.kind, p.chip, p.purpose, p.measured_seconds))
     ]
-    change = np.abs(ratio - 1)
-    sample = ", ".join(map(str, study.sample))
-    typical, most = _percent(float(np.median(change))), _percent(float(change.max()))
-    return f"""## Two compilers
-
-The same programs, compiled by {study.other_compiler} as well: the rows {sample}, and the eight that are furthest off
-(the newer jax is made to write them as the older compiler reads them). Which compiler made the published kernels is not
-known, so no error here can be expected to be smaller than this: {typical} in the median, {most} at most. The ratio of
-two rows of one chip moves by {_percent(float(np.median(pairs)))} in the median, {_percent(float(np.max(pairs)))} at
-most.
-
-{_markdown(lines, ("row", "chip", "own, simulated", "other, simulated", "difference", "error of the own"))}"""
-
-
-def _sensitivity(study: Study) -> str:
-    """How errors and times move with each constant, everything else as it is."""
-    published = [study.published[number] for number in study.sample]
-    as_it_is = statistics.columns(published, [each[""] for each in study.moved])
-    lines = [["as it is", *_error_cells(as_it_is, as_it_is, PUBLISHED)]]
-    for name in study.moved[0]:
-        if name:
-            moved = statistics.columns(published, [each[name] for each in study.moved])
-            lines.append([name, *_error_cells(moved, as_it_is, PUBLISHED)])
-    for field in dataclasses.fields(Measurement):
-        for factor in (0.8, 1.2):
-            how = dataclasses.replace(PUBLISHED, **{field.name: getattr(PUBLISHED, field.name) * factor})
-            lines.append([f"{field.name} x{factor}", *_error_cells(as_it_is, as_it_is, how)])
-    head = ("constant", "median error", "mean error", "change of the mean", "largest change of a time")
-    rows = ", ".join(map(str, study.sample))
-    title = f"## Each constant moved by 20 %\n\nOn the rows {rows}, everything else as it is."
-    return f"{title}\n\n{_markdown(lines, head)}\n\n{_MOVED}"
-
-
-def _error_cells(moved: Columns, as_it_is: Columns, how: Measurement) -> list[str]:
-    error = np.abs(moved.predicted(how) / moved.measured - 1)
-    mean = statistics.mean_error(moved, how)
-    before = statistics.mean_error(as_it_is, PUBLISHED)
-    times = moved.predicted(how) / as_it_is.predicted(PUBLISHED) - 1
-    most = float(times[np.argmax(np.abs(times))])
-    return [
-        _percent(quantile(error, moved.weights, 0.5), 2),
-        _percent(mean, 2),
-        f"{100 * (mean - before):+.2f}",
-        f"{100 * most:+.1f} %",
-    ]
-
-
-_MOVED = """Whole cycles move to the next whole number. Calibrated are the two constants of a transfer and the three
-of the measurement; all others but `prep_early_cycles` are published or read off the compiler's schedules, and these
-times only confirm them: a unit made slower stalls the schedule, one made faster changes little, for the compiler has
-spaced its operations for the true one.
-The two constants of a transfer matter in few of these kernels; moved by 20 %, each moves the v5e product in 128-cubed
-blocks, to which they are fitted, by 6 to 7 %. What share each has was found on short kernels among these rows, and is
-not held out in the cross-validation. The bandwidth limits none of these kernels, and is published. That a half row
-pair waits for the weight port (`prep_early_cycles` 0) is chosen by these times, against the compiler's own spacing
-(SIMULATOR.md); its row shows the other choice. Constants that move nothing here and have no other source have been
-removed: the speed of transfers inside the chip (they take what one to HBM takes) and a fixed cost of a launch (it was
-0)."""
-
-_UNEXPLAINED = """## What is not explained
-
-- The nature of the time at the module's border (above). The v5e matmuls in JAX's documentation do not show it: XLA's
-  8192-cubed product is simulated at 5.82 ms against 6.05 ms published, Pallas' in 512 x 1024 x 1024 blocks at 5.88 ms
-  against 6.10 ms. (The one in 128-cubed blocks, 91.8 ms, is what the two constants of a transfer are fitted to.)
-- Kernels with head width 64 and both operands in sequence-minor layout (222), compiled with the experimental scheduler
-  or causal, are predicted up to 14 % too slow: already their issued bundles are more than the published time leaves
-  room for, so that the published kernel was probably compiled otherwise. The older compiler makes them longer still.
-- Kernels of 512 rows with less than a microsecond per step are off by up to 13 %, both ways. Neither the share of a
-  kernel's time that is waiting for units, nor that for transfers, nor that at the border tells which (rank correlations
-  with the error of 0.12 to 0.21 over 54 of the rows, none significant), so that there is no one constant to mend.
-- Host clock times of the naive kernel on v5e that circulate (spring 2026) are not explained: blocks of 2048/1024
-  0.99 ms against 0.89 ms simulated, 2048/256 1.64 against 2.70, 1024/512 2.25 against 1.33, 128/256 2.16 against 5.47.
-  Half of the last is waiting for units; the compiler's own static estimate of that kernel is 19 % above ours."""
-
-_ROW_HEAD = ("row", "chip", "B", "S", "heads", "width", "causal", "blocks", "measured", "simulated", "as profiled",
-             "error", "held out", "spread")  # fmt: skip
-
-
-def _rows(study: Study) -> list[list[str]]:
-    lines = []
-    table = study.table
-    errors, held_out = table.errors(), table.errors(held_out=True)
-    for i, (row, result) in enumerate(zip(study.published, study.results, strict=True)):
-        lines.append(
-            [
-                str(i),
-                CHIPS[row["chip_dir"]],
-                row["B"],
-                row["S"],
-                row["Hq"] if row["Hq"] == row["Hkv"] else f"{row['Hq']}/{row['Hkv']}",
-                row["Dqk"] if row["Dqk"] == row["Dv"] else f"{row['Dqk']}/{row['Dv']}",
-                "yes" if row["causal"] == "1" else "",
-                f"{row['block_q']}/{row['block_kv']}/{row['block_kv_compute']}",
-                f"{1e3 * table.measured[i]:.3f} ms",
-                f"{1e3 * (result.seconds or 0):.3f} ms",
-                f"{1e3 * table.predicted[i]:.3f} ms",
-                f"{100 * errors[i]:+.1f} %",
-                f"{100 * held_out[i]:+.1f} %",
-                f"{float(row['spread_pct']):.2f} %",
-            ]
-        )
-    return lines
+    head = ("row", "chip", "operation", "problem", "for", "measured", "simulated", "error")
+    return "## Each row\n\n" + _markdown(lines, head)
 
 
 def _markdown(lines: list[list[str]], head: tuple[str, ...]) -> str:
     return str(tabulate(lines, head, tablefmt="github", disable_numparse=True))
 
 
-def write(directory: Path, text: str, table: Table) -> None:
+def write(directory: Path, text: str, found: list[Point]) -> None:
     """Writes FIDELITY.md and fidelity.png into `directory`."""
-    directory.mkdir(exist_ok=True)
+    import matplotlib as mpl
+    from matplotlib import pyplot
+
     (directory / "FIDELITY.md").write_text(text, encoding="utf-8")
     mpl.use("Agg")
     figure, axes = pyplot.subplots(figsize=(8, 4), layout="constrained")
     axes.axhspan(0.95, 1.05, color="0.92")
     axes.axhline(1, color="0.5", linewidth=0.8)
-    for name in dict.fromkeys(table.chips):
-        here = np.array([chip == name for chip in table.chips])
-        ratio = (table.held_out / table.measured)[here]
-        axes.plot(1e3 * table.measured[here], ratio, "o", markersize=4, label=name, alpha=0.8)
-    axes.set(xscale="log", xlabel="measured, ms", ylabel="simulated / measured", title="66 published device times")
-    axes.legend(frameon=False)
+    for (chip, here), colour in zip(grouped(found, lambda p: p.chip).items(), ("C0", "C1", "C2", "C3"), strict=False):
+        for purpose, marker in (("fit", "o"), ("validation", "^")):
+            some = [point for point in here if point.purpose == purpose]
+            axes.plot(
+                [1e3 * point.measured_seconds for point in some],
+                [1 + point.error for point in some],
+                marker,
+                color=colour,
+                markersize=4,
+                label=f"{chip}, {purpose}",
+                alpha=0.8,
+            )
+    axes.set(xscale="log", xlabel="measured, ms", ylabel="simulated / measured")
+    axes.legend(frameon=False, fontsize="small", ncols=2)
     figure.savefig(directory / "fidelity.png", dpi=110)
     pyplot.close(figure)

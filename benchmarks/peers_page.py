@@ -16,7 +16,6 @@ from tabulate import tabulate
 
 from harness import units
 from harness.hardware import chip as chip_named
-from harness.judge.simulate.profiled import PUBLISHED
 from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.judge.verdict.roofline import utilisation
 
@@ -264,7 +263,6 @@ def _published(plan: Plan, entries: Entries, look: Look) -> str:
         configuration = peers_problems.published_configuration(PROBLEMS[problem], chip)
         tasks = plan.tasks(chip, problem, "tokamax", look)
         found = next((look(task) for task in tasks if task.configuration == configuration), None)
-        profiled = found.as_profiled_seconds if found else None
         published = float(row["median_ms"]) * 1e-3
         here = _of(entries[chip, problem], "tokamax")
         lines.append(
@@ -273,25 +271,20 @@ def _published(plan: Plan, entries: Entries, look: Look) -> str:
                 PROBLEMS[problem].title,
                 words(configuration),
                 units.seconds(published),
-                _seconds(profiled),
-                units.change(profiled / published) if profiled else "",
                 _seconds(found.seconds if found else None),
                 words(here.configuration) if here else "",
-                _seconds(here.outcome.as_profiled_seconds if here and here.outcome else None),
+                _seconds(here.outcome.seconds if here and here.outcome else None),
             ]
         )
     if not lines:
         return "## Beside published times\n\nOf none of these problems and chips a device time is published."
-    head = ["chip", "problem", "published configuration", "published", "simulated, as profiled", "difference"]
-    head += ["simulated", "best here", "as profiled"]
-    fixed = units.seconds(PUBLISHED.fixed_seconds, 0)
+    head = ["chip", "problem", "published configuration", "published", "simulated", "best here", "simulated"]
     return f"""## Beside published times
 
 Device times that the tokamax package publishes for its kernel on the same problem, without the scaling of the queries
-(benchmarks/data/measured_attention.tsv). As profiled is what a profile taken in the published way would show: it
-contains {PUBLISHED.boundary_passes} passes over arguments and results and {fixed} besides the kernel.
-The best here is the fastest of all that were simulated; where it is another one than the published, only a device can
-tell which of them is faster.
+(benchmarks/data/measured_attention.tsv). The published times
+contain XLA's copies of operands in another layout, the simulated ones do not. The best here is the fastest of all that
+were simulated; where it is another one than the published, only a device can tell which of them is faster.
 
 {table(lines, head)}"""
 

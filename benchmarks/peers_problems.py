@@ -4,8 +4,8 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from fidelity_statistics import CHIPS as PUBLISHED_CHIPS
-from fidelity_statistics import Row, rows
+from fidelity_rows import CHIPS as PUBLISHED_CHIPS
+from fidelity_rows import attention_rows
 
 from harness.problems import Attention
 
@@ -178,17 +178,17 @@ def our_kernel(problem: Problem, chip: str) -> str:
 
 def winners() -> tuple[Configuration, ...]:
     """tokamax's published winners on kernels like these: head_dim 128, sequences of 4096 and more, any chip."""
-    chosen = [row for row in rows() if row["Dqk"] == row["Dv"] == str(HEAD_DIM) and int(row["S"]) >= 4096]
+    chosen = [row for row in attention_rows() if row["Dqk"] == row["Dv"] == str(HEAD_DIM) and int(row["S"]) >= 4096]
     return tuple(dict.fromkeys(_of_row(row) for row in chosen))
 
 
-def _of_row(row: Row) -> Configuration:
+def _of_row(row: dict[str, str]) -> Configuration:
     return tuple((name, row[name]) for name in (*_SPLASH, "layouts", "exp_sched"))
 
 
-def published(problem: Problem, chip: str) -> Row | None:
+def published(problem: Problem, chip: str) -> dict[str, str] | None:
     """The published device time of tokamax's kernel on just this problem; None if there is none."""
-    for row in rows():
+    for row in attention_rows():
         shape = (row["B"], row["S"], row["Hq"], row["Hkv"], row["Dqk"], row["Dv"], row["causal"])
         mine = (1, problem.sequence, problem.heads, problem.kv_heads, HEAD_DIM, HEAD_DIM, int(problem.causal))
         if PUBLISHED_CHIPS[row["chip_dir"]] == chip and shape == tuple(map(str, mine)):

@@ -92,7 +92,6 @@ class Outcome:
     seconds: float | None = None
     refusal: str = ""
     plus_minus_seconds: float | None = None
-    as_profiled_seconds: float | None = None
     around_seconds: float | None = None
     spills: int | None = None
     vmem_bytes: int | None = None
@@ -192,7 +191,6 @@ def _simulated(task: Task, directory: Path) -> Outcome:
     return Outcome(
         seconds=simulation.seconds,
         plus_minus_seconds=simulation.plus_minus_seconds,
-        as_profiled_seconds=simulation.as_profiled_seconds,
         around_seconds=simulation.seconds - inside if inside else None,
         spills=simulation.executed_spills,
         vmem_bytes=None if None in sizes else max(sizes, default=None),

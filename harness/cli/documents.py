@@ -126,7 +126,6 @@ class SimulateDocument:
 
     chip: str
     total_seconds: float | None
-    as_profiled_seconds: float | None
     plus_minus_seconds: float | None
     relative_uncertainty: float
     ops: tuple[OpFigures, ...]
@@ -224,7 +223,7 @@ DOCUMENTS = {
     "predict": Document(_TABLES, TablesDocument),
     "lines": Document(2, LinesDocument),
     "whatif": Document(1, WhatifDocument),
-    "simulate": Document(2, SimulateDocument),
+    "simulate": Document(3, SimulateDocument),
     "attack": Document(3, Attack),
     "fsck": Document(1, Audit),
     "replay": Document(3, Replay),

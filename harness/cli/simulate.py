@@ -47,7 +47,6 @@ def _document(simulation: Simulation) -> SimulateDocument:
     return SimulateDocument(
         chip=simulation.chip,
         total_seconds=simulation.seconds,
-        as_profiled_seconds=simulation.as_profiled_seconds,
         plus_minus_seconds=simulation.plus_minus_seconds,
         relative_uncertainty=simulation.relative_uncertainty,
         ops=tuple(OpFigures(name=op.name, cycles=op.cycles, seconds=op.seconds) for op in simulation.ops),
@@ -74,10 +73,6 @@ def _text(simulation: Simulation) -> str:
     else:
         plus_minus = units.seconds(simulation.plus_minus_seconds)
         lines.append(f"{units.seconds(simulation.seconds)} ± {plus_minus} [simulated {simulation.chip}]")
-        if simulation.as_profiled_seconds is not None:
-            lines.append(
-                f"  {units.seconds(simulation.as_profiled_seconds)} in a profile taken as published times were"
-            )
         for name, cycles in (
             ("bundles", simulation.bundle_cycles),
             ("waiting for DMA", simulation.dma_wait_cycles),

@@ -176,13 +176,14 @@ class Simulation:
     from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
     it reached control flow there is no latency. `executed_steps` counts the grid steps that
     really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
-    what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
+    what the executed matmul instructions did, whole arrays, useful
+    or not, 8-bit types counted as the bfloat16 work that takes as long. Where two cores share
     the work, cycles and op times are those of the core that ends last, everything else is the
-    chip's; `breakdown` takes that core's cycles apart. `as_profiled_seconds` is what a device profile
-    taken as the published times were would show. `relative_uncertainty` is for comparing two
-    programs of the same kind on the same chip: how far their time ratio may be off, as a fraction
-    of it, one standard deviation (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md). `offences` are judged
-    (judge/verdict/schedule_checks.py); those of all cores, each once.
+    chip's; `breakdown` takes that core's cycles apart. `as_profiled_seconds` stands in old records only: what a
+    device profile was thought to show. `relative_uncertainty` is how far the time, and its ratio to that of
+    another program on the same chip, may be off, as a fraction of it, one standard deviation
+    (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md); `plus_minus_seconds` is that in seconds.
+    `offences` are judged (judge/verdict/schedule_checks.py); those of all cores, each once.
     """
 
     chip: str

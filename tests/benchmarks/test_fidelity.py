@@ -1,127 +1,122 @@
-"""The statistics behind benchmarks/FIDELITY.md, on made-up measurements; and the claims in code against the page."""
+"""The rows and statistics behind benchmarks/FIDELITY.md: what may be looked at, and the page against its figures."""
 
-import re
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import fidelity_rows
+import fidelity_statistics as statistics
 import numpy as np
 import pytest
+from fidelity_rows import Row
+from fidelity_statistics import Point
 
 from harness.hardware import chip
 from harness.judge.simulate import machine_variants
 from harness.judge.simulate.machine import machine_of
-from harness.judge.simulate.profiled import Measurement
 
 ROOT = Path(__file__).parents[2]
-statistics = pytest.importorskip("fidelity_statistics")
-fidelity = pytest.importorskip("fidelity")
-
-ROW = {
-    "chip_dir": "tpu_v5",
-    "Dqk": "128",
-    "causal": "0",
-    "layouts": "111",
-    "exp_sched": "0",
-    "spread_pct": "0.1",
-}
-SHARED = statistics.KINDS[statistics.REFERENCE]
-
-
-def made_up(how: Measurement, rows: int = 30) -> tuple[list[dict[str, str]], list[object]]:
-    """Rows whose published times follow exactly from their simulations under `how`."""
-    random = np.random.default_rng(0)
-    published, results = [], []
-    for _ in range(rows):
-        seconds, copy, border = random.uniform(1e-4, 5e-3), random.uniform(0, 2e-4), random.uniform(1e-5, 4e-4)
-        results.append(
-            statistics.Result(
-                seconds=seconds + copy,
-                result_copy_seconds=0.0,
-                argument_copy_seconds=copy,
-                boundary_pass_seconds=border,
-                steps=1,
-                unknown=(),
-            )
-        )
-        measured = seconds + how.fixed_seconds + how.argument_copy_share * copy + how.boundary_passes * border
-        published.append(ROW | {"median_ms": str(measured * 1e3)})
-    return published, results
+PAGE = (ROOT / "benchmarks" / "FIDELITY.md").read_text(encoding="utf-8")
+POINTS = statistics.points()
+POINT = Point(
+    row="r",
+    chip="v6e",
+    operation="pallas_mosaic_tpu_ragged_dot",
+    purpose="validation",
+    problem="",
+    measured_seconds=1e-3,
+    spread=0.0,
+    simulated_seconds=1.5e-3,
+    predicted_seconds=1.1e-3,
+    waits_for_transfers=0.3,
+    waits_for_units=0.1,
+)
 
 
-def times(published: list[dict[str, str]], factors: list[float]) -> list[dict[str, str]]:
-    """The rows with each published time multiplied."""
-    return [
-        row | {"median_ms": str(float(row["median_ms"]) * factor)}
-        for row, factor in zip(published, factors, strict=True)
-    ]
+def row(number: int, operation: str = "normalization") -> Row:
+    """A row with a made-up problem."""
+    return Row(chip_dir="tpu7x", operation=operation, key=json.dumps({"x": f"bf16[{number}]"}), config="{}")
 
 
-def test_the_measurements_constants_are_found_again() -> None:
-    how = Measurement(boundary_passes=1.3, fixed_seconds=30e-6, argument_copy_share=0.2)
-    table = statistics.compare(*made_up(how))
-    assert table.fitted.boundary_passes == pytest.approx(1.3, rel=0.01)
-    assert table.fitted.fixed_seconds == pytest.approx(30e-6, abs=1e-6)
-    assert table.fitted.argument_copy_share == pytest.approx(0.2)
-    assert np.abs(table.errors(held_out=True)).max() < 1e-6
-    assert np.abs(table.errors()).max() > 1e-3, "the constants in use are others"
+def test_the_digit_of_the_problems_hash_decides_what_a_row_is_for() -> None:
+    purposes = {"fit": "02468", "validation": "ace", "untouched": "13579bdf"}
+    seen = set()
+    for number in range(200):
+        one = row(number)
+        digit = hashlib.sha256(one.key.encode()).hexdigest()[0]
+        assert digit in purposes[one.purpose]
+        seen.add(digit)
+    assert len(seen) == 16
 
 
-def test_a_row_that_is_far_off_does_not_move_the_others() -> None:
-    published, results = made_up(Measurement())
-    published[3]["median_ms"] = str(float(published[3]["median_ms"]) * 2)
-    table = statistics.compare(published, results)
-    errors = np.abs(table.errors(held_out=True))
-    assert errors[3] == pytest.approx(0.5, abs=0.01)
-    assert np.delete(errors, 3).max() < 1e-6
+def test_of_attention_only_the_rows_that_were_published_here_are_for_fitting() -> None:
+    key: dict[str, object] = {"q": "bf16[4,4096,16,128]", "k": "bf16[4,4096,16,128]", "v": "bf16[4,4096,16,128]"}
+    key |= {"mask": {"causal_mask": None}, "return_residuals": False}
+    config: dict[str, object] = {
+        "block_q": 1024,
+        "block_kv": 4096,
+        "block_kv_compute": 256,
+        "use_experimental_scheduler": True,
+    }
+    config |= {"q_layout": 1, "k_layout": 2, "v_layout": 1}
+    name = "pallas_mosaic_tpu_flash_attention"
+    known = Row(chip_dir="tpu_v5", operation=name, key=json.dumps(key), config=json.dumps(config))
+    assert known.purpose == "fit"
+    for changed in ({"block_q": 2048}, {"v_layout": 2}, {"use_experimental_scheduler": False}):
+        assert replace(known, config=json.dumps(config | changed)).purpose != "fit"
+    assert replace(known, chip_dir="tpu7x").purpose != "fit"
 
 
-def test_a_row_counts_the_less_the_worse_its_samples_repeat() -> None:
-    published, results = made_up(Measurement())
-    published[3]["spread_pct"] = "8.9"
-    weights = statistics.columns(published, results).weights
-    assert weights[3] < 0.1 * weights[4]
-    assert weights.mean() == pytest.approx(1)
+def test_times_that_must_not_be_read_are_refused() -> None:
+    untouched = next(one for one in map(row, range(99)) if one.purpose == "untouched")
+    validation = next(one for one in map(row, range(99)) if one.purpose == "validation")
+    for one in (untouched, validation):
+        with pytest.raises(PermissionError, match=one.purpose):
+            fidelity_rows.measured(one)
 
 
-def test_pairs_share_their_common_error() -> None:
-    published, results = made_up(Measurement())
-    table = statistics.compare(times(published, [1.3] * len(published)), results)
-    found = statistics.pairs(table, published, SHARED)
-    assert len(found.errors) == 30 * 29 / 2
-    assert found.within(0.9) == pytest.approx(0, abs=1e-9)
+def test_every_validation_row_of_the_page_was_predicted() -> None:
+    predicted = fidelity_rows.predicted()
+    shown = {point.row: point for point in POINTS if point.purpose == "validation"}
+    assert shown
+    assert set(shown) <= set(predicted)
+    for name, point in shown.items():
+        assert point.predicted_seconds == pytest.approx(predicted[name], rel=1e-5)
 
 
-def test_pairs_show_the_errors_that_are_not_common() -> None:
-    published, results = made_up(Measurement())
-    factors = list(np.exp(np.random.default_rng(1).normal(0, 0.02, len(published))))
-    table = statistics.compare(times(published, factors), results)
-    found = statistics.pairs(table, published, SHARED)
-    # Of two independent normal errors of 2 % each.
-    assert found.within(statistics.ONE_DEVIATION) == pytest.approx(0.02 * 2**0.5, rel=0.3)
-    low, high = statistics.interval(found, statistics.ONE_DEVIATION, draws=200)
-    assert low < found.within(statistics.ONE_DEVIATION) < high < 0.06
-    held_out = statistics.coverage_without(found, statistics.leave_row_out(found), statistics.ONE_DEVIATION)
-    assert held_out == pytest.approx(statistics.ONE_DEVIATION, abs=0.1)
+def test_a_validation_row_is_judged_by_its_prediction() -> None:
+    assert POINT.error == pytest.approx(0.1)
+    assert replace(POINT, predicted_seconds=None).error == pytest.approx(0.5)
+    assert POINT.kind == "ragged dot"
+    assert replace(POINT, operation="pallas_mosaic_tpu_flash_attention_vjp").kind == "attention backward"
 
 
-def test_rows_of_different_kinds_make_no_pair() -> None:
-    published, results = made_up(Measurement(), rows=4)
-    for row, layouts in zip(published, ("111", "111", "121", "222"), strict=True):
-        row["layouts"] = layouts
-    found = statistics.pairs(statistics.compare(published, results), published, SHARED)
-    assert [(int(i), int(j)) for i, j in zip(found.first, found.second, strict=True)] == [(1, 0)]
+def test_the_page_shows_its_figures() -> None:
+    for purpose, title in (("validation", "## Validation rows"), ("fit", "## Rows that constants were fitted to")):
+        table = PAGE.partition(title)[2].partition("\n## ")[0]
+        here = [point for point in POINTS if point.purpose == purpose]
+        for kind, rows in statistics.grouped(here, lambda point: point.kind).items():
+            one = statistics.summary(rows)
+            line = next(line for line in table.splitlines() if line.startswith(f"| {kind} ") and "| all " in line)
+            cells = [cell.strip() for cell in line.split("|")]
+            assert cells[3:6] == [str(one.rows), f"{100 * one.median:.1f} %", f"{100 * one.most:.1f} %"]
 
 
-def test_weighted_quantiles() -> None:
-    values, weights = np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 1.0])
-    assert statistics.quantile(values, weights, 0.5) == 2
-    assert statistics.quantile(values, np.array([9.0, 0.5, 0.5]), 0.5) > 2.5
+def test_errors_are_summed_up() -> None:
+    errors = (0.01, -0.02, 0.03, -0.04, 0.5)
+    rows = [replace(POINT, measured_seconds=t, predicted_seconds=(1 + e) * t) for t, e in enumerate(errors, 1)]
+    one = statistics.summary(rows)
+    assert (one.rows, one.median, one.worst, one.bias) == (5, *map(pytest.approx, (0.03, 0.5, 0.01)))
+    assert statistics.covered(rows, lambda point: 0.035) == pytest.approx(0.6)
+    assert statistics.within(rows, 1.0) == pytest.approx(np.log(1.5))
+    assert len(statistics.pair_errors([*rows, replace(POINT, chip="v7x")])) == 10
 
 
-@pytest.mark.parametrize("name", ["v5p", "v6e", "v7x"])
+@pytest.mark.parametrize("name", ["v5e", "v5p", "v6e", "v7x"])
 @pytest.mark.parametrize("constant", machine_variants.CONSTANTS)
 def test_every_constant_really_moves(name: str, constant: str) -> None:
-    """The table of sensitivities must not show a constant as harmless that rounding left where it was."""
+    """A doubt must not pass as harmless because rounding left its constant where it was."""
     machine = machine_of(chip(name))
     for factor in machine_variants.FACTORS:
         moved = machine_variants.VARIANTS[f"{constant} x{factor}"](machine)
@@ -133,9 +128,6 @@ def test_every_constant_really_moves(name: str, constant: str) -> None:
         assert replace(moved, **rest) == machine
 
 
-def test_every_row_of_the_page_is_a_published_one() -> None:
-    page = (ROOT / "benchmarks" / "FIDELITY.md").read_text(encoding="utf-8")
-    lines = page.partition("## Each row")[2]
-    shown = re.findall(r"^\| (\d+) +\|.*?\| ([\d.]+) ms +\|", lines, re.MULTILINE)
-    published = [(str(i), f"{float(row['median_ms']):.3f}") for i, row in enumerate(statistics.rows())]
-    assert shown == published
+def test_every_doubt_moves_some_machine() -> None:
+    for name, change in machine_variants.DOUBTS.items():
+        assert any(change(machine_of(chip(one))) != machine_of(chip(one)) for one in ("v5e", "v6e", "v7x")), name

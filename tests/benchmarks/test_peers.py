@@ -49,7 +49,6 @@ def timed(seconds: float) -> tasks.Outcome:
     return tasks.Outcome(
         seconds=seconds,
         plus_minus_seconds=seconds / 10,
-        as_profiled_seconds=seconds + 60e-6,
         around_seconds=1e-6,
         spills=1234,
         vmem_bytes=12 << 20,

@@ -243,7 +243,7 @@ class _Core:
         program, schedule = self.module.programs[name], self.module.schedules[name]
         tally = self.tallies.get(name) or _Tally(program.pipes())
         executions = [0] * len(schedule.bundles)
-        busy = flops = 0
+        busy, flops = 0.0, 0
         for stretch, count in zip(program.stretches, tally.pipes.counts, strict=True):
             if count:
                 for index in range(stretch.first, stretch.last):

@@ -64,7 +64,9 @@ class Channel:
         self.written_bytes += amount * (destination == "hbm")
         # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
         # which is no less.
-        touched = amount * max(1, (source == "hbm") + (destination == "hbm"))
+        read, written = source == "hbm", destination == "hbm"
+        cost = read / machine.hbm_read_share + written / machine.hbm_write_share
+        touched = amount * (cost or 1.0)
         self.hbm_free = max(self.hbm_free, clock) + machine.transfer_cycles + touched / machine.hbm_bytes_per_cycle
         return ceil(self.hbm_free + machine.dma_latency_cycles)
 

@@ -8,6 +8,7 @@ superfluous, so counting bundles alone makes programs faster than the units can 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from harness.dumps.llo import Op, Schedule
 from harness.judge.simulate.machine import Machine
@@ -24,7 +25,7 @@ class Use:
     """
 
     port: str
-    cycles: int
+    cycles: float
     queue: str
     latency: int = 0
     results: int = 0
@@ -37,7 +38,7 @@ class Use:
 # One stretch's uses: (bundle offset within the stretch, uses of that bundle).
 Uses = tuple[tuple[int, tuple[Use, ...]], ...]
 # Cycles from the stretch's start until each port is free and each result is out; only what is still to come.
-State = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[int, ...]], ...]]
+State = tuple[tuple[tuple[str, float], ...], tuple[tuple[str, tuple[int, ...]], ...]]
 
 IDLE: State = ((), ())
 
@@ -69,6 +70,9 @@ class Pass:
 
 # A queue deeper than any hardware FIFO means that pushes and pops were not paired rightly.
 _DEEPEST_QUEUE = 512
+
+# Rows of 8-bit values in one register.
+_NARROW_ROWS = 32
 
 # After this many cycles every unit of every chip is idle.
 _LONGEST_MEMORY = 1 << 14
@@ -159,17 +163,21 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         return (Use("", 0, f"{mxu}[{buffer[1]}]" if buffer else mxu, pops=True),)
     if name.startswith("vmatmul"):
         rows, results = _rows_and_results(name, machine)
-        cycles = max(1, round(rows / machine.matmul_rows_per_cycle))
+        # All types bring as many bytes a register; 8-bit ones go in faster where the chip multiplies them faster.
+        faster = machine.narrow_rate if rows == _NARROW_ROWS else 1
+        cycles = max(1, round(rows / machine.matmul_rows_per_cycle / faster))
         spacing = cycles // results
+        busy = cycles * machine.matmul_slowdown
         latency = machine.matmul_latency_cycles
-        flops = 2 * rows * machine.mxu_size**2
+        # In bfloat16's terms, so that they compare with its peak.
+        flops = 2 * rows * machine.mxu_size**2 // faster
         # The first matmul with new weights takes them over from the staging registers when they are all there.
         latch = (Use(f"{mxu} weights", 0, ""),) if "lgmr" in name or ".dwg" in name else ()
         if buffer is None:
-            return (*latch, Use(mxu, cycles, mxu, latency, results, spacing, flops=flops))
+            return (*latch, Use(mxu, busy, mxu, latency, results, spacing, flops=flops))
         first = int(buffer[1])
         slots = (Use("", 0, f"{mxu}[{first + i}]", latency + i * spacing, results=1) for i in range(results))
-        return (*latch, Use(mxu, cycles, "", flops=flops), *slots)
+        return (*latch, Use(mxu, busy, "", flops=flops), *slots)
     if name.startswith("vmatpush"):
         cycles = machine.push_transposed_cycles if ".xpose" in name else machine.push_cycles
         return (Use(f"{mxu} weights", cycles, ""),)
@@ -187,7 +195,7 @@ def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
     if ".f32" in name or ".s32" in name:
         return 8, max(1, machine.matmul_results // 2)
     if ".s8" in name or ".u8" in name or ".x8" in name or ".f8" in name:
-        return 32, 2 * machine.matmul_results
+        return _NARROW_ROWS, 2 * machine.matmul_results
     return 16, machine.matmul_results
 
 
@@ -226,7 +234,7 @@ class Pipes:
             ready = now
             last = None
             for use in bundle:
-                free = 0
+                free: float = 0
                 if use.pops:
                     queue = queues.get(use.queue)
                     if queue:
@@ -236,13 +244,15 @@ class Pipes:
                 elif use.port:
                     free = ports.get(use.port, 0) - use.early
                 if free > ready:
-                    ready, last = free, use
+                    ready, last = ceil(free), use
             if last is not None:
                 stall += ready - now
                 stalls.append((offset, waited_for(last), ready - now))
             for use in bundle:
                 if use.cycles:
-                    ports[use.port] = ready + use.cycles
+                    # A unit that takes part of a cycle more goes on from where it was, not from the next bundle.
+                    before = ports.get(use.port, 0)
+                    ports[use.port] = (before if ready - before < 1 else ready) + use.cycles
                 if use.results:
                     first = ready + use.latency
                     out = [first + i * use.spacing for i in range(use.results)]
@@ -266,7 +276,7 @@ class Pipes:
             self._after[state, cycles] = known
         return known
 
-    def _number(self, ports: dict[str, int], queues: dict[str, list[int]], elapsed: int) -> int:
+    def _number(self, ports: dict[str, float], queues: dict[str, list[int]], elapsed: int) -> int:
         state = (
             tuple(sorted((name, free - elapsed) for name, free in ports.items() if free > elapsed)),
             tuple(

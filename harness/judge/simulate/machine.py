@@ -13,18 +13,22 @@ class Machine:
     cores: cores that run the program together. Source: hardware.py.
     clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
     hbm_bytes_per_cycle: bandwidth of HBM seen by one core, reads and writes together. Source: hardware.py.
+    hbm_read_share, hbm_write_share: how much of that bandwidth reads and writes reach. CALIBRATED, per chip.
     granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
     dma_latency_cycles: from issuing an HBM transfer to its flag, beyond its bytes. CALIBRATED.
     transfer_cycles: for how long each HBM transfer keeps the way to HBM busy beyond its bytes. CALIBRATED.
+    wait_cycles: what waiting for a transfer costs the core even where it has arrived. CALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of one. Source: hardware.py.
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
         from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
         256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
+    matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED, per chip.
+    narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 where the published peak
+        for them is twice that of bfloat16, 1 where it is the same. Source: the chips' published peaks.
     matmul_results: vectors popped per 16-row (packed) matmul.
     push_cycles, push_transposed_cycles: one MXU's weight port per pushed register pair.
     prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to
-        a 256-wide unit. CALIBRATED: published times are met with 0; the compiler's own spacing does not make it
-        wait at all (8), and which is right decides much for kernels that push much (docs/SIMULATOR.md).
+        a 256-wide unit. CALIBRATED: 2. The compiler's own spacing does not make it wait at all (8).
     matmul_latency_cycles: from a matmul's issue to its first result.
     xlu_cycles, xlu_latency_cycles: the cross-lane units, per operation.
     eup_latency_cycles: the transcendental unit (one operation per cycle).
@@ -41,12 +45,17 @@ class Machine:
     cores: int
     clock_hz: float
     hbm_bytes_per_cycle: float
+    hbm_read_share: float
+    hbm_write_share: float
     granule_bytes: int
     dma_latency_cycles: int
     transfer_cycles: int
+    wait_cycles: int
     mxus: int
     mxu_size: int
     matmul_rows_per_cycle: float
+    matmul_slowdown: float
+    narrow_rate: int
     matmul_results: int
     push_cycles: int
     push_transposed_cycles: int
@@ -127,11 +136,31 @@ _UNITS = {
     ),
 }
 
-# CALIBRATED together on one time: a Pallas matmul in 128-cubed blocks on v5e, which takes 350 ns per step (JAX's
-# documentation: 8192 cubed in 91.8 ms), of which 80 ns are the bytes of its two transfers at full bandwidth. How it
-# splits follows from short attention kernels with four transfers per step on v6e and v7x (benchmarks/FIDELITY.md).
-_DMA_LATENCY_SECONDS = 240e-9
-_TRANSFER_SECONDS = 100e-9
+# CALIBRATED. Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49
+# waits in 53 us), while attention in short steps, with three waits each, takes far longer than its schedule: a wait
+# costs the core something, which overlaps nothing. Latency: a Pallas matmul in 128-cubed blocks on v5e.
+_DMA_LATENCY_SECONDS = 350e-9
+_TRANSFER_SECONDS = 5e-9
+_WAIT_SECONDS = 30e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Calibrated:
+    """What published times of a chip say that its data sheet does not: see Machine and benchmarks/FIDELITY.md."""
+
+    hbm_read_share: float = 1.0
+    hbm_write_share: float = 1.0
+    matmul_slowdown: float = 1.0
+
+
+_CALIBRATED = {
+    "v5e": _Calibrated(matmul_slowdown=33 / 32),
+    "v6e": _Calibrated(hbm_read_share=0.95, hbm_write_share=0.82),
+    "v7x": _Calibrated(hbm_read_share=0.93, hbm_write_share=0.67, matmul_slowdown=33 / 32),
+}
+# int8 on v5e to v6e, fp8 on v7x: twice the bfloat16 peak (Google Cloud TPU documentation); v4 has no faster type.
+_NARROW_RATE = {"v4": 1}
+_FASTER_NARROW_RATE = 2
 
 
 def machine_of(chip: Chip) -> Machine:
@@ -141,22 +170,28 @@ def machine_of(chip: Chip) -> Machine:
         raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {', '.join(_UNITS)}")
     # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
+    calibrated = _CALIBRATED.get(chip.name, _Calibrated())
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
     return Machine(
         chip=chip.name,
         cores=chip.cores,
         clock_hz=chip.clock_hz,
         hbm_bytes_per_cycle=chip.hbm_bytes_per_second / chip.cores / chip.clock_hz,
+        hbm_read_share=calibrated.hbm_read_share,
+        hbm_write_share=calibrated.hbm_write_share,
         granule_bytes=units.granule,
         transfer_cycles=round(_TRANSFER_SECONDS * chip.clock_hz),
+        wait_cycles=round(_WAIT_SECONDS * chip.clock_hz),
         dma_latency_cycles=round(_DMA_LATENCY_SECONDS * chip.clock_hz),
         mxus=chip.mxus_per_core,
         mxu_size=chip.mxu_size,
         matmul_rows_per_cycle=rows_per_cycle,
+        matmul_slowdown=calibrated.matmul_slowdown,
+        narrow_rate=_NARROW_RATE.get(chip.name, _FASTER_NARROW_RATE),
         matmul_results=units.matmul_results,
         push_cycles=units.push,
         push_transposed_cycles=units.push_transposed,
-        prep_early_cycles=0,
+        prep_early_cycles=2,
         matmul_latency_cycles=units.matmul_latency,
         xlu_cycles=units.xlu,
         xlu_latency_cycles=units.xlu_latency,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from operator import mul
 from pathlib import Path
 
-from harness.dumps.boundary import Boundary, boundary
 from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump, garbage_kept, read_module
 from harness.dumps.tables import Tables
@@ -16,7 +15,6 @@ from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.dma import FROM_VECTOR, SPARSE_CORE, Bound
 from harness.judge.simulate.machine import Machine, machine_of
-from harness.judge.simulate.profiled import as_profiled_seconds, boundary_seconds
 from harness.judge.simulate.runs import CoreRun, OpRun
 from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
 from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulation, Unit
@@ -66,7 +64,7 @@ def run_module(
     simulation = _total(dump, machine, run_cores(dump, machine, tables, deadline), with_lines=with_lines)
     if machine == machine_of(chip):
         simulation = _ranged(_possible(simulation, chip), dump, machine, tables, deadline)
-    return _profiled(simulation, boundary(dump.hlo), chip)
+    return _with_uncertainty(simulation)
 
 
 def _ranged(simulation: Simulation, dump: ModuleDump, machine: Machine, tables: Tables, deadline: float) -> Simulation:
@@ -94,17 +92,13 @@ def _ranged(simulation: Simulation, dump: ModuleDump, machine: Machine, tables: 
     return replace(simulation, unknown=(f"{reason}; {said}", *simulation.unknown[1:]))
 
 
-def _profiled(simulation: Simulation, module: Boundary | None, chip: Chip) -> Simulation:
-    """The simulation with what a profile would show, and its uncertainty: what is not explained counts as doubt."""
-    if simulation.seconds is None:
+def _with_uncertainty(simulation: Simulation) -> Simulation:
+    """The simulation with what its time and ratios of it may be off: one number, which display and decision share."""
+    if simulation.seconds is None or not simulation.cycles:
         return simulation
-    op_seconds = {op.name: op.seconds for op in simulation.ops}
-    border = boundary_seconds(module, chip)
-    return replace(
-        simulation,
-        plus_minus_seconds=plus_minus_seconds(simulation.seconds, border, is_understood=not simulation.unknown),
-        as_profiled_seconds=as_profiled_seconds(simulation.seconds, op_seconds, module, chip),
-    )
+    relative = relative_uncertainty(simulation.chip, simulation.dma_wait_cycles / simulation.cycles)
+    off = plus_minus_seconds(simulation.seconds, relative, is_understood=not simulation.unknown)
+    return replace(simulation, plus_minus_seconds=off, relative_uncertainty=relative)
 
 
 def _possible(simulation: Simulation, chip: Chip) -> Simulation:
@@ -188,7 +182,6 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
         mxu_flops=sum(op.mxu_flops for op in runs),
         executed_steps=None if reason else _steps(runs),
         executed_empty_bundles=sum(op.empty_cycles for op in last.ops),
-        relative_uncertainty=relative_uncertainty(machine.chip),
         breakdown=None if reason else parts,
         offences=_offences(cores),
     )

@@ -296,11 +296,12 @@ class _Writer:
             if destination == "smem":
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             return [*condition, *(indent + line for line in lines)]
+        late = self.machine.wait_cycles
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             return [
                 *condition,
-                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index})",
-                f"{indent}state = later(state, clock - since)",
+                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index}) + {late}",
+                f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', {late}, 'sync flag')",
             ]
         if op.opcode == "vdelay" and len(values) == 1:
             return [

@@ -188,9 +188,10 @@ def test_stalls_belong_to_the_operation_that_waits() -> None:
         "%3 = vdelay 7",
     )
     lines = {line.line: line for line in found.lines}
-    assert (lines[5].stall_cycles, cycles(found, "unit stall", "MXU busy")) == (15, 15)
-    # The first result is due `latency` cycles after the first bundle; the fourth would have issued at cycle 18.
-    due = machine_of(chip("v5e")).matmul_latency_cycles - 18
+    # A matmul keeps its unit for 16.5 cycles (16 rows, 1/32 more), of which one is the next bundle's own.
+    assert (lines[5].stall_cycles, cycles(found, "unit stall", "MXU busy")) == (16, 16)
+    # The first result is due `latency` cycles after the first bundle; the fourth would have issued at cycle 19.
+    due = machine_of(chip("v5e")).matmul_latency_cycles - 19
     assert (lines[6].stall_cycles, cycles(found, "unit stall", "MXU result")) == (due, due)
     assert cycles(found, "unit stall", "delay") == 7
     assert cycles(found, "empty bundles") == 1

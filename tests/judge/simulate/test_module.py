@@ -14,7 +14,6 @@ from schedule_examples import NEWEST, unpack
 from simulated_examples import assert_possible, run
 
 from harness.cli import main
-from harness.dumps.boundary import boundary
 from harness.dumps.llo import Bundle, ModuleDump, Op, Schedule, parse_schedule
 from harness.dumps.tables import Tables
 from harness.errors import UsageError
@@ -23,8 +22,8 @@ from harness.judge import simulate
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import impossibilities
-from harness.judge.simulate.profiled import PUBLISHED
 from harness.judge.simulate.structure import delay_slots
+from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.records import Simulation
 
 HLO = r"-TLP-hlo"
@@ -241,32 +240,13 @@ def test_a_simulation_beyond_the_chip_is_called_wrong(tmp_path: Path) -> None:
     assert "busy" in impossibilities(dataclasses.replace(sound, units=(busy,)), chip("v6e"))[0]
 
 
-def test_a_profile_shows_the_modules_border_too(tmp_path: Path) -> None:
+def test_the_plus_minus_is_what_ratios_are_compared_with(tmp_path: Path) -> None:
     result = run("v6e-full-4096", tmp_path)
     assert result.seconds is not None
-    assert result.plus_minus_seconds is not None
-    border = PUBLISHED.boundary_passes * 4 * 4096 * 128 * 2 / chip("v6e").hbm_bytes_per_second
-    assert result.as_profiled_seconds == pytest.approx(result.seconds + border + PUBLISHED.fixed_seconds)
-    assert result.plus_minus_seconds > border
-    assert 0 < result.relative_uncertainty < 0.1
-
-
-def test_copies_at_the_border_are_found() -> None:
-    found = boundary(
-        """HloModule m, entry_computation_layout={(bf16[4,8]{1,0:T(8,128)}, pred[3]{0})->(f32[2]{0}, s8[])}, more={}
-
-ENTRY %main (p: bf16[4,8], q: pred[3]) -> f32[2] {
-  %p = bf16[4,8]{1,0} parameter(0)
-  %copy.1 = bf16[4,8]{0,1} copy(%p), metadata={}
-  %copy.2 = bf16[4,8]{0,1} copy(%copy.1)
-  ROOT %copy.3 = f32[2]{0} copy(%copy.2)
-}
-"""
-    )
-    assert found is not None
-    assert (found.argument_bytes, found.result_bytes) == (4 * 8 * 2 + 3, 2 * 4 + 1)
-    assert (found.argument_copies, found.result_copies) == (("copy.1",), ("copy.3",))
-    assert boundary("") is None
+    assert result.cycles is not None
+    assert not result.unknown
+    assert result.plus_minus_seconds == pytest.approx(result.relative_uncertainty * result.seconds)
+    assert result.relative_uncertainty == relative_uncertainty("v6e", result.dma_wait_cycles / result.cycles)
 
 
 @pytest.mark.parametrize("compiler", ["libtpu-0.0.42.1", "libtpu-0.0.50.1"])

@@ -5,6 +5,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from schedule_examples import ATTENTION, NEWEST, shape, unpack
 from simulated_examples import SMALL, SMALL_STEPS, assert_possible, longer, run
 
 from harness.cli import main
-from harness.dumps.llo import parse_schedule
+from harness.dumps.llo import Op, parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
@@ -279,7 +280,7 @@ def test_single_buffering_shows_as_waiting(tmp_path: Path) -> None:
     assert single.cycles is not None
     assert double.cycles is not None
     assert single.hbm_read_bytes == double.hbm_read_bytes
-    assert single.dma_wait_cycles > 4 * double.dma_wait_cycles
+    assert single.dma_wait_cycles > 3 * double.dma_wait_cycles
     assert single.cycles > double.cycles
     assert_possible(single)
 
@@ -347,7 +348,7 @@ def test_the_module_entry_point_prints_what_the_function_returns(
     result = simulate.run(tmp_path, chip("v5e"))
     assert printed["total_seconds"] == result.seconds
     assert printed["ops"] == [{"name": o.name, "cycles": o.cycles, "seconds": o.seconds} for o in result.ops]
-    assert printed["as_profiled_seconds"] == result.as_profiled_seconds
+    assert printed["plus_minus_seconds"] == result.plus_minus_seconds
     assert printed["relative_uncertainty"] == result.relative_uncertainty
     assert main(["simulate", str(tmp_path), "--chip", "v5e"]) == 0
     assert "MXU" in capsys.readouterr().out
@@ -425,7 +426,7 @@ def test_a_wait_lasts_latency_and_bytes_and_a_later_transfer_queues_behind() -> 
     one = execute(setup, "%1 = " + start.format(32768), wait.format(32768))
     bytes_cycles = 32768 * 32 / V5E.hbm_bytes_per_cycle + V5E.transfer_cycles
     assert one.wait_cycles == pytest.approx(bytes_cycles + V5E.dma_latency_cycles - 1, abs=1)
-    assert one.cycles == one.bundle_cycles + one.wait_cycles
+    assert one.cycles == one.bundle_cycles + one.wait_cycles + V5E.wait_cycles
     two = execute(setup, "%1 = " + start.format(32768), "%2 = " + start.format(32768), wait.format(65536))
     assert two.wait_cycles == pytest.approx(2 * bytes_cycles + V5E.dma_latency_cycles - 2, abs=1)
     assert (two.read_bytes, two.transfers) == (2 * one.read_bytes, 2)
@@ -456,7 +457,8 @@ def test_the_clock_goes_on_until_a_transfer_that_nothing_waits_for_has_ended() -
     assert waited.offences == ()
     pending = execute(_BEGIN, _START)
     assert [offence.kind for offence in pending.offences] == ["transfer-pending"]
-    assert pending.cycles == waited.cycles - 2  # The wait, and the flag that is put back.
+    # The wait and what it costs besides, and the flag that is put back.
+    assert pending.cycles == waited.cycles - 2 - V5E.wait_cycles
     assert pending.wait_cycles == pending.cycles - 2
 
 
@@ -557,9 +559,10 @@ def test_a_transfer_under_a_false_predicate_does_not_happen() -> None:
 def test_matmuls_keep_their_mxu_busy_and_pops_wait_for_results() -> None:
     matmul, pop = "%1 = vmatmul.bf16.gmra.mxu{} %v1_v0", "%v1_v1 = vpop.f32.mrf.mxu{}"
     same = execute(*[matmul.format(0)] * 10)
-    assert same.cycles == 9 * 16 + 1
+    # Sixteen rows, and on this chip 1/32 more in a stream of them; bundles issue in whole cycles.
+    assert same.cycles == ceil(9 * 16.5) + 1
     spread = execute(*[matmul.format(i % 4) for i in range(10)])
-    assert spread.cycles == 16 + 16 + 2, "the tenth waits for the second use of its MXU"
+    assert spread.cycles == 2 * 16.5 + 2, "the tenth waits for the second use of its MXU"
     popped = execute(matmul.format(0), pop.format(0), pop.format(0))
     assert popped.cycles == V5E.matmul_latency_cycles + 8 + 1
     assert popped.mxu_flops == 2 * 16 * 128 * 128
@@ -628,9 +631,11 @@ def test_on_a_256_wide_unit_a_row_pair_keeps_the_weight_port_from_its_push_on() 
         pairs = (units_of(machine, *pair * count) for count in (1, 2, 3))
         return [Pipes([(len(uses), uses)]).run(0, 0).cycles for uses in pairs]
 
-    # The next prep waits until the push is through, and its own push follows it.
-    assert cycles(V6E) == [2, 2 + V6E.push_cycles + 1, 2 + 2 * (V6E.push_cycles + 1)]
-    # If it need not wait, only pushes do.
+    # At one end the next prep waits until the push is through, and its own push follows it.
+    waiting = replace(V6E, prep_early_cycles=0)
+    assert cycles(waiting) == [2, 2 + V6E.push_cycles + 1, 2 + 2 * (V6E.push_cycles + 1)]
+    # At the other it need not wait, and only pushes do. What is believed lies between: see docs/SIMULATOR.md.
+    assert 0 < V6E.prep_early_cycles < 8
     assert cycles(replace(V6E, prep_early_cycles=8)) == [2, 2 + V6E.push_cycles, 2 + 2 * V6E.push_cycles]
 
 
@@ -673,3 +678,28 @@ def test_every_chips_constants_are_positive_and_respect_its_peak(name: str) -> N
     )
     assert min(machine.dma_latency_cycles, machine.transfer_cycles) > 0
     assert machine.cores == hardware.cores
+
+
+def test_waiting_costs_the_core_something_even_where_all_has_arrived() -> None:
+    """A thousand short steps of attention, three waits each, take longer than their schedule and their bytes."""
+    program = [_BEGIN, _START, "%4 = vdelay 1000000"]
+    late = execute(*program, "%2 = dma.done.wait [#allocation1], 64", "%3 = vsyncadd [#allocation1], 4294967232")
+    assert late.cycles == late.bundle_cycles + 1000000 + V5E.wait_cycles
+    assert late.wait_cycles == 0
+
+
+def test_reads_and_writes_of_hbm_reach_their_shares_of_its_bandwidth() -> None:
+    machine = machine_of(chip("v7x"))
+    read = Channel(machine).arrival("hbm", "vmem", 1 << 24, 0) - machine.dma_latency_cycles
+    written = Channel(machine).arrival("vmem", "hbm", 1 << 24, 0) - machine.dma_latency_cycles
+    assert written / read == pytest.approx(machine.hbm_read_share / machine.hbm_write_share, rel=0.01)
+
+
+def test_rows_of_eight_bits_go_in_twice_as_fast_where_the_chip_multiplies_them_so() -> None:
+    def busy(name: str, kind: str) -> float:
+        op = Op(destination="", opcode=f"vmatmul.{kind}.gmra.mxu0", text=f"vmatmul.{kind}.gmra.mxu0 %v1_v0")
+        (use,) = (use for use in uses_of(op, machine_of(chip(name))) if use.port)
+        return use.cycles
+
+    assert busy("v5e", "s8") == busy("v5e", "bf16")
+    assert busy("v4", "s8") == 2 * busy("v4", "bf16")

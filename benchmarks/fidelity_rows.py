@@ -1,0 +1,213 @@
+"""The rows that tokamax publishes device times for, which may be used for what, and, where allowed, their times.
+
+The times are the autotuning data that the tokamax package ships (Apache-2.0): a problem and a configuration of one
+operation on one chip, and five samples of its device time. Nothing but the figures is kept here.
+"""
+
+import csv
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+DATA = Path(__file__).parent / "data"
+ATTENTION = DATA / "measured_attention.tsv"
+PREDICTIONS = DATA / "fidelity_predictions.tsv"
+CHIPS = {"tpu_v5_lite": "v5e", "tpu_v5": "v5p", "tpu_v6_lite": "v6e", "tpu7x": "v7x"}
+# Files of one operation each, and the class under tokamax._src.ops that it belongs to.
+OPERATIONS = {
+    "pallas_mosaic_tpu_flash_attention": "attention.pallas_mosaic_tpu.PallasMosaicTpuFlashAttention",
+    "pallas_mosaic_tpu_flash_attention_vjp": "attention.pallas_mosaic_tpu_vjp.PallasMosaicTpuFlashAttentionVjp",
+    "pallas_mosaic_tpu_splash_attention": (
+        "experimental.tpu.splash_attention.pallas_mosaic_tpu.PallasMosaicTpuSplashAttention"
+    ),
+    "pallas_mosaic_tpu_splash_attention_vjp": (
+        "experimental.tpu.splash_attention.pallas_mosaic_tpu_vjp.PallasMosaicTpuSplashAttentionVjp"
+    ),
+    "pallas_mosaic_tpu_ragged_dot": "ragged_dot.pallas_mosaic_tpu.PallasMosaicTpuRaggedDot",
+    "pallas_mosaic_tpu_v2_ragged_dot": "ragged_dot.pallas_mosaic_tpu_v2.PallasMosaicTpuV2RaggedDot",
+    "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss": (
+        "linear_softmax_cross_entropy_loss.pallas_mosaic_tpu.PallasMosaicTpuLinearSoftmaxCrossEntropyLoss"
+    ),
+    "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss_vjp": (
+        "linear_softmax_cross_entropy_loss.pallas_mosaic_tpu.PallasMosaicTpuLinearSoftmaxCrossEntropyLossVjp"
+    ),
+    "pallas_tpu_deepseek_rope": "deepseek_rope.pallas_mosaic_tpu.PallasTpuDeepseekRope",
+    "pallas_tpu_router_top_k": "router_topk.pallas_mosaic_tpu.PallasTpuRouterTopK",
+    "pallas_tpu_mhc_pre": "mhc.pallas_mosaic_tpu.PallasTpuMhcPre",
+    "pallas_tpu_mhc_post": "mhc.pallas_mosaic_tpu.PallasTpuMhcPost",
+    "pallas_tpu_mhc_fused_post_pre": "mhc.pallas_mosaic_tpu.PallasTpuMhcFusedPostPre",
+    "pallas_tpu_batched_rpa": "batched_rpa.pallas_mosaic_tpu.PallasTpuBatchedRpa",
+    "pallas_tpu_grouped_lowrank_proj": "grouped_lowrank_proj.pallas_mosaic_tpu.PallasTpuGroupedLowrankProj",
+    "pallas_tpu_dsv4_compressor": "dsv4_compressor.pallas_mosaic_tpu.PallasTpuDsv4Compressor",
+    "normalization": "normalization.base.Normalization",
+    "normalization_vjp": "normalization.base.NormalizationVjp",
+    "gated_linear_unit": "gated_linear_unit.base.GatedLinearUnit",
+    "chunked_xla_linear_softmax_cross_entropy_loss": (
+        "linear_softmax_cross_entropy_loss.chunked_xla.ChunkedXlaLinearSoftmaxCrossEntropyLoss"
+    ),
+    "triangle_multiplication": "triangle_multiplication.base.TriangleMultiplication",
+}
+_FLASH = "pallas_mosaic_tpu_flash_attention"
+_LAYOUT_DIGITS = ("q_layout", "k_layout", "v_layout")
+
+Purpose = Literal["fit", "validation", "untouched"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One published problem and configuration, without its times. `key` and `config` are as the file has them."""
+
+    chip_dir: str
+    operation: str
+    key: str
+    config: str
+
+    @property
+    def chip(self) -> str:
+        """The chip's name here."""
+        return CHIPS[self.chip_dir]
+
+    @property
+    def name(self) -> str:
+        """What it is called in caches and tables: chip, operation and a hash of problem and configuration."""
+        digest = hashlib.sha256(f"{self.key}\n{self.config}".encode()).hexdigest()[:10]
+        return f"{self.chip}-{self.operation}-{digest}"
+
+    @property
+    def cost(self) -> int:
+        """Roughly how much code its kernel is unrolled to, by its blocks: what the compiler's time follows."""
+        config = json.loads(self.config)
+        if "block_kv_compute" in config:
+            return int(config["block_q"] * config["block_kv_compute"] * _turns(config, ""))
+        if "block_kv_dkv_compute" in config:
+            return int(config["block_q_dkv"] * config["block_kv_dkv_compute"] * _turns(config, "_dkv"))
+        return 0
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the row may be used for: by the first hexadecimal digit of its problem's hash, but for exceptions.
+
+        The attention rows that were published here before are for fitting; of all other rows of that
+        file none is.
+        """
+        digit = hashlib.sha256(self.key.encode()).hexdigest()[0]
+        if digit in "ace":
+            by_digit: Purpose = "validation"
+        else:
+            by_digit = "fit" if digit in "02468" else "untouched"
+        if self.operation != _FLASH:
+            return by_digit
+        if _identity(json.loads(self.key), json.loads(self.config), self.chip_dir) in _known_attention():
+            return "fit"
+        return "validation" if by_digit == "validation" else "untouched"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The published time of a row: the median of its samples and how far apart they lie, as a fraction of it."""
+
+    seconds: float
+    spread: float
+
+
+def rows(*, chip: str = "", operation: str = "") -> Iterator[Row]:
+    """All published rows of OPERATIONS, without their times; of one chip, of one operation."""
+    for chip_dir, name in CHIPS.items():
+        for stem in OPERATIONS:
+            if chip in ("", name) and operation in ("", stem):
+                for key, configs in _file(chip_dir, stem).items():
+                    for config in configs:
+                        yield Row(chip_dir=chip_dir, operation=stem, key=key, config=config)
+
+
+def measured(row: Row) -> Measured:
+    """The published time. Raises PermissionError where the row's purpose forbids to look at it.
+
+    That of a validation row may be read when its prediction has been written down (PREDICTIONS).
+    """
+    if row.purpose == "untouched" or (row.purpose == "validation" and row.name not in predicted()):
+        raise PermissionError(f"the time of {row.name} must not be read: {row.purpose}, and no prediction is on file")
+    samples = _file(row.chip_dir, row.operation)[row.key][row.config]["evaluation_times_ms"]
+    middle = statistics.median(samples)
+    return Measured(seconds=middle * 1e-3, spread=(max(samples) - min(samples)) / middle)
+
+
+def attention_rows() -> list[dict[str, str]]:
+    """The attention rows that were published here first, with their times: all are for fitting."""
+    lines = [line for line in ATTENTION.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return list(csv.DictReader(lines, delimiter="\t"))
+
+
+@functools.cache
+def predicted() -> dict[str, float]:
+    """Seconds by row name, as predicted before the validation rows' times were read."""
+    if not PREDICTIONS.exists():
+        return {}
+    lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return {line["row"]: float(line["seconds"]) for line in csv.DictReader(lines, delimiter="\t")}
+
+
+def shapes(row: Row) -> str:
+    """The problem in short: its operands' types and shapes, and what it says otherwise."""
+    words = []
+    for name, value in json.loads(row.key).items():
+        if isinstance(value, str) and "[" in value:
+            words.append(value)
+        elif name in ("is_causal", "return_residuals") and value:
+            words.append(name)
+    return " ".join(words)
+
+
+def _turns(config: dict[str, Any], suffix: str) -> int:
+    return 2 if config[f"block_kv{suffix}"] > config[f"block_kv{suffix}_compute"] else 1
+
+
+@functools.cache
+def _file(chip_dir: str, operation: str) -> dict[str, dict[str, Any]]:
+    # Where the package lies, without importing it: that imports all of jax.
+    found = importlib.util.find_spec("tokamax")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("the published times come with the package tokamax, which is not installed")
+    path = Path(found.origin).parent / "data" / "autotuning" / chip_dir / f"{operation}.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _identity(key: dict[str, Any], config: dict[str, Any], chip_dir: str) -> tuple[object, ...]:
+    """What a row of ATTENTION says of a problem and configuration."""
+    batch, length, heads, width = _shape(key["q"])
+    return (
+        chip_dir,
+        batch,
+        length,
+        heads,
+        _shape(key["k"])[2],
+        width,
+        _shape(key["v"])[3],
+        int(key["mask"]["causal_mask"] is not None),
+        int(key["return_residuals"]),
+        config["block_q"],
+        config["block_kv"],
+        config["block_kv_compute"],
+        "".join(str(config[name]) for name in _LAYOUT_DIGITS),
+        int(config["use_experimental_scheduler"]),
+    )
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    shape = tuple(int(size) for size in text[text.index("[") + 1 : -1].split(","))
+    return (1,) * (4 - len(shape)) + shape
+
+
+@functools.cache
+def _known_attention() -> frozenset[tuple[object, ...]]:
+    names = ("B", "S", "Hq", "Hkv", "Dqk", "Dv", "causal", "residuals", "block_q", "block_kv", "block_kv_compute")
+    return frozenset(
+        (line["chip_dir"], *(int(line[name]) for name in names), line["layouts"], int(line["exp_sched"]))
+        for line in attention_rows()
+    )

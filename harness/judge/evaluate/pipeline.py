@@ -214,6 +214,12 @@ class Evaluation:
             ends.append((COMPARE,))
         return min(ends, default=None)
 
+    @property
+    def _is_time_open(self) -> bool:
+        """Whether it is not known yet if the candidate is too slow for the full shape to matter."""
+        plan = self.plan
+        return plan.is_slower is not None and plan.source == "simulated" and self.found.latency is None
+
     def _begin(self, stages: tuple[Stage, ...], product: Product) -> None:
         for stage in stages:
             if stage.needs == product.need:
@@ -225,7 +231,8 @@ class Evaluation:
         last = self._last
         # What waits behind the compiler waits for nothing that the full shape would take from it.
         is_early = _cores() < _MANY_CORES and any(
-            rank[0] == REDUCED and stage.child != "compiler" for stage, _, rank in self._jobs.values()
+            self._is_time_open or (rank[0] == REDUCED and stage.child != "compiler")
+            for stage, _, rank in self._jobs.values()
         )
         held, self._held = self._held, []
         for stage, product in held:

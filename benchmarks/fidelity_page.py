@@ -55,13 +55,15 @@ _DIFFERENCES = """## What is compiled otherwise than measured
 
 _UNEXPLAINED = """## What is not explained
 
-- Attention on v7x is simulated too slow, forward and more so backward: what a wait costs is one number for all chips,
-  and too much there. With none of it the same rows come out up to a fifth too fast, so something like it is there.
+- Attention on v7x is simulated too slow, forward some percent, backward up to 45 %: a wait costs the same on all chips,
+  which may be too much there. With none of it the same rows come out up to a fifth too fast, so something like it is there.
 - Normalization over 128 lanes is simulated 12 to 20 % too slow on v5p, v6e and v7x alike: waits for the results of
   cross-lane broadcasts are a third of that time, and the compiler's own schedule keeps nearly that distance.
 - Gated linear units and normalization below 50 us on v6e, and products of few tiles: off by a third and more.
 - Of the gradients of ragged dot with respect to its weights one on v5e and one on v5p are simulated a tenth to a
   quarter too slow.
+- Ragged dot v2 on v5p takes half of the published time: here two cores share it; whether they did there is not known.
+- The gradient of normalization on v6e is simulated half too slow.
 - That a stream of matmuls is slower than its rows on v5e and v7x (`matmul_slowdown`) is a fit without a known cause.
 """
 

@@ -55,8 +55,10 @@ _DIFFERENCES = """## What is compiled otherwise than measured
 
 _UNEXPLAINED = """## What is not explained
 
-- Attention on v7x is simulated too slow, forward some percent, backward up to 45 %: a wait costs the same on all chips,
-  which may be too much there. With none of it the same rows come out up to a fifth too fast, so something like it is there.
+- Attention on v7x is simulated too slow, forward by some percent: a wait costs the same on all chips, which may be too
+  much there. Without that cost the same rows come out up to a fifth too fast.
+- Splash attention's backward passes on v7x are simulated 22 to 45 % too slow. They hardly wait for transfers, and a
+  third of their simulated time is stalls of units: the rule for the weight port still fails on what pushes that much.
 - Normalization over 128 lanes is simulated 12 to 20 % too slow on v5p, v6e and v7x alike: waits for the results of
   cross-lane broadcasts are a third of that time, and the compiler's own schedule keeps nearly that distance.
 - Gated linear units and normalization below 50 us on v6e, and products of few tiles: off by a third and more.

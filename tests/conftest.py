@@ -1,8 +1,12 @@
-"""Marks the tests that `./ratchet.sh test --quick` leaves out."""
+"""What all tests share: which of them `./ratchet.sh test --quick` leaves out, and how many threads they take."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Tests run two at a time: threads of a numerical library that wait for each other would take most of the time.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Files whose tests judge whole kernels, kill processes or start a browser: six seconds and more each, on two cores.
 _LONG = (

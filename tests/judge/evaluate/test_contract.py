@@ -25,7 +25,7 @@ CONTRACT = {
     ),
     "missing-name": (naive(('KERNEL_NAME = "naive_attention"', "KERNEL_NAME = 3")), "KERNEL_NAME"),
     "missing-claim": (naive(("def get_tiling_meta(", "def tiling(")), "get_tiling_meta"),
-    "bad-claim": (naive(("return 4 * sequence", "return 0.5 + 4 * sequence")), "whole numbers"),
+    "bad-claim": (naive(("return batch", "return 0.5 + batch")), "whole numbers"),
     "trace-error": (naive(("BQ = 128\n", "BQ = 384\n")), "expected BQ to divide the sequence of 512, got BQ=384"),
     "wrong-shape": (with_wrapper("    return honest(q, k, v)[:256]\n"), "[512, 128], got [256, 128]"),
     "wrong-dtype": (with_wrapper("    return honest(q, k, v).astype(jnp.float32)\n"), "bfloat16, got float32"),
@@ -91,7 +91,7 @@ def test_a_host_callback_inside_the_kernel_is_refused(bench: Tracer) -> None:
 
 
 def test_an_overstated_flop_claim_fails_with_both_values(bench: Tracer) -> None:
-    failure = bench.failure(naive(("return 4 * sequence", "return 8 * sequence")))
+    failure = bench.failure(naive(("(4 * sequence", "(8 * sequence")))
     assert (failure.stage, failure.kind) == ("static", "flop-claim")
     assert f"{8 * 512**2 * 128 + 5 * 512**2:,}" in failure.message
     assert f"{SMALL.work().flops:,}" in failure.message

@@ -142,7 +142,7 @@ class Test(Verb):
     does = "harness.cli.run_tests:test"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("--quick", action="store_true", help="only the shorter tests: two and a half minutes on two cores")
+        parser.add_argument("--quick", action="store_true", help="only the shorter tests (150 s on two cores)")
 
     def parse(self, words: Sequence[str]) -> Namespace:
         given, options = self.parser().parse_known_args(words)

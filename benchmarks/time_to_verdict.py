@@ -224,7 +224,7 @@ def main() -> None:
             row, more = rows(f"{name} on {contest.chip.name}", runs, alone)
             verdicts.append(row)
             parts += more
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = environment.cores()
     kind = "rejected for time" if given.rejected else "full verdict"
     print(f"{kind}: medians of {given.repeat}, seconds measured on this machine, {cores} cores")
     headers = ["kernel", "wall", "CPU", "libtpu alone, CPU", "wall / libtpu", "CPU / libtpu", "failure"]

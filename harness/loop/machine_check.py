@@ -1,7 +1,6 @@
 """The machine in lines: versions, devices, room, git, ledger; each is ok, a note, or a problem with its remedy."""
 
 import importlib.metadata
-import os
 import platform
 import re
 import shutil
@@ -14,6 +13,7 @@ from git import Repo
 
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip_of_device
+from harness.judge.sandbox.environment import cores
 from harness.ledger import git, lock
 from harness.ledger.git.command import attempted
 from harness.records import Column, Environment, Isolation, LogState, Table
@@ -116,8 +116,7 @@ def devices(kinds: tuple[tuple[str, str], ...], failure: str, wanted: Chip | Non
 
 def room(folder: Path) -> Iterator[Line]:
     """Cores, memory and disk."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Line(what="cores", value=str(cores))
+    yield Line(what="cores", value=str(cores()))
     free = _available_bytes()
     if free is None:
         yield Line(what="memory", value="unknown", state="note", remedy="Only Linux says what is available")

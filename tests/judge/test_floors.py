@@ -1,6 +1,7 @@
 """Every part of the harness has a floor; imports go down, nothing imports in a circle, and the key covers the judge."""
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -122,6 +123,36 @@ def test_the_floors_can_be_broken() -> None:
         "workbench imports judge.verdict, but it serves people who never run the ratchet"
     )
     assert violations("cli", "newcomer") == "newcomer has no floor"
+
+
+def is_there(name: str) -> bool:
+    """Whether a text names a file, a module, or something that a module defines."""
+    if "/" in name:
+        return (PROJECT / name).exists()
+    if name in MODULES:
+        return True
+    home, _, last = name.rpartition(".")
+    if home not in MODULES:
+        return is_there(home)
+    nodes = list(ast.walk(ast.parse(MODULES[home].read_text())))
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    defined |= {node.id for node in nodes if isinstance(node, ast.Name)} | {"__file__"}
+    return last in defined
+
+
+def test_modules_and_files_that_texts_name_are_there() -> None:
+    # No import resolves them: children are started by the names of modules, pages and comments name files.
+    named = re.compile(r"(?<![\w./-])(?:harness(?:\.\w+)+|(?:harness|docs|benchmarks)/[\w/.-]+\.(?:py|md|tsv))\b")
+    pages = (*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("benchmarks/*.py"))
+    found = {
+        f"{path.relative_to(PROJECT)}: {name}": name
+        for path in (*source_files(), *pages)
+        for name in named.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 500
+    assert [where for where, name in found.items() if not is_there(name)] == []
+    assert not is_there("harness.judge.evaluate.timing.timing")
+    assert is_there("harness.judge.evaluate.timing.device_timing.measure")
 
 
 @pytest.mark.parametrize("folder", ["harness", "benchmarks", "tests"])

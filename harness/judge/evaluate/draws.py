@@ -38,8 +38,8 @@ def repeatable(
 ) -> tuple[Draw, ...]:
     """Those of `draws`, each once, that were checked in this mode at this shape and whose family there still is.
 
-    `reduced` is the position of the shape in `problem.reduced()`, None is the full one; `beside` asks for the
-    second shape beside that one.
+    `reduced` is the position of the shape in `problem.reduced()`, None is the full one; `is_second` asks for the
+    second shape near that one.
     """
     here = shape(problem, reduced, is_second=is_second)
     families = {*problem.families(full=True), *problem.families(full=False)}

@@ -230,7 +230,7 @@ class Evaluation:
         """Asks for what may be asked for by now."""
         last = self._last
         # What waits behind the compiler waits for nothing that the full shape would take from it.
-        is_early = _cores() < _MANY_CORES and any(
+        is_early = environments.cores() < _MANY_CORES and any(
             self._is_time_open or (rank[0] == REDUCED and stage.child != "compiler")
             for stage, _, rank in self._jobs.values()
         )
@@ -337,8 +337,3 @@ class Evaluation:
         self._progress(name, state, seconds)
         done = StageTime(stage=name, start_seconds=start - self._began, seconds=seconds)
         self.add(stages=(*self.found.stages, done))
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

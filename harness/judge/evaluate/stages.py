@@ -182,12 +182,10 @@ def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckReque
 
 
 def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
-    """What outputs depend on, which costs a tenth of the interpreter here, and each family with another seed."""
+    """Each family with another seed, then what outputs depend on: a wrong value says more than a wrong dependence."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
     reduced, has_second = evaluation.reply.reduced, evaluation.reply.has_second
     is_first = program.shape == "reduced"
-    if is_first:
-        yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
     families = plan.problem.families(full=False)
     if reduced is not None and has_second:
         # Drawn inputs at the smaller of the two, which costs less; the others are there in the interpreter.
@@ -196,6 +194,8 @@ def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRe
         yield CheckRequest(
             problem=pickled, reduced=reduced, is_second=not is_first, family=family, seed=seed(), artifact=artifact
         )
+    if is_first:
+        yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
     yield from _repeated(evaluation, program, reduced)
 
 

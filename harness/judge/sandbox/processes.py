@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.judge.sandbox import environment
+
 # prctl(2): orphans below this process become its children, not init's, however often they forked.
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
@@ -89,7 +91,7 @@ def share_of_cores(found: Iterable[Process], seconds: float) -> float:
                 # Nanoseconds on a core, nanoseconds in the queue for one, turns.
                 on_core, in_queue, _ = map(int, path.read_text().split())
                 ran, waited = ran + on_core, waited + in_queue
-    wanted = min(ran + waited, round(seconds * 1e9) * len(os.sched_getaffinity(0))) if ran else 0
+    wanted = min(ran + waited, round(seconds * 1e9) * environment.cores()) if ran else 0
     return min(1.0, ran / wanted) if wanted else 1.0
 
 

@@ -33,7 +33,7 @@ PRELOADED = (
     "harness.judge.simulate",
 )
 # Not of a fork: its times would be those of a process that shares its memory with another.
-_TIMED = ("harness.judge.evaluate.timing.timing",)
+_TIMED = ("harness.judge.evaluate.timing.device_timing",)
 # Variables that nothing has read when a fork begins: libtpu is not loaded, and the rest is set for each child.
 _MAY_DIFFER = ("LIBTPU_", "TPU_", "PYTHONPATH")
 # For importing JAX on a machine that is busy, and for one fork after that.

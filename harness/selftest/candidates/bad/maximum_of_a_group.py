@@ -1,7 +1,7 @@
 """Takes one maximum for all heads of a group, though one head's scores may lie far below another's.
 
 Row: 13
-Caught by: correctness wrong-result
+Caught by: correctness wrong-result; correctness non-finite
 Contest: gqa
 """
 

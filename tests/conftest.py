@@ -8,16 +8,19 @@ import pytest
 # Tests run two at a time: threads of a numerical library that wait for each other would take most of the time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Files whose tests judge whole kernels, kill processes or start a browser: six seconds and more each, on two cores.
+# Files whose tests judge whole kernels, kill processes, write many commits or start a browser: six seconds and more.
 _LONG = (
     "advice/test_whatif", "benchmarks/test_peers", "cli/test_bad_input", "cli/test_mcp", "judge/test_evidence",
-    "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/evaluate/test_interpretation",
-    "judge/sandbox/test_child", "judge/simulate/test_machine_variants", "ledger/test_clones",
-    "ledger/test_fault_injection", "ledger/test_fault_moments", "loop/test_attack", "loop/test_driver",
-    "loop/test_guard", "loop/test_loop", "loop/test_replay", "loop/test_revoke", "loop/test_revoke_loop",
-    "loop/test_sweep", "problems/test_attention_tolerance", "problems/test_problems", "render/test_lines",
-    "render/test_report_browser", "selftest/test_selftest", "workbench/test_flags",
-    "workbench/test_profile_capture",
+    "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/evaluate/test_contract",
+    "judge/evaluate/test_interpretation", "judge/evaluate/test_order", "judge/sandbox/test_child",
+    "judge/sandbox/test_isolation", "judge/sandbox/test_warm", "judge/simulate/test_machine_variants",
+    "ledger/test_branch", "ledger/test_clones", "ledger/test_fault_injection", "ledger/test_fault_moments",
+    "ledger/test_fsck", "ledger/test_ledger", "ledger/test_recovery", "loop/test_attack", "loop/test_driver",
+    "loop/test_guard", "loop/test_loop", "loop/test_new_contest", "loop/test_replay", "loop/test_revoke",
+    "loop/test_revoke_loop", "loop/test_sweep", "problems/test_attention_tolerance", "problems/test_problems",
+    "render/test_lines", "render/test_report_browser", "render/test_report_page", "selftest/test_selftest",
+    "workbench/test_doctor", "workbench/test_flags", "workbench/test_profile_capture",
+    "workbench/test_profile_serve",
 )  # fmt: skip
 _HERE = Path(__file__).parent
 

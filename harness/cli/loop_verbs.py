@@ -6,7 +6,6 @@ from pathlib import Path
 from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number, evaluation_options
 from harness.cli.verb import Verb
 from harness.hardware import CHIPS
-from harness.loop import search_state
 from harness.loop.scaffold import templates
 
 # Reading a kernel.py and taking it apart costs milliseconds; what lies further back decides nothing.
@@ -56,9 +55,11 @@ class Next(Verb):
     does = "harness.cli.next:next_"
 
     def configure(self, parser: Parser) -> None:
+        from harness.loop.search_state import PLATEAU_ATTEMPTS
+
         parser.add_argument(
-            "--plateau", type=at_least(1), default=search_state.PLATEAU_ATTEMPTS, metavar="N",
-            help=f"advise to stop after so many attempts without a win ({search_state.PLATEAU_ATTEMPTS})",
+            "--plateau", type=at_least(1), default=PLATEAU_ATTEMPTS, metavar="N",
+            help=f"advise to stop after so many attempts without a win ({PLATEAU_ATTEMPTS})",
         )  # fmt: skip
         parser.add_argument(
             "--limit",

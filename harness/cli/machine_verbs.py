@@ -7,7 +7,6 @@ from pathlib import Path
 
 from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number
 from harness.cli.verb import Verb
-from harness.workbench.doctor.flag_rules import SYMPTOMS
 from harness.workbench.profiles.places import SUFFIX
 
 
@@ -69,6 +68,8 @@ class Audit(Verb):
     does = "harness.cli.audit:audit"
 
     def configure(self, parser: Parser) -> None:
+        from harness.workbench.doctor.flag_rules import SYMPTOMS
+
         parser.add_argument(
             "file", nargs="?", metavar="FILE", help=f"a script, *{SUFFIX}, or - for stdin (default: the environment)"
         )
@@ -142,7 +143,7 @@ class Test(Verb):
     does = "harness.cli.run_tests:test"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("--quick", action="store_true", help="only the shorter tests (150 s on two cores)")
+        parser.add_argument("--quick", action="store_true", help="only the shorter tests (a minute on two idle cores)")
 
     def parse(self, words: Sequence[str]) -> Namespace:
         given, options = self.parser().parse_known_args(words)

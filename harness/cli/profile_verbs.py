@@ -7,7 +7,6 @@ from pathlib import Path
 from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_quiet, at_least, attempt_number
 from harness.cli.verb import Verb
 from harness.errors import UsageError
-from harness.judge.sandbox.messages import TRACE_MODES
 from harness.workbench.hlo import chips
 from harness.workbench.profiles import links, pruning
 from harness.workbench.profiles.places import PROFILE_DATA
@@ -86,6 +85,8 @@ class Profile(Verb):
     does = "harness.cli.profile:profile"
 
     def configure(self, parser: Parser) -> None:
+        from harness.judge.sandbox.messages import TRACE_MODES
+
         parser.add_argument("--chip", default=None, help="the chip that kernel.py is for (default: the contest's)")
         parser.add_argument(
             "--on", choices=["cpu", "tpu", "gpu"], default=None,

@@ -6,9 +6,9 @@ from harness import contest as contests
 from harness.cli.arguments import directory
 from harness.cli.verb import Outcome
 from harness.loop import status as standing
-from harness.render import report_text
+from harness.render.status_text import status_text
 
 
 def status(given: Namespace) -> Outcome:
     found = standing.status(contests.load(directory(given.directory)))
-    return Outcome(document=found, text=lambda: report_text.status_text(found))
+    return Outcome(document=found, text=lambda: status_text(found))

@@ -16,8 +16,9 @@ from harness.records import Policy, Status
 from harness.render import layout, report_sections
 from harness.render.layout import wants_colour
 from harness.render.progress import Progress
-from harness.render.report_text import judge_text, report_text, show_text, status_text
+from harness.render.report_text import judge_text, report_text, show_text
 from harness.render.results import results_table
+from harness.render.status_text import status_text
 
 
 def is_tidy(text: str, width: int) -> bool:

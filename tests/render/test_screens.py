@@ -21,10 +21,11 @@ from harness.loop.search_state import search_state
 from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
 from harness.records.selftest import Judgement, Planted, Refusal, Tried
 from harness.render import hints, lines, review
-from harness.render.report_text import judge_text, report_text, show_text, status_text
+from harness.render.report_text import judge_text, report_text, show_text
 from harness.render.results import results_table
 from harness.render.search_state import search_state_text
 from harness.render.selftest import selftest_text
+from harness.render.status_text import status_text
 from harness.render.sweep import sweep_text
 
 SOURCE = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"

@@ -1,6 +1,7 @@
 """SI values to text with their unit; the only place where a number gets one."""
 
 import math
+from collections.abc import Sequence
 
 _TIME = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -15,6 +16,13 @@ def seconds(value: float, digits: int = 3) -> str:
         if round(abs(value) / scale, digits + 3) >= 1:
             return f"{value / scale:.{digits}f} {unit}"
     return f"{value / 1e-9:.{digits}f} ns"
+
+
+def column(times: Sequence[float | None]) -> list[str]:
+    """Times that stand below each other, in the unit of the longest: `0.9 ms` above `2 ms`, `-` for None."""
+    longest = max((value for value in times if value is not None), default=0.0)
+    scale, unit = next(((scale, unit) for scale, unit in _TIME if longest >= scale), _TIME[-1])
+    return ["-" if value is None else f"{value / scale:.3f} {unit}" for value in times]
 
 
 def milliseconds(value: float, space: str = "") -> str:

@@ -22,7 +22,7 @@ from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
-from harness.loop import guard, preconditions, screening
+from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
 from harness.loop.settings import parse
 from harness.records import Evidence, Policy, Row, Screened, Source, Sweep, Swept
@@ -102,7 +102,11 @@ def sweep(
                 f"something was changed while settings were screened: {tampering.sentences[0]}. Nothing was recorded; "
                 "read kernel.py before you run it again",
             )
-        record = Sweep(parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened)
+        record = Sweep(
+            parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened,
+            champion=found.champion.number if found.champion else None,
+            champion_seconds=found.champion.seconds if found.champion else None,
+        )  # fmt: skip
         ranked = _ranked(found.screened, again=options.again)
         if not ranked:
             return Outcome(
@@ -154,6 +158,7 @@ def words(settings: Sequence[Setting]) -> str:
 class _Found:
     source: Source
     screened: tuple[Screened, ...]
+    champion: Row | None
 
 
 def _screened(
@@ -183,8 +188,13 @@ def _screened(
     progress("screening", "done", time.monotonic() - began)
     rows, _ = ledger.rows()
     digest = key_digest(contest.key(measuring.source(contest.chip, options.on)))
+    champion = ledger.champion()
+    title = search_state.title_row(rows, champion.number if champion else None)
+    # On a device two times of different hours say nothing about each other.
+    is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == digest
     return _Found(
         source=source,
+        champion=title if is_comparable else None,
         screened=tuple(
             _as_value(setting, evidence, rows, digest) for setting, evidence in zip(settings, found, strict=True)
         ),

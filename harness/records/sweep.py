@@ -39,7 +39,8 @@ class Sweep:
     no chance for luck to be accepted; a simulated time is the same again, with its error.
 
     `refused` are the settings that were judged and fail, the fastest first, before one that does not; where all
-    of them fail the attempt is that of the first.
+    of them fail the attempt is that of the first. `champion` is the champion's attempt where its latency has the same
+    source and key, so that the screened ones may be held against `champion_seconds`.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]
@@ -47,6 +48,8 @@ class Sweep:
     chip: str
     screened: tuple[Screened, ...]
     refused: tuple[Refused, ...] = ()
+    champion: int | None = None
+    champion_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

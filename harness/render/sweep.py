@@ -7,7 +7,7 @@ from harness.records import Screened, Sweep, Swept
 from harness.render.grid import grid
 from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
 from harness.render.series import source_label
-from harness.units import change, seconds
+from harness.units import change, column, seconds
 
 # From least to most time: full to empty blocks, so that it reads without colour too.
 _SHADES = "█▓▒░·"
@@ -49,12 +49,10 @@ def _lines(swept: Swept, width: int, colour: bool) -> Iterator[str]:
 
 def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> Iterator[str]:
     least = min((one.seconds for one in sweep.screened if one.seconds is not None), default=None)
-    ordered = sorted(sweep.screened, key=lambda one: one.seconds if one.seconds is not None else math.inf)
     refused = {one.settings: f"{one.failure.kind}: {clean(one.failure.message)}" for one in sweep.refused}
-    body = []
-    for one in ordered:
+    rows: list[tuple[float | None, list[str], str, str]] = []
+    for one in sweep.screened:
         against = "-" if one.seconds is None or least is None else change(one.seconds / least)
-        time = "-" if one.seconds is None else seconds(one.seconds)
         remark = one.failure_kind
         if one.settings in refused:
             remark = f"judged now, fails: {refused[one.settings]}"
@@ -64,7 +62,15 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> 
             remark = f"judged before: attempt {one.same_as}"
         if one.settings == best and one.settings not in refused:
             remark = "judged now"
-        body.append([*(value for _, value in one.settings), time, against, remark])
+        rows.append((one.seconds, [value for _, value in one.settings], against, remark))
+    champion = sweep.champion_seconds
+    if champion is not None:
+        remark = f"champion: attempt {sweep.champion}"
+        against = "-" if least is None else change(champion / least)
+        rows.append((champion, ["" for _ in sweep.parameters], against, remark))
+    rows.sort(key=lambda row: math.inf if row[0] is None else row[0])
+    times = column([row[0] for row in rows])
+    body = [[*cells, time, against, remark] for (_, cells, against, remark), time in zip(rows, times, strict=True)]
     titles = [*(name for name, _ in sweep.parameters), "time", "above least", "remark"]
     for line in grid(titles, body, "r" * (len(titles) - 1) + "l"):
         yield cut(line, width)

@@ -88,8 +88,9 @@ def swept() -> str:
         for (bq, bkv), taken in times.items()
     )
     sweep = Sweep(
-        parameters=(("BQ", ("128", "256")), ("BKV", ("256", "512"))), source="simulated", chip="v5e", screened=screened
-    )
+        parameters=(("BQ", ("128", "256")), ("BKV", ("256", "512"))), source="simulated", chip="v5e", screened=screened,
+        champion=2, champion_seconds=0.0009,
+    )  # fmt: skip
     found = Swept(
         hypothesis="larger", sweep=sweep, best=(("BQ", "256"), ("BKV", "256")), attempt=3, outcome="accept",
         why_none="", seconds=12.0,

@@ -213,7 +213,7 @@ DOCUMENTS = {
     "next": Document(2, SearchState),
     "checkout": Document(1, DoneDocument),
     "undo": Document(1, DoneDocument),
-    "sweep": Document(2, Swept),
+    "sweep": Document(3, Swept),
     "audit": Document(_TABLES, TablesDocument),
     "diagnose": Document(_TABLES, TablesDocument),
     "doctor": Document(_TABLES, TablesDocument),

@@ -8,6 +8,8 @@ Schema history
     `offences`, a verdict be `resimulated`. What schema 1 lacks has defaults: its documents are read as they are.
 3   Plainer names: `breakdown` was `anatomy`, `paired` was `duel`, `paired_seconds` was `duel_seconds`, the mode
     `reduced` was `twin`. Older documents are read under the new names; their bytes stay as they were recorded.
+4   Evidence may be of a candidate that was not checked wholly (`unchecked`), which an older reader would not see.
+5   A sweep may name the champion and its time.
 """
 
 import dataclasses
@@ -20,8 +22,7 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-# 4: evidence may be of a candidate that was not checked wholly (`unchecked`), which an older reader would not see.
-SCHEMA = 4
+SCHEMA = 5
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

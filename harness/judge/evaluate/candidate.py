@@ -14,7 +14,16 @@ import numpy as np
 
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import interpretation
-from harness.judge.evaluate.trace import contract, integrity, jaxprs, known_bugs, same_program, semantics, traffic
+from harness.judge.evaluate.trace import (
+    contract,
+    integrity,
+    jaxprs,
+    known_bugs,
+    one_core,
+    same_program,
+    semantics,
+    traffic,
+)
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import Done, ExportRequest, InterpretRequest, Rejected, TraceReply, TraceRequest
@@ -57,12 +66,19 @@ def trace(request: TraceRequest) -> TraceReply:
     statement = problem.statement()
     interpretation.get_ready_for(request.chip)
     before = integrity.snapshot()
-    module, flags = contract.load(Path(contract.FILE))
-    known_bugs.refuse(Path(contract.FILE).read_text(encoding="utf-8"), jax.__version__)
-    function = contract.bound(module, statement)
-    claims = contract.claims(module, statement)
-    with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(request.chip):
-        _full = _trace(function, problem, request.chip)
+    try:
+        module, flags = contract.load(Path(contract.FILE))
+        source = Path(contract.FILE).read_text(encoding="utf-8")
+        known_bugs.refuse(source, jax.__version__)
+        one_core.refuse_counting((source,))
+        function = contract.bound(module, statement)
+        claims = contract.claims(module, statement)
+        tracing = contract.CandidateCode("contract", "trace-error", "tracing kernel_fn")
+        with tracing, interpretation.aiming_at(request.chip):
+            _full = _trace(function, problem, request.chip)
+    except Rejected as rejected:
+        explained = one_core.explained(rejected, (Path(contract.FILE).read_text(encoding="utf-8"),))
+        raise explained from rejected
     work = jaxprs.flops(_full.closed.jaxpr)
     _refuse(claims, work, statement)
     _refuse_another(_full, statement)
@@ -104,6 +120,8 @@ def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Trace
     shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
     _refuse_outputs(out, statement)
+    one_core.refuse_sharded(closed.jaxpr)
+    one_core.refuse_sparsecore(closed.jaxpr)
     jaxprs.refuse_foreign_work(closed.jaxpr)
     semantics.refuse_unclassified(closed.jaxpr)
     jaxprs.refuse_changed_tables(closed.jaxpr)
@@ -162,7 +180,7 @@ def _refuse_outputs(out: Any, statement: Statement) -> None:
 
 def _refuse(claims: Claims, work: jaxprs.Flops, statement: Statement) -> None:
     """Raises Rejected `flop-claim` or `work-outside-pallas`."""
-    if claims.flops != statement.work.flops:
+    if claims.flops not in (None, statement.work.flops):
         raise Rejected(
             "static", "flop-claim",
             f"compute_flops() claims {claims.flops:,} FLOPs, the judge credits {statement.work.flops:,} "

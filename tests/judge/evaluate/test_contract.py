@@ -23,8 +23,6 @@ CONTRACT = {
         naive(("def kernel_fn(q, k, v):", "def kernel_fn(q, kv):")),
         "expected kernel_fn(q, k, v), got kernel_fn(q, kv)",
     ),
-    "missing-name": (naive(('KERNEL_NAME = "naive_attention"', "KERNEL_NAME = 3")), "KERNEL_NAME"),
-    "missing-claim": (naive(("def get_tiling_meta(", "def tiling(")), "get_tiling_meta"),
     "bad-claim": (naive(("return batch", "return 0.5 + batch")), "whole numbers"),
     "trace-error": (naive(("BQ = 128\n", "BQ = 384\n")), "expected BQ to divide the sequence of 512, got BQ=384"),
     "wrong-shape": (with_wrapper("    return honest(q, k, v)[:256]\n"), "[512, 128], got [256, 128]"),

@@ -1,0 +1,116 @@
+"""Refuses by name what is no program for the TensorCores of one chip: sharded functions, and code for SparseCores."""
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from jax import sharding
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, line_of
+from harness.judge.sandbox.messages import Rejected
+
+# What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
+# or are refused with the other operations of a kernel.
+_SHARDED = frozenset((
+    "all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index", "custom_partitioning",
+    "mesh_cast", "pbroadcast", "pcast", "pgather", "pmap", "pmax", "pmin", "ppermute", "psum", "psum2",
+    "psum_invariant", "psum_scatter", "ragged_all_to_all", "reduce_scatter", "reshard", "shard_map",
+    "sharding_constraint", "unreduced_psum", "unreduced_reduce_scatter", "xla_pmap",
+))  # fmt: skip
+# Kernels over a mesh of cores; which cores, the mesh says.
+_OVER_CORES = ("core_map", "mpmd_map")
+# Where a kernel.py fails that names one of these, it failed for want of what is not there.
+_NAMES_OF_SHARDING = frozenset((
+    "Mesh", "NamedSharding", "PartitionSpec", "PositionalSharding", "make_mesh", "pmap", "set_mesh", "shard_map",
+    "use_mesh", "with_sharding_constraint",
+))  # fmt: skip
+# What is asked for to be another program where there are several.
+_COUNTS_OF_DEVICES = frozenset(("device_count", "local_device_count", "process_count"))
+_NAMES_OF_SPARSECORES = frozenset((
+    "SC_SCALAR_SUBCORE", "SC_VECTOR_SUBCORE", "ScalarSubcoreMesh", "VectorSubcoreMesh", "plsc", "tpu_sc",
+))  # fmt: skip
+
+_ONE_DEVICE = (
+    "one device is judged, and its time says nothing about several; make the function that one device runs (the body "
+    "of shard_map) kernel_fn, and the shapes of one shard the contest's"
+)
+_NO_SPARSECORE = (
+    "SparseCores are neither interpreted nor simulated; write the kernel for the TensorCore with pl.pallas_call"
+)
+
+
+def refuse_sharded(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `sharded` where a program is made for several devices, even if it runs on one here."""
+    for equation in equations(jaxpr, into_pallas=False):
+        name = equation.primitive.name
+        if name in _SHARDED:
+            raise _sharded(name, line_of(equation))
+        placed = next(filter(_is_over_a_mesh, _placements(equation)), None)
+        if placed is not None:
+            raise _sharded(f"{name} with {type(placed).__name__}", line_of(equation))
+
+
+def refuse_sparsecore(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `sparsecore` where a kernel is made for a chip's SparseCores."""
+    for equation in equations(jaxpr, into_pallas=False):
+        given = (equation.params.get(name) for name in ("mesh", "meshes", "compiler_params"))
+        if equation.primitive.name in (*_OVER_CORES, "pallas_call") and any(map(_is_of_sparsecores, given)):
+            said = f"{line_of(equation)}expected a kernel for the TensorCore, got {equation.primitive.name}"
+            raise Rejected("static", "sparsecore", f"{said} for SparseCores: {_NO_SPARSECORE}")
+
+
+def refuse_counting(sources: Iterable[str]) -> None:
+    """Raises Rejected `sharded` where a candidate asks how many devices there are: here it sees one whatever it gets."""
+    found = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
+    if found:
+        raise _sharded(f"one that asks for {', '.join(found)}")
+
+
+def explained(failed: Rejected, sources: Iterable[str]) -> Rejected:
+    """`failed`, or what it comes from where these sources of a candidate name devices or cores that are not there."""
+    if failed.failure.kind not in ("import-error", "trace-error"):
+        return failed
+    named = {name for source in sources for name in _named(source)}
+    for names, kind, what in (
+        (_NAMES_OF_SPARSECORES, "sparsecore", _NO_SPARSECORE),
+        (_NAMES_OF_SHARDING, "sharded", _ONE_DEVICE),
+    ):
+        found = sorted(named & names)
+        if found:
+            said = f"it names {', '.join(found)}, and {failed.failure.message}: {what}"
+            return Rejected("static", kind, said, failed.failure.detail)
+    return failed
+
+
+def _sharded(what: str, line: str = "") -> Rejected:
+    return Rejected("static", "sharded", f"{line}expected a function of one device, got {what}: {_ONE_DEVICE}")
+
+
+def _placements(equation: Equation) -> Iterable[Any]:
+    """What an equation says about where its arrays lie."""
+    for name in ("in_shardings", "out_shardings", "sharding", "shardings", "devices", "srcs"):
+        value = equation.params.get(name)
+        yield from value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _is_over_a_mesh(placed: Any) -> bool:
+    # What JAX infers for an array of a program without a mesh is a NamedSharding over none.
+    if not isinstance(placed, sharding.Sharding) or isinstance(placed, sharding.SingleDeviceSharding):
+        return False
+    mesh = getattr(placed, "mesh", None)
+    return mesh is None or bool(mesh.axis_names)
+
+
+def _is_of_sparsecores(given: Any) -> bool:
+    parts = given if isinstance(given, (tuple, list)) else (given,)
+    words = " ".join(f"{type(part).__name__} {getattr(part, 'kernel_type', '')}" for part in parts)
+    return "SC_" in words or "Subcore" in words or "subcore" in words
+
+
+def _named(source: str) -> Iterable[str]:
+    """The names that a file uses, imports, or asks an object for."""
+    for node in ast.walk(ast.parse(source)):
+        for field in ("id", "attr", "name", "asname", "module"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                yield from value.split(".")

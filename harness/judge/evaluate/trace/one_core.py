@@ -60,7 +60,7 @@ def refuse_sparsecore(jaxpr: Jaxpr) -> None:
 
 
 def refuse_counting(sources: Iterable[str]) -> None:
-    """Raises Rejected `sharded` where a candidate asks how many devices there are: here it sees one whatever it gets."""
+    """Raises Rejected `sharded` where a candidate asks how many devices there are: here it sees one, always."""
     found = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if found:
         raise _sharded(f"one that asks for {', '.join(found)}")

@@ -20,10 +20,9 @@ _BY_KIND = {
     "wrong-structure": "return the problem's outputs and nothing else: one array, or a tuple of them in order",
     "wrong-dtype": "cast what the kernel stores, and out_shape, to the problem's dtype",
     "wrong-shape": "make out_shape, and what kernel_fn returns, of the problem's shape",
-    "missing-name": "define that name at the top of kernel.py, as text",
-    "missing-claim": "define that function at the top of kernel.py: compute_flops() returns the useful FLOPs, "
-    "get_tiling_meta() a dict (it may be empty)",
-    "bad-claim": "correct what that function returns; it may take the problem's parameters by name",
+    "bad-claim": "correct what that function returns, or leave it out; it may take the problem's parameters by name",
+    "sharded": "judge what one device runs: the body of shard_map, at the shapes of one shard",
+    "sparsecore": "write the kernel for the TensorCore, with pl.pallas_call",
     "flop-claim": "make compute_flops() return the judge's figure, which counts useful work once",
     "dot-outside-pallas": "move that matmul into the Pallas call",
     "exp-outside-pallas": "move that exponential into the Pallas call",

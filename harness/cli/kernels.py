@@ -16,6 +16,7 @@ from harness.loop import undo as undoing
 from harness.loop.settings import parse
 from harness.records import Policy
 from harness.render import report_text
+from harness.render.progress import Progress
 
 
 def show(given: Namespace) -> Outcome:
@@ -52,7 +53,9 @@ def undo(given: Namespace) -> Outcome:
 def new(given: Namespace) -> Outcome:
     base = given.directory or Path.cwd()
     settings = [*given.settings, *([f"CHIP={given.chip}"] if given.chip else [])]
-    done = new_contest.new(base / given.folder, given.like, tuple(parse(text) for text in settings))
+    constants = tuple(parse(text) for text in settings)
+    with Progress(quiet=given.quiet) as progress:
+        done = new_contest.new(base / given.folder, given.like, constants, progress, around=given.around)
     return Outcome(text=lambda: "\n".join(done))
 
 

@@ -203,6 +203,11 @@ class New(Verb):
         parser.add_argument("--like", default="attention", help=f"what to start from: {', '.join(templates())}")
         parser.add_argument(
             "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
-            help="rewrite this constant of prepare.py",
+            help="rewrite this constant of prepare.py, of kernel.py, or of both",
+        )  # fmt: skip
+        parser.add_argument(
+            "--from", dest="around", default=None, metavar="PACKAGE.MODULE:FUNCTION",
+            help="a kernel.py that calls this function of an installed package; its options become constants",
         )  # fmt: skip
         parser.add_argument("--chip", choices=[chip.name for chip in CHIPS], help="the chip it is judged for")
+        add_quiet(parser)

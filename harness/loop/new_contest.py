@@ -3,44 +3,115 @@
 import shlex
 import shutil
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from git import Repo
 
 from harness import contest as contests
+from harness.contest import Contest
 from harness.errors import RatchetError
+from harness.judge.evaluate.plan import Progress
 from harness.ledger import git
 from harness.ledger.git import write
-from harness.loop import scaffold
-from harness.records import Statement
+from harness.loop import existing, scaffold, trial
+from harness.loop.settings import names, rewrite
+from harness.records import Failure, Statement
+from harness.units import seconds
 
 
-def new(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+def new(
+    directory: Path,
+    like: str,
+    settings: tuple[tuple[str, str], ...],
+    progress: Progress,
+    *,
+    around: str | None = None,
+) -> tuple[str, ...]:
     """Makes a contest in `directory` like the template called `like` and commits exactly its files.
 
+    `around` names a function of an installed package (`package.module:function`) for a thin kernel.py to call.
     Where `directory` lies in no git repository it becomes one. Raises RatchetError as `scaffold.scaffold` does,
-    `bad-prepare` where the constants make no problem, and where a commit could not be made; nothing is
-    written then.
+    `bad-prepare` where the constants make no problem, what `existing` raises and `does-not-trace` where no way of
+    calling the function traces, and where a commit could not be made; nothing is written then.
     """
+    # Before anything is made: it may not be there.
+    target = existing.target(around) if around else None
     with ExitStack() as undo:
         for folder in reversed([folder for folder in (directory, *directory.parents) if not folder.exists()]):
             folder.mkdir()
             undo.callback(folder.rmdir)
         repository, is_new = _repository(directory, undo)
         git.require_committable(repository, may_be_empty=True)
-        written = scaffold.scaffold(directory, like, settings)
+        written = scaffold.scaffold(directory, like, settings, own_kernel=target is None)
         for path in written:
             undo.callback(path.unlink, missing_ok=True)
-        statement = contests.load(directory).problem.statement()
+        contest = contests.load(directory)
+        if target is not None:
+            kernel, words = _around(contest, target, settings, progress)
+            contest.kernel_path.write_bytes(kernel)
+        else:
+            words = _words_on_template(contest, progress) if settings else ()
         commit = _commit(repository, written, f"Add the contest {directory.name}, like {like}")
         undo.pop_all()
     shown = directory if not directory.is_absolute() else directory.resolve()
     return (
         *((f"made a git repository in {shown}",) if is_new else ()),
         f"made {', '.join(path.name for path in written)} in {shown} and committed them ({commit[:10]})",
-        _signature(statement),
+        _signature(contest.problem.statement()),
+        *words,
         f'next: ./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
     )
+
+
+def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:
+    """What is wrong with the template's own kernel.py where constants of the problem were changed."""
+    failure = trial.trace_failure(contest, contest.kernel_path.read_bytes(), progress)
+    if failure is None:
+        return ()
+    return (f"kernel.py does not trace at these sizes: {failure.message}; edit it, or change constants with --set",)
+
+
+def _around(
+    contest: Contest, target: existing.Target, settings: tuple[tuple[str, str], ...], progress: Progress
+) -> tuple[bytes, tuple[str, ...]]:
+    """The first kernel.py around `target` that passes at small shapes, else the first that traces; and what it does."""
+    problem = names(contest.directory.joinpath("prepare.py").read_bytes())
+    statement = contest.problem.statement()
+    refused: list[Failure] = []
+    traced: list[tuple[existing.Variant, Failure]] = []
+    for variant in existing.variants(target, statement, settings):
+        kernel = _set(variant.kernel, settings, problem)
+        failure = trial.trace_failure(contest, kernel, progress)
+        if failure is not None:
+            refused.append(failure)
+            continue
+        evidence = trial.evidence(contest, kernel, progress)
+        name = f"{target.module}:{target.function}"
+        if evidence.failure is None:
+            time = evidence.latency.seconds if evidence.latency else None
+            took = f"{seconds(time)} [simulated {contest.chip.name}]" if time is not None else "an unknown time"
+            return kernel, (f"kernel.py calls {name} {variant.words}: right at small shapes, {took}",)
+        traced.append((replace(variant, kernel=kernel), evidence.failure))
+    if not traced:
+        first = refused[0]
+        raise RatchetError(
+            "does-not-trace",
+            f"{target.module}:{target.function} does not take the problem's arrays: {first.message}; nothing was "
+            "written. Make a contest without --from, and call it in kernel.py as it wants to be called",
+        )
+    variant, failure = traced[0]
+    said = f"kernel.py calls {target.function} {variant.words}, which fails: {failure.kind}: {failure.message}"
+    return variant.kernel, (f"{said}; edit kernel.py before the baseline",)
+
+
+def _set(kernel: bytes, settings: tuple[tuple[str, str], ...], problem: frozenset[str]) -> bytes:
+    """`kernel` with the constants that it has; one that neither it nor the problem has is refused."""
+    own = names(kernel)
+    for name, value in settings:
+        if name in own or name not in problem:
+            kernel = rewrite(kernel, name, value, "kernel.py")
+    return kernel
 
 
 def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from harness.errors import RatchetError
-from harness.loop.settings import rewrite
+from harness.loop.settings import names, rewrite
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -13,11 +13,20 @@ def templates() -> tuple[str, ...]:
     return tuple(sorted(path.name for path in TEMPLATES.iterdir() if (path / "prepare.py").is_file()))
 
 
-def scaffold(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) -> tuple[Path, ...]:
-    """Writes a new contest into `directory` and returns its files; `settings` rewrite constants of its prepare.py.
+# What a contest's folder holds and git need not: schedules, captures, evidence kept for the next question.
+IGNORED = b"profile_data/\n__pycache__/\n"
+
+
+def scaffold(
+    directory: Path, like: str, settings: tuple[tuple[str, str], ...], *, own_kernel: bool = True
+) -> tuple[Path, ...]:
+    """Writes a new contest into `directory` and returns its files; `settings` rewrite its constants.
+
+    They are those of prepare.py, of kernel.py, or of both under one name. Not `own_kernel`: kernel.py is to be
+    replaced, and constants that prepare.py lacks are left to whoever does that.
 
     Raises RatchetError `exists` if one of the files is there already, `unknown-template`
-    if there is nothing called `like`; writes nothing then.
+    if there is nothing called `like`, `unknown-constant`; writes nothing then.
     """
     if like not in templates():
         raise RatchetError("unknown-template", f"expected --like {' or '.join(templates())}, got {like!r}")
@@ -25,11 +34,15 @@ def scaffold(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) 
     contents = {
         "prepare.py": (source / "prepare.py").read_bytes(),
         "kernel.py": (source / "kernel.py").read_bytes(),
-        ".gitignore": b"profile_data/\n__pycache__/\n",
+        ".gitignore": IGNORED,
     }
     for name, value in settings:
-        contents["prepare.py"] = rewrite(contents["prepare.py"], name, value, "prepare.py")
-        contents["kernel.py"] = _rewritten(contents["kernel.py"], name, value)
+        files = [file for file in ("prepare.py", "kernel.py")[: 1 + own_kernel] if name in names(contents[file])]
+        if own_kernel and not files:
+            # It has the constants that people ask for first, and says which they are.
+            files = ["prepare.py"]
+        for file in files:
+            contents[file] = rewrite(contents[file], name, value, file)
     for name in contents:
         if (directory / name).exists():
             raise RatchetError(
@@ -39,11 +52,3 @@ def scaffold(directory: Path, like: str, settings: tuple[tuple[str, str], ...]) 
     for name, data in contents.items():
         (directory / name).write_bytes(data)
     return tuple(directory / name for name in contents)
-
-
-def _rewritten(kernel: bytes, name: str, value: str) -> bytes:
-    """kernel.py with the constant that it shares with prepare.py set to the same value; as it was if it has none."""
-    try:
-        return rewrite(kernel, name, value, "kernel.py")
-    except RatchetError:
-        return kernel

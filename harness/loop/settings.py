@@ -66,6 +66,14 @@ def constants(source: bytes) -> tuple[tuple[str, str], ...]:
     return tuple((name, ast.unparse(value)) for name, value in single.items() if _is_plain(value))
 
 
+def names(source: bytes) -> frozenset[str]:
+    """Everything that is assigned at the top level; empty if `source` is not Python."""
+    try:
+        return frozenset(_assigned(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return frozenset()
+
+
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
     """What is assigned to each name at the top level."""
     values: dict[str, list[ast.expr]] = {}

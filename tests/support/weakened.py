@@ -138,6 +138,7 @@ GUARDS = (
     ),
     _guard("output limit", "floods", "judge/sandbox/child.py", "_OUTPUT_LIMIT = 1 << 60"),
     # What the trace shows.
+    _guard("one device", "sharded", "judge/evaluate/trace/one_core.py", "def refuse_sharded(jaxpr): pass"),
     _guard(
         "claim of FLOPs",
         "flops_overstated",

@@ -68,16 +68,15 @@ def trace(request: TraceRequest) -> TraceReply:
     before = integrity.snapshot()
     try:
         module, flags = contract.load(Path(contract.FILE))
-        source = Path(contract.FILE).read_text(encoding="utf-8")
-        known_bugs.refuse(source, jax.__version__)
-        one_core.refuse_counting((source,))
+        known_bugs.refuse(Path(contract.FILE).read_text(encoding="utf-8"), jax.__version__)
+        one_core.refuse_counting((Path(contract.FILE).read_bytes(),))
         function = contract.bound(module, statement)
         claims = contract.claims(module, statement)
         tracing = contract.CandidateCode("contract", "trace-error", "tracing kernel_fn")
         with tracing, interpretation.aiming_at(request.chip):
             _full = _trace(function, problem, request.chip)
     except Rejected as rejected:
-        explained = one_core.explained(rejected, (Path(contract.FILE).read_text(encoding="utf-8"),))
+        explained = one_core.explained(rejected, (Path(contract.FILE).read_bytes(),))
         raise explained from rejected
     work = jaxprs.flops(_full.closed.jaxpr)
     _refuse(claims, work, statement)

@@ -67,6 +67,40 @@ STATIC = {
 }  # fmt: skip
 
 
+def test_a_kernel_may_leave_its_claims_and_names_out(bench: Tracer) -> None:
+    bare = "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n\n\ndef kernel_fn(q, k, v):\n"
+    bare += "    return flash_attention(*(x[None, None] for x in (q, k, v)), sm_scale=q.shape[-1] ** -0.5)[0, 0]\n"
+    claims = bench.traced(bare).claims
+    assert (claims.flops, claims.tiling, claims.kernel_name) == (None, None, "kernel_fn")
+    assert claims.problem_description == SMALL.statement().title
+    assert bench.failure(bare + "\n\nKERNEL_NAME = 3\n").kind == "bad-claim"
+
+
+_ON_A_MESH = "    mesh = jax.make_mesh((1,), ('x',))\n    rows = jax.sharding.PartitionSpec('x')\n"
+SEVERAL = {
+    "shard_map": "    return jax.shard_map(honest, mesh=mesh, in_specs=(rows, jax.sharding.PartitionSpec(), "
+    "jax.sharding.PartitionSpec()), out_specs=rows, check_vma=False)(q, k, v)\n",
+    "sharding_constraint": "    return honest(jax.lax.with_sharding_constraint(q, "
+    "jax.sharding.NamedSharding(mesh, rows)), k, v)\n",
+    "jit with NamedSharding": "    place = jax.sharding.NamedSharding(mesh, rows)\n"
+    "    return jax.jit(honest, in_shardings=(place, place, place))(q, k, v)\n",
+    "it names NamedSharding": "    place = jax.sharding.NamedSharding(mesh, rows)\n"
+    "    return honest(jax.device_put(q, place), k, v)\n",
+    "device_count": "    return honest(q, k, v) if jax.device_count() == 1 else None\n",
+    "make_mesh": "    jax.make_mesh((4,), ('x',))\n    return honest(q, k, v)\n",
+    "shard_map inside a loop": "    f = jax.shard_map(honest, mesh=mesh, in_specs=(rows, jax.sharding.PartitionSpec(), "
+    "jax.sharding.PartitionSpec()), out_specs=rows, check_vma=False)\n"
+    "    return jax.lax.scan(lambda c, _: (f(q, k, v), None), q, None, length=2)[0]\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SEVERAL)
+def test_a_function_of_several_devices_is_refused(bench: Tracer, what: str) -> None:
+    failure = bench.failure(with_wrapper(_ON_A_MESH + SEVERAL[what]))
+    assert (failure.stage, failure.kind) == ("static", "sharded")
+    assert what.split(" inside")[0] in failure.message
+
+
 @pytest.mark.parametrize("kind", STATIC)
 def test_foreign_work_is_refused(bench: Tracer, kind: str) -> None:
     failure = bench.failure(with_wrapper(STATIC[kind]))

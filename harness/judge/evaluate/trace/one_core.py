@@ -59,14 +59,14 @@ def refuse_sparsecore(jaxpr: Jaxpr) -> None:
             raise Rejected("static", "sparsecore", f"{said} for SparseCores: {_NO_SPARSECORE}")
 
 
-def refuse_counting(sources: Iterable[str]) -> None:
+def refuse_counting(sources: Iterable[bytes]) -> None:
     """Raises Rejected `sharded` where a candidate asks how many devices there are: here it sees one, always."""
     found = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if found:
         raise _sharded(f"one that asks for {', '.join(found)}")
 
 
-def explained(failed: Rejected, sources: Iterable[str]) -> Rejected:
+def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:
     """`failed`, or what it comes from where these sources of a candidate name devices or cores that are not there."""
     if failed.failure.kind not in ("import-error", "trace-error"):
         return failed
@@ -107,7 +107,7 @@ def _is_of_sparsecores(given: Any) -> bool:
     return "SC_" in words or "Subcore" in words or "subcore" in words
 
 
-def _named(source: str) -> Iterable[str]:
+def _named(source: bytes) -> Iterable[str]:
     """The names that a file uses, imports, or asks an object for."""
     for node in ast.walk(ast.parse(source)):
         for field in ("id", "attr", "name", "asname", "module"):

@@ -1,0 +1,233 @@
+"""A thin kernel.py around a function of an installed package: its options are constants, which `--set` can change.
+
+The package is read, never imported: only the sandbox runs it.
+"""
+
+import ast
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.loop import settings
+from harness.records import Statement
+from harness.records.problem import Parameter
+
+_WRAPPERS = Path(__file__).parents[1] / "templates" / "existing"
+_WRAPS = re.compile(r"^Wraps: (\S+)$", re.M)
+# Names under which published kernels take a problem's parameters.
+_ALSO_CALLED = {
+    "sm_scale": "scale", "softmax_scale": "scale", "is_causal": "causal", "epsilon": "eps", "num_heads": "heads",
+}  # fmt: skip
+# For finding errors, or for a machine that is not judged.
+_LEFT_OUT = ("interpret", "debug", "mesh", "cost_estimate", "name")
+# A name that was imported from elsewhere is followed so often.
+_MOST_IMPORTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A function of an installed package, and where it is defined; `node` is None where it is no plain `def`."""
+
+    module: str
+    function: str
+    path: Path
+    node: ast.FunctionDef | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One kernel.py, and how it hands the problem's arrays over, in words."""
+
+    kernel: bytes
+    words: str
+
+
+def target(text: str) -> Target:
+    """What `package.module:function` names. Raises RatchetError `unknown-function` or `not-installed`."""
+    module, colon, function = text.partition(":")
+    if not colon or not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise RatchetError(
+            "unknown-function",
+            f"expected --from package.module:function, got {text!r}; for instance "
+            "--from jax.experimental.pallas.ops.tpu.flash_attention:flash_attention",
+        )
+    return _found(module, function, _MOST_IMPORTS, module)
+
+
+def variants(wanted: Target, statement: Statement, given: tuple[tuple[str, str], ...]) -> Iterator[Variant]:
+    """The kernels that call `wanted` for this problem, the likeliest first; `given` are constants of the user's.
+
+    Raises RatchetError `missing-option` where the function needs something that nobody said.
+    """
+    name = f"{wanted.module}:{wanted.function}"
+    for path in sorted(_WRAPPERS.glob("*.py")):
+        source = path.read_bytes()
+        if name in _WRAPS.findall(ast.get_docstring(ast.parse(source)) or ""):
+            yield Variant(kernel=_with_parameters(source, statement), words="as its own wrapper does")
+            return
+    options = _options(wanted, statement, dict(given))
+    for body, words in _bodies(statement):
+        yield Variant(kernel=_text(wanted, statement, options, body).encode(), words=words)
+
+
+# --- where a function is -----------------------------------------------------------------------
+
+
+def _found(module: str, function: str, most: int, asked: str) -> Target:
+    path = _source(module)
+    tree = ast.parse(path.read_bytes())
+    names: dict[str, ast.FunctionDef | None] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            names[node.name] = node
+        elif isinstance(node, ast.Assign):
+            names.update({each.id: None for each in node.targets if isinstance(each, ast.Name)})
+        elif isinstance(node, ast.ImportFrom) and most:
+            for alias in node.names:
+                if (alias.asname or alias.name) == function:
+                    home = _imported_from(node, module, path)
+                    found = _found(home, alias.name, most - 1, asked)
+                    return Target(module=asked, function=function, path=found.path, node=found.node)
+    if function not in names:
+        near = difflib.get_close_matches(function, names, 5, 0.4) or sorted(names)[:5]
+        raise RatchetError(
+            "unknown-function", f"{module} has no function {function}; it has {', '.join(near) or 'none at all'}"
+        )
+    return Target(module=asked, function=function, path=path, node=names[function])
+
+
+def _imported_from(node: ast.ImportFrom, module: str, path: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    return ".".join((*package[: len(package) - node.level + 1], *(node.module or "").split("."))).rstrip(".")
+
+
+def _source(module: str) -> Path:
+    """The file of an installed module, found without importing any of its packages."""
+    top, *parts = module.split(".")
+    spec = PathFinder.find_spec(top)
+    path = None
+    if spec is not None:
+        folders = [Path(place) for place in spec.submodule_search_locations or ()]
+        places = [folder.joinpath(*parts) for folder in folders]
+        files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+        path = next(filter(Path.is_file, files if parts else [Path(spec.origin or "")]), None)
+    if path is None or path.suffix != ".py" or not _is_installed(path):
+        raise RatchetError(
+            "not-installed",
+            f"expected {module} to be a Python module of an installed package, found none; install the package into "
+            "the environment that ratchet.sh runs in, or put your own file beside kernel.py and import it there",
+        )
+    return path
+
+
+def _is_installed(path: Path) -> bool:
+    return bool({"site-packages", "dist-packages"} & set(path.parts))
+
+
+# --- the text ----------------------------------------------------------------------------------
+
+
+def _with_parameters(source: bytes, statement: Statement) -> bytes:
+    """A kernel.py with the constants that are called as the problem's parameters set to those."""
+    known = {name for name, _ in settings.constants(source)}
+    for name, value in statement.parameters:
+        if name.upper() in known:
+            source = settings.rewrite(source, name.upper(), repr(value), "kernel.py")
+    return source
+
+
+def _options(wanted: Target, statement: Statement, given: Mapping[str, str]) -> dict[str, str]:
+    """What the function takes beside the problem's arrays, and the text of each value."""
+    if wanted.node is None:
+        return {}
+    arguments = wanted.node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    count = len(statement.inputs)
+    if len(positional) < count and arguments.vararg is None:
+        raise RatchetError(
+            "missing-option",
+            f"expected {wanted.function} to take the problem's {count} arrays "
+            f"({', '.join(array.name for array in statement.inputs)}), it takes {len(positional)}",
+        )
+    absent: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    pairs = [*zip(positional, (*absent, *arguments.defaults), strict=True)][count:]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    parameters: dict[str, Parameter] = dict(statement.parameters)
+    options: dict[str, str] = {}
+    missing = []
+    for argument, default in pairs:
+        name = argument.arg
+        meant = _ALSO_CALLED.get(name, name)
+        if name in _LEFT_OUT:
+            continue
+        if name.upper() in given:
+            options[name] = given[name.upper()]
+        elif meant in parameters:
+            options[name] = repr(parameters[meant])
+        elif default is None:
+            missing.append(name.upper())
+        elif _is_literal(default):
+            options[name] = ast.unparse(default)
+    if missing:
+        raise RatchetError(
+            "missing-option",
+            f"{wanted.function} needs {', '.join(missing)}, which the problem does not say: give each with --set "
+            "NAME=VALUE, or write kernel.py by hand",
+        )
+    return options
+
+
+def _is_literal(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
+    """What kernel_fn does with `call`, the function with its options, and what that is in words."""
+    names = ", ".join(array.name for array in statement.inputs)
+    yield f"    return call({names})", "with the arrays as they are"
+    if len(statement.outputs) > 1:
+        return
+    axes = max(len(array.shape) for array in statement.inputs)
+    dtype = statement.outputs[0].dtype
+    yield f'    return call({names}).astype("{dtype}")', f"with the output converted to {dtype}"
+    for more in range(1, 5 - axes):
+        new = ", ".join(["None"] * more)
+        old = ", ".join(["0"] * more)
+        yield (
+            f"    return call(*(x[{new}] for x in ({names},)))[{old}]",
+            f"with {more} more leading {'axes' if more > 1 else 'axis'}",
+        )
+    for less in range(1, axes - 1):
+        yield f"    return {'jax.vmap(' * less}call{')' * less}({names})", f"mapped over {less} leading axes"
+    # Heads behind the sequence, as many published functions have them.
+    turned = {
+        2: (f"    return call(*(x[None, :, None] for x in ({names},)))[0, :, 0]"),
+        3: (f"    return call(*(x.swapaxes(0, 1)[None] for x in ({names},)))[0].swapaxes(0, 1)"),
+        4: (f"    return call(*(x.swapaxes(1, 2) for x in ({names},))).swapaxes(1, 2)"),
+    }
+    if axes in turned and all(len(array.shape) == axes for array in statement.inputs):
+        yield turned[axes], "with the heads behind the sequence"
+
+
+def _text(wanted: Target, statement: Statement, options: Mapping[str, str], body: str) -> str:
+    names = ", ".join(array.name for array in statement.inputs)
+    constants = "".join(f"{name.upper()} = {value}\n" for name, value in options.items())
+    handed = ", ".join(f"{name}={name.upper()}" for name in options)
+    jax = "import jax\n" if "jax." in body else ""
+    return (
+        f'"""{statement.operation} by {wanted.function} of {wanted.module}: what an experiment changes."""\n\n'
+        f"import functools\n\n{jax}from {wanted.module} import {wanted.function} as existing\n\n"
+        f'KERNEL_NAME = "{wanted.function}"\nPROBLEM_DESCRIPTION = "{statement.operation}"\n\n'
+        f"{constants}{chr(10) if constants else ''}\n"
+        f"def kernel_fn({names}):\n    call = functools.partial(existing{', ' + handed if handed else ''})\n{body}\n"
+    )

@@ -1,0 +1,39 @@
+"""Attention forward by the splash attention of the package tokamax: what an experiment changes.
+
+Wraps: tokamax._src.ops.experimental.tpu.splash_attention:make_splash_mha_single_device
+Wraps: tokamax._src.ops.experimental.tpu.splash_attention.splash_attention_kernel:make_splash_mha_single_device
+Wraps: tokamax._src.ops.experimental.tpu.splash_attention.splash_attention_kernel:make_splash_mha
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from tokamax._src.ops.experimental.tpu.splash_attention import splash_attention_kernel as splash
+from tokamax._src.ops.experimental.tpu.splash_attention import splash_attention_mask as masks
+
+KERNEL_NAME = "splash_attention of tokamax"
+PROBLEM_DESCRIPTION = "attention forward"
+
+# Rows of q, and rows of k and v that are fetched and computed with at once.
+BLOCK_Q = 512
+BLOCK_KV = 512
+BLOCK_KV_COMPUTE = 512
+CAUSAL = False
+SCALE = 1.0
+
+
+def kernel_fn(q, k, v):
+    """Attention of q [batch, heads, sequence, d] over k, v [batch, kv_heads, ...], or without the first axes."""
+    if q.ndim == 4:
+        return jax.vmap(kernel_fn)(q, k, v)
+    shape = q.shape
+    q, k, v = (x.reshape((1,) * (3 - x.ndim) + x.shape) for x in (q, k, v))
+    square = (q.shape[1], k.shape[1])
+    mask = masks.CausalMask(square, offset=square[1] - square[0]) if CAUSAL else masks.FullMask(square)
+    config = splash.SplashConfig(
+        block_q=BLOCK_Q, block_kv=BLOCK_KV, block_kv_compute=BLOCK_KV_COMPUTE, q_prescaled_log2e=True
+    )
+    # It has no scale of its own, and powers of two: both factors are multiplied into q at once, which is rounded once.
+    q = (q.astype(jnp.float32) * (SCALE * math.log2(math.e))).astype(q.dtype)
+    return splash.make_splash_mha_single_device(mask, config=config)(q, k, v).reshape(shape)

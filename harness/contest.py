@@ -4,6 +4,7 @@ import hashlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -34,7 +35,8 @@ class Contest:
     @property
     def problem_digest(self) -> str:
         """A hash of what is computed, as the judge states it."""
-        return hashlib.sha256(msgspec.json.encode(self.problem.statement())).hexdigest()[:16]
+        stated = _without_none(msgspec.to_builtins(self.problem.statement()))
+        return hashlib.sha256(msgspec.json.encode(stated)).hexdigest()[:16]
 
     def judge_files(self) -> tuple[Path, ...]:
         """Every file that a verdict can depend on: prepare.py, then those of the harness."""
@@ -43,6 +45,13 @@ class Contest:
     def key(self, source: Source) -> Key:
         """The comparability key of evidence taken now."""
         return keys.key(self.directory / "prepare.py", self.problem_digest, self.chip.name, source)
+
+
+def _without_none(stated: Any) -> Any:
+    """The same without fields that say nothing: a new one changes no hash of a problem that does not use it."""
+    if isinstance(stated, dict):
+        return {name: _without_none(value) for name, value in stated.items() if value is not None}
+    return [_without_none(value) for value in stated] if isinstance(stated, list) else stated
 
 
 def load(directory: Path, chip_name: str | None = None) -> Contest:

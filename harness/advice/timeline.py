@@ -26,7 +26,7 @@ def timeline(dump: ModuleDump, chip: Chip, *, steps_shown: int = 2, deadline_sec
     Raises RatchetError `no-simulation` where the run has no end that is known.
     """
     machine = machine_of(chip)
-    tables = Tables(dump.hlo)
+    tables = Tables(dump.hlo, dump.arguments)
     deadline = time.monotonic() + deadline_seconds
     plain = run_cores(dump, machine, tables, deadline)
     last = max(plain, key=lambda core: core.cycles)

@@ -13,6 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.dumps import timing_tables
+from harness.dumps.evaluated import Values
+from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
 
 
@@ -95,7 +98,8 @@ class Utilisation:
 class ModuleDump:
     """All of one dump directory that a simulation needs: the HLO ops' schedules, and the program that calls them.
 
-    `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it.
+    `hlo` is the text of the scheduled HLO module, empty if the compiler did not dump it. `timings` are the tables
+    that it is executed with, one set after the other; without them its arguments are not known.
     """
 
     schedules: tuple[Schedule, ...]
@@ -103,6 +107,12 @@ class ModuleDump:
     top: Schedule
     hlo: str
     remarks: tuple[str, ...]
+    timings: tuple[TimingTables, ...] = ()
+
+    @property
+    def arguments(self) -> dict[int, Values]:
+        """The tables of the first of `timings`, by the positions of the module's arguments."""
+        return self.timings[0].arguments if self.timings else {}
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -221,6 +231,7 @@ def read_module(directory: Path) -> ModuleDump:
         top=top,
         hlo=hlo,
         remarks=(),
+        timings=timing_tables.read(directory),
     )
     for name in schedules:
         if name not in dump.calls:

@@ -44,16 +44,17 @@ class _Instruction:
 class Tables:
     """The values of one HLO module's instructions, as far as they follow from its constants and from `operands`.
 
-    `operands` gives the contents of parameters, by the name of the instruction or by the name
-    that the program gave the argument.
+    `operands` gives the contents of parameters, by the name of the instruction, by the name
+    that the program gave the argument, or by the argument's position.
     """
 
-    def __init__(self, hlo: str, operands: Mapping[str, Values] | None = None) -> None:
-        self._given = dict(operands or {})
+    def __init__(self, hlo: str, operands: Mapping[str, Values] | Mapping[int, Values] | None = None) -> None:
+        self._given: dict[str | int, Values] = dict((operands or {}).items())
         self._instructions: dict[str, _Instruction] = {}
         self._known: dict[str, Values | None] = {}
         self._computed: dict[tuple[str, int | None], Values | None] = {}
         bodies = list(_COMPUTATION.finditer(hlo))
+        self._entry = next((body[1] for body in bodies if body[0].startswith("ENTRY")), "")
         ends = [match.start() for match in bodies[1:]] + [len(hlo)]
         self._roots: dict[str, str] = {}
         self._callers: dict[str, str] = {}
@@ -195,7 +196,9 @@ class Tables:
         for given in _argument_names(name, instruction):
             if given in self._given:
                 return self._given[given]
-        return None
+        # Parameters of the computations that it calls have positions too.
+        is_argument = self._parameters.get(self._entry, {}).get(int(instruction.literal)) == name
+        return self._given.get(int(instruction.literal)) if is_argument else None
 
     def _fusion(self, name: str, instruction: _Instruction) -> Values | None:
         called = _attribute(instruction, "calls").lstrip("%")

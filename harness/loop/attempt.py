@@ -289,7 +289,7 @@ def _promises_a_win(one: Alternative, facing: Opponent | None) -> bool:
         return True
     if one.source == "simulated":
         run = facing.evidence.simulation
-        theirs = run.seconds if run else None
+        theirs = run.mean_seconds if run else None
     else:
         taken = facing.evidence.latency or facing.attempt.evidence.latency
         theirs = taken.seconds if taken and taken.source == one.source else None

@@ -3,10 +3,12 @@
 from harness.problems.attention import Attention
 from harness.problems.conformance import complaints, require_conforming
 from harness.problems.defined import Defined
+from harness.problems.grouped_matmul import GroupedMatmul
 from harness.problems.matmul import Matmul
 from harness.problems.probes import Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
 from harness.problems.rmsnorm import RMSNorm
 from harness.problems.space import Space
 from harness.problems.swiglu import SwiGLU
+from harness.problems.timing import timing_inputs
 from harness.problems.tolerance import check

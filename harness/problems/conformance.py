@@ -14,6 +14,8 @@ from harness.errors import RatchetError
 from harness.problems.outputs import spans
 from harness.problems.probes import changed, check_probe
 from harness.problems.problem import Exact, Problem, Values
+from harness.problems.timing import complaints as of_contents
+from harness.problems.timing import differing, timing_inputs
 from harness.problems.tolerance import RMS_FACTOR, errors
 from harness.records import Array, Statement
 
@@ -186,6 +188,10 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
                 return
             if not all(np.isfinite(array.astype(np.float64)).all() for array in first):
                 yield f"{family}: expected finite inputs"
+            for array, values in zip(expected, first, strict=True):
+                yield from (f"{family}: {said}" for said in _of_table(array, values))
+            if different := differing(small, family, other):
+                yield f"{family}: expected {different} to hold what timing_inputs() states, whatever the seed"
             if not all(np.array_equal(a, b) for a, b in zip(first, again, strict=True)):
                 yield f"{family}: expected equal inputs for equal seeds"
             if all(np.array_equal(a, b) for a, b in zip(first, other, strict=True)):
@@ -195,6 +201,23 @@ def _inputs(problem: Problem, small: Problem) -> Iterator[str]:
     except ValueError:
         return
     yield "expected make_inputs() to raise ValueError for a family that does not exist"
+
+
+def _of_table(array: Array, values: Values) -> Iterator[str]:
+    return of_contents(array, values) if array.is_table else iter(())
+
+
+def _timing(problem: Problem, small: Problem) -> Iterator[str]:
+    """The timing inputs."""
+    for one in (problem, small):
+        for array in one.statement().inputs:
+            if array.is_table and (array.low is None or array.high is None):
+                yield f"expected {array.name}, which holds integers, to state the least and the largest of them"
+                return
+        try:
+            timing_inputs(one)
+        except RatchetError as error:
+            yield str(error)
 
 
 def _rows(problem: Problem, small: Problem) -> Iterator[str]:
@@ -326,6 +349,7 @@ def _one(small: Problem, probe: Any) -> Iterator[str]:
 _RULES: dict[str, Rule] = {
     "the statement": _statement,
     "the smaller shapes": _shapes,
+    "the timing inputs": _timing,
     "the inputs": _inputs,
     "the rows that are compared": _rows,
     "the numbers: reference(), honest() and rounding()": _numbers,

@@ -12,6 +12,7 @@ from typing import Any
 import harness
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Problem, Rows, Values
+from harness.problems.timing import Stated, Timed
 from harness.records import Statement
 
 _PREFIX = "contest_prepare_"
@@ -98,6 +99,9 @@ class Defined:
 
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         return self.problem.rounding(inputs, rows)
+
+    def timing_inputs(self) -> Stated:
+        return self.problem.timing_inputs() if isinstance(self.problem, Timed) else {}
 
     def _like(self, problem: Problem) -> "Defined":
         return Defined(self.source, self.path, problem)

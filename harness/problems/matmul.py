@@ -26,7 +26,7 @@ _CANCELLED = 16.0
 # A needle outweighs the other terms of its row together up to K = 2^16.
 _NEEDLE = 2.0**10
 # What a row of the composite is, by its position modulo 4, counted from a drawn place.
-_COMPOSITE = ("normal", "needles", "normal", "cancelling")
+COMPOSITE = ("normal", "needles", "normal", "cancelling")
 # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
 _CHECKED = 5 << 30
 # Columns of B converted at a time: 64 MB as float64 at K = 8192.
@@ -106,7 +106,7 @@ class Matmul(textures.Textured):
         random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
         a = random.standard_normal((self.m, self.k), dtype=np.float32)
         b = random.standard_normal((self.k, self.n), dtype=np.float32)
-        pattern = turned(_COMPOSITE, seed, self.m) if family == "composite" else (family,)
+        pattern = turned(COMPOSITE, seed, self.m) if family == "composite" else (family,)
         kinds = np.array(pattern)[np.arange(self.m) % len(pattern)]
         if family in ("far-values", "composite"):
             columns = self.n if family == "far-values" else self._far_columns
@@ -141,7 +141,7 @@ class Matmul(textures.Textured):
         """Which rows depend on which rows of A, columns on which columns of B, and all of them on every part of k."""
         drawn = product_probes.Drawn(rows=self.m, columns=self.n, seed=seed)
         if full:
-            even = tuple(kind == "normal" for kind in turned(_COMPOSITE, seed, self.m))
+            even = tuple(kind == "normal" for kind in turned(COMPOSITE, seed, self.m))
             # Where columns are far from zero, what a part adds may by chance be lost in the rounding of the whole.
             return (drawn.inner("a", 0, self.k, "composite", kinds=even, columns=self.n - self._far_columns),)
         return (

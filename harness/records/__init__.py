@@ -20,6 +20,7 @@ from harness.records.evidence import (
     Simulation,
     Source,
     StageTime,
+    TimedRun,
     Unit,
 )
 from harness.records.problem import Array, ExpectedCount, Parameter, Statement, Work

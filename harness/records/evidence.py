@@ -1,5 +1,6 @@
 """Everything found out about one candidate: correctness, counters, simulation, samples, latency."""
 
+import statistics
 from dataclasses import dataclass
 from typing import Literal
 
@@ -167,6 +168,22 @@ class Offence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimedRun:
+    """The schedule executed with one of the timing inputs that the problem states, called `name`.
+
+    The fields are those of a Simulation.
+    """
+
+    name: str
+    seconds: float | None
+    plus_minus_seconds: float | None
+    relative_uncertainty: float
+    hbm_bytes: int
+    mxu_flops: int | None
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """The final schedule, executed. Without a latency (`seconds` None) `unknown` says why.
 
@@ -183,7 +200,8 @@ class Simulation:
     device profile was thought to show. `relative_uncertainty` is how far the time, and its ratio to that of
     another program on the same chip, may be off, as a fraction of it, one standard deviation
     (judge/simulate/uncertainty.py, benchmarks/FIDELITY.md); `plus_minus_seconds` is that in seconds.
-    `offences` are judged (judge/verdict/schedule_checks.py); those of all cores, each once.
+    `offences` are judged (judge/verdict/schedule_checks.py); those of all cores and all runs, each once. `runs` are
+    the runs with the problem's timing inputs, where it has inputs of integers; everything else is of the first of them.
     """
 
     chip: str
@@ -214,6 +232,30 @@ class Simulation:
     relative_uncertainty: float = 0.02
     breakdown: CycleBreakdown | None = None
     offences: tuple[Offence, ...] = ()
+    runs: tuple[TimedRun, ...] = ()
+
+    @property
+    def mean_seconds(self) -> float | None:
+        """The mean over the timing inputs, each counting alike; None where one of them has no latency."""
+        if not self.runs:
+            return self.seconds
+        known = [run.seconds for run in self.runs if run.seconds is not None]
+        return statistics.fmean(known) if len(known) == len(self.runs) else None
+
+    @property
+    def mean_hbm_bytes(self) -> int:
+        """HBM bytes of one call, read and written, as a mean over the timing inputs."""
+        if not self.runs:
+            return self.hbm_read_bytes + self.hbm_written_bytes
+        return round(statistics.fmean(run.hbm_bytes for run in self.runs))
+
+    @property
+    def mean_mxu_flops(self) -> int | None:
+        """What the matrix units did in one call, as a mean over the timing inputs."""
+        if not self.runs:
+            return self.mxu_flops
+        known = [run.mxu_flops for run in self.runs if run.mxu_flops is not None]
+        return round(statistics.fmean(known)) if len(known) == len(self.runs) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

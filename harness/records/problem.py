@@ -4,15 +4,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 Parameter = str | int | float | bool
+_TABLES = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Array:
-    """Name, shape and dtype (numpy/ml_dtypes name, such as `bfloat16`) of one input or output."""
+    """Name, shape and dtype (numpy/ml_dtypes name, such as `bfloat16`) of one input or output.
+
+    `low` and `high` are the least and the largest value that a table (see `is_table`) may hold; None for all else.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a kernel may decide by it what to do: integers of 16 bits and more. Narrower ones are data."""
+        return self.dtype in _TABLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,16 @@ def result(report: Report) -> list[str]:
     ]
 
 
+def timing_inputs(evidence: Evidence, width: int) -> list[str]:
+    """The simulated time of each timing input of the problem, and which of them the rest of the report is of."""
+    runs = evidence.simulation.runs if evidence.simulation else ()
+    if not runs:
+        return []
+    times = [f"{run.name} {'unknown' if run.seconds is None else seconds(run.seconds)}" for run in runs]
+    rest = f"; cycles, units and steps below are of {runs[0].name}" if runs[1:] else ""
+    return wrap(f"{' · '.join(times)} [simulated {evidence.chip}{rest}]", width, "Timing inputs:         ")
+
+
 def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
     """Why the traffic is unknown, if it is; why the latency is, the verdict has said."""
     if report.hbm_bytes is not None or evidence.trace is None:

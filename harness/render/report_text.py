@@ -131,7 +131,8 @@ def _findings(
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     found: list[Sequence[str]] = []
     if evidence.failure is None:
-        found.append([*report_sections.result(report), *report_sections.unknowns(evidence, report, width)])
+        timing = report_sections.timing_inputs(evidence, width)
+        found.append([*report_sections.result(report), *timing, *report_sections.unknowns(evidence, report, width)])
         found.append(roofline.roofline(evidence, report, width) if full else roofline.glance(report, width))
     machine = [
         *report_sections.measured(evidence, report, width),

@@ -4,13 +4,14 @@ import contextlib
 import io
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import interpretation
@@ -19,6 +20,7 @@ from harness.judge.evaluate.trace import (
     integrity,
     jaxprs,
     known_bugs,
+    known_tables,
     one_core,
     same_program,
     semantics,
@@ -27,7 +29,7 @@ from harness.judge.evaluate.trace import (
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import Done, ExportRequest, InterpretRequest, Rejected, TraceReply, TraceRequest
-from harness.problems import Problem
+from harness.problems import Problem, timing_inputs
 from harness.records import Claims, PallasCall, Statement, Trace
 
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
@@ -41,13 +43,14 @@ _BALLAST = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Traced:
-    """One trace for `chip`: the program, its input shapes, its Pallas calls."""
+    """One trace for `chip`: the program, its input shapes, its Pallas calls, and the steps of each equation's grid."""
 
     chip: Chip
     problem: Problem
     closed: Any
     shapes: tuple[jax.ShapeDtypeStruct, ...]
     calls: tuple[PallasCall, ...]
+    steps: Mapping[int, int]
 
 
 # This process serves one candidate: what `trace` found is what `export` and `interpret` use.
@@ -78,7 +81,7 @@ def trace(request: TraceRequest) -> TraceReply:
     except Rejected as rejected:
         explained = one_core.explained(rejected, (Path(contract.FILE).read_bytes(),))
         raise explained from rejected
-    work = jaxprs.flops(_full.closed.jaxpr)
+    work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
     _refuse(claims, work, statement)
     _refuse_another(_full, statement)
     with interpretation.aiming_at(request.chip):
@@ -134,8 +137,18 @@ def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Trace
             "that can be checked on a CPU",
         )  # fmt: skip
     within = set(map(id, jaxprs.calls_within_loops(closed.jaxpr)))
-    calls = tuple(traffic.pallas_call(each, chip, is_called_once=id(each) not in within) for each in equations)
-    return _Traced(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls)
+    grids = known_tables.grids(closed, _first_tables(problem))
+    calls = tuple(
+        traffic.pallas_call(each, chip, grids[id(each)], is_called_once=id(each) not in within) for each in equations
+    )
+    steps = {id(equation): call.steps for equation, call in zip(equations, calls, strict=True)}
+    return _Traced(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls, steps=steps)
+
+
+def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
+    """What the inputs hold in the first of the timed calls, as far as that is stated: the tables."""
+    stated = next(iter(timing_inputs(problem).values()), {})
+    return [stated.get(array.name) for array in problem.statement().inputs]
 
 
 def _refuse_another(traced: _Traced, statement: Statement) -> None:

@@ -17,6 +17,7 @@ from harness import problems
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
 from harness.problems import Problem
+from harness.problems.timing import differing
 from harness.records import Check, Failure, Mode
 
 
@@ -24,6 +25,9 @@ def check(request: CheckRequest) -> CheckReply:
     """The check of one program on one family of inputs, which are drawn here from the seed. Raises Rejected."""
     problem = _problem(request.problem, request.reduced, request.is_second)
     inputs = problem.make_inputs(request.family, request.seed)
+    if different := differing(problem, request.family, inputs):
+        # Else the kernel would be timed with what nobody has checked.
+        raise RuntimeError(f"{request.family}: expected {different} to hold what timing_inputs() states")
     mode: Mode = "interpret"
     if request.artifact:
         outputs, mode = _run_once(request.artifact, inputs), "full" if request.reduced is None else "reduced"

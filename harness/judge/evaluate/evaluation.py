@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
+from harness import problems
+from harness.dumps import timing_tables
+from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.pipeline import Evaluation
@@ -20,6 +23,7 @@ from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
 from harness.judge.sandbox.strip_paths import strip_paths
 from harness.problems import Defined, Problem, require_conforming
+from harness.problems.timing import Stated
 from harness.records import Draw, Evidence, Policy, Trace
 
 __all__ = ["environment", "evaluate", "is_of", "source"]
@@ -59,7 +63,8 @@ def evaluate(
     raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
-    not keep what every problem must keep); UsageError `unknown-device`.
+    not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `problems.timing`);
+    UsageError `unknown-device`.
     """
     if policy.is_confined:
         warm.up()
@@ -72,6 +77,7 @@ def evaluate(
         )
     if isinstance(problem, Defined):
         require_conforming(problem)
+    timings = problems.timing_inputs(problem)
     plan = Plan(
         contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
         source=where, deep=deep, timed=timed, checked=checked, draws=draws,
@@ -79,6 +85,7 @@ def evaluate(
     )  # fmt: skip
     try:
         prepare(plan, kernel)
+        timing_tables.write(plan.dumps, _by_position(problem, timings))
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
             found = Evaluation(plan, children, progress, after_trace).run(STAGES, left_out)
     except OSError as error:
@@ -91,6 +98,15 @@ def evaluate(
     if found.failure is not None and found.failure.kind == "no-space":
         raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
     return replace(found, failure=strip_paths(found.failure, Path(harness.__file__).parents[1], contest))
+
+
+def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
+    """The timing inputs as the simulator finds them beside the dumps."""
+    positions = {array.name: position for position, array in enumerate(problem.statement().inputs)}
+    return tuple(
+        timing_tables.timing_tables(name, {positions[table]: values for table, values in contents.items()})
+        for name, contents in timings.items()
+    )
 
 
 def is_of(work: Path, kernel: bytes) -> bool:

@@ -66,10 +66,11 @@ def work_not_done(simulation: Simulation, matmul_flops: int) -> tuple[Failure, .
     Counted from the schedule that is timed, whatever the candidate's process said about it. The
     problem's matrix products have to be computed by somebody, and outside kernels they are refused.
     """
-    if simulation.seconds is None or simulation.mxu_flops is None or simulation.mxu_flops >= matmul_flops:
+    done = simulation.mean_mxu_flops
+    if simulation.mean_seconds is None or done is None or done >= matmul_flops:
         return ()
     said = (
         f"expected the compiled program to do the {matmul_flops:,} FLOPs of the problem's matrix products, "
-        f"its schedule does {simulation.mxu_flops:,} (simulated): it is not the program that was checked"
+        f"its schedule does {done:,} (simulated): it is not the program that was checked"
     )
     return (Failure(stage="latency", kind="work-not-done", message=said),)

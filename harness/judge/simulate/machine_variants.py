@@ -142,7 +142,7 @@ def _times(dump: ModuleDump, chip: Chip, ends: float) -> list[float | None]:
         left = ends - time.monotonic()
         if left <= 0:
             return None
-        return run_module(dump, chip, machine=changed, deadline_seconds=left, with_lines=False).seconds
+        return run_module(dump, chip, machine=changed, deadline_seconds=left, with_lines=False).mean_seconds
 
     nominal = seconds(machine)
     changed = [change(machine) for change in DOUBTS.values()]

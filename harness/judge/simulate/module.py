@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import mul
 from pathlib import Path
@@ -17,7 +17,7 @@ from harness.judge.simulate.dma import FROM_VECTOR, SPARSE_CORE, Bound
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun, OpRun
 from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty
-from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulation, Unit
+from harness.records import CycleBreakdown, Offence, OpTime, PartKind, Simulation, TimedRun, Unit
 
 # Published peaks and clocks are rounded to three digits.
 _ROUNDED_PEAK = 1.002
@@ -36,7 +36,8 @@ def run(
 ) -> Simulation:
     """The module dumped in `dump_directory`, executed on `chip`.
 
-    `operands` are contents of parameters by name, for programs whose control flow reads them.
+    `operands` are contents of parameters by name, for programs whose control flow reads them; without any, the timing
+    tables that lie beside the dump are, one set after the other, and all but `runs` is of the first.
     What each source line costs is found out `with_lines` only, which costs as much as all else.
     `seconds` is None, with the reason first in `unknown`, where the control flow depends on
     something that is not known, a wait can never be satisfied, or the run exceeds
@@ -60,11 +61,37 @@ def run_module(
     """The same for a dump that has been read, on another `machine` than the chip's own if one is given."""
     deadline = time.monotonic() + deadline_seconds
     machine = machine or machine_of(chip)
-    tables = Tables(dump.hlo, operands)
+    simulation = _executed(dump, chip, machine, Tables(dump.hlo, operands or dump.arguments), deadline, with_lines)
+    if operands or not dump.timings:
+        return simulation
+    others = [
+        _executed(dump, chip, machine, Tables(dump.hlo, timing.arguments), deadline, with_lines=False)
+        for timing in dump.timings[1:]
+    ]
+    every = (simulation, *others)
+    return replace(
+        simulation,
+        runs=tuple(_timed(timing.name, run) for timing, run in zip(dump.timings, every, strict=True)),
+        offences=_merged(offence for run in every for offence in run.offences),
+    )
+
+
+def _executed(
+    dump: ModuleDump, chip: Chip, machine: Machine, tables: Tables, deadline: float, with_lines: bool
+) -> Simulation:
+    """One run of the module, with these tables."""
     simulation = _total(dump, machine, run_cores(dump, machine, tables, deadline), with_lines=with_lines)
     if machine == machine_of(chip):
         simulation = _ranged(_possible(simulation, chip), dump, machine, tables, deadline)
     return _with_uncertainty(simulation)
+
+
+def _timed(name: str, run: Simulation) -> TimedRun:
+    return TimedRun(
+        name=name, seconds=run.seconds, plus_minus_seconds=run.plus_minus_seconds,
+        relative_uncertainty=run.relative_uncertainty, hbm_bytes=run.hbm_read_bytes + run.hbm_written_bytes,
+        mxu_flops=run.mxu_flops, unknown=run.unknown,
+    )  # fmt: skip
 
 
 def _ranged(simulation: Simulation, dump: ModuleDump, machine: Machine, tables: Tables, deadline: float) -> Simulation:
@@ -190,8 +217,13 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
 def _offences(cores: tuple[CoreRun, ...]) -> tuple[Offence, ...]:
     """What the cores' ops did wrong, what all cores did named once; the top-level program's too."""
     runs = [op for core in cores for op in (*core.ops, *([core.top] if core.top else []))]
+    return _merged(offence for op in runs for offence in op.offences)
+
+
+def _merged(offences: Iterable[Offence]) -> tuple[Offence, ...]:
+    """The same ones once each, with how often they happened in all."""
     found: dict[tuple[str, str, str, str], Offence] = {}
-    for offence in (offence for op in runs for offence in op.offences):
+    for offence in offences:
         key = offence.kind, offence.op, offence.what, offence.line
         before = found.get(key)
         found[key] = offence if before is None else replace(before, count=before.count + offence.count)

@@ -18,7 +18,7 @@ for its program, one standard deviation of such a pair's ratio; of the two recor
 import math
 
 from harness.judge.verdict.ruling import ROUNDING, Ruling
-from harness.records import Evidence, Outcome, Policy
+from harness.records import Evidence, Outcome, Policy, Simulation
 from harness.units import percent
 
 # How many standard deviations a gain must exceed. One: the published pairs differ in lengths, heads and
@@ -75,5 +75,10 @@ def rule(champion_seconds: float, candidate_seconds: float, uncertainty: float |
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
     """One standard deviation of the pair's time ratio as a fraction of it, or None where a record does not say."""
     runs = (candidate.simulation, champion.simulation)
-    known = [run.relative_uncertainty for run in runs if run is not None and run.relative_uncertainty >= 0]
-    return max(known) if len(known) == len(runs) else None
+    known = [_relative(run) for run in runs if run is not None]
+    return max(known) if len(known) == len(runs) and min(known) >= 0 else None
+
+
+def _relative(run: Simulation) -> float:
+    """Of a mean over timing inputs the largest of their uncertainties: their errors are the same in sign."""
+    return max((timed.relative_uncertainty for timed in run.runs), default=run.relative_uncertainty)

@@ -31,7 +31,7 @@ def latency_seconds(evidence: Evidence) -> float | None:
 def finished_run(evidence: Evidence) -> Simulation | None:
     """The simulation, if it got to the end; what a run that stopped half-way has counted is no count."""
     run = evidence.simulation
-    return run if run is not None and run.seconds is not None else None
+    return run if run is not None and run.mean_seconds is not None else None
 
 
 def utilisation(flops: int, latency_seconds: float, chip: Chip) -> float:
@@ -85,7 +85,7 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     derived = [call.hbm_bytes for call in calls]
     known = [count for count in derived if count is not None]
     run = finished_run(evidence)
-    moved = None if run is None else run.hbm_read_bytes + run.hbm_written_bytes
+    moved = None if run is None else run.mean_hbm_bytes
     if calls and len(known) == len(derived) and (moved is None or sum(known) <= moved):
         return sum(known), "block index maps"
     return moved, "unknown" if moved is None else "simulated DMA"
@@ -100,7 +100,7 @@ def beyond_bandwidth(evidence: Evidence, latency_seconds: float, chip: Chip) -> 
     run = finished_run(evidence)
     if run is None or chip.cache_bytes:
         return ()
-    moved = run.hbm_read_bytes + run.hbm_written_bytes
+    moved = run.mean_hbm_bytes
     share = memory_only_seconds(moved, chip) / latency_seconds
     if share <= _ROUNDED_PEAK:
         return ()

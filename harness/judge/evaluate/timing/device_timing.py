@@ -4,6 +4,7 @@ import functools
 import math
 import pickle
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,12 +79,15 @@ def calls_per_sample(call_seconds: float, tick_seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One artifact's turn in a round: which one, and the round's inputs, as drawn and on the device."""
+    """One artifact's turn in a round: which one, and the round's inputs, as drawn and on the device.
+
+    Of each timing input of the problem one set of arrays: a turn calls the artifact once with each.
+    """
 
     round: int
     which: int
-    drawn: Sequence[NDArray[Any]]
-    inputs: Sequence[Any]
+    drawn: Sequence[Sequence[NDArray[Any]]]
+    inputs: Sequence[Sequence[Any]]
 
 
 class _Rounds:
@@ -94,14 +98,16 @@ class _Rounds:
         self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
         self._programs = [_load(artifact) for artifact in request.artifacts]
         # What is checked at this shape is what is timed.
-        self._family = self._problem.families(full=True)[-1]
-        self._drawn = self._problem.make_inputs(self._family, request.seed)
+        self._families = tuple(problems.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
+        self._drawn = [self._problem.make_inputs(family, request.seed) for family in self._families]
+        # What a kernel decides by stays as it is stated.
+        self._fixed = [array.is_table for array in self._problem.statement().inputs]
         self._order = random.Random(request.seed)
         self._calls_per_sample = 1
 
     def warm_up(self, calls: int) -> None:
         """So many calls of each artifact, for compilers and caches, and at least the two that tell how long one is."""
-        inputs = _placed(self._drawn)
+        inputs = [_placed(drawn) for drawn in self._drawn]
         taken = [_seconds(program, inputs, 1)[0] for program in self._programs for _ in range(max(2, calls))]
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
         self._calls_per_sample = calls_per_sample(min(taken), tick)
@@ -109,6 +115,8 @@ class _Rounds:
     def batch(self, rounds: int, profiled_calls: int, session: str) -> MeasureReply:
         """So many rounds by the host's clock, then so many in a profile called `session`, and the check of one."""
         checked_round = self._order.randrange(rounds + profiled_calls)
+        # One of the timing inputs.
+        one = self._order.randrange(len(self._families))
         checked: tuple[Sequence[NDArray[Any]], Any] = ((), ())
         host: list[list[float]] = [[] for _ in self._programs]
 
@@ -116,7 +124,7 @@ class _Rounds:
             nonlocal checked
             # The last artifact is the candidate.
             if turn.round == checked_round and turn.which == len(self._programs) - 1:
-                checked = (turn.drawn, outputs)
+                checked = (turn.drawn[one], outputs[one])
 
         for turn in self._turns(range(rounds)):
             seconds, outputs = _seconds(self._programs[turn.which], turn.inputs, self._calls_per_sample)
@@ -126,7 +134,7 @@ class _Rounds:
         inputs, outputs = checked
         found, failure = problems.check(
             self._problem, inputs, tuple(np.asarray(leaf) for leaf in jax.tree.leaves(outputs)),
-            family=self._family, mode="device", seed=self._request.seed,
+            family=self._families[one], mode="device", seed=self._request.seed,
         )  # fmt: skip
         kind = jax.devices()[0].device_kind
         return MeasureReply(
@@ -145,8 +153,8 @@ class _Rounds:
     def _turns(self, rounds: range) -> Iterator[_Turn]:
         """Every artifact once in each round; the inputs are on the device before a turn is handed out."""
         for position in rounds:
-            drawn = _fresh(self._drawn, self._order)
-            inputs = _placed(drawn)
+            drawn = [_fresh(arrays, self._fixed, self._order) for arrays in self._drawn]
+            inputs = [_placed(arrays) for arrays in drawn]
             for which in self._order.sample(range(len(self._programs)), len(self._programs)):
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
@@ -168,19 +176,24 @@ class _Rounds:
         request = self._request
         folder = profiling.capture(calls(), Path(request.profile_directory), session, deep=request.deep)
         seconds = profiling.device_seconds(folder)
-        if len(seconds) != len(turns):
+        kinds = len(self._families)
+        if len(seconds) != len(turns) * kinds:
             return nothing
+        means = [statistics.fmean(seconds[place : place + kinds]) for place in range(0, len(seconds), kinds)]
         return [
-            tuple(taken for turn, taken in zip(turns, seconds, strict=True) if turn == which)
+            tuple(taken for turn, taken in zip(turns, means, strict=True) if turn == which)
             for which in range(len(self._programs))
         ]
 
 
-def _seconds(program: Callable[..., Any], inputs: Sequence[Any], calls: int) -> tuple[float, Any]:
-    """Host seconds per call of so many calls back to back, every result waited for; and the last result."""
+def _seconds(program: Callable[..., Any], inputs: Sequence[Sequence[Any]], calls: int) -> tuple[float, Sequence[Any]]:
+    """Host seconds per call of so many calls with each of `inputs` back to back, every result waited for.
+
+    With them the last result for each of `inputs`.
+    """
     before = time.perf_counter()
-    outputs = jax.block_until_ready([program(*inputs) for _ in range(calls)])
-    return (time.perf_counter() - before) / calls, outputs[-1]
+    outputs = jax.block_until_ready([program(*arrays) for _ in range(calls) for arrays in inputs])
+    return (time.perf_counter() - before) / len(outputs), outputs[-len(inputs) :]
 
 
 def _load(artifact: str) -> Callable[..., Any]:
@@ -188,9 +201,12 @@ def _load(artifact: str) -> Callable[..., Any]:
     return jax.jit(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)  # type: ignore[no-any-return]
 
 
-def _fresh(drawn: Sequence[NDArray[Any]], order: random.Random) -> list[NDArray[Any]]:
-    """New inputs of the same kind: every row moved by a random distance, which costs a copy and not a new draw."""
-    return [_moved(array, order) for array in drawn]
+def _fresh(drawn: Sequence[NDArray[Any]], fixed: Sequence[bool], order: random.Random) -> list[NDArray[Any]]:
+    """New inputs of the same kind: every row moved by a random distance, which costs a copy and not a new draw.
+
+    Those that are `fixed` stay as they are.
+    """
+    return [array if stays else _moved(array, order) for array, stays in zip(drawn, fixed, strict=True)]
 
 
 def _moved(array: NDArray[Any], order: random.Random) -> NDArray[Any]:

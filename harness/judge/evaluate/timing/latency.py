@@ -7,13 +7,21 @@ from harness.records import Latency, Samples, Simulation
 
 
 def simulated(simulation: Simulation) -> Latency:
-    """The simulator's latency; where it has none, its reasons."""
-    reasons = simulation.unknown if simulation.seconds is None else ()
+    """The simulator's latency, a mean over the timing inputs if there are any; where it has none, its reasons."""
+    seconds = simulation.mean_seconds
+    if not simulation.runs:
+        reasons = simulation.unknown if seconds is None else ()
+        return Latency(
+            source="simulated", seconds=seconds, plus_minus_seconds=simulation.plus_minus_seconds, reasons=reasons
+        )
+    if seconds is None:
+        reasons = tuple(f"{run.name}: {why}" for run in simulation.runs if run.seconds is None for why in run.unknown)
+        return Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=reasons)
+    # What is uncertain is the same in all runs: the errors do not average out.
+    off = [run.plus_minus_seconds for run in simulation.runs if run.plus_minus_seconds is not None]
+    reasons = (f"mean over timing inputs {', '.join(run.name for run in simulation.runs)}",)
     return Latency(
-        source="simulated",
-        seconds=simulation.seconds,
-        plus_minus_seconds=simulation.plus_minus_seconds,
-        reasons=reasons,
+        source="simulated", seconds=seconds, plus_minus_seconds=statistics.fmean(off) if off else None, reasons=reasons
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -221,25 +221,25 @@ def refuse_changed_tables(jaxpr: Jaxpr) -> None:
                 )  # fmt: skip
 
 
-def flops(jaxpr: Jaxpr, where: Literal["pallas", "outside"] = "outside") -> Flops:
+def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:
     """The floating-point work of one run: 2mnk for a dot, 1 for each element of an elementwise op or reduction.
 
-    A Pallas body counts once for each grid step, a scan's once for each iteration, of a
-    condition the most expensive branch: an upper bound where a kernel skips blocks.
+    A Pallas body counts once for each grid step, of which `steps` has the number by the identity of the equation, a
+    scan's once for each iteration, of a condition the most expensive branch: an upper bound where a kernel skips
+    blocks.
     """
     total = Flops()
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         parts = inner(equation)
         if is_pallas_call(equation):
-            steps = math.prod(bound for bound in equation.params["grid_mapping"].grid if isinstance(bound, int))
-            total += flops(equation.params["jaxpr"], "pallas").times(steps)
+            total += flops(equation.params["jaxpr"], steps, "pallas").times(steps[id(equation)])
         elif name == "cond":
-            total += max((flops(part, where) for part in parts), key=lambda f: f.pallas + f.outside)
+            total += max((flops(part, steps, where) for part in parts), key=lambda f: f.pallas + f.outside)
         elif name == "scan":
-            total += flops(parts[0], where).times(equation.params["length"])
+            total += flops(parts[0], steps, where).times(equation.params["length"])
         elif parts:
-            total += sum((flops(part, where) for part in parts), Flops(uncounted_loops=int(name == "while")))
+            total += sum((flops(part, steps, where) for part in parts), Flops(uncounted_loops=int(name == "while")))
         else:
             count = _own_flops(equation)
             exponentials = count if name in _EXPONENTIALS else 0

@@ -23,25 +23,26 @@ _BY_HAND = ("any", "hbm", "host")
 _ON_CHIP = ("default", "none", "vmem")
 
 
-def pallas_call(equation: Any, chip: Chip, *, is_called_once: bool = True) -> PallasCall:
-    """One `pallas_call` equation as a record, traffic included. Raises Rejected `dynamic-grid`.
+def pallas_call(equation: Any, chip: Chip, grid: tuple[int | None, ...], *, is_called_once: bool = True) -> PallasCall:
+    """One `pallas_call` equation as a record, traffic included, with this grid. Raises Rejected `dynamic-grid`.
 
     Within a loop or a branch of the program around it (not `is_called_once`) its traffic is not known. On a GPU a
     block is a place in memory: the kernel itself loads from it, how often nobody can tell.
     """
     mapping = equation.params["grid_mapping"]
-    if mapping.num_dynamic_grid_bounds:
+    bounds = tuple(bound for bound in grid if bound is not None)
+    if len(bounds) < len(grid):
         raise Rejected(
             "static", "dynamic-grid",
-            "expected a grid of constants, got bounds computed at run time: steps and traffic cannot be derived",
+            f"expected a grid of constants or of bounds that follow from the problem's tables, got {_words(grid)}: "
+            "steps and traffic cannot be derived; compute the bounds from inputs of integers outside of loops",
         )  # fmt: skip
-    grid = tuple(int(bound) for bound in mapping.grid)
     names = _operand_names(equation)
     tables = [
         _table(name, var.aval)
         for name, var in zip(names, equation.params["jaxpr"].invars[: mapping.num_index_operands], strict=False)
     ]
-    steps = _grid_points(grid)
+    steps = _grid_points(bounds)
     roles = ("input",) * mapping.num_inputs + ("output",) * mapping.num_outputs
     windows = [
         _window(names[mapping.num_index_operands + i], roles[i], block, steps, chip)
@@ -55,12 +56,16 @@ def pallas_call(equation: Any, chip: Chip, *, is_called_once: bool = True) -> Pa
         semantics = grids.semantics(equation)
     return PallasCall(
         name=str(equation.params.get("name") or "pallas_call"),
-        grid=grid,
+        grid=bounds,
         dimension_semantics=tuple(str(getattr(kind, "value", kind)) for kind in semantics),
         windows=(*tables, *windows),
         scratch=tuple(_scratch(aval) for aval in mapping.scratch_avals),
         vmem_limit_bytes=getattr(options, "vmem_limit_bytes", None),
     )
+
+
+def _words(grid: tuple[int | None, ...]) -> str:
+    return " x ".join("?" if bound is None else str(bound) for bound in grid)
 
 
 def _operand_names(equation: Any) -> list[str]:

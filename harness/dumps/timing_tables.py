@@ -1,0 +1,66 @@
+"""What the tables among a module's arguments hold in the calls that are timed: a file beside the compiler's dumps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from harness.dumps.evaluated import Values
+from harness.errors import RatchetError
+
+_FILE = "timing-tables.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One argument of integers, by its position among the module's arguments; `values` in row-major order."""
+
+    position: int
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingTables:
+    """All tables of one timed call; `name` is that of the timing input."""
+
+    name: str
+    tables: tuple[Table, ...]
+
+    @property
+    def arguments(self) -> dict[int, Values]:
+        """The tables as arrays by their positions, as `Tables` takes them."""
+        return {table.position: np.array(table.values, dtype=table.dtype).reshape(table.shape) for table in self.tables}
+
+
+def timing_tables(name: str, arguments: Mapping[int, Values]) -> TimingTables:
+    """These arrays as a record."""
+    return TimingTables(
+        name=name,
+        tables=tuple(
+            Table(
+                position=position, dtype=array.dtype.name, shape=array.shape, values=tuple(map(int, array.ravel()))
+            )
+            for position, array in sorted(arguments.items())
+        ),
+    )  # fmt: skip
+
+
+def write(directory: Path, every: Sequence[TimingTables]) -> None:
+    """Writes them beside the dumps of the module in `directory`; nothing where there are none."""
+    if every:
+        (directory / _FILE).write_bytes(msgspec.json.encode(tuple(every)))
+
+
+def read(directory: Path) -> tuple[TimingTables, ...]:
+    """What `write` left in `directory`; nothing where it left nothing. Raises RatchetError `no-dump`: unreadable."""
+    path = directory / _FILE
+    if not path.is_file():
+        return ()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=tuple[TimingTables, ...])
+    except (msgspec.DecodeError, OSError) as error:
+        raise RatchetError("no-dump", f"{path} cannot be read: {error}; compile again") from error

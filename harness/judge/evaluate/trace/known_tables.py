@@ -1,0 +1,87 @@
+"""What follows from the contents of a program's tables: the integers that its Pallas calls are given."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls
+
+# Programs that are looked into, because their Pallas calls are called once with these operands.
+_CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint")
+
+
+def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...]]:
+    """The grid of every Pallas call, by the identity of its equation; None for a bound that is not known.
+
+    `inputs` holds an array for each input of the program that is known, None for the others.
+    """
+    found: dict[int, tuple[int | None, ...]] = {}
+    _walk(closed.jaxpr, closed.consts, inputs, found)
+    for call in pallas_calls(closed.jaxpr):
+        # Within a loop: what it is given there is not known.
+        found.setdefault(id(call), tuple(_static(bound) for bound in call.params["grid_mapping"].grid))
+    return found
+
+
+def _walk(
+    jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], found: dict[int, tuple[int | None, ...]]
+) -> list[Any]:
+    """The outputs as far as they follow from what is known, None for the others."""
+    known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    known |= {var: value for var, value in zip(jaxpr.invars, inputs, strict=True) if value is not None}
+
+    def read(var: Any) -> Any:
+        return var.val if isinstance(var, core.Literal) else known.get(var)
+
+    for equation in jaxpr.eqns:
+        operands = [read(var) for var in equation.invars]
+        results: Sequence[Any] = ()
+        if is_pallas_call(equation):
+            found[id(equation)] = _grid(equation, operands)
+        elif equation.primitive.name in _CALLS and any(map(pallas_calls, inner(equation))):
+            (called,) = inner(equation)
+            results = _walk(called, _constants(equation), operands, found)
+        elif all(operand is not None for operand in operands) and _is_integer(equation):
+            made = jax.core.eval_jaxpr(_alone(equation), (), *operands)
+            results = [np.asarray(value) for value in made]
+        known |= {var: value for var, value in zip(equation.outvars, results, strict=False) if value is not None}
+    return [read(var) for var in jaxpr.outvars]
+
+
+def _grid(call: Equation, operands: Sequence[Any]) -> tuple[int | None, ...]:
+    """The bounds that are only known at run time are a call's first operands, in their order."""
+    mapping = call.params["grid_mapping"]
+    given = iter(operands[: mapping.num_dynamic_grid_bounds])
+    bounds = [_static(bound) for bound in mapping.grid]
+    values = [next(given) if bound is None else bound for bound in bounds]
+    return tuple(None if value is None else int(value) for value in values)
+
+
+def _static(bound: Any) -> int | None:
+    return int(bound) if isinstance(bound, (int, np.integer)) else None
+
+
+def _constants(equation: Equation) -> Sequence[Any]:
+    held = [part for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)]
+    return held[0].consts if held else ()
+
+
+def _is_integer(equation: Equation) -> bool:
+    """Whether it makes integers of integers, which are the same on every machine."""
+    dtypes = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
+    kinds = (np.integer, np.bool_)
+    return all(dtype is not None and any(np.issubdtype(dtype, kind) for kind in kinds) for dtype in dtypes)
+
+
+def _alone(equation: Equation) -> Jaxpr:
+    """A program of this one equation, whose operands are its inputs."""
+    variables = [core.Var(var.aval) if isinstance(var, core.Literal) else var for var in equation.invars]
+    # An operand may be given twice: each place gets a variable of its own.
+    places = [core.Var(var.aval) for var in variables]
+    return core.Jaxpr(
+        (), places, [var for var in equation.outvars if not isinstance(var, core.DropVar)],
+        [equation.replace(invars=places)], equation.effects,
+    )  # fmt: skip

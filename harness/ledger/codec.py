@@ -10,6 +10,7 @@ Schema history
     `reduced` was `twin`. Older documents are read under the new names; their bytes stay as they were recorded.
 4   Evidence may be of a candidate that was not checked wholly (`unchecked`), which an older reader would not see.
 5   A sweep may name the champion and its time.
+6   A simulation may have `runs`, of which the latency is the mean, an array `low` and `high`.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 5
+SCHEMA = 6
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

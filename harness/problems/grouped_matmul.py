@@ -55,7 +55,7 @@ class GroupedMatmul:
         LHS and the sizes read once, OUT written once, and the matrices of groups that have rows read once: as many as
         the timed calls have on the average.
         """
-        filled = np.mean([np.count_nonzero(sizes["group_sizes"]) for sizes in self.timing_inputs().values()])
+        filled = np.mean([np.count_nonzero(make(self.m, self.groups)) for make in group_sizes.TIMED.values()])
         elements = self.m * (self.k + self.n) + math.floor(filled * self.k * self.n)
         return Work(
             matmul_flops=2 * self.m * self.n * self.k,

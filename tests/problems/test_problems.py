@@ -9,7 +9,18 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.problems import Attention, Matmul, Problem, RMSNorm, SwiGLU, changed, check, check_probe, complaints
+from harness.problems import (
+    Attention,
+    GroupedMatmul,
+    Matmul,
+    Problem,
+    RMSNorm,
+    SwiGLU,
+    changed,
+    check,
+    check_probe,
+    complaints,
+)
 from harness.problems.blocks import blocks, sampled_rows, shorter
 
 Outputs = tuple[NDArray[Any], ...]
@@ -22,6 +33,9 @@ PROBLEMS: dict[str, Problem] = {
     "attention, grouped": Attention(batch=2, heads=2, kv_heads=1, sequence=260, head_dim=64),
     "matmul": Matmul(m=512, n=384, k=512),
     "matmul, float32": Matmul(m=260, n=256, k=300, dtype="float32"),
+    "grouped matmul": GroupedMatmul(m=512, groups=8, k=512, n=384),
+    "grouped matmul, float32": GroupedMatmul(m=260, groups=3, k=300, n=256, dtype="float32"),
+    "grouped matmul, one group": GroupedMatmul(m=300, groups=1, k=256, n=128),
     "rmsnorm": RMSNorm(rows=256, columns=512),
     "rmsnorm, alone, float32": RMSNorm(rows=128, columns=384, residual=False, dtype="float32"),
     "swiglu": SwiGLU(tokens=260, model=260, hidden=256),
@@ -29,6 +43,7 @@ PROBLEMS: dict[str, Problem] = {
     "swiglu, float32": SwiGLU(tokens=260, model=128, hidden=128, dtype="float32"),
 }
 MATMUL, NORM = Matmul(m=128, n=128, k=1024), RMSNorm(rows=64, columns=1024)
+GROUPED = GroupedMatmul(m=256, groups=4, k=512, n=128)
 GATED, DOWN = SwiGLU(tokens=64, model=1024, hidden=128), SwiGLU(tokens=64, model=128, hidden=1024, down=True)
 
 
@@ -74,6 +89,43 @@ def stale_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
     (c,) = matmul()(inputs)
     c[-32:] = c[-64:-32]
     return (c,)
+
+
+def grouped(
+    *, tile: int = 64, neighbour: bool = False, as_if: Callable[[NDArray[Any]], NDArray[Any]] = np.copy, **how: Any
+) -> Kernel:
+    """Tile by tile and group by group, as kernels do it.
+
+    `neighbour`: rows that share a tile with another group get the first one's matrix. `as_if`: the sizes that it
+    takes the groups to have.
+    """
+
+    def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
+        lhs, rhs, sizes = inputs
+        out = np.zeros((len(lhs), rhs.shape[2]), BF16)
+        group_of = np.repeat(np.arange(len(sizes)), as_if(sizes))
+        for start in range(0, len(lhs), tile):
+            own = group_of[start : start + tile]
+            rows = np.arange(start, start + len(own))
+            for group in np.unique(own)[: 1 if neighbour else None]:
+                kept = rows if neighbour else rows[own == group]
+                out[kept] = product(lhs[kept], rhs[group], **how).astype(BF16)
+        return (out,)
+
+    return run
+
+
+def last_row_of_the_first(sizes: NDArray[Any]) -> NDArray[Any]:
+    """The first group that has rows loses one to the last."""
+    found = sizes.copy()
+    found[np.flatnonzero(sizes)[0]] -= 1
+    found[-1] += 1
+    return found
+
+
+def none_empty(sizes: NDArray[Any]) -> NDArray[Any]:
+    """Empty groups are passed over: their matrices go to the groups behind them."""
+    return np.concatenate([sizes[sizes > 0], sizes[sizes == 0]])
 
 
 def norm(
@@ -166,6 +218,8 @@ def refusing_probes(problem: Problem, run: Kernel, seed: int = 3) -> set[str]:
 HONEST: dict[str, tuple[Problem, Kernel]] = {
     "matmul in blocks": (MATMUL, matmul()),
     "matmul in one block": (MATMUL, matmul(block=1024)),
+    "grouped matmul": (GROUPED, grouped()),
+    "grouped matmul in one tile": (GROUPED, grouped(tile=256, block=512)),
     "norm": (NORM, norm()),
     "norm of the rounded sum": (NORM, norm(of_rounded=True)),
     "norm rounded before the weights": (NORM, norm(twice=True)),
@@ -181,6 +235,12 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "matmul, last block of k left out": (MATMUL, matmul(skip=7)),
     "matmul, rows of another block": (MATMUL, moved_rows),
     "matmul, a block of rows written twice": (MATMUL, stale_rows),
+    "grouped matmul, accumulator in bfloat16": (GROUPED, grouped(accumulate=bf16)),
+    "grouped matmul, last block of k left out": (GROUPED, grouped(skip=3)),
+    "grouped matmul, a tile has one group": (GROUPED, grouped(neighbour=True)),
+    "grouped matmul, empty groups passed over": (GROUPED, grouped(as_if=none_empty)),
+    "grouped matmul, a border one row off": (GROUPED, grouped(as_if=last_row_of_the_first)),
+    "grouped matmul, groups of equal size": (GROUPED, grouped(as_if=lambda sizes: np.full_like(sizes, 64))),
     "norm without eps": (NORM, norm(eps=0.0)),
     "norm with another eps": (NORM, norm(eps=1e-5)),
     "norm with eps outside the root": (NORM, norm(outside=True)),
@@ -200,7 +260,7 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["attention, causal", "matmul", "rmsnorm", "swiglu", "swiglu, down"])
+@pytest.mark.parametrize("name", ["attention, causal", "matmul", "grouped matmul", "rmsnorm", "swiglu", "swiglu, down"])
 def test_no_input_that_is_drawn_fails_the_honest_computation(name: str) -> None:
     problem = PROBLEMS[name]
     outputs = problem.statement().outputs
@@ -231,6 +291,11 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
     [
         ("matmul, first block of k left out", "columns of a"),
         ("matmul, rows of another block", "rows "),
+        ("grouped matmul, last block of k left out", "columns of lhs"),
+        ("grouped matmul, a tile has one group", "matrices of all groups"),
+        ("grouped matmul, empty groups passed over", "matrices of all groups"),
+        ("grouped matmul, a border one row off", "matrices of all groups"),
+        ("grouped matmul, groups of equal size", "matrices of all groups"),
         ("norm, a block of columns not counted", "columns of x"),
         ("norm, residual not added to h", "rows "),
         ("swiglu, last block of k left out", "columns of x"),
@@ -257,6 +322,10 @@ def test_a_wrong_second_output_is_named() -> None:
 def test_useful_work_is_counted_once() -> None:
     assert Matmul(m=8192, n=8192, k=8192).work().flops == 2 * 8192**3
     assert Matmul(m=2, n=3, k=5).work().minimum_hbm_bytes == 2 * (10 + 15 + 6)
+    # Skewed sizes leave one of eight groups empty, whose matrix nobody reads: 7.5 on the average.
+    groups = GroupedMatmul(m=1024, groups=8, k=2, n=4).work()
+    assert groups.matmul_flops == 2 * 1024 * 2 * 4
+    assert groups.minimum_hbm_bytes == 2 * (1024 * (2 + 4) + 60) + 4 * 8
     norm_work = RMSNorm(rows=8, columns=16).work()
     assert (norm_work.matmul_flops, norm_work.vector_flops) == (0, 5 * 128)
     assert norm_work.minimum_hbm_bytes == 2 * (4 * 128 + 16)
@@ -272,6 +341,7 @@ def test_useful_work_is_counted_once() -> None:
     [
         (lambda: Matmul(m=0, n=1, k=1), "matmul: expected m to be a positive integer, got 0"),
         (lambda: Matmul(m=1, n=1, k=1, dtype="int8"), "matmul: expected dtype bfloat16 or float32"),
+        (lambda: GroupedMatmul(m=1, groups=0, k=1, n=1), "grouped_matmul: expected groups to be a positive integer"),
         (lambda: RMSNorm(rows=1, columns=1, eps=0.0), "rmsnorm: expected a positive finite eps"),
         (lambda: RMSNorm(rows=1, columns=1, residual=1), "rmsnorm: expected residual to be True or False, got 1"),  # type: ignore[arg-type]
         (lambda: SwiGLU(tokens=1, model=1, hidden=1, down=2), "swiglu: expected down"),  # type: ignore[arg-type]

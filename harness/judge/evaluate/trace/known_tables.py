@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls
 
-# Programs that are looked into, because their Pallas calls are called once with these operands.
+# Programs that are looked into: they are called once, with these operands.
 _CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint")
 
 
@@ -41,12 +41,10 @@ def _walk(
         results: Sequence[Any] = ()
         if is_pallas_call(equation):
             found[id(equation)] = _grid(equation, operands)
-        elif equation.primitive.name in _CALLS and any(map(pallas_calls, inner(equation))):
-            (called,) = inner(equation)
-            results = _walk(called, _constants(equation), operands, found)
+        elif equation.primitive.name in _CALLS:
+            results = _walk(inner(equation)[0], _constants(equation), operands, found)
         elif all(operand is not None for operand in operands) and _is_integer(equation):
-            made = jax.core.eval_jaxpr(_alone(equation), (), *operands)
-            results = [np.asarray(value) for value in made]
+            results = _result(equation, operands)
         known |= {var: value for var, value in zip(equation.outvars, results, strict=False) if value is not None}
     return [read(var) for var in jaxpr.outvars]
 
@@ -76,12 +74,8 @@ def _is_integer(equation: Equation) -> bool:
     return all(dtype is not None and any(np.issubdtype(dtype, kind) for kind in kinds) for dtype in dtypes)
 
 
-def _alone(equation: Equation) -> Jaxpr:
-    """A program of this one equation, whose operands are its inputs."""
-    variables = [core.Var(var.aval) if isinstance(var, core.Literal) else var for var in equation.invars]
-    # An operand may be given twice: each place gets a variable of its own.
-    places = [core.Var(var.aval) for var in variables]
-    return core.Jaxpr(
-        (), places, [var for var in equation.outvars if not isinstance(var, core.DropVar)],
-        [equation.replace(invars=places)], equation.effects,
-    )  # fmt: skip
+def _result(equation: Equation, operands: Sequence[Any]) -> list[Any]:
+    """What the equation makes of known operands."""
+    params = equation.primitive.get_bind_params(equation.params)
+    made = equation.primitive.bind(*map(jnp.asarray, operands), **params)
+    return [np.asarray(value) for value in (made if equation.primitive.multiple_results else (made,))]

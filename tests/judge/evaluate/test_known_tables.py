@@ -1,0 +1,74 @@
+"""Bounds of a grid that follow from a program's tables are known; those that do not are not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+from harness.hardware import chip
+from harness.judge.evaluate.trace import jaxprs, known_tables, traffic
+from harness.judge.sandbox.messages import Rejected
+
+X = jax.ShapeDtypeStruct((256, 128), jnp.float32)
+SIZES = jax.ShapeDtypeStruct((4,), jnp.int32)
+HELD = np.array([3, 0, 2, 1], np.int32)
+
+
+def copy(x_ref: Any, y_ref: Any) -> None:
+    y_ref[...] = x_ref[...]
+
+
+def called(x: Any, bound: Any) -> Any:
+    block = pl.BlockSpec((8, 128), lambda i, j: (j, 0))
+    return pl.pallas_call(copy, out_shape=X, grid=(2, bound), in_specs=[block], out_specs=block)(x)
+
+
+def grid(function: Callable[..., Any], *tables: Any) -> Any:
+    """The grid of the function's one Pallas call, as it is known with these contents of its tables."""
+    closed = jax.make_jaxpr(function)(X, SIZES)
+    (call,) = jaxprs.pallas_calls(closed.jaxpr)
+    return call, known_tables.grids(closed, [None, *tables])[id(call)]
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        lambda x, sizes: sizes.sum(),
+        lambda x, sizes: jnp.cumsum(sizes, dtype=jnp.int32)[-1],
+        lambda x, sizes: jnp.sum((sizes + 1) // 2 * 2, dtype=jnp.int32) - 2,
+        jax.jit(lambda x, sizes: jax.lax.fori_loop(0, 4, lambda i, total: total + sizes[i], 0)),
+        lambda x, sizes: jnp.max(sizes) * 2,
+        lambda x, sizes: 6,
+    ],
+)
+def test_what_follows_from_tables_is_known(bound: Callable[..., Any]) -> None:
+    assert grid(lambda x, sizes: called(x, bound(x, sizes)), HELD)[1] == (2, 6)
+    # Within a function, as packages have it.
+    within = jax.jit(lambda x, sizes: called(x, bound(x, sizes)))
+    call, found = grid(lambda x, sizes: within(x, sizes) + 1, HELD)
+    assert found == (2, 6)
+    assert traffic.pallas_call(call, chip("v5e"), found).steps == 12
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, sizes: called(x, x[0, 0].astype(jnp.int32)),
+        lambda x, sizes: called(x, sizes.astype(jnp.float32).mean().astype(jnp.int32)),
+        lambda x, sizes: jax.lax.scan(lambda x, size: (called(x, size), None), x, sizes)[0],
+    ],
+)
+def test_what_does_not_follow_from_integers_is_refused(function: Callable[..., Any]) -> None:
+    call, found = grid(function, HELD)
+    assert found == (2, None)
+    with pytest.raises(Rejected, match=r"got 2 x \?: steps and traffic cannot be derived") as caught:
+        traffic.pallas_call(call, chip("v5e"), found)
+    assert caught.value.failure.kind == "dynamic-grid"
+
+
+def test_without_contents_nothing_is_known() -> None:
+    assert grid(lambda x, sizes: called(x, sizes.sum()), None)[1] == (2, None)

@@ -21,6 +21,7 @@ _SETTINGS = {
     # A product of float32: precision of its passes shows.
     "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
+    "grouped": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
     "rmsnorm": (("ROWS", "256"),),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
@@ -30,6 +31,7 @@ _SETTINGS = {
 _TEMPLATES = {
     "float32": "matmul",
     "matmul": "matmul",
+    "grouped": "grouped-matmul",
     "rmsnorm": "rmsnorm",
     "rmsnorm_v6e": "rmsnorm",
     "swiglu": "swiglu",

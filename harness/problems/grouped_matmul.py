@@ -13,7 +13,7 @@ from harness.problems.fields import require_dtype, require_sizes
 from harness.problems.matmul import COMPOSITE, Matmul
 from harness.problems.probes import Part, Probe, Region
 from harness.problems.problem import Exact, Rows, Values
-from harness.problems.rounding import DTYPES, sum_variance, ulp
+from harness.problems.rounding import DTYPES, product_deviation
 from harness.problems.space import DRAWN
 from harness.problems.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
@@ -209,18 +209,10 @@ class GroupedMatmul:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
         An element is a sum over k as in a Matmul, whatever its group: that a row stands in one tile with rows of other
-        groups adds nothing to it, as what is added up for those is masked and not multiplied by zero. So it is the
-        output's own rounding, ulp(out)^2 / 12, and that of the float32 sum over k, as `sum_variance` derives it.
+        groups adds nothing to it, as what is added up for those is masked. So it is the output's own rounding,
+        ulp(out)^2 / 12, and that of the float32 sum over k (`product_deviation`).
         """
-
-        def deviation(a: Values, b: Values) -> Values:
-            sums = a @ b
-            variance = sum_variance(np.square(a) @ np.square(b), sums, self.k)
-            found: Values = np.sqrt(variance + np.square(ulp(sums, self.dtype)) / 12)
-            return found
-
-        # Zero only where everything is exactly zero.
-        return np.maximum(self._by_group(inputs, rows, np.float32, deviation), np.finfo(np.float32).tiny)
+        return self._by_group(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 
     def _by_group(
         self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Callable[[Values, Values], Values]

@@ -13,7 +13,7 @@ from harness.problems.blocks import borders, sampled_rows, shorter, turned
 from harness.problems.fields import require_dtype, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
-from harness.problems.rounding import DTYPES, sum_variance, ulp
+from harness.problems.rounding import DTYPES, product_deviation
 from harness.problems.space import DRAWN, RECIPE
 from harness.records import Array, ExpectedCount, Statement, Work
 
@@ -181,19 +181,9 @@ class Matmul(textures.Textured):
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        Of the output itself, ulp(c)^2 / 12, exactly what rounding to nearest costs; and of the float32 sum
-        over k, as `sum_variance` derives it. The products of two bfloat16 numbers are exact in float32; those of
-        two float32 numbers are rounded as the sum is, once more for each of the k terms.
+        Of the output itself and of the float32 sum over k, as `product_deviation` derives it.
         """
-
-        def deviation(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-            sums = a @ b
-            variance = sum_variance(np.square(a) @ np.square(b), sums, self.k)
-            found: NDArray[Any] = np.sqrt(variance + np.square(ulp(sums, self.dtype)) / 12)
-            return found
-
-        # Zero only where everything is exactly zero.
-        return np.maximum(self._by_columns(inputs, rows, np.float32, deviation), np.finfo(np.float32).tiny)
+        return self._by_columns(inputs, rows, np.float32, lambda a, b: product_deviation(a, b, self.dtype))
 
     def _by_columns(self, inputs: Sequence[Values], rows: Rows, dtype: Any, function: Any) -> Exact:
         """`function` of these rows of A and some columns of B at a time, all of them beside each other."""

@@ -30,6 +30,20 @@ def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     return found
 
 
+def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """The standard deviation of each element of A B, added up in float32 and rounded to `dtype` once; positive.
+
+    `a` [m, k] and `b` [k, n] are float32. The output's own rounding, ulp^2 / 12, is exactly what rounding to nearest
+    costs; that of the sum is as `sum_variance` derives it. The products of two bfloat16 numbers are exact in float32;
+    those of two float32 numbers are rounded as the sum is, once more for each of the k terms.
+    """
+    sums = a @ b
+    variance = sum_variance(np.square(a) @ np.square(b), sums, a.shape[1]) + np.square(ulp(sums, dtype)) / 12
+    # Zero only where everything is exactly zero.
+    found: NDArray[Any] = np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny)
+    return found
+
+
 def sum_variance(products: NDArray[Any], sums: NDArray[Any], terms: int) -> NDArray[Any]:
     """The variance of float32 sums of `terms` products that are added in any order, blocks at a time or one by one.
 

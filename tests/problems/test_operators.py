@@ -27,10 +27,12 @@ from harness.records import ExpectedCount, Work
 PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text()
 PREPARE, KERNEL = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""'))
 FILES = ("prepare.py", "kernel.py")
-SMALL = PREPARE.replace("ROWS = 4096", "ROWS = 512").replace("COLUMNS = 2048", "COLUMNS = 256")
+# A problem of one page without tables, to break in all ways.
+SOFTMAX = Path(PROJECT) / "tests" / "fixtures" / "softmax"
+SMALL = (SOFTMAX / "prepare.py").read_text().replace("ROWS = 4096", "ROWS = 512").replace("= 2048", "= 256")
 
 
-def contest(folder: Path, prepare: str = SMALL, kernel: str = KERNEL) -> Path:
+def contest(folder: Path, prepare: str = SMALL, kernel: str = (SOFTMAX / "kernel.py").read_text()) -> Path:
     """A contest of this prepare.py and kernel.py."""
     folder.mkdir(parents=True)
     (folder / "prepare.py").write_text(prepare)
@@ -51,19 +53,35 @@ def committed(folder: Path) -> Path:
 
 def test_the_problem_of_the_page_is_judged(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    folder = committed(contest(tmp_path / "softmax"))
+    small = PREPARE.replace("= 4096, 8, 1024, 1024", "= 1024, 4, 512, 512")
+    assert small != PREPARE
+    folder = committed(contest(tmp_path / "grouped", small, KERNEL))
     printed = ratchet(folder, "judge", expect=0).stdout
-    assert printed.startswith("PASSED  softmax of 512 rows of 256, bfloat16")
-    # Three families in the interpreter and at the second shape, the composite, one family in the interpreter at the
-    # contest's own shape, probes and the same call twice.
-    assert "all 11 checks passed" in printed
+    assert printed.startswith("PASSED  grouped matmul of 1024 rows in 4 groups, 512 x 512, bfloat16")
+    assert re.search(r"Timing inputs: +balanced [\d.]+ us · skewed [\d.]+ us \[simulated v5e", printed)
+
+
+def test_the_problem_of_the_page_is_stated_in_sixty_lines() -> None:
+    body = PREPARE[PREPARE.index("class Grouped") : PREPARE.index("def problem()")]
+    assert len([line for line in body.splitlines() if line.strip() and not line.strip().startswith(("#", '"""'))]) <= 60
 
 
 @pytest.mark.slow
 def test_a_wrong_kernel_of_the_page_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
-    wrong = KERNEL.replace("jnp.exp(x - x.max(axis=1, keepdims=True))", "jnp.exp(x)")
+    wrong = KERNEL.replace("& (row < start_ref[group + 1])", "")
     assert wrong != KERNEL
+    small = PREPARE.replace("= 4096, 8, 1024, 1024", "= 1024, 4, 512, 512")
+    done = ratchet(committed(contest(tmp_path / "grouped", small, wrong)), "judge", expect=1)
+    assert "wrong-dependence" in done.stdout or "wrong-result" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_wrong_softmax_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    kernel = (SOFTMAX / "kernel.py").read_text()
+    wrong = kernel.replace("jnp.exp(x - x.max(axis=1, keepdims=True))", "jnp.exp(x)")
+    assert wrong != kernel
     done = ratchet(committed(contest(tmp_path / "softmax", kernel=wrong)), "judge", expect=1)
     assert "non-finite" in done.stdout
 
@@ -78,6 +96,7 @@ def test_a_wrong_kernel_of_the_page_is_refused(tmp_path: Path) -> None:
         ("attention-gqa", {"SEQUENCE": 1024, "HEADS": 8, "KV_HEADS": 2}, "8 heads over 2 key/value heads"),
         ("attention-gqa", {"BATCH": 1, "SEQUENCE": 1024, "HEADS": 4, "KV_HEADS": 2}, "4 heads over 2 key/value heads"),
         ("matmul", {"M": 2048, "N": 1024, "K": 2048}, "matmul C = A B, 2048 x 1024 x 2048"),
+        ("grouped-matmul", {"M": 1024, "GROUPS": 4, "K": 1024, "N": 1024}, "grouped matmul, 1024 rows in 4 groups"),
         ("rmsnorm", {"ROWS": 1024, "COLUMNS": 1024}, "rmsnorm of a sum with a residual, 1024 rows of 1024"),
         ("rmsnorm", {"ROWS": 1024, "COLUMNS": 1024, "RESIDUAL": False, "EPS": 1e-5}, "rmsnorm, 1024 rows of 1024"),
         ("swiglu", {"TOKENS": 1024, "MODEL": 1024, "HIDDEN": 1024}, "swiglu silu(X Wg) * (X Wu), 1024 tokens"),
@@ -108,7 +127,7 @@ def test_a_constant_of_both_files_of_a_template_is_the_same_thing() -> None:
 
 
 def test_templates_state_the_same_constants_in_both_files(tmp_path: Path) -> None:
-    assert {"attention", "matmul", "rmsnorm", "swiglu"} <= set(scaffold.templates())
+    assert {"attention", "grouped-matmul", "matmul", "rmsnorm", "swiglu"} <= set(scaffold.templates())
     scaffold.scaffold(tmp_path / "norm", "rmsnorm", (("EPS", "1e-3"), ("COLUMNS", "512")))
     assert "EPS = 1e-3\n" in (tmp_path / "norm" / "kernel.py").read_text()
     statement = contests.load(tmp_path / "norm").problem.statement()

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.problems import attention_inputs, attention_probes, attention_space
+from harness.problems import attention_inputs, attention_probes, attention_rounding, attention_space
+from harness.problems.attention_rounding import Piece, softmax
 from harness.problems.blocks import SHORTEST, sampled_rows
 from harness.problems.fields import require_dtype, require_positive, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
-from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
+from harness.problems.rounding import DTYPES
 from harness.problems.space import DRAWN, RECIPE, generator, near, parsed, recipe_generator, text
 from harness.records import Array, ExpectedCount, Statement, Work
 
@@ -23,24 +23,8 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _CHECKED_PAIRS = 3 << 21
 # Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
-# Squares of anything smaller are no longer exact in float32, and soon zero.
-_SQUARE_UNDERFLOWS = 1e-15
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows that share one key/value head: `places` of them in the result, q [rows, d], k and v [kv, d]."""
-
-    places: NDArray[np.int64]
-    q: NDArray[Any]
-    k: NDArray[Any]
-    v: NDArray[Any]
-    visible_keys: NDArray[np.int64] | None
-
-    def in_float64(self) -> "_Piece":
-        """The same in float64."""
-        q, k, v = (array.astype(np.float64) for array in (self.q, self.k, self.v))
-        return replace(self, q=q, k=k, v=v)
+# A query that sees fewer keys may hardly depend on some of them, which probes rely on.
+_SMALLEST_WINDOW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +35,8 @@ class Attention:
     kv_sequence, head_dim]`. The batch axis is absent when batch is 1, the head axis too when
     heads and kv_heads are 1 as well: the plain contest's arrays are `[sequence, head_dim]`.
     Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
-    query i sees the keys j <= i + kv_sequence - sequence.
+    query i sees the keys j <= p, p = i + kv_sequence - sequence. Of these a `window` leaves the last, j > p - window.
+    `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap) before the softmax.
 
     kv_heads None: as many as heads. kv_sequence None: as long as sequence. scale None:
     1 / sqrt(head_dim). Raises UsageError `bad-problem` for a combination that does not exist.
@@ -66,6 +51,8 @@ class Attention:
     dtype: str = "bfloat16"
     causal: bool = False
     scale: float = None  # type: ignore[assignment]  # filled in on construction
+    window: int | None = None
+    soft_cap: float | None = None
 
     def __post_init__(self) -> None:
         """Fills in the defaults that other fields give, then refuses what does not exist."""
@@ -89,28 +76,51 @@ class Attention:
             )
         require_dtype("attention", self.dtype)
         require_positive("attention", "scale", self.scale)
+        if self.soft_cap is not None:
+            require_positive("attention", "soft_cap", self.soft_cap)
+        if self.window is not None:
+            self._require_window(self.window)
+
+    def _require_window(self, window: int) -> None:
+        require_sizes("attention", window=window)
+        if not self.causal:
+            raise UsageError("bad-problem", f"attention: a window needs causal=True, got window={window} without")
+        if not _SMALLEST_WINDOW <= window < self.kv_sequence:
+            raise UsageError(
+                "bad-problem",
+                f"attention: expected a window of {_SMALLEST_WINDOW} keys or more that hides some of them, so below "
+                f"kv_sequence={self.kv_sequence}, got window={window}",
+            )
 
     @property
     def pairs(self) -> int:
         """Query-key pairs of one head that are not masked."""
         if not self.causal:
             return self.sequence * self.kv_sequence
-        return self.sequence * (self.sequence + 1) // 2 + self.sequence * (self.kv_sequence - self.sequence)
+        # Query i sees offset + i + 1 keys, but for what has left its window: all beyond the first `window` of them.
+        offset = self.kv_sequence - self.sequence
+        pairs = self.sequence * (self.sequence + 1) // 2 + self.sequence * offset
+        if self.window is None:
+            return pairs
+        fewest, most = (max(0, offset + i + 1 - self.window) for i in (0, self.sequence - 1))
+        # From the first query that has lost a key on, one more each.
+        losing = most - max(fewest, 1) + 1
+        return pairs - (max(fewest, 1) + most) * losing // 2
 
     def work(self) -> Work:
         """The useful work of one call.
 
         As published for this contest: 2 FLOPs per multiply-add, two matmuls (Q K^T and P V)
         over head_dim, and 5 per pair for the softmax (scale, subtract, exponential, sum,
-        divide). Masked pairs are not useful. Minimum traffic: Q, K, V read once, the output
-        written once.
+        divide), 2 more for a soft cap (tanh, multiply). Masked pairs are not useful. Minimum traffic: Q, K, V read
+        once, the output written once.
         """
         pairs = self.pairs * self.heads * self.batch
         query = self.batch * self.heads * self.sequence * self.head_dim
         key = self.batch * self.kv_heads * self.kv_sequence * self.head_dim
         return Work(
             matmul_flops=4 * pairs * self.head_dim,
-            vector_flops=5 * pairs,
+            vector_flops=(5 if self.soft_cap is None else 7) * pairs,
             minimum_hbm_bytes=2 * (query + key) * DTYPES[self.dtype].itemsize,
             exponentials=pairs,
         )
@@ -125,10 +135,14 @@ class Attention:
             length += f" x {self.kv_sequence}"
         batch = f"batch {self.batch}, " if self.batch > 1 else ""
         mask = ", causal" if self.causal else ""
+        mask += f", window {self.window}" if self.window is not None else ""
+        mask += f", soft cap {self.soft_cap:g}" if self.soft_cap is not None else ""
         query = Array(name="q", shape=self._shape(self.heads, self.sequence), dtype=self.dtype)
         key = Array(name="k", shape=self._shape(self.kv_heads, self.kv_sequence), dtype=self.dtype)
         fields = (
             "batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim", "dtype", "causal", "scale",
+            # Problems without them keep the statement, and so the key, that they had before there were any.
+            *(field for field in ("window", "soft_cap") if getattr(self, field) is not None),
         )  # fmt: skip
         return Statement(
             operation="attention",
@@ -214,17 +228,21 @@ class Attention:
             head_dim=self.head_dim,
             causal=self.causal,
             scale=self.scale,
+            window=self.window,
+            soft_cap=self.soft_cap,
         )
 
     def reduced(self) -> Iterator["Attention"]:
         """The same attention at sequences 256, 512, ... below this one.
 
         head_dim and the number of query heads per key/value head stay (kernels are written
-        for them); of several key/value heads and batch entries two stay, so that none can be
-        taken for another unnoticed.
+        for them), and so does the window, which is shorter than all of them; of several key/value heads and batch
+        entries two stay, so that none can be taken for another unnoticed.
         """
         kv_heads = min(self.kv_heads, 2)
         length = SHORTEST
+        while self.window is not None and length <= self.window:
+            length *= 2
         while length < max(self.sequence, self.kv_sequence):
             yield replace(
                 self,
@@ -262,7 +280,7 @@ class Attention:
         """`[len(rows), head_dim]` float64: the textbook formula in float64, from the inputs as they were rounded."""
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float64):
-            weights, _ = _exponentials(piece, self.scale)
+            weights = softmax(piece, self.scale, self.soft_cap).weights
             result[piece.places] = (weights @ piece.v) / weights.sum(axis=1, keepdims=True)
         return result
 
@@ -275,7 +293,7 @@ class Attention:
         dtype = DTYPES[self.dtype]
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float32):
-            weights, _ = _exponentials(piece, self.scale)
+            weights = softmax(piece, self.scale, self.soft_cap).weights
             total = weights.sum(axis=1, keepdims=True)
             result[piece.places] = ((weights.astype(dtype).astype(np.float32) @ piece.v) / total).astype(dtype)
         return result
@@ -296,7 +314,9 @@ class Attention:
         grows evenly to the row's largest score s. One rounding of a query's channel turns all scores of the row
         together: what the keys have in common moves no weight, because sum_g (V_g - W_g o) = 0, and so is taken
         off. o and m hold the group itself, which makes V_g - W_g o and k_g - m too small where few keys have all
-        the weight; dividing by 1 - W_g puts that right, exactly where there are two of them;
+        the weight; dividing by 1 - W_g puts that right, exactly where there are two of them. Under a soft cap a score
+        moves by f_k = 1 - tanh^2 of what it was moved: k_g is f_g k_g above, t_g^2 the rest times f_g^2 and (2 e32 c)^2
+        more for the cap's own rounding, c the capped score;
         float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and
         (n e32 o / 4)^2 where n small terms in a row are added to a large sum and lose up to
         half an ulp each, all in one direction;
@@ -311,62 +331,20 @@ class Attention:
         """As `rounding`, the rounding of scaled queries without approximation; a row costs head_dim / 2 times as much.
 
         A rounding e_d of channel d of a row's scaled query, with deviation r |scale q_d|, moves the output by
-        e_d sum_k w_k k_kd (v_k - o): the variance is the sum of its square over the channels.
+        e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a soft cap: the variance is the sum of its square over the
+        channels.
         """
         return self._rounding(inputs, rows, exact=True)
 
     def _rounding(self, inputs: Sequence[Values], rows: Rows, *, exact: bool) -> Exact:
-        relative, relative32 = relative_rounding(self.dtype), relative_rounding("float32")
-        eps32 = float(np.finfo(np.float32).eps)
-        running = relative32**2 * self.head_dim
         result = np.empty((len(rows), self.head_dim))
         for piece in self._pieces(inputs, rows, np.float32):
-            weights, largest = _exponentials(piece, self.scale)
-            weights /= weights.sum(axis=1, keepdims=True)
-            output = weights @ piece.v
-            if np.any((np.abs(output) < _SQUARE_UNDERFLOWS) & (output != 0)):
-                piece = piece.in_float64()
-                weights, largest = (array.astype(np.float64) for array in (weights, largest))
-                output = weights @ piece.v
-            groups = _groups(piece.k)
-            moves = np.square(piece.q * np.float32(self.scale)) @ np.square(piece.k).T
-            moves *= np.float32(running)
-            moves += np.square(largest) * np.float32(running / 3)
-            of_queries: Exact | float = 0.0
-            if exact:
-                of_queries = relative**2 * _moved_by_queries(piece, weights, output, self.scale)
-            else:
-                moves += np.float32(relative**2) * _turned(piece, weights, groups, self.scale)
-            # Centred, so that a common offset of the values does not cancel in float32.
-            centre = piece.v.mean(axis=0)
-            v, o = piece.v - centre, output - centre
-            probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
-            for group in groups:
-                own = weights[:, group]
-                share, part = own.sum(axis=1, keepdims=True), own @ v[group]
-                probability += np.square(part + share * centre)
-                squares += np.square(own) @ np.square(piece.v[group])
-                moved_alike += moves[:, group[:1]] * np.square(part - share * o)
-            # What stands in a group is counted there.
-            for group in groups:
-                weights[:, group] = 0
-            np.square(weights, out=weights)
-            alone = weights @ np.square(piece.v)
-            probability += alone
-            squares += alone
-            weights *= moves
-            moved = weights @ np.square(v) + weights.sum(axis=1, keepdims=True) * np.square(o)
-            # One key with nearly all the weight: v - o cancels, and float32 leaves this much unknown.
-            variance = moved_alike + np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
-            variance += (relative**2 + eps32**2 / 3) * probability
-            variance += relative32**2 * self.kv_sequence * (squares + np.square(output))
-            variance += np.square(min(self.kv_sequence, SUM_TERMS) * eps32 / 4 * output)
-            variance += np.square(ulp(output, self.dtype)) / 12 + of_queries
-            result[piece.places] = np.sqrt(variance)
+            found = attention_rounding.variances(piece, self.scale, self.soft_cap, self.dtype, exact=exact)
+            result[piece.places] = np.sqrt(found)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
-    def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[_Piece]:
+    def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[Piece]:
         q = inputs[0].reshape(-1, self.head_dim)
         k, v = (array.reshape(-1, self.kv_sequence, self.head_dim) for array in inputs[1:])
         heads, positions = np.divmod(rows, self.sequence)
@@ -377,56 +355,5 @@ class Attention:
             keys, values = k[kv_head].astype(dtype), v[kv_head].astype(dtype)
             for start in range(0, len(places), chunk):
                 part = places[start : start + chunk]
-                visible = positions[part] + (self.kv_sequence - self.sequence + 1) if self.causal else None
-                yield _Piece(part, q[rows[part]].astype(dtype), keys, values, visible)
-
-
-def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """The keys `[kv, d]` that are equal to others, by their places, group by group."""
-    rows = np.ascontiguousarray(k).view(np.dtype((np.void, k.itemsize * k.shape[1])))[:, 0]
-    _, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
-    order = np.argsort(inverse, kind="stable")
-    ends = np.cumsum(counts)
-    several = np.flatnonzero(counts > 1)
-    return [order[ends[group] - counts[group] : ends[group]] for group in several]
-
-
-def _turned(piece: _Piece, weights: NDArray[Any], groups: list[NDArray[np.int64]], scale: float) -> NDArray[Any]:
-    """`[rows, kv]`: a_k^2 / (1 - W_k) of `Attention.rounding`, for weights that sum to 1."""
-    # Counted from their mean first, so that what all keys have in common does not cancel in float32.
-    k = piece.k - piece.k.mean(axis=0)
-    squares = np.square(piece.q * np.float32(scale))
-    mean = weights @ k
-    whole = squares @ np.square(k).T
-    found: NDArray[Any] = whole - 2 * ((squares * mean) @ k.T) + (squares * np.square(mean)).sum(axis=1, keepdims=True)
-    # What float32 leaves unknown of the difference.
-    eps32 = np.finfo(np.float32).eps
-    np.maximum(found, eps32 * whole, out=found)
-    others = 1 - weights
-    for group in groups:
-        others[:, group] = 1 - weights[:, group].sum(axis=1, keepdims=True)
-    found /= np.maximum(others, eps32)
-    return found
-
-
-def _moved_by_queries(piece: _Piece, weights: NDArray[Any], output: NDArray[Any], scale: float) -> Exact:
-    """`[rows, d]`: the variance that roundings of the scaled queries, each of a relative deviation of 1, cause."""
-    q, k, v = piece.q.astype(np.float64), piece.k, piece.v
-    found = np.empty(q.shape)
-    for row, own in enumerate(weights):
-        # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0.
-        moved = ((k - own @ k) * own[:, None]).T @ (v - output[row])
-        found[row] = np.square(q[row] * scale) @ np.square(moved.astype(np.float64))
-    return found
-
-
-def _exponentials(piece: _Piece, scale: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """exp(score - largest) `[rows, kv]` in the dtype of the piece, 0 where masked; the largest scores `[rows, 1]`."""
-    scores: NDArray[Any] = piece.q @ piece.k.T
-    scores *= scores.dtype.type(scale)
-    if piece.visible_keys is not None:
-        scores[np.arange(scores.shape[1]) >= piece.visible_keys[:, None]] = -np.inf
-    largest = scores.max(axis=1, keepdims=True)
-    scores -= largest
-    np.exp(scores, out=scores)
-    return scores, largest
+                seen = self._sizes().seen(positions[part]) if self.causal else None
+                yield Piece(part, q[rows[part]].astype(dtype), keys, values, seen)

@@ -37,6 +37,15 @@ class Shape:
     head_dim: int
     causal: bool
     scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+
+    def seen(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For the queries at `rows` the first key that each sees, and the first behind those."""
+        own = rows + (self.kv_sequence - self.sequence)
+        end = own + 1 if self.causal else np.full(len(rows), self.kv_sequence)
+        first = np.zeros_like(end) if self.window is None else np.maximum(own + 1 - self.window, 0)
+        return first, end
 
 
 def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -101,12 +110,14 @@ def _aim(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[
     share it would share all roundings, and a mean over them would be one over as many rows as there are needles.
     """
     positions = borders(shape.kv_sequence)
-    last = rows + shape.kv_sequence - shape.sequence if shape.causal else np.full(len(rows), shape.kv_sequence - 1)
-    visible = np.searchsorted(positions, last, side="right")
+    first, end = shape.seen(rows)
+    begin, visible = np.searchsorted(positions, first), np.searchsorted(positions, end)
     logit = np.log(shape.kv_sequence) + 12.0 + 2.0 * random.random((len(rows), 1), dtype=np.float32)
     group = shape.heads // shape.kv_heads
     for head in range(shape.heads):
         # Multiples of the golden ratio are spread evenly over [0, 1) without a period.
         spread = ((np.arange(len(rows)) + 0.5 * head) * 0.6180339887498949) % 1.0
-        target = k[:, head // group, positions[(spread * visible).astype(np.int64)]]
+        # In a window shorter than a block there may be no border: the query's own key is seen always.
+        place = np.minimum(begin + (spread * (visible - begin)).astype(np.int64), len(positions) - 1)
+        target = k[:, head // group, np.where(visible > begin, positions[place], end - 1)]
         q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

@@ -15,6 +15,8 @@ _LOUD = 2.0**40
 # Key by key in turn. Keys that are equal have equal weights, and so few digits have their values that the sum of some
 # is exactly 0 now and then: nothing moves if all are made louder by the same.
 _LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, _LOUD)
+# A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums are to be finite too.
+_CAPPED_LOUDNESSES = (_LOUD, 2.0**32, 2.0**24)
 # Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that is sometimes added where
 # a hidden score has to be replaced.
 _DRAWN_TO = 2.0**12
@@ -39,6 +41,8 @@ def probes(shape: Shape, full: bool, seed: int) -> tuple[Probe, ...]:
         found.append(drawn.head())
     if shape.causal:
         found.append(drawn.future())
+    if shape.window is not None:
+        found.append(drawn.past(shape.window))
     return tuple(found)
 
 
@@ -65,14 +69,15 @@ class _Drawn:
         edges = [0, *range(size - shift, shape.kv_sequence, size), shape.kv_sequence]
         blocks = len(edges) - 1
         cuts = [block * shape.head_dim // blocks for block in range(blocks + 1)]
+        loudnesses = _LOUDNESSES if shape.soft_cap is None else _CAPPED_LOUDNESSES
         regions, moves, stays = [], [], []
         for keys, columns in zip(spans(edges), spans(cuts), strict=True):
-            for turn, factor in enumerate(_LOUDNESSES[: len(keys)]):
-                regions.append(self._region(_V, kv_head, keys[turn :: len(_LOUDNESSES)], columns, factor))
+            for turn, factor in enumerate(loudnesses[: len(keys)]):
+                regions.append(self._region(_V, kv_head, keys[turn :: len(loudnesses)], columns, factor))
             for head in self._readers(kv_head):
-                seeing, blind = self._seeing(keys.start)
+                seeing = self._seeing(keys.start, keys.stop - 1)
                 moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]
-                stays.append(Part(rows=self._rows(head, blind), columns=columns))
+                stays += [Part(rows=self._rows(head, blind), columns=columns) for blind in self._blind(seeing)]
         name = f"values of key/value head {kv_head}, each block of {size} keys in columns of its own,"
         return self._probe(name, family, regions, moves, [*stays, *self._others(self._readers(kv_head))])
 
@@ -82,9 +87,10 @@ class _Drawn:
         keys = drawn_block(self._shape.kv_sequence, self._random)
         moves, stays = [], []
         for head in self._readers(kv_head):
-            # A row that sees only part of the block may see too little of it to move.
-            moves.append(self._whole(self._rows(head, self._seeing(keys.stop - 1)[0])))
-            stays.append(self._whole(self._rows(head, self._seeing(keys.start)[1])))
+            # A row that sees only a few of these keys may see too little of them to move.
+            moves.append(self._whole(self._rows(head, self._seeing(keys.stop - 1, (keys.start + keys.stop) // 2))))
+            blind = self._blind(self._seeing(keys.start, keys.stop - 1))
+            stays += [self._whole(self._rows(head, positions)) for positions in blind]
         name = f"keys {keys.start} to {keys.stop - 1} of key/value head {kv_head}"
         region = self._region(_K, kv_head, keys, self._columns, -1.0)
         return self._probe(name, "normal", [region], moves, [*stays, *self._others(self._readers(kv_head))])
@@ -117,6 +123,23 @@ class _Drawn:
         stays = [self._whole(self._rows(head, range(middle))) for head in heads]
         return self._probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
 
+    def past(self, window: int) -> Probe:
+        """All keys and values that have left the window of the last queries."""
+        shape = self._shape
+        keys = range(max(1, (shape.kv_sequence - window) // 2))
+        every = range(shape.batch * shape.kv_heads)
+        regions = [
+            self._region(array, head, keys, self._columns, factor)
+            for head in every
+            for array, factor in ((_K, _DRAWN_TO), (_V, _LOUD))
+        ]
+        heads = range(shape.batch * shape.heads)
+        seeing = self._seeing(0, keys.stop - 1)
+        sighted = range(max(0, _ENOUGH_KEYS - self._offset), seeing.stop - _ENOUGH_KEYS)
+        moves = [self._whole(self._rows(head, sighted)) for head in heads]
+        stays = [self._whole(self._rows(head, range(seeing.stop, shape.sequence))) for head in heads]
+        return self._probe(f"keys and values before {keys.stop}", "normal", regions, moves, stays)
+
     def _of_queries(self, head: int, rows: range, name: str) -> Probe:
         sighted = rows
         if self._shape.causal:
@@ -140,10 +163,16 @@ class _Drawn:
     def _head(self) -> int:
         return int(self._random.integers(self._shape.batch * self._shape.heads))
 
-    def _seeing(self, key: int) -> tuple[range, range]:
-        """The positions of queries that see this key, and of those that do not."""
-        first = max(0, key - self._offset) if self._shape.causal else 0
-        return range(first, self._shape.sequence), range(first)
+    def _seeing(self, first: int, last: int) -> range:
+        """The positions of the queries from the first that sees key `first` to the last that sees key `last`."""
+        shape = self._shape
+        start = max(0, first - self._offset) if shape.causal else 0
+        stop = shape.sequence if shape.window is None else min(shape.sequence, last - self._offset + shape.window)
+        return range(start, max(start, stop))
+
+    def _blind(self, seeing: range) -> tuple[range, range]:
+        """The positions of the queries before and behind these."""
+        return range(seeing.start), range(seeing.stop, self._shape.sequence)
 
     def _readers(self, kv_head: int) -> range:
         """The heads that read this key/value head, batch entries counted through."""

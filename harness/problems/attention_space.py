@@ -348,11 +348,10 @@ def _aim(
     shape: Shape, q: NDArray[Any], k: NDArray[Any], logit: NDArray[np.float32], random: np.random.Generator
 ) -> None:
     """Adds to each query what raises the score of one key that it may see by `logit` `[batch, heads, sequence]`."""
-    row = np.arange(shape.sequence)
-    seen = row + shape.kv_sequence - shape.sequence + 1 if shape.causal else np.full(len(row), shape.kv_sequence)
+    first, end = shape.seen(np.arange(shape.sequence))
     group = shape.heads // shape.kv_heads
     for head in range(shape.heads):
-        target = (random.random((shape.batch, shape.sequence)) * seen).astype(np.int64)
+        target = first + (random.random((shape.batch, shape.sequence)) * (end - first)).astype(np.int64)
         aimed_at = np.take_along_axis(k[:, head // group], target[..., None], axis=1)
         # Keys are hardly ever that small; where one is, it must not make its query as large.
         squares = np.maximum(np.square(aimed_at).sum(axis=-1, keepdims=True), shape.head_dim / 4)

@@ -16,6 +16,7 @@ _SETTINGS = {
     # Two heads of queries read the same keys and values.
     "gqa": (("SEQUENCE", "512"), ("HEADS", "2")),
     "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
+    "window": (("SEQUENCE", "512"), ("HEADS", "2"), ("WINDOW", "200"), ("SOFT_CAP", "50.0")),
     # A chip whose two cores split parallel axes.
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
     # A product of float32: precision of its passes shows.
@@ -27,8 +28,9 @@ _SETTINGS = {
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
 }
-# Contests of another operator than attention.
+# Contests like another template than attention's.
 _TEMPLATES = {
+    "window": "attention-causal",
     "float32": "matmul",
     "matmul": "matmul",
     "grouped": "grouped-matmul",

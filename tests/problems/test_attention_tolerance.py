@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from online_softmax import BUGS, CAUSAL_BUGS, HONEST, attention
+from online_softmax import BUGS, CAP_BUGS, CAUSAL_BUGS, HONEST, WINDOW_BUGS, attention
 
 from harness.problems import Attention, attention_space, check
 from harness.problems.tolerance import Errors, errors, refined
@@ -19,6 +19,14 @@ SMALL = Attention(sequence=512, head_dim=128)
 CAUSAL = Attention(sequence=512, head_dim=128, causal=True)
 ALL = slice(None)
 FLOAT32 = Attention(sequence=512, head_dim=128, dtype="float32")
+WINDOW = Attention(sequence=512, head_dim=128, causal=True, window=200)
+CAPPED = Attention(sequence=512, head_dim=128, soft_cap=30.0)
+BOTH = Attention(sequence=512, head_dim=64, causal=True, window=128, soft_cap=50.0, dtype="float32")
+
+
+def stated(problem: Attention) -> dict[str, Any]:
+    """What the numpy kernel has to know of the problem."""
+    return {name: getattr(problem, name) for name in ("scale", "causal", "window", "soft_cap")}
 
 
 @cache
@@ -35,13 +43,13 @@ def compared(problem: Attention, family: str, **how: Any) -> Errors:
     inputs, sampled, found = judged(problem, family)
     # The numpy kernel is fast enough for all rows of a small problem, and for the sampled ones of a big one.
     q = inputs[0][sampled]
-    got = attention(q, inputs[1], inputs[2], scale=problem.scale, causal=problem.causal, **how)
+    got = attention(q, inputs[1], inputs[2], **stated(problem), **how)
     return replace(found, got=got.astype(np.float64))
 
 
 CASES = [
     (problem, family)
-    for problem in (SMALL, CAUSAL, FLOAT32, Attention(sequence=256, head_dim=64))
+    for problem in (SMALL, CAUSAL, FLOAT32, Attention(sequence=256, head_dim=64), WINDOW, CAPPED, BOTH)
     for family in problem.families(full=False)
 ] + [(CONTEST, "composite")]
 
@@ -68,7 +76,7 @@ def test_honest_variations_pass_with_margin(problem: Attention, family: str) -> 
             assert found.rms_ratio < 0.75, (variation, block)
 
 
-@pytest.mark.parametrize("problem", [SMALL, CAUSAL, FLOAT32], ids=case)
+@pytest.mark.parametrize("problem", [SMALL, CAUSAL, FLOAT32, WINDOW, CAPPED, BOTH], ids=case)
 @pytest.mark.parametrize("kind", attention_space.KINDS)
 def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind: str) -> None:
     rows = np.arange(0, problem.sequence, 8)
@@ -79,7 +87,7 @@ def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind
         assert np.sqrt(np.mean(found.honest_scaled**2)) < 1.1
         assert found.honest_scaled.max() < 7
         for variation in ("", HONEST[-1]):
-            got = attention(*inputs, scale=problem.scale, causal=problem.causal, variation=variation)
+            got = attention(*inputs, **stated(problem), variation=variation)
             assert refined(problem, inputs, rows, ALL, replace(found, got=got[rows].astype(np.float64))).passed, (
                 problem.recipe(f"drawn-{kind}", seed)
             )
@@ -126,6 +134,16 @@ def test_a_planted_bug_is_caught_at_the_full_shape(bug: str) -> None:
 @pytest.mark.parametrize("bug", [*CAUSAL_BUGS, *BUGS])
 def test_a_planted_bug_is_caught_under_a_mask(bug: str) -> None:
     assert max(caught(CAUSAL, bug, 128).values()) > 1.04
+
+
+@pytest.mark.parametrize("bug", [*WINDOW_BUGS, *CAUSAL_BUGS])
+def test_a_planted_bug_is_caught_in_a_window(bug: str) -> None:
+    assert max(caught(WINDOW, bug, 128).values()) > 1.04
+
+
+@pytest.mark.parametrize("bug", CAP_BUGS)
+def test_a_planted_bug_of_a_soft_cap_is_caught(bug: str) -> None:
+    assert max(caught(CAPPED, bug, 128).values()) > 1.04
 
 
 def test_each_family_catches_what_it_is_there_for() -> None:

@@ -20,7 +20,12 @@ Kernel = Callable[[Sequence[NDArray[Any]]], NDArray[Any]]
 PLAIN = Attention(sequence=384, head_dim=64)
 CAUSAL = Attention(sequence=256, kv_sequence=384, head_dim=64, causal=True)
 GROUPED = Attention(batch=2, heads=4, kv_heads=2, sequence=128, head_dim=64, causal=True)
-PROBLEMS = {"plain": PLAIN, "causal": CAUSAL, "grouped": GROUPED, "float32": replace(PLAIN, dtype="float32")}
+WINDOW = Attention(sequence=384, kv_sequence=448, head_dim=64, causal=True, window=150)
+CAPPED = replace(GROUPED, kv_sequence=192, window=32, soft_cap=50.0)
+PROBLEMS = {
+    "plain": PLAIN, "causal": CAUSAL, "grouped": GROUPED, "float32": replace(PLAIN, dtype="float32"),
+    "window": WINDOW, "capped": CAPPED,
+}  # fmt: skip
 
 
 def kernel(problem: Attention, **how: Any) -> Kernel:
@@ -30,24 +35,23 @@ def kernel(problem: Attention, **how: Any) -> Kernel:
         q = inputs[0].reshape(-1, problem.sequence, problem.head_dim)
         k, v = (array.reshape(-1, problem.kv_sequence, problem.head_dim) for array in inputs[1:])
         group = problem.heads // problem.kv_heads
-        heads = [
-            attention(q[h], k[h // group], v[h // group], scale=problem.scale, causal=problem.causal, **how)
-            for h in range(len(q))
-        ]
+        stated = {name: getattr(problem, name) for name in ("scale", "causal", "window", "soft_cap")}
+        heads = [attention(q[h], k[h // group], v[h // group], **stated, **how) for h in range(len(q))]
         return np.stack(heads).reshape(problem.statement().outputs[0].shape)
 
     return run
 
 
 def verdicts(problem: Attention, run: Kernel, *, full: bool = False, seed: int = 5) -> dict[str, Failure | None]:
-    """What each probe says of the kernel, by the first word of its name; `future` for what a mask hides."""
+    """What each probe says of the kernel, by the first word of its name; `future` and `past` for what masks hide."""
     found = {}
     for probe in problem.probes(full, seed):
         inputs = problem.make_inputs(probe.family, seed)
         check_, failure = probed(problem, probe, run(inputs), run(changed(probe, inputs)))
         assert check_.elements > 0
         assert check_.passed == (failure is None)
-        found["future" if " and values" in probe.name else probe.name.split()[0]] = failure
+        hidden = "past" if "before" in probe.name else "future"
+        found[hidden if " and values" in probe.name else probe.name.split()[0]] = failure
     return found
 
 
@@ -78,7 +82,7 @@ def test_honest_variations_depend_on_what_they_should(name: str, variation: str)
 
 @pytest.mark.parametrize("seed", range(8))
 def test_an_honest_kernel_passes_whatever_is_drawn(seed: int) -> None:
-    for problem in (PLAIN, CAUSAL, GROUPED):
+    for problem in (PLAIN, CAUSAL, GROUPED, WINDOW, CAPPED):
         assert set(verdicts(problem, kernel(problem), seed=seed).values()) == {None}
 
 
@@ -146,13 +150,15 @@ def test_values_of_equal_keys_that_sum_to_zero_move_their_row_all_the_same() -> 
 
 
 def masked_by_adding(problem: Attention) -> Kernel:
-    """A causal mask that subtracts 1000 from scores instead of replacing them."""
+    """A mask, of the window if there is one, that subtracts 1000 from scores instead of replacing them."""
 
     def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
         q, k, v = (array.astype(np.float32) for array in inputs)
         scores = q @ k.T * np.float32(problem.scale)
-        hidden = np.arange(len(k)) > np.arange(len(q))[:, None] + len(k) - len(q)
-        scores = np.where(hidden, scores - 1000, scores)
+        later = np.arange(len(k)) - (np.arange(len(q))[:, None] + len(k) - len(q))
+        gone = later <= -(problem.window or len(k))
+        scores = np.where(gone if problem.window else later > 0, scores - 1000, scores)
+        scores = np.where(later > 0, -np.inf, scores) if problem.window else scores
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         values: NDArray[Any] = (weights @ v) / weights.sum(axis=1, keepdims=True)
         return values.astype(inputs[0].dtype)
@@ -199,9 +205,11 @@ def showing_hidden_keys(problem: Attention, block: int = 128) -> Kernel:
 
 
 SINGLE = replace(CAUSAL, sequence=384)
+SLIDING = replace(SINGLE, window=150)
 PLANTED: dict[str, tuple[Attention, Kernel, set[str]]] = {
     "mask that only subtracts": (SINGLE, masked_by_adding(SINGLE), {"future"}),
     "hidden keys show": (SINGLE, showing_hidden_keys(SINGLE), {"values", "future"}),
+    "window that only subtracts": (SLIDING, masked_by_adding(SLIDING), {"past"}),
     "rows leak": (PLAIN, leaking(PLAIN, 0), {"queries"}),
     "heads leak": (GROUPED, leaking(GROUPED, 1), {"values", "queries", "all"}),
     "keys remembered": (PLAIN, remembering(PLAIN, 0), {"values", "keys"}),

@@ -42,6 +42,8 @@ BUGS = (
     "row block of its neighbour",
 )
 
+WINDOW_BUGS = ("window missing", "window one longer", "window one shorter", "window by whole blocks")
+CAP_BUGS = ("cap missing", "cap by clipping", "cap before the scale", "cap of half the size", "cap of tanh to bfloat16")
 CAUSAL_BUGS = ("mask missing", "mask on the wrong side", "mask one early", "mask one late", "last block unmasked")
 
 _ROW_BLOCK = 128
@@ -56,6 +58,8 @@ def attention(
     scale: float,
     block: int = 128,
     causal: bool = False,
+    window: int | None = None,
+    soft_cap: float | None = None,
     variation: str = "",
     bug: str = "",
 ) -> NDArray[Any]:
@@ -66,6 +70,8 @@ def attention(
     exp: np.ufunc = np.exp
     if "base 2" in variation:
         exp, factor = np.exp2, np.float32(factor / np.log(2))
+    # In the units of the scores, which are smaller powers in base 2.
+    cap = None if soft_cap is None else np.float32(soft_cap * (factor / np.float32(scale)))
     if "queries scaled before" in variation:
         q, factor = _rounded(q * factor, dtype), np.float32(1)
     m = np.full((out_rows, 1), -np.inf, np.float32)
@@ -81,8 +87,10 @@ def attention(
             s = _scores(q, k[start : start + block], "transposed scores" in variation) * factor
             if bug == "bfloat16 scores":
                 s = _rounded(s, dtype)
+            if cap is not None:
+                s = _capped(s, cap, factor, dtype, bug)
             if causal:
-                s = np.where(_kept(out_rows, keys, start, s.shape[1], bug), s, _HIDDEN)
+                s = np.where(_kept(out_rows, keys, start, s.shape[1], window, bug), s, _HIDDEN)
             m_new = np.maximum(m, s.max(axis=1, keepdims=True))
             if "lazy maximum" in variation:
                 m_new = np.where(m_new - m > 8, m_new, m)
@@ -130,7 +138,20 @@ def _weights(p: NDArray[Any], dtype: Any, variation: str, bug: str) -> NDArray[A
     return _rounded(p, ml_dtypes.float8_e4m3fn if bug == "float8 probabilities" else dtype)
 
 
-def _kept(rows: int, keys: int, start: int, width: int, bug: str) -> NDArray[np.bool_]:
+def _capped(s: NDArray[Any], cap: np.float32, factor: np.float32, dtype: Any, bug: str) -> NDArray[Any]:
+    if bug == "cap missing":
+        return s
+    if bug == "cap by clipping":
+        return np.clip(s, -cap, cap)
+    if bug == "cap of half the size":
+        cap = cap / np.float32(2)
+    if bug == "cap before the scale":
+        return np.asarray(np.tanh(s / factor / cap) * cap * factor)
+    cut = np.tanh(s / cap)
+    return np.asarray((_rounded(cut, ml_dtypes.bfloat16) if bug == "cap of tanh to bfloat16" else cut) * cap)
+
+
+def _kept(rows: int, keys: int, start: int, width: int, window: int | None, bug: str) -> NDArray[np.bool_]:
     """Which keys of a block each row sees; causal is aligned at the end."""
     last = np.arange(rows)[:, None] + keys - rows
     key = start + np.arange(width)[None]
@@ -138,7 +159,12 @@ def _kept(rows: int, keys: int, start: int, width: int, bug: str) -> NDArray[np.
         return np.ones((rows, width), bool)
     if bug == "mask on the wrong side":
         return key >= last
-    return key <= last + {"mask one early": -1, "mask one late": 1}.get(bug, 0)
+    kept: NDArray[np.bool_] = key <= last + {"mask one early": -1, "mask one late": 1}.get(bug, 0)
+    if window is None or bug == "window missing":
+        return kept
+    if bug == "window by whole blocks":
+        return kept & (start + width > last - window + 1)
+    return kept & (key > last - window - {"window one longer": 1, "window one shorter": -1}.get(bug, 0))
 
 
 def _ruined(o: NDArray[Any], bug: str) -> NDArray[Any]:

@@ -12,6 +12,8 @@ SEQUENCE = 16384
 HEAD_DIM = 128
 DTYPE = "bfloat16"
 CAUSAL = True  # query i sees the keys 0 to i
+WINDOW = None  # of these it sees the last so many; None: all
+SOFT_CAP = None  # scores become SOFT_CAP tanh(score / SOFT_CAP)
 SCALE = HEAD_DIM**-0.5  # of the softmax
 CHIP = "v5e"
 
@@ -29,6 +31,8 @@ def problem():
         dtype=DTYPE,
         causal=CAUSAL,
         scale=SCALE,
+        window=WINDOW,
+        soft_cap=SOFT_CAP,
     )
 
 

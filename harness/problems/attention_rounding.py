@@ -1,0 +1,180 @@
+"""What rounding does to attention: exact weights of some rows, and the deviation of their outputs, to first order."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.problems.problem import Exact
+from harness.problems.rounding import SUM_TERMS, relative_rounding, ulp
+
+# Squares of anything smaller are no longer exact in float32, and soon zero.
+_SQUARE_UNDERFLOWS = 1e-15
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that share one key/value head: `places` of them in the result, q [rows, d], k and v [kv, d]."""
+
+    places: NDArray[np.int64]
+    q: NDArray[Any]
+    k: NDArray[Any]
+    v: NDArray[Any]
+    seen: tuple[NDArray[np.int64], NDArray[np.int64]] | None
+
+    def in_float64(self) -> "Piece":
+        """The same in float64."""
+        q, k, v = (array.astype(np.float64) for array in (self.q, self.k, self.v))
+        return replace(self, q=q, k=k, v=v)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """Of a piece: exp(score - largest score) `[rows, kv]`, 0 where masked; the largest before a cap `[rows, 1]`.
+
+    Under a soft cap the capped scores too, and how far each moves with the score before it (`slopes`), `[rows, kv]`.
+    """
+
+    weights: NDArray[Any]
+    largest: NDArray[Any]
+    slopes: NDArray[Any] | None
+    capped: NDArray[Any] | None
+
+    def in_float64(self) -> "Softmax":
+        """The same in float64."""
+        slopes, capped = (None if one is None else one.astype(np.float64) for one in (self.slopes, self.capped))
+        weights, largest = self.weights.astype(np.float64), self.largest.astype(np.float64)
+        return Softmax(weights=weights, largest=largest, slopes=slopes, capped=capped)
+
+
+def softmax(piece: Piece, scale: float, soft_cap: float | None) -> Softmax:
+    """exp(score - largest) of every row of the piece, in its dtype, and what becomes of the scores under a cap."""
+    scores: NDArray[Any] = piece.q @ piece.k.T
+    scores *= scores.dtype.type(scale)
+    hidden = None
+    if piece.seen is not None:
+        first, end = piece.seen
+        key = np.arange(scores.shape[1])
+        hidden = (key < first[:, None]) | (key >= end[:, None])
+        scores[hidden] = -np.inf
+    largest = scores.max(axis=1, keepdims=True)
+    capped = slopes = None
+    if soft_cap is not None:
+        cap = scores.dtype.type(soft_cap)
+        scores /= cap
+        np.tanh(scores, out=scores)
+        slopes = 1 - np.square(scores)
+        scores *= cap
+        capped = scores.copy()
+        if hidden is not None:
+            scores[hidden] = -np.inf
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    return Softmax(weights=scores, largest=largest, slopes=slopes, capped=capped)
+
+
+def variances(piece: Piece, scale: float, soft_cap: float | None, dtype: str, *, exact: bool) -> Exact:
+    """`[rows, head_dim]`: the variance of the outputs that `Attention.rounding` derives, or `exact_rounding`."""
+    relative, relative32 = relative_rounding(dtype), relative_rounding("float32")
+    eps32 = float(np.finfo(np.float32).eps)
+    keys, head_dim = piece.k.shape
+    running = relative32**2 * head_dim
+    found = softmax(piece, scale, soft_cap)
+    weights, slopes = found.weights, found.slopes
+    weights /= weights.sum(axis=1, keepdims=True)
+    output = weights @ piece.v
+    if np.any((np.abs(output) < _SQUARE_UNDERFLOWS) & (output != 0)):
+        piece, found = piece.in_float64(), found.in_float64()
+        weights, slopes = found.weights, found.slopes
+        output = weights @ piece.v
+    groups = _groups(piece.k)
+    moves = np.square(piece.q * np.float32(scale)) @ np.square(piece.k).T
+    moves *= np.float32(running)
+    moves += np.square(found.largest) * np.float32(running / 3)
+    if slopes is not None and found.capped is not None:
+        moves *= np.square(slopes)
+        moves += np.square(found.capped) * np.float32((2 * eps32) ** 2)
+    of_queries: Exact | float = 0.0
+    if exact:
+        of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
+    else:
+        moves += np.float32(relative**2) * _turned(piece, weights, slopes, groups, scale)
+    # Centred, so that a common offset of the values does not cancel in float32.
+    centre = piece.v.mean(axis=0)
+    v, o = piece.v - centre, output - centre
+    probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
+    for group in groups:
+        own = weights[:, group]
+        share, part = own.sum(axis=1, keepdims=True), own @ v[group]
+        probability += np.square(part + share * centre)
+        squares += np.square(own) @ np.square(piece.v[group])
+        moved_alike += moves[:, group[:1]] * np.square(part - share * o)
+    # What stands in a group is counted there.
+    for group in groups:
+        weights[:, group] = 0
+    np.square(weights, out=weights)
+    alone = weights @ np.square(piece.v)
+    probability += alone
+    squares += alone
+    weights *= moves
+    moved = weights @ np.square(v) + weights.sum(axis=1, keepdims=True) * np.square(o)
+    # One key with nearly all the weight: v - o cancels, and float32 leaves this much unknown.
+    variance: Exact = moved_alike + np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)
+    variance += (relative**2 + eps32**2 / 3) * probability
+    variance += relative32**2 * keys * (squares + np.square(output))
+    variance += np.square(min(keys, SUM_TERMS) * eps32 / 4 * output)
+    variance += np.square(ulp(output, dtype)) / 12 + of_queries
+    return variance
+
+
+def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """The keys `[kv, d]` that are equal to others, by their places, group by group."""
+    rows = np.ascontiguousarray(k).view(np.dtype((np.void, k.itemsize * k.shape[1])))[:, 0]
+    _, inverse, counts = np.unique(rows, return_inverse=True, return_counts=True)
+    order = np.argsort(inverse, kind="stable")
+    ends = np.cumsum(counts)
+    several = np.flatnonzero(counts > 1)
+    return [order[ends[group] - counts[group] : ends[group]] for group in several]
+
+
+def _turned(
+    piece: Piece,
+    weights: NDArray[Any],
+    slopes: NDArray[Any] | None,
+    groups: list[NDArray[np.int64]],
+    scale: float,
+) -> NDArray[Any]:
+    """`[rows, kv]`: a_k^2 / (1 - W_k) of `Attention.rounding`, for weights that sum to 1."""
+    # Counted from their mean first, so that what all keys have in common does not cancel in float32.
+    k = piece.k - piece.k.mean(axis=0) if slopes is None else piece.k
+    squares = np.square(piece.q * np.float32(scale))
+    mean = weights @ k if slopes is None else (weights * slopes) @ k
+    whole = squares @ np.square(k).T
+    common = (squares * mean) @ k.T
+    if slopes is not None:
+        whole *= np.square(slopes)
+        common *= slopes
+    found: NDArray[Any] = whole - 2 * common + (squares * np.square(mean)).sum(axis=1, keepdims=True)
+    # What float32 leaves unknown of the difference.
+    eps32 = np.finfo(np.float32).eps
+    np.maximum(found, eps32 * whole, out=found)
+    others = 1 - weights
+    for group in groups:
+        others[:, group] = 1 - weights[:, group].sum(axis=1, keepdims=True)
+    found /= np.maximum(others, eps32)
+    return found
+
+
+def _moved_by_queries(
+    piece: Piece, weights: NDArray[Any], slopes: NDArray[Any] | None, output: NDArray[Any], scale: float
+) -> Exact:
+    """`[rows, d]`: the variance that roundings of the scaled queries, each of a relative deviation of 1, cause."""
+    q, k, v = piece.q.astype(np.float64), piece.k, piece.v
+    found = np.empty(q.shape)
+    for row, own in enumerate(weights):
+        # k is centred: a mean that all keys share contributes mean * sum_k w_k (v_k - o) = 0, but under a cap.
+        turned = (k - own @ k) * own[:, None] if slopes is None else k * (own * slopes[row])[:, None]
+        moved = turned.T @ (v - output[row])
+        found[row] = np.square(q[row] * scale) @ np.square(moved.astype(np.float64))
+    return found

@@ -142,7 +142,7 @@ def _capped(s: NDArray[Any], cap: np.float32, factor: np.float32, dtype: Any, bu
     if bug == "cap missing":
         return s
     if bug == "cap by clipping":
-        return np.clip(s, -cap, cap)
+        return np.asarray(np.clip(s, -cap, cap))
     if bug == "cap of half the size":
         cap = cap / np.float32(2)
     if bug == "cap before the scale":

@@ -159,6 +159,10 @@ def test_counters_have_expectations_and_remarks() -> None:
     assert lines["schedule", "grid steps executed"].expected == "8192"
     assert "fewer" in lines["schedule", "grid steps executed"].remark
     assert not any(line.remark for line in report(given, V5E).counters)
+    # The compiler peels a step of a core's loop, which runs beside the loop.
+    peeled = replace(odd, simulation=simulation(executed_steps=8193))
+    (line,) = [line for line in report(peeled, V5E).counters if line.name == "grid steps executed"]
+    assert (line.count, line.remark) == (8193, "")
     strange = replace(given, mosaic=replace(given.mosaic, not_understood=("tpu.new", "x.y")))
     (line,) = [line for line in report(strange, V5E).counters if line.name == "not understood"]
     assert (line.count, line.remark) == (2, "tpu.new, x.y")

@@ -140,7 +140,7 @@ def judge(contest: contests.Contest, kernel: bytes, work: str, *, rejected: bool
     with Sampler() as sampler:
         evidence = evaluate(
             contest, kernel, Options(), Policy(), lambda stage, state, seconds: None, work=work,
-            is_slower=(lambda found: found.latency is not None) if rejected else None,
+            is_slower=(lambda found: found.latency is not None) if rejected else None, is_anew=True,
         )  # fmt: skip
     wall = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_SELF)

@@ -86,3 +86,9 @@ def refusals_in_words(doing: str) -> Iterator[None]:
                 "read-only", f"{doing} is not allowed here ({reason}); make the repository writable for you"
             ) from error
         raise RatchetError("io", f"{doing} failed: {reason}") from error
+
+
+def cache_directory() -> Path | None:
+    """The ratchet's folder among the user's caches, which may not be there yet; None for a user without a home."""
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", ""), ".cache")
+    return Path(folder) / "kernel-ratchet" if os.path.isabs(folder) else None

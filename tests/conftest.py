@@ -1,6 +1,7 @@
 """What all tests share: which of them `./ratchet.sh test --quick` leaves out, and how many threads they take."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _LONG = (
     "advice/test_whatif", "benchmarks/test_peers", "cli/test_bad_input", "cli/test_mcp", "judge/test_evidence",
     "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/evaluate/test_contract",
-    "judge/evaluate/test_interpretation", "judge/evaluate/test_order", "judge/sandbox/test_child",
+    "judge/evaluate/test_interpretation", "judge/evaluate/test_order",
+    "judge/evaluate/test_seen_programs", "judge/sandbox/test_child",
     "judge/sandbox/test_isolation", "judge/sandbox/test_warm", "judge/simulate/test_machine_variants",
     "ledger/test_branch", "ledger/test_clones", "ledger/test_fault_injection", "ledger/test_fault_moments",
     "ledger/test_fsck", "ledger/test_ledger", "ledger/test_recovery", "loop/test_attack", "loop/test_driver",
@@ -23,6 +25,20 @@ _LONG = (
     "workbench/test_profile_serve",
 )  # fmt: skip
 _HERE = Path(__file__).parent
+
+# Of one run of the tests, and of the processes that it starts: programs that were seen, in nobody's home.
+_CACHE = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.stash[_CACHE] = tempfile.TemporaryDirectory(prefix="ratchet-tests-")
+        os.environ["XDG_CACHE_HOME"] = config.stash[_CACHE].name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _CACHE in config.stash:
+        config.stash[_CACHE].cleanup()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -43,7 +43,7 @@ def experiment(given: Namespace) -> Outcome:
         all_checks=given.all_checks,
     )
     with Progress(quiet=given.quiet or given.json) as progress:
-        guess = expected.of(contest)
+        guess = expected.of(contest, wholly=given.all_checks)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         judged = ratchet.attempt(contest, hypothesis, options, Policy(), progress, say)
     attempt = judged.attempt
@@ -159,6 +159,8 @@ def judge(given: Namespace) -> Outcome:
     policy = Policy()
     options = Options(on=given.on, deep=given.deep)
     with Progress(quiet=given.quiet or given.json) as progress:
+        guess = expected.of(contest, wholly=True)
+        progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         evidence = evaluation_cache.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
     report = reporting.report(evidence, contest.chip)

@@ -1,6 +1,5 @@
 """The verbs of the loop: an experiment, and what moves or asks about the champion."""
 
-import os
 from pathlib import Path
 
 from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number, evaluation_options
@@ -92,9 +91,9 @@ class Sweep(Verb):
         parser.add_argument(
             "--jobs",
             type=at_least(1),
-            default=min(2, os.cpu_count() or 1),
+            default=None,
             metavar="N",
-            help="settings screened at a time (2)",
+            help="settings screened at a time (one for each core, at most 16)",
         )
         parser.add_argument("--chip", default=None, help="judge for this chip")
         parser.add_argument(

@@ -90,7 +90,9 @@ def _harness_digest(of_bytes: str) -> tuple[str, tuple[str, ...]]:
 
     Reading the imports of 150 files takes a second, and every question after the state of a contest needs the answer.
     """
-    kept = _cache_directory() / f"judge-{of_bytes}.json"
+    folder = files.cache_directory()
+    # Without a home, a folder that cannot be: nothing is kept.
+    kept = (folder or Path(os.devnull)) / f"judge-{of_bytes}.json"
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(kept.read_bytes(), type=tuple[str, tuple[str, ...]])
     found = {path.relative_to(_PACKAGE).as_posix(): path for path in _closure().values()}
@@ -100,12 +102,6 @@ def _harness_digest(of_bytes: str) -> tuple[str, tuple[str, ...]]:
     with suppress(OSError, RatchetError):
         files.write_atomically(kept, json.dumps(result).encode())
     return result
-
-
-def _cache_directory() -> Path:
-    # A user of a container may have no home: then it is a folder that cannot be, and nothing is kept.
-    home = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or os.devnull) / ".cache"
-    return Path(home) / "kernel-ratchet"
 
 
 def _closure() -> dict[str, Path]:

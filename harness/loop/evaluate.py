@@ -4,9 +4,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness import files
 from harness.contest import Contest
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation as measuring
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
+from harness.judge.key import key_digest
 from harness.records import Draw, Evidence, Policy, Source, Sweep, Trace
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
@@ -67,13 +70,15 @@ def evaluate(
     checked: bool = True,
     draws: tuple[Draw, ...] = (),
     is_slower: Callable[[Evidence], bool] | None = None,
+    is_anew: bool = False,
     after_trace: Callable[[Trace], None] = lambda trace: None,
 ) -> Evidence:
     """Everything found out about `kernel` (the bytes of a kernel.py); files go to `profile_data/<work>`.
 
     Not `timed`: a device's latency is left to a paired benchmark. Not `checked`: whether it is right is not asked.
     `draws` are those of an earlier evaluation: they are repeated, beside fresh ones. Of whom `is_slower` says so, once
-    there is a simulated latency, the full shape is not checked.
+    there is a simulated latency, the full shape is not checked. A program that was compiled and simulated before under
+    the same key is not again, unless all `is_anew`.
     """
     return measuring.evaluate(
         contest.directory,
@@ -89,9 +94,19 @@ def evaluate(
         checked=checked,
         draws=draws,
         is_slower=is_slower,
+        programs=None if is_anew else _programs(contest),
         after_trace=after_trace,
         progress=progress,
     )
+
+
+def _programs(contest: Contest) -> SeenPrograms | None:
+    """What was compiled and simulated before under the key of this contest; None for somebody who has no home."""
+    folder = files.cache_directory()
+    # What is compiled and simulated does not depend on the machine.
+    if folder is None:
+        return None
+    return SeenPrograms(directory=folder / "programs", judge=key_digest(contest.key("simulated")))
 
 
 def sha256(kernel: bytes) -> str:

@@ -1,9 +1,10 @@
 """How long the next attempt of a contest will take, from what the last ones took."""
 
+import math
 import statistics
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness.contest import Contest
 from harness.errors import RatchetError
@@ -11,6 +12,8 @@ from harness.ledger import Ledger
 
 # Enough for a median that one busy moment does not move.
 _ATTEMPTS = 5
+# What a setting goes through before it has a latency, one after the other.
+SCREENED = ("trace", "compile", "simulate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +25,11 @@ class Expected:
     total_seconds: float | None = None
 
 
-def of(contest: Contest) -> Expected:
-    """What the last attempts of `contest` that ran to their end took on the machines that they ran on."""
+def of(contest: Contest, *, wholly: bool = False) -> Expected:
+    """What the last attempts of `contest` that ran to their end took on the machines that they ran on.
+
+    `wholly`: only those whose every check was run, which a candidate that is too slow is spared.
+    """
     totals: list[float] = []
     by_stage: dict[str, list[float]] = {}
     # Only a guess hangs on it: what is wrong with the ledger is said by the attempt itself.
@@ -36,8 +42,9 @@ def of(contest: Contest) -> Expected:
             if row.outcome == "failed":
                 continue
             with suppress(RatchetError):
-                stages = ledger.attempt(row.number).evidence.stages
-                if stages:
+                evidence = ledger.attempt(row.number).evidence
+                stages = evidence.stages
+                if stages and not (wholly and evidence.unchecked):
                     totals.append(max(stage.start_seconds + stage.seconds for stage in stages))
                     for stage in stages:
                         by_stage.setdefault(stage.stage, []).append(stage.seconds)
@@ -45,4 +52,17 @@ def of(contest: Contest) -> Expected:
         attempts=len(totals),
         stages={name: statistics.median(seconds) for name, seconds in by_stage.items()},
         total_seconds=statistics.median(totals) if totals else None,
+    )
+
+
+def of_screening(attempt: Expected, settings: int, jobs: int) -> Expected:
+    """The same for that many settings screened `jobs` at a time, each as far as its latency, then judged as one."""
+    if attempt.total_seconds is None:
+        return attempt
+    each = sum(attempt.stages.get(stage, 0.0) for stage in SCREENED)
+    screening = each * math.ceil(settings / jobs)
+    return replace(
+        attempt,
+        stages={**attempt.stages, "screening": screening},
+        total_seconds=screening + attempt.total_seconds,
     )

@@ -49,8 +49,9 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     work = f"replay/{number:04d}"
     with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
         evidence = evaluate(
-            contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.checks)
-        )
+            contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.checks),
+            is_anew=True,
+        )  # fmt: skip
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
         defender = _defender(ledger, attempt, opponent, contest, policy, progress)
         resimulated = resimulate.resimulated(contest, evidence, work, defender, policy)
@@ -118,7 +119,8 @@ def _opponent(
         return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
 
     kernel, options = ledger.kernel(champion.attempt), Options(on="simulated")
-    return evaluate(contest, kernel, options, policy, of_champion(progress), work=_champions_work(attempt))
+    work = _champions_work(attempt)
+    return evaluate(contest, kernel, options, policy, of_champion(progress), work=work, is_anew=True)
 
 
 def _defender(
@@ -137,7 +139,7 @@ def _defender(
     def again() -> None:
         evaluate(
             contest, kernel, Options(on="simulated"), policy, of_champion(progress),
-            work=work, checked=False,
+            work=work, checked=False, is_anew=True,
         )  # fmt: skip
 
     return resimulate.Defender(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.trace import (
     contract,
     integrity,
@@ -35,7 +36,7 @@ from harness.records import Claims, PallasCall, Statement, Trace
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
 # pre-scaling Q of the contest is 0.002 % of it.
 _OUTSIDE_SHARE = 0.05
-# A step in TPU interpret mode takes 3 to 5 ms beside its arithmetic: ten seconds for so many.
+# A step in TPU interpret mode takes 1.5 ms beside its arithmetic: three seconds for so many.
 _INTERPRETED_STEPS = 2048
 # More small objects than JAX and numpy leave places for when they have freed what importing them takes.
 _BALLAST = 1 << 18
@@ -371,7 +372,11 @@ def interpret(request: InterpretRequest) -> Done:
     outputs: list[Any] = []
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), interpretation.memory_filled_with(request.fill):
+        with (
+            contextlib.redirect_stdout(printed),
+            interpretation.memory_filled_with(request.fill),
+            quick_interpreter(),
+        ):
             outputs = [np.asarray(out) for out in jax.block_until_ready(_runs[request.shape](*inputs))]
     # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
     except (jax.errors.JaxRuntimeError, RuntimeError, IndexError, ValueError, NotImplementedError) as error:

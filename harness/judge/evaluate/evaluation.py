@@ -14,13 +14,15 @@ from harness.dumps import timing_tables
 from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
 from harness.hardware import Chip
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.pipeline import Evaluation
 from harness.judge.evaluate.plan import Plan, Progress, Simulate
 from harness.judge.evaluate.stages import STAGES, left_out
 from harness.judge.evaluate.timing.device import source
-from harness.judge.sandbox import warm
+from harness.judge.sandbox import confinement, warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
+from harness.judge.sandbox.messages import CompileReply
 from harness.judge.sandbox.strip_paths import strip_paths
 from harness.problems import Defined, Problem, require_conforming
 from harness.problems.timing import Stated
@@ -47,6 +49,7 @@ def evaluate(
     checked: bool = True,
     draws: tuple[Draw, ...] = (),
     is_slower: Callable[[Evidence], bool] | None = None,
+    programs: SeenPrograms | None = None,
     after_trace: Callable[[Trace], None] = lambda trace: None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
@@ -58,9 +61,10 @@ def evaluate(
     yet: a paired benchmark will take it. Not `checked`: no output is compared with anything, so no verdict can
     come of it, and the contest's kernel.hlo.txt stays what it was. `draws` are checked too, beside fresh ones, as
     far as there is a program of their shape. Where `is_slower` says so of evidence with a simulated latency, the full
-    shape is not checked, and the evidence names what was left out (`unchecked`). `simulate(dump_directory, chip,
-    deadline_seconds=...)` has to be a function at the top of a module. `after_trace` may
-    raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
+    shape is not checked, and the evidence names what was left out (`unchecked`). What is among `programs` is not
+    compiled and simulated again, and what is not is put there, if children are confined.
+    `simulate(dump_directory, chip, deadline_seconds=...)` has to be a function at the top of a module. `after_trace`
+    may raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
     not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `problems.timing`);
@@ -81,13 +85,15 @@ def evaluate(
     plan = Plan(
         contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
         source=where, deep=deep, timed=timed, checked=checked, draws=draws,
-        is_slower=is_slower if checked else None,
+        is_slower=is_slower if checked else None, programs=programs if _is_out_of_reach(policy) else None,
     )  # fmt: skip
     try:
         prepare(plan, kernel)
         timing_tables.write(plan.dumps, _by_position(problem, timings))
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
-            found = Evaluation(plan, children, progress, after_trace).run(STAGES, left_out)
+            evaluation = Evaluation(plan, children, progress, after_trace)
+            found = evaluation.run(STAGES, left_out)
+        _keep(plan, evaluation, found)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -107,6 +113,23 @@ def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:
         timing_tables.timing_tables(name, {positions[table]: values for table, values in contents.items()})
         for name, contents in timings.items()
     )
+
+
+def _is_out_of_reach(policy: Policy) -> bool:
+    """Whether no child can write files but those that it is given."""
+    return confinement.offered(policy.is_confined).landlock is not None
+
+
+def _keep(plan: Plan, evaluation: Evaluation, found: Evidence) -> None:
+    """Keeps what compiler and simulator found; not where there is no latency, which may be for want of time."""
+    if plan.programs is None or evaluation.seen is not None:
+        return
+    if found.hlo is None or found.mosaic is None or found.simulation is None:
+        return
+    if any(run.seconds is None for run in (found.simulation, *found.simulation.runs)):
+        return
+    compiled = CompileReply(hlo=found.hlo, mosaic=found.mosaic)
+    plan.programs.keep(evaluation.program_keys[0], plan.work, compiled, found.simulation)
 
 
 def is_of(work: Path, kernel: bytes) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.plan import Plan, Progress
 from harness.judge.sandbox import confinement
 from harness.judge.sandbox import environment as environments
@@ -84,6 +85,14 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """A request whose answer is known, so that no process is asked."""
+
+    request: Any
+    reply: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One row of the table: `requests` asks the process `child` for something, `take` makes evidence of each answer.
 
@@ -123,6 +132,9 @@ class Evaluation:
         self._rank: Rank = ()
         self._is_slower = False
         self._reply: TraceReply | None = None
+        # What is known of this very program from an earlier evaluation.
+        self.seen: Seen | None = None
+        self.program_keys: tuple[str, ...] = ()
         self.found = Evidence(
             problem=plan.problem.statement(),
             chip=plan.chip.name,
@@ -224,9 +236,9 @@ class Evaluation:
         for stage in stages:
             if stage.needs == product.need:
                 self._held.append((stage, product))
-        self._begin_held()
+        self._begin_held(stages)
 
-    def _begin_held(self) -> None:
+    def _begin_held(self, stages: tuple[Stage, ...]) -> None:
         """Asks for what may be asked for by now."""
         last = self._last
         # What waits behind the compiler waits for nothing that the full shape would take from it.
@@ -242,12 +254,15 @@ class Evaluation:
                 self._held.append((stage, product))
                 continue
             for request in stage.requests(self, product.value):
-                self._ask(stage, request)
+                if isinstance(request, Known):
+                    self._take_known(stages, stage, request)
+                else:
+                    self._ask(stage, request)
 
     def _work_off(self, stages: tuple[Stage, ...]) -> None:
         """Hears every answer and begins what it makes possible, until nothing that counts can come any more."""
         while True:
-            self._begin_held()
+            self._begin_held(stages)
             self._drop()
             if not self._jobs:
                 return
@@ -316,6 +331,16 @@ class Evaluation:
         limit = stage.seconds(self.plan.policy)
         job = self._children.ask(self._child(stage.child), stage.name, stage.failing, task, request, reply, limit)
         self._jobs[job] = (stage, request, (*stage.rank, number))
+
+    def _take_known(self, stages: tuple[Stage, ...], stage: Stage, known: Known) -> None:
+        """Makes evidence of an answer that nobody had to be asked for."""
+        self._progress(stage.name, "start", 0.0)
+        self._open[stage.name] = (1, time.monotonic())
+        self._rank = (*stage.rank, 0)
+        products = tuple(stage.take(self, known.request, known.reply))
+        self._close(stage.name, "seen before")
+        for product in products:
+            self._begin(stages, product)
 
     def _unknown_latency(self, failure: Failure) -> None:
         reason = f"the simulator gave no result: {failure.kind}: {failure.message}"

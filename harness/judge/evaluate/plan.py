@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.hardware import Chip
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
+from harness.judge.sandbox import environment
 from harness.problems import Problem
 from harness.records import Draw, Evidence, Policy, Simulation, Source
 
@@ -31,6 +33,8 @@ class Plan:
     # Whether evidence with a simulated latency is of a candidate that is too slow to be asked about further; None:
     # every candidate is asked about everything.
     is_slower: Callable[[Evidence], bool] | None = None
+    # What was compiled and simulated before; None: everything is compiled and simulated anew.
+    programs: SeenPrograms | None = None
 
     @property
     def scratch(self) -> Path:
@@ -62,3 +66,16 @@ class Plan:
     def directory_of(self, child: str) -> Path:
         """The working directory of a child."""
         return self.scratch / child
+
+    def program_keys(self) -> tuple[str, ...]:
+        """What the exported program is known by among `programs`, as it is compiled here first; asked before it is.
+
+        Where no lines are asked for, one that was compiled with them serves as well: its schedule is the same.
+        """
+        assert self.programs is not None
+        simulator = f"{self.simulate.__module__}.{self.simulate.__qualname__}"
+        artifact = self.artifact(self.chip.platform)
+        return tuple(
+            self.programs.key(artifact, environment.compiling(self.chip, with_lines=with_lines), simulator, self.dumps)
+            for with_lines in ((True,) if self.checked else (False, True))
+        )

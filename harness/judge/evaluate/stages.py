@@ -1,10 +1,12 @@
 """The stages of an evaluation as a table: what each waits for, which process does it, and what comes of it."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.draws import (
     repeatable,
     seed,
@@ -19,6 +21,7 @@ from harness.judge.evaluate.pipeline import (
     SIMULATE,
     TRACE,
     Evaluation,
+    Known,
     Product,
     Stage,
 )
@@ -103,17 +106,36 @@ def _traced(evaluation: Evaluation, asked: TraceRequest, reply: TraceReply) -> P
         yield Product("trace", reply)
 
 
-def _compile(evaluation: Evaluation, topology: str) -> Iterator[CompileRequest]:
+def _compile(evaluation: Evaluation, topology: str) -> Iterator[CompileRequest | Known]:
     plan = evaluation.plan
     texts = [plan.work / "kernel.hlo.txt"]
     if plan.checked:
         # Several may be screened at a time, and the last one judged is what a person looks for there.
         texts.append(plan.contest / "profile_data" / "kernel.hlo.txt")
     texts[-1].parent.mkdir(parents=True, exist_ok=True)
-    yield CompileRequest(
+    request = CompileRequest(
         artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), topology=topology,
         hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
     )  # fmt: skip
+    evaluation.seen = _seen(evaluation)
+    if evaluation.seen is None:
+        yield request
+        return
+    for text in texts[1:]:
+        shutil.copyfile(texts[0], text)
+    yield Known(request, evaluation.seen.compiled)
+
+
+def _seen(evaluation: Evaluation) -> Seen | None:
+    """What is known of the exported program, with its files where the compiler writes them."""
+    plan = evaluation.plan
+    if plan.programs is None:
+        return None
+    evaluation.program_keys = plan.program_keys()
+    for key in evaluation.program_keys:
+        if seen := plan.programs.restored(key, plan.work):
+            return seen
+    return None
 
 
 def _compiled(evaluation: Evaluation, asked: CompileRequest, reply: CompileReply) -> Products:
@@ -123,12 +145,13 @@ def _compiled(evaluation: Evaluation, asked: CompileRequest, reply: CompileReply
     yield Product("schedule", plan.dumps)
 
 
-def _simulate(evaluation: Evaluation, dumps: Path) -> Iterator[SimulateRequest]:
-    plan = evaluation.plan
-    yield SimulateRequest(
+def _simulate(evaluation: Evaluation, dumps: Path) -> Iterator[SimulateRequest | Known]:
+    plan, seen = evaluation.plan, evaluation.seen
+    request = SimulateRequest(
         module=plan.simulate.__module__, function=plan.simulate.__qualname__, dump_directory=str(dumps),
         chip=plan.chip, deadline_seconds=plan.policy.simulate_seconds, with_lines=plan.checked,
     )  # fmt: skip
+    yield request if seen is None else Known(request, seen.simulation)
 
 
 def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation) -> Products:

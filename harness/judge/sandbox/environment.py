@@ -1,9 +1,12 @@
 """Where evidence is taken: versions without importing JAX, and the environment variables that children get."""
 
 import importlib.metadata
+import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import harness
@@ -48,8 +51,48 @@ def _machine() -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many cores this process may use: those that it is bound to, and no more than its container is granted."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = _granted()
+    return bound if granted is None else max(1, min(bound, math.ceil(granted)))
+
+
+@cache
+def _granted() -> float | None:
+    return granted_cores(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+
+
+def granted_cores(memberships: Path, mount: Path) -> float | None:
+    """The cores that control groups grant this process, 1.5 for example; None where they set no limit.
+
+    cgroups(7): `memberships` has a line for each hierarchy, `mount` is where they are mounted. The least of the group's
+    own limit and of those above it holds: `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. In a container the
+    mount may be the group itself.
+    """
+    try:
+        lines = memberships.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    found: list[float] = []
+    for _, controllers, group in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = mount / controllers if controllers else mount
+        own = root / group.lstrip("/")
+        found += [limit for folder in (own, *own.parents) if folder.is_relative_to(root) for limit in _limits(folder)]
+    return min(found, default=None)
+
+
+def _limits(group: Path) -> Iterator[float]:
+    """What one group grants, in cores; nothing where it has no limit, or none that can be read."""
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+        yield int(quota) / int(period)
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        quota, period = ((group / f"cpu.cfs_{name}_us").read_text(encoding="ascii") for name in ("quota", "period"))
+        # -1: no limit.
+        if int(quota) > 0:
+            yield int(quota) / int(period)
 
 
 def warnings_about(caller: Mapping[str, str]) -> tuple[str, ...]:

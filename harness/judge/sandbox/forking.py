@@ -38,7 +38,9 @@ def main() -> None:
     judge = os.getppid()
     given = set(os.environ)
     for name in sys.argv[2:]:
-        importlib.import_module(name)
+        # What another JAX does not have, or what is broken, is for the child to say.
+        with suppress(ImportError):
+            importlib.import_module(name)
     # JAX sets some variables while it is imported, which its children would set too.
     added = {name: value for name, value in os.environ.items() if name not in given}
     gc.collect()

@@ -31,6 +31,9 @@ PRELOADED = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.simulation",
     "harness.judge.simulate",
+    # What JAX imports when it first calls an exported program.
+    "scipy.linalg.cython_blas",
+    "scipy.linalg.cython_lapack",
 )
 # Not of a fork: its times would be those of a process that shares its memory with another.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)

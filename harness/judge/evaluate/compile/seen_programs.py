@@ -1,0 +1,156 @@
+"""What the compiler and the simulator made of programs seen before, on disk by all that it follows from.
+
+Both are functions of the exported program, the compiler and its flags, the chip and the judge's code, so that asking
+again for the same gives the same. Nothing about correctness is kept. An entry is a file in a folder of the user's that
+no child process may write, and where children are not confined nothing is kept or read.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import secrets
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from harness.judge.sandbox.messages import CompileReply
+from harness.records import Simulation
+
+# A kernel of 65 thousand bundles takes some MB of them.
+_MOST_BYTES = 512 << 20
+_MOST_BYTES_OF_ONE = 64 << 20
+# The largest that is unpacked: what says that it is more is damaged, or no entry of ours.
+_MOST_BYTES_UNPACKED = 2 << 30
+_MARK = b"kernel-ratchet program 1\n"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_SUFFIX = ".program"
+# Of the folder of an evaluation, what the compiler's process writes.
+_FOLDERS, _TEXT = ("dumps", "mosaic"), "kernel.hlo.txt"
+_REPLY = "reply.json"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a program: what the compiler's process answered, and the simulation of its schedule."""
+
+    key: str
+    compiled: CompileReply
+    simulation: Simulation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPrograms:
+    """The entries in a folder, for one judge, problem, chip and set of versions, which `judge` stands for."""
+
+    directory: Path
+    judge: str
+    most_bytes: int = _MOST_BYTES
+
+    def key(self, artifact: Path, variables: Mapping[str, str], simulator: str, dumps: Path) -> str:
+        """What an exported program is known by, compiled with these variables and simulated by `simulator`.
+
+        `dumps` is where the compiler is about to write: the simulator reads what the judge has put there, too.
+        """
+        given = [(path.name, _digest(path)) for path in sorted(dumps.iterdir())]
+        said = [self.judge, simulator, sorted(variables.items()), _digest(artifact), given]
+        return hashlib.sha256(msgspec.json.encode(said)).hexdigest()
+
+    def restored(self, key: str, work: Path) -> Seen | None:
+        """What is known of a program, its dumps and texts put into `work`; None where nothing sound is kept.
+
+        Raises OSError where `work` cannot be written.
+        """
+        path = self._path(key)
+        try:
+            seen, files = _unpacked(path.read_bytes(), key)
+        except (OSError, ValueError, zipfile.BadZipFile, EOFError, RuntimeError):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            return None
+        for place, content in files.items():
+            (work / place).parent.mkdir(parents=True, exist_ok=True)
+            (work / place).write_bytes(content)
+        # What is asked for stays longest.
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return seen
+
+    def keep(self, key: str, work: Path, compiled: CompileReply, simulation: Simulation) -> None:
+        """Keeps what was found out, and lets go of what was not asked for longest; without a word where it cannot."""
+        with contextlib.suppress(OSError, ValueError):
+            data = _packed(Seen(key=key, compiled=compiled, simulation=simulation), work)
+            if len(data) > min(_MOST_BYTES_OF_ONE, self.most_bytes):
+                return
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Under a name of its own: two processes may keep the same program at once.
+            temporary = self.directory / f".{key}.{secrets.token_hex(8)}"
+            try:
+                temporary.write_bytes(data)
+                os.replace(temporary, self._path(key))
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._make_room()
+
+    def _path(self, key: str) -> Path:
+        return self.directory / f"{key}{_SUFFIX}"
+
+    def _make_room(self) -> None:
+        found = []
+        for path in self.directory.iterdir():
+            with contextlib.suppress(OSError):
+                state = path.stat()
+                found.append((state.st_mtime_ns, state.st_size, path))
+        total = sum(size for _, size, _ in found)
+        # What a process that was killed had begun to write is as old as anything else, and goes with it.
+        for _, size, path in sorted(found, key=lambda one: one[:2]):
+            if total <= self.most_bytes:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            total -= size
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _packed(seen: Seen, work: Path) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr(_REPLY, msgspec.json.encode(seen))
+        for path in _files(work):
+            archive.write(path, path.relative_to(work).as_posix())
+    body = stream.getvalue()
+    return _MARK + hashlib.sha256(body).digest() + body
+
+
+def _files(work: Path) -> Iterator[Path]:
+    for path in (work / _TEXT, *(path for name in _FOLDERS for path in sorted((work / name).rglob("*")))):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ValueError(f"expected files, got {path}")
+        if path.is_file():
+            yield path
+
+
+def _unpacked(data: bytes, key: str) -> tuple[Seen, dict[str, bytes]]:
+    """What is known, and the files by their places; raises ValueError and what zipfile raises unless all is sound."""
+    start = len(_MARK) + _DIGEST_BYTES
+    body = data[start:]
+    if data[:start] != _MARK + hashlib.sha256(body).digest():
+        raise ValueError("expected an entry whose bytes are those that were written")
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        if sum(member.file_size for member in archive.infolist()) > _MOST_BYTES_UNPACKED:
+            raise ValueError("expected less to unpack")
+        # msgspec's errors are ValueErrors.
+        seen = msgspec.json.decode(archive.read(_REPLY), type=Seen)
+        if seen.key != key:
+            raise ValueError(f"expected the entry {key}, got {seen.key}")
+        files = {name: archive.read(name) for name in archive.namelist() if name != _REPLY}
+    for name in files:
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts or (place.parts[0] not in _FOLDERS and name != _TEXT):
+            raise ValueError(f"expected a file of the compiler's, got {name}")
+    return seen, files

@@ -126,7 +126,7 @@ def _keep(plan: Plan, evaluation: Evaluation, found: Evidence) -> None:
         return
     if found.hlo is None or found.mosaic is None or found.simulation is None:
         return
-    if any(run.seconds is None for run in (found.simulation, *found.simulation.runs)):
+    if None in (found.simulation.seconds, *(run.seconds for run in found.simulation.runs)):
         return
     compiled = CompileReply(hlo=found.hlo, mosaic=found.mosaic)
     plan.programs.keep(evaluation.program_keys[0], plan.work, compiled, found.simulation)

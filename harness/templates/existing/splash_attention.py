@@ -18,6 +18,8 @@ BLOCK_Q = 512
 BLOCK_KV = 512
 BLOCK_KV_COMPUTE = 512
 CAUSAL = False
+WINDOW = None
+SOFT_CAP = None
 SCALE = 1.0
 
 
@@ -28,8 +30,12 @@ def kernel_fn(q, k, v):
     shape = q.shape
     q, k, v = (x.reshape((1,) * (3 - x.ndim) + x.shape) for x in (q, k, v))
     square = (q.shape[1], k.shape[1])
-    mask = masks.CausalMask(square, offset=square[1] - square[0]) if CAUSAL else masks.FullMask(square)
+    offset = square[1] - square[0]
+    mask = masks.CausalMask(square, offset=offset) if CAUSAL else masks.FullMask(square)
+    if WINDOW is not None:
+        mask = masks.LocalMask(square, window_size=(WINDOW - 1, 0), offset=offset)
     sizes = splash.BlockSizes(block_q=BLOCK_Q, block_kv=BLOCK_KV, block_kv_compute=BLOCK_KV_COMPUTE)
-    attend = splash.make_splash_mha_single_device(masks.MultiHeadMask([mask] * len(q)), block_sizes=sizes)
+    heads = masks.MultiHeadMask([mask] * len(q))
+    attend = splash.make_splash_mha_single_device(heads, block_sizes=sizes, attn_logits_soft_cap=SOFT_CAP)
     # It has no scale of its own.
     return attend(q * SCALE, k, v).reshape(shape)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 import harness
+from harness import candidate_text
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
@@ -31,6 +32,13 @@ class Contest:
     def kernel_path(self) -> Path:
         """The one file that an experiment changes."""
         return self.directory / "kernel.py"
+
+    def kernel(self) -> bytes:
+        """The text of the candidate as it lies there: kernel.py, and the helpers beside it that it imports.
+
+        Raises RatchetError `reserved-line` as `candidate_text.gathered` does.
+        """
+        return candidate_text.in_folder(self.directory)
 
     @property
     def problem_digest(self) -> str:

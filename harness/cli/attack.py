@@ -15,11 +15,7 @@ from harness.records.attack import Attack, Found
 
 def attack(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
-    kernel = (
-        contest.kernel_path.read_bytes()
-        if given.number is None
-        else Ledger.open(contest.directory).kernel(given.number)
-    )
+    kernel = contest.kernel() if given.number is None else Ledger.open(contest.directory).kernel(given.number)
 
     def tell(tried: int, found: Found) -> None:
         if not (given.quiet or given.json):

@@ -68,8 +68,7 @@ def _put_back(contest: Contest, judged: ratchet.Judged, given: Path | None) -> s
     attempt = judged.attempt
     if not judged.recorded or attempt.champion is None or attempt.verdict.outcome == "accept":
         return ""
-    kernel = contest.kernel_path
-    if not kernel.is_file() or kernel.read_bytes() != Ledger.open(contest.directory).champion_kernel():
+    if not contest.kernel_path.is_file() or contest.kernel() != Ledger.open(contest.directory).champion_kernel():
         return ""
     back = command(f"checkout {attempt.number}", given)
     return f"kernel.py is the champion's again (attempt {attempt.champion.attempt}); your text: {back}"
@@ -91,7 +90,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
             colour=colour(),
             whole=command(f"show {attempt.number}", given),
         )
-    kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+    kernel = contest.kernel().decode("utf-8", "replace")
     text = report_text.judge_text(
         attempt.evidence,
         report,
@@ -166,7 +165,7 @@ def judge(given: Namespace) -> Outcome:
     report = reporting.report(evidence, contest.chip)
     for sentence in _on_champion(contest, evidence):
         say(sentence)
-    kernel = contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+    kernel = contest.kernel().decode("utf-8", "replace")
     whole = command("judge --full", given.directory)
     return Outcome(
         document=JudgeDocument(evidence=evidence, report=report, verdict=verdict),
@@ -184,7 +183,7 @@ def _on_champion(contest: Contest, evidence: Evidence) -> tuple[str, ...]:
     try:
         ledger = Ledger.open(contest.directory)
         champion = ledger.champion()
-        is_champions = champion is not None and contest.kernel_path.read_bytes() == ledger.champion_kernel()
+        is_champions = champion is not None and contest.kernel() == ledger.champion_kernel()
     except RatchetError:
         # `judge` works outside of a repository too, where there is no champion.
         return ()

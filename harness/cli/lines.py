@@ -36,7 +36,7 @@ def lines(given: Namespace) -> Outcome:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
     if given.number is None:
         contest = contests.load(directory(given.directory), given.chip)
-        title, kernel = "kernel.py as it stands", contest.kernel_path.read_text(encoding="utf-8", errors="replace")
+        title, kernel = "kernel.py as it stands", contest.kernel().decode("utf-8", "replace")
         with Progress(quiet=given.quiet or given.json) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         again = ""

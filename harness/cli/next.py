@@ -56,7 +56,7 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.S
         chip=chip(last.evidence.chip) if last else contest.chip,
         rows=rows,
         kernels=kernels,
-        kernel=contest.kernel_path.read_bytes(),
+        kernel=contest.kernel(),
         champion=standing,
         is_present_key=is_present,
         report=report,

@@ -59,7 +59,7 @@ def _kernel(contest: Contest, on: str | None) -> Kernel:
         source = "measured cpu"
     return Kernel(
         contest=contest.directory,
-        text=contest.kernel_path.read_bytes(),
+        text=contest.kernel(),
         problem=contest.problem,
         chip=contest.chip,
         source=source,

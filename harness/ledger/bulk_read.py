@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import candidate_text
 from harness.errors import RatchetError
 from harness.ledger import diff, experiments, git, history, messages
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, decode_head_row, encode_row
@@ -114,7 +115,11 @@ def _accepted(place: Place, rows: Sequence[Row]) -> dict[str, bytes]:
     """The kernels that accepting commits of the branch hold, by hash."""
     commits = [row.commit for row in rows if row.is_on_branch]
     blobs = _read(place, [f"{commit}:{place.kernel}" for commit in commits])
-    return {hashlib.sha256(blob).hexdigest(): blob for blob in blobs if blob is not None}
+    kernels = []
+    for commit, blob in zip(commits, blobs, strict=True):
+        has_helpers = blob is not None and candidate_text.may_have_helpers(blob)
+        kernels.append(history.text_at(place, commit) if has_helpers else blob)
+    return {hashlib.sha256(kernel).hexdigest(): kernel for kernel in kernels if kernel is not None}
 
 
 def _rebuilt(attempt: Attempt, before: Sequence[Held], kernels: dict[str, bytes]) -> bytes | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.ledger import experiments, git
 from harness.ledger.codec import RecordError, decode_attempt
-from harness.ledger.history import Accepted, accepted_at_head, attempt, committed_names
+from harness.ledger.history import Accepted, accepted_at_head, attempt, committed_names, text_at
 from harness.ledger.paths import Place
 from harness.records import TITLE_MOVES, Attempt, Kind
 
@@ -89,7 +89,7 @@ def _standing_by_files(place: Place, head_blob: str | None, undone: set[int]) ->
     if head_blob is None:
         return None
     found = _filed(place, undone)
-    head_sha256 = hashlib.sha256(git.in_working_tree_form(place.repository, head_blob, place.kernel)).hexdigest()
+    head_sha256 = hashlib.sha256(text_at(place, "HEAD") or b"").hexdigest()
     for one in found:
         if one.kernel_sha256 == head_sha256:
             return Standing(attempt=one, commit=None, blob=head_blob)

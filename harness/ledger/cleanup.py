@@ -20,6 +20,8 @@ def remove_leftovers(place: Place) -> None:
 def leftovers(place: Place) -> tuple[Path, ...]:
     """What a killed process may have left, of names that only the ratchet gives: nothing of it is needed any more."""
     half_written = [files.temporary_of(path) for path in (recording.journal_path(place), place.kernel_path)]
+    # A helper of the candidate's.
+    half_written += place.kernel_path.parent.glob(f".*.py{files.TEMPORARY_SUFFIX}")
     for path in place.experiments_directory.glob(f".*.json{files.TEMPORARY_SUFFIX}"):
         if experiments.number_of(path.name[1:].removesuffix(files.TEMPORARY_SUFFIX)) is not None:
             half_written.append(path)

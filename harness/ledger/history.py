@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from harness import candidate_text
 from harness.errors import RatchetError
 from harness.ledger import diff, experiments, git, messages
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
@@ -259,20 +260,32 @@ def _records(place: Place, number: int) -> Iterable[tuple[bytes, str]]:
 
 
 def kernel(place: Place, number: int) -> bytes:
-    """The kernel.py of an attempt, as a checkout would write it.
+    """The text of an attempt's candidate, as a checkout would write it.
 
     From the log; else from the commit that accepted it; else its diff, applied to the kernel
     it was compared with. Raises RatchetError `unknown-attempt` or `no-kernel`.
     """
-    names = []
     commit = log_commit_of(place, number)
-    if commit is not None:
-        names.append(f"{commit}:{KERNEL_NAME}")
-    names += [f"{one.commit}:{place.kernel}" for one in accepted_anywhere(place) if one.number == number]
-    for blob in git.blob_ids(place.repository, names):
-        if blob is not None:
-            return git.in_working_tree_form(place.repository, blob, place.kernel)
+    blob = git.blob_ids(place.repository, (f"{commit}:{KERNEL_NAME}",))[0] if commit is not None else None
+    if blob is not None:
+        return git.in_working_tree_form(place.repository, blob, place.kernel)
+    for one in accepted_anywhere(place):
+        text = text_at(place, one.commit) if one.number == number else None
+        if text is not None:
+            return text
     return _rebuilt_kernel(place, attempt(place, number))
+
+
+def text_at(place: Place, commit: str) -> bytes | None:
+    """The candidate that a commit of a branch holds, as a checkout would write it; None where it has no kernel.py."""
+
+    def read(name: str) -> bytes | None:
+        path = place.inside(name)
+        blob = git.blob_ids(place.repository, (f"{commit}:{path}",))[0]
+        return None if blob is None else git.in_working_tree_form(place.repository, blob, path)
+
+    kernel = read(KERNEL_NAME)
+    return None if kernel is None else candidate_text.gathered(kernel, read)
 
 
 def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
@@ -280,13 +293,9 @@ def _rebuilt_kernel(place: Place, one: Attempt) -> bytes:
     remedy = f"fetch the log from where it was made: git fetch REMOTE {place.log_ref}:{place.log_ref}"
     old = b""
     if one.champion is not None:
-        blob = (
-            git.blob_ids(place.repository, (f"{one.champion.commit}:{place.kernel}",))[0]
-            if one.champion.commit
-            else None
-        )
-        if blob is not None:
-            old = git.in_working_tree_form(place.repository, blob, place.kernel)
+        text = text_at(place, one.champion.commit) if one.champion.commit else None
+        if text is not None:
+            old = text
         elif one.champion.attempt < one.number:
             old = kernel(place, one.champion.attempt)
         else:

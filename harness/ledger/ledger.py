@@ -7,7 +7,7 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import files
+from harness import candidate_text
 from harness.errors import RatchetError
 from harness.ledger import champion as champions
 from harness.ledger import cleanup, git, history, journal, recording
@@ -94,7 +94,19 @@ class Ledger:
             raise RatchetError("no-champion", f"no attempt of contest {self.name} has been accepted on this branch yet")
         if standing.blob is None:
             return self.kernel(standing.attempt.number)
-        return git.in_working_tree_form(self.repository, standing.blob, self.place.kernel)
+        return history.text_at(self.place, standing.commit or "HEAD") or b""
+
+    def kernel_here(self) -> bytes:
+        """The text of the candidate in the working tree. Raises OSError where there is no kernel.py."""
+        return candidate_text.in_folder(self.kernel_path.parent)
+
+    def kernel_at_head(self) -> bytes | None:
+        """The text of the candidate that HEAD has, as a checkout writes it."""
+        return history.text_at(self.place, "HEAD")
+
+    def would_lose(self, kernel: bytes) -> tuple[str, ...]:
+        """The helpers that writing `kernel` would overwrite although no commit and no candidate here has them."""
+        return recording.would_lose(self.place, kernel)
 
     def champion_commit(self) -> str | None:
         """The branch commit that made the champion, or None where the history does not say (shallow, squashed)."""
@@ -112,10 +124,9 @@ class Ledger:
     def kernel_changed_since(self, champion: Attempt) -> bool:
         """True if kernel.py at HEAD is not the kernel of `champion`, the champion: an ordinary commit changed it."""
         standing = champions.standing(self.place)
-        head = git.entry_at(self.repository, "HEAD", self.place.kernel)
-        if standing is None or standing.attempt.number != champion.number or head is None:
+        if standing is None or standing.attempt.number != champion.number or standing.blob is None:
             return True
-        return head.blob != standing.blob
+        return history.text_at(self.place, "HEAD") != self.champion_kernel()
 
     def is_unfinished(self) -> bool:
         """True while an attempt has begun and not ended: somebody is at it, or it was killed."""
@@ -159,8 +170,8 @@ class Ledger:
         """Writes kernel.py, whole or not at all, its permissions kept; what was begun remembers that it did."""
         begun = self._journal() if self._is_locked else None
         if begun is not None:
-            self._note(recording.with_written(begun, kernel))
-        files.write_atomically(self.kernel_path, kernel)
+            self._note(recording.with_written(self.place, begun, kernel))
+        recording.write_kernel(self.place, kernel)
 
     def abandon(self) -> None:
         """Ends what was begun without a record: kernel.py is the user's again, the journal gone."""
@@ -192,9 +203,7 @@ class Ledger:
         branch = git.branch_or_none(self.repository) or ""
         begun = self._journal() or Journal(purpose=f"attempt {attempt.number}", branch=branch)
         standing = None if new_branch_commit else champions.standing(self.place)
-        restore = standing.blob if standing else None
-        if standing is not None and restore is None:
-            restore = recording.stored_kernel(self.place, self.kernel(standing.attempt.number))
+        restore = recording.stored_kernel(self.place, self.champion_kernel()) if standing else None
         prepared = recording.prepare(
             self.place,
             attempt,
@@ -231,7 +240,7 @@ class Ledger:
             return ()
         if begun.recording is not None:
             return self._finish(begun)
-        here = recording.sha256_of(self.kernel_path)
+        here = recording.sha256_here(self.place)
         edited = bool(begun.written_sha256) and begun.original is not None and not recording.is_known(begun, here)
         kept = recording.kept_original(self.place, begun) if edited else None
         restored = recording.undo(self.place, begun)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from git import Repo
 
-from harness import files
+from harness import candidate_text, files
 from harness.errors import RatchetError
 from harness.ledger import codec, experiments, git, history, journal, messages
 from harness.ledger.git import write
@@ -57,12 +57,13 @@ def prepare(
     log_tip = log_before or _first_log_commit(place)
     blob = write.write_blob(repository, kernel, place.kernel)
     log_commit = _log_commit(place, attempt, row, {KERNEL_NAME: blob}, log_tip)
+    candidate = candidate_text.files_of(kernel)
     return Recording(
         number=attempt.number,
         accept=accept,
         branch=branch,
         judged_against=attempt.judged_against,
-        guarded=tuple(dict.fromkeys((place.kernel, place.inside("prepare.py"), *guarded))),
+        guarded=tuple(dict.fromkeys((*map(place.inside, candidate), place.inside("prepare.py"), *guarded))),
         log_before=log_before,
         log_commit=log_commit,
         file_name=experiments.file_name(attempt.number, attempt.hypothesis),
@@ -164,8 +165,8 @@ def _is_logged(place: Place, recording: Recording) -> bool:
 def undo(place: Place, begun: Journal) -> bool:
     """Puts the user's kernel.py back if it still is what the ratchet wrote, and clears the journal; True if it was."""
     restored = False
-    if begun.original is not None and sha256_of(place.kernel_path) in begun.written_sha256:
-        files.write_atomically(place.kernel_path, begun.original)
+    if begun.original is not None and sha256_here(place) in begun.written_sha256:
+        write_kernel(place, begun.original)
         restored = True
     journal.clear(journal_path(place))
     return restored
@@ -174,10 +175,37 @@ def undo(place: Place, begun: Journal) -> bool:
 # --- the working tree --------------------------------------------------------------------------
 
 
-def sha256_of(path: Path) -> str | None:
-    """The SHA-256 of a file, or None if there is none."""
-    with files.refusals_in_words(f"reading {path}"):
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+def sha256_here(place: Place) -> str | None:
+    """The SHA-256 of the candidate in the working tree, or None if there is no kernel.py."""
+    with files.refusals_in_words(f"reading {place.kernel_path}"):
+        if not place.kernel_path.is_file():
+            return None
+        return hashlib.sha256(candidate_text.in_folder(place.kernel_path.parent)).hexdigest()
+
+
+def write_kernel(place: Place, kernel: bytes) -> None:
+    """Writes the files of a candidate, each whole or not at all, kernel.py last; what it does not import stays."""
+    for name, data in candidate_text.files_of(kernel).items():
+        files.write_atomically(place.kernel_path.with_name(name), data)
+
+
+def would_lose(place: Place, kernel: bytes) -> tuple[str, ...]:
+    """The helpers of `kernel` beside which the working tree has another text, which neither HEAD nor what is there has.
+
+    What is there is the candidate in the working tree, which is judged by its caller.
+    """
+    folder = place.kernel_path.parent
+    here = candidate_text.files_of(candidate_text.in_folder(folder)) if place.kernel_path.is_file() else {}
+    lost = []
+    for name, data in candidate_text.files_of(kernel).items():
+        found = candidate_text.read_file(folder / name)
+        if name == KERNEL_NAME or found in (None, data, here.get(name)):
+            continue
+        assert found is not None
+        head = git.entry_at(place.repository, "HEAD", place.inside(name))
+        if head is None or head.blob != git.hash_of(place.repository, found, place.inside(name)):
+            lost.append(name)
+    return tuple(lost)
 
 
 def _kernel_mode(place: Place) -> str:
@@ -208,7 +236,7 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
     if recording.restore_blob is None:
         return []
     champion = git.in_working_tree_form(place.repository, recording.restore_blob, place.kernel)
-    here = sha256_of(place.kernel_path)
+    here = sha256_here(place)
     if here == hashlib.sha256(champion).hexdigest():
         return []
     if here not in (recording.candidate_sha256, *begun.written_sha256):
@@ -216,20 +244,37 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
             "kernel.py was edited while its earlier state was judged: it stays as it is now, not the champion's; "
             f"attempt {recording.number} holds what was judged"
         ]
-    files.write_atomically(place.kernel_path, champion)
+    lost = would_lose(place, champion)
+    if lost:
+        return [
+            f"{', '.join(lost)} of the champion would overwrite a file that no attempt and no commit has: kernel.py "
+            f"stays the candidate's; attempt {recording.number} holds what was judged"
+        ]
+    write_kernel(place, champion)
     _unstage_candidate(place, recording)
     return []
 
 
 def _unstage_candidate(place: Place, recording: Recording) -> None:
     """A staged candidate goes back to what HEAD has, so that the next `git commit` does not carry a rejected kernel."""
-    staged = git.index_entries(place.repository, (place.kernel,)).get(place.kernel)
-    head = git.entry_at(place.repository, "HEAD", place.kernel)
-    is_candidate = staged is not None and staged.stages == ("0",) and staged.entry.blob == recording.candidate_blob
-    if head is not None and is_candidate and head.blob == recording.restore_blob:
-        write.set_index_entries(place.repository, {place.kernel: head})
-    else:
-        write.refresh_index(place.repository, (place.kernel,))
+    champion = _blobs(place, recording.restore_blob or "")
+    for path, blob in _blobs(place, recording.candidate_blob).items():
+        staged = git.index_entries(place.repository, (path,)).get(path)
+        head = git.entry_at(place.repository, "HEAD", path)
+        is_candidate = staged is not None and staged.stages == ("0",) and staged.entry.blob == blob
+        if head is not None and is_candidate and head.blob == champion.get(path):
+            write.set_index_entries(place.repository, {path: head})
+        else:
+            write.refresh_index(place.repository, (path,))
+
+
+def _blobs(place: Place, text: str) -> dict[str, str]:
+    """The files of a candidate whose text is this blob, by their paths, each with its own blob."""
+    found = candidate_text.files_of(git.in_working_tree_form(place.repository, text, place.kernel))
+    if len(found) == 1:
+        return {place.kernel: text}
+    paths = {place.inside(name): data for name, data in found.items()}
+    return {path: write.write_blob(place.repository, data, path) for path, data in paths.items()}
 
 
 # --- the branch --------------------------------------------------------------------------------
@@ -301,7 +346,10 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
 
 def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.Entry], list[str]]:
     """kernel.py and all attempts' files in experiments/ that HEAD lacks; what was left out, in words."""
-    changes = {place.kernel: git.Entry(mode=recording.kernel_mode, blob=recording.candidate_blob)}
+    changes = {
+        path: git.Entry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
+        for path, blob in _blobs(place, recording.candidate_blob).items()
+    }
     said = []
     committed = git.entries(place.repository, head, place.experiments)
     for name in experiments.names_in(place.experiments_directory):
@@ -325,7 +373,10 @@ def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]
     if git.commit_of(repository, "HEAD") is None or git.branch_or_none(repository) != recording.branch:
         return []
     base = f"{commit}^"
-    paths = (place.kernel, *git.differing_paths(repository, base, commit, (place.experiments,)))
+    paths = (
+        *_blobs(place, recording.candidate_blob),
+        *git.differing_paths(repository, base, commit, (place.experiments,)),
+    )
     staged = git.index_entries(repository, paths)
     changes, said = {}, []
     for path in paths:
@@ -363,7 +414,19 @@ def stored_kernel(place: Place, kernel: bytes) -> str:
     return write.write_blob(place.repository, kernel, place.kernel)
 
 
-def with_written(begun: Journal, data: bytes) -> Journal:
-    """The journal, knowing that the ratchet is about to write `data` over kernel.py."""
-    digest = hashlib.sha256(data).hexdigest()
-    return replace(begun, written_sha256=tuple(dict.fromkeys((*begun.written_sha256, digest))))
+def with_written(place: Place, begun: Journal, kernel: bytes) -> Journal:
+    """The journal, knowing that the ratchet is about to write the files of `kernel` one after the other."""
+    folder = place.kernel_path.parent
+    written: dict[str, bytes] = {}
+    states = [kernel]
+    for name, data in candidate_text.files_of(kernel).items():
+        written[name] = data
+        before = written.get(KERNEL_NAME) or candidate_text.read_file(place.kernel_path)
+        if before is not None:
+            states.append(
+                candidate_text.gathered(
+                    before, lambda name: written.get(name) or candidate_text.read_file(folder / name)
+                )
+            )
+    digests = [hashlib.sha256(state).hexdigest() for state in states]
+    return replace(begun, written_sha256=tuple(dict.fromkeys((*begun.written_sha256, *digests))))

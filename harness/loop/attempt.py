@@ -73,7 +73,7 @@ def attempt_locked(
     for sentence in ledger.recover():
         say(sentence)
     preconditions.refuse_unfit(ledger.repository, contest)
-    original = contest.kernel_path.read_bytes()
+    original = contest.kernel()
     kernel = rewritten(original, options.settings)
     rows, skipped = ledger.rows()
     for sentence in skipped:

@@ -32,7 +32,7 @@ def judge(contest: Contest, options: Options, policy: Policy, progress: Progress
         # First of all: what is kept must never speak of schedules that are being replaced.
         if _path(contest).exists():
             files.remove(_path(contest))
-        kernel = contest.kernel_path.read_bytes()
+        kernel = contest.kernel()
         evidence = evaluate(contest, kernel, options, policy, progress, work=WORK)
         found = _Found(kernel_sha256=sha256(kernel), key=_key(contest), evidence=evidence)
         files.write_atomically(_path(contest), msgspec.json.encode(found))
@@ -49,7 +49,7 @@ def _kept(contest: Contest) -> Evidence | None:
         found = msgspec.json.decode(_path(contest).read_bytes(), type=_Found)
     except (OSError, msgspec.DecodeError):
         return None
-    is_same = found.kernel_sha256 == sha256(contest.kernel_path.read_bytes()) and found.key == _key(contest)
+    is_same = found.kernel_sha256 == sha256(contest.kernel()) and found.key == _key(contest)
     return found.evidence if is_same else None
 
 

@@ -66,7 +66,7 @@ def new(
 
 def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:
     """What is wrong with the template's own kernel.py where constants of the problem were changed."""
-    failure = trial.trace_failure(contest, contest.kernel_path.read_bytes(), progress)
+    failure = trial.trace_failure(contest, contest.kernel(), progress)
     if failure is None:
         return ()
     return (f"kernel.py does not trace at these sizes: {failure.message}; edit it, or change constants with --set",)

@@ -348,7 +348,7 @@ def record(ledger: Ledger, attempt: Attempt, kernel: bytes) -> tuple[str, ...]:
     its title. Raises RatchetError as recording an attempt does; files are then as they were, or the next command
     finishes it.
     """
-    original = ledger.kernel_path.read_bytes()
+    original = ledger.kernel_here()
     said: tuple[str, ...] = ()
     ledger.begin(original, f"revoke {attempt.number}")
     try:

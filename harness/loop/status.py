@@ -61,7 +61,7 @@ def _log_state(local: str | None, remote: tuple[str | None, ...]) -> LogState:
 
 def _kernel_state(ledger: Ledger, contest: Contest, rows: tuple[Row, ...]) -> str:
     """What kernel.py in the working tree is, in words."""
-    data = contest.kernel_path.read_bytes()
+    data = contest.kernel()
     champion = ledger.champion()
     if champion is None:
         return "no champion yet: the first attempt is the baseline"

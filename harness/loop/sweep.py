@@ -86,7 +86,7 @@ def sweep(
         for sentence in ledger.recover():
             say(sentence)
         preconditions.refuse_unfit(ledger.repository, contest)
-        original = contest.kernel_path.read_bytes()
+        original = contest.kernel()
         settings = [tuple(zip(dict(parameters), values, strict=True)) for values in _products(parameters)]
         kernels = [ratchet.rewritten(original, setting) for setting in settings]
         watch = guard.begin(ledger, contest)

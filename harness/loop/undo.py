@@ -32,6 +32,13 @@ def checkout(directory: Path, number: int, *, force: bool) -> tuple[str, ...]:
                 f"{ledger.kernel_path} holds a change that no attempt and no commit has; it would be lost. "
                 "Try it as an experiment first, commit it, or say --force",
             )
+        lost = () if force else ledger.would_lose(kernel)
+        if lost:
+            raise RatchetError(
+                "unsaved-kernel",
+                f"{', '.join(lost)} beside kernel.py would be overwritten, and no attempt and no commit has what it "
+                "holds. Commit it, or say --force",
+            )
         ledger.restore_kernel(kernel)
         left_out = _left_out(ledger, number)
     return (*messages, f"kernel.py is now that of attempt {number}", *left_out)
@@ -64,7 +71,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             raise RatchetError(
                 "nothing-to-undo", "expected an accepted attempt after the baseline, found none on this branch"
             )
-        original = ledger.kernel_path.read_bytes()
+        original = ledger.kernel_here()
         if original != ledger.champion_kernel():
             raise RatchetError(
                 "unsaved-kernel",
@@ -116,9 +123,7 @@ def _is_saved(ledger: Ledger) -> bool:
     path = ledger.kernel_path
     if not path.exists():
         return True
-    data = path.read_bytes()
-    name = git.relative_path(ledger.repository, path)
-    head = git.entry_at(ledger.repository, "HEAD", name)
-    if head is not None and head.blob == git.hash_of(ledger.repository, data, name):
+    data = ledger.kernel_here()
+    if data == ledger.kernel_at_head():
         return True
     return sha256(data) in {row.kernel_sha256 for row in ledger.rows()[0]}

@@ -59,28 +59,32 @@ _full: _Traced | None = None
 _reduced: _Traced | None = None
 _second_shape: _Traced | None = None
 _runs: dict[str, Callable[..., Any]] = {}
+# Its files as they were handed over: what it writes into its folder is none of them.
+_sources: dict[str, bytes] = {}
 
 
 def trace(request: TraceRequest) -> TraceReply:
     """Loads, checks and traces kernel.py; writes the program for the chip. Raises Rejected."""
     global _full, _reduced, _second_shape
     _runs.clear()
+    _sources.clear()
+    _sources.update((path.name, path.read_bytes()) for path in sorted(Path().glob("*.py")))
     began = time.monotonic()
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     statement = problem.statement()
     interpretation.get_ready_for(request.chip)
     before = integrity.snapshot()
     try:
-        module, flags = contract.load(Path(contract.FILE))
-        known_bugs.refuse(Path(contract.FILE).read_text(encoding="utf-8"), jax.__version__)
-        one_core.refuse_counting((Path(contract.FILE).read_bytes(),))
+        module, flags = contract.load(_sources)
+        known_bugs.refuse(_sources.values(), jax.__version__)
+        one_core.refuse_counting(_sources.values())
         function = contract.bound(module, statement)
         claims = contract.claims(module, statement)
         tracing = contract.CandidateCode("contract", "trace-error", "tracing kernel_fn")
         with tracing, interpretation.aiming_at(request.chip):
             _full = _trace(function, problem, request.chip)
     except Rejected as rejected:
-        explained = one_core.explained(rejected, (Path(contract.FILE).read_bytes(),))
+        explained = one_core.explained(rejected, _sources.values())
         raise explained from rejected
     work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
     _refuse(claims, work, statement)
@@ -94,7 +98,7 @@ def trace(request: TraceRequest) -> TraceReply:
     ):
         exported = interpretation.export(_full.closed, _full.shapes, request.chip.platform, request.chip)
     integrity.require_untouched(before)
-    integrity.require_self_contained()
+    integrity.require_self_contained(_sources)
     Path(request.artifact).write_bytes(exported.serialize())
     found = Trace(
         fingerprint=fingerprint(exported.mlir_module()),
@@ -159,7 +163,7 @@ def _refuse_another(traced: _Traced, statement: Statement) -> None:
     an object. The free places of small objects are taken meanwhile, so that a new one gets another.
     """
     ballast = [object() for _ in range(_BALLAST)]
-    function = contract.bound(contract.load(Path(contract.FILE))[0], statement)
+    function = contract.bound(contract.load(_sources)[0], statement)
     with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(traced.chip):
         again = _trace(function, traced.problem, traced.chip)
     del ballast

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import harness
-from harness import problems
+from harness import candidate_text, problems
 from harness.dumps import timing_tables
 from harness.dumps.timing_tables import TimingTables
 from harness.errors import RatchetError
@@ -53,7 +53,7 @@ def evaluate(
     after_trace: Callable[[Trace], None] = lambda trace: None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
-    """The evidence about `kernel`, the bytes of a kernel.py; `failure` in it says what ended the evaluation early.
+    """The evidence about `kernel`, the text of a candidate; `failure` in it says what ended the evaluation early.
 
     Writes programs, dumps and Mosaic text to `work_directory` (what is there from an earlier
     run is replaced), the HLO text there and to `profile_data/kernel.hlo.txt` of the contest,
@@ -145,11 +145,12 @@ def _digest(kernel: bytes) -> str:
 
 
 def prepare(plan: Plan, kernel: bytes) -> None:
-    """Empty folders for the children, kernel.py only in the candidate's, and the problem for all of them."""
+    """Empty folders for the children, kernel.py and its helpers in the candidate's, and the problem for all of them."""
     for name in ("dumps", "mosaic", "scratch"):
         shutil.rmtree(plan.work / name, ignore_errors=True)
     for path in (plan.dumps, plan.work / "mosaic", *map(plan.directory_of, ("candidate", "checker", "compiler"))):
         path.mkdir(parents=True)
-    (plan.directory_of("candidate") / "kernel.py").write_bytes(kernel)
+    for name, data in candidate_text.files_of(kernel).items():
+        (plan.directory_of("candidate") / name).write_bytes(data)
     (plan.work / _STAMP).write_text(_digest(kernel), encoding="utf-8")
     plan.pickled_problem.write_bytes(pickle.dumps(plan.problem))

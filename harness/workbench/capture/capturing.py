@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness import candidate_text
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.evaluate.draws import seed
@@ -89,7 +90,8 @@ def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[
         pickled, own = scratch / "problem.pickle", scratch / "candidate"
         pickled.write_bytes(pickle.dumps(kernel.problem))
         own.mkdir()
-        (own / "kernel.py").write_bytes(kernel.text)
+        for name, data in candidate_text.files_of(kernel.text).items():
+            (own / name).write_bytes(data)
         confinement = reach("candidate", problem=pickled, work=scratch, profiles=kernel.profiles, on_device=False)
         child = children.start(
             "candidate", "harness.judge.evaluate.candidate", own, environment.on_cpu(), confinement=confinement

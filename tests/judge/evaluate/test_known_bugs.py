@@ -13,7 +13,7 @@ SPELLINGS = (ASKS, "from jax.experimental.pallas import num_programs as n\n", "s
 @pytest.mark.parametrize("version", ["0.11.0", "0.11.1", "0.11.2"])
 def test_num_programs_is_refused_where_jax_keeps_the_first_grid(source: str, version: str) -> None:
     with pytest.raises(Rejected) as caught:
-        refuse(source, version)
+        refuse((source.encode(),), version)
     failure = caught.value.failure
     assert (failure.stage, failure.kind) == ("static", "known-jax-bug")
     assert f"jax {version}" in failure.message
@@ -22,8 +22,8 @@ def test_num_programs_is_refused_where_jax_keeps_the_first_grid(source: str, ver
 
 @pytest.mark.parametrize("version", ["0.10.2", "0.11.3", "0.12.0.1", "a build of one's own"])
 def test_other_versions_do_not_have_it(version: str) -> None:
-    refuse(ASKS, version)
+    refuse((ASKS.encode(),), version)
 
 
 def test_a_kernel_that_does_not_ask_is_not_touched() -> None:
-    refuse("# pl.num_programs is not named here\nsteps = 4\n", "0.11.1")
+    refuse((b"# pl.num_programs is not named here\nsteps = 4\n",), "0.11.1")

@@ -9,7 +9,8 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import TracebackType
 from typing import Any
 
@@ -38,36 +39,79 @@ class CandidateCode:
     ) -> None:
         if error is None or isinstance(error, (Rejected, MemoryError)):
             return
-        lines = [frame.lineno for frame in traceback.extract_tb(trace) if frame.filename == FILE]
-        where = f"{FILE} line {lines[-1]}: " if lines else ""
+        lines = [f"{at.filename} line {at.lineno}: " for at in traceback.extract_tb(trace) if is_own(at.filename)]
+        where = lines[-1] if lines else ""
         detail = traced(error)
         message = f"{self._doing} failed: {where}{described(error).splitlines()[0]}"
         raise Rejected(self._stage, self._kind, message, detail) from error
 
 
-def load(path: Path) -> tuple[types.ModuleType, tuple[str, ...]]:
-    """The module that `path` defines, and what is unusual about its source, in sentences.
+def is_own(file: str) -> bool:
+    """Whether code of this file name is the candidate's: its files see themselves by their bare names."""
+    return file.endswith(".py") and "/" not in file
 
-    Its code sees itself as `kernel.py`, wherever it lies, and so do all dumps.
-    Raises Rejected `syntax-error`, `forbidden-import` (before any of it runs) or `import-error`.
+
+def load(sources: Mapping[str, bytes]) -> tuple[types.ModuleType, tuple[str, ...]]:
+    """The module that kernel.py defines, and what is unusual about the candidate's sources, in sentences.
+
+    `sources` are the candidate's files: kernel.py, and helper modules that it can import. Their code sees itself by
+    these names, wherever it lies, and so do all dumps. Raises Rejected `syntax-error`, `forbidden-import`,
+    `helper-name` (before any of it runs) or `import-error`.
     """
-    source = path.read_bytes()
-    try:
-        flags = imports.flags(ast.parse(source, FILE))
-        code = compile(source, FILE, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        line = (error.text or "").rstrip()
-        raise Rejected("contract", "syntax-error", f"{FILE} line {error.lineno}: {error.msg}", line) from error
-    except (ValueError, RecursionError) as error:
-        raise Rejected("contract", "syntax-error", f"{FILE} is not Python: {error}") from error
+    names = {file.removesuffix(".py"): file for file in sources if file != FILE}
+    _refuse_names(names)
+    flags: list[str] = []
+    codes = {}
+    for file, source in sources.items():
+        try:
+            flags += imports.flags(ast.parse(source, file), file, names)
+            codes[file] = compile(source, file, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            line = (error.text or "").rstrip()
+            raise Rejected("contract", "syntax-error", f"{file} line {error.lineno}: {error.msg}", line) from error
+        except (ValueError, RecursionError) as error:
+            raise Rejected("contract", "syntax-error", f"{file} is not Python: {error}") from error
+        linecache.checkcache(file)
     module = types.ModuleType("kernel")
     module.__file__ = FILE
     # Dataclasses look up their module by its name where annotations are text.
     sys.modules[module.__name__] = module
-    linecache.checkcache(FILE)
+    # Of a candidate that was loaded before.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Helpers)]
+    if names:
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.meta_path.insert(0, _Helpers({name: codes[file] for name, file in names.items()}))
     with CandidateCode("contract", "import-error", f"importing {FILE}"):
-        exec(code, module.__dict__)
-    return module, flags
+        exec(codes[FILE], module.__dict__)
+    return module, tuple(flags)
+
+
+def _refuse_names(names: Mapping[str, str]) -> None:
+    """Raises Rejected `helper-name` where a helper is called like something that can be imported anyway."""
+    for name, file in names.items():
+        known = getattr(sys.modules.get(name), "__file__", None)
+        is_taken = name in sys.builtin_module_names or name in sys.stdlib_module_names
+        is_taken = is_taken or (name in sys.modules and known != file) or PathFinder.find_spec(name) is not None
+        if is_taken:
+            said = f"expected another name for {file}: {name} is an installed module, which other code imports"
+            raise Rejected("contract", "helper-name", said)
+
+
+class _Helpers(MetaPathFinder, Loader):
+    """Finds the helper modules of a candidate, from their code: nothing else of its folder can be imported."""
+
+    def __init__(self, codes: Mapping[str, types.CodeType]) -> None:
+        self._codes = codes
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        """Where a module of that name comes from, None where it is no helper."""
+        return ModuleSpec(fullname, self, origin=f"{fullname}.py") if fullname in self._codes else None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Runs the module's code."""
+        module.__file__ = f"{module.__name__}.py"
+        exec(self._codes[module.__name__], module.__dict__)
 
 
 def bound(module: types.ModuleType, statement: Statement) -> Callable[..., Any]:

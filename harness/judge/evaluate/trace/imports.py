@@ -11,7 +11,7 @@ import ast
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from harness.judge.sandbox.messages import Rejected
 from harness.problems import defined
@@ -52,13 +52,30 @@ _UNUSUAL_NAMES = frozenset(("globals", "vars"))
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-def flags(tree: ast.AST) -> tuple[str, ...]:
-    """What is unusual but allowed, in sentences. Raises Rejected `forbidden-import` at what is not allowed."""
+def flags(tree: ast.AST, file: str = "kernel.py", helpers: Container[str] = ()) -> tuple[str, ...]:
+    """What is unusual but allowed, in sentences. Raises Rejected `forbidden-import` at what is not allowed.
+
+    `file` is what the tree was read from, `helpers` are the modules beside kernel.py that belong to the candidate.
+    """
+    try:
+        return tuple(f"{file} {said}" for said in _flags(tree, helpers))
+    except _Refused as refused:
+        said = f"{file} {refused}: expected a kernel to need JAX and arithmetic only; remove it"
+        raise Rejected("static", "forbidden-import", said) from refused
+
+
+class _Refused(Exception):
+    """Something that has no business in a kernel: its line, and what it is."""
+
+
+def _flags(tree: ast.AST, helpers: Container[str]) -> Iterable[str]:
     told: dict[str, str] = {}
     held = _held(tree)
     for node in ast.walk(tree):
         for name in _imported(node):
             _refuse_name(node, name, "imports")
+            if name.partition(".")[0] in helpers:
+                continue
             if name.partition(".")[0] not in _PLAIN or name.startswith("jax._src"):
                 told.setdefault(name, f"{_where(node)} imports {name}, which few kernels need: read why")
         module = _reached(node, held)
@@ -74,11 +91,11 @@ def flags(tree: ast.AST) -> tuple[str, ...]:
         unusual = _unusual(node)
         if unusual:
             told.setdefault(unusual, f"{_where(node)} {unusual}, which few kernels need: read why")
-    return tuple(told.values())
+    return told.values()
 
 
 def _refuse_name(node: ast.AST, name: str, how: str) -> None:
-    """Raises Rejected where a module is refused, or one of its parts is something to get out by."""
+    """Raises _Refused where a module is refused, or one of its parts is something to get out by."""
     top, *parts = name.split(".")
     if top in _REFUSED or defined.is_prepare(top) or not _REFUSED_ATTRIBUTES.isdisjoint(parts):
         raise _refused(node, f"{how} {name}")
@@ -150,10 +167,9 @@ def _unusual(node: ast.AST) -> str | None:
     return None
 
 
-def _refused(node: ast.AST, what: str) -> Rejected:
-    said = f"{_where(node)} {what}: expected a kernel to need JAX and arithmetic only; remove it"
-    return Rejected("static", "forbidden-import", said)
+def _refused(node: ast.AST, what: str) -> _Refused:
+    return _Refused(f"{_where(node)} {what}")
 
 
 def _where(node: ast.AST) -> str:
-    return f"kernel.py line {int(getattr(node, 'lineno', 0))}"
+    return f"line {int(getattr(node, 'lineno', 0))}"

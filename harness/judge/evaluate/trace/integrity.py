@@ -5,7 +5,7 @@ import signal
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType as _Function
@@ -109,20 +109,20 @@ def _handlers() -> tuple[Any, ...]:
     return (*(signal.getsignal(number) for number in sorted(signal.valid_signals())), sys.gettrace(), sys.getprofile())
 
 
-def require_self_contained() -> None:
-    """Raises Rejected `foreign-import` where a module was imported from a file that is no installed package's.
+def require_self_contained(helpers: Collection[str]) -> None:
+    """Raises Rejected `foreign-import` where a module came from a file that is no installed package's and no helper.
 
-    An attempt records kernel.py and nothing beside it: what it was judged with must be there again.
+    An attempt records kernel.py and its `helpers`: what it was judged with must be there again.
     """
     installed = [Path(path) for path in _installed()]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name in ("__main__", "kernel") or not file:
+        if name in ("__main__", "kernel") or not file or (file == f"{name}.py" and file in helpers):
             continue
         path = Path(file).resolve()
         if not any(path.is_relative_to(home) for home in installed):
-            said = f"expected kernel.py to import installed packages only, but it imported {name} from {path.name}"
-            detail = "An attempt records kernel.py alone, so everything it needs has to be in it."
+            said = f"expected kernel.py to import installed packages and its helpers, but it imported {name}"
+            detail = "An attempt records kernel.py and the files beside it that its import statements name."
             raise Rejected("contract", "foreign-import", said, detail)
 
 

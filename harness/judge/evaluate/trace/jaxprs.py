@@ -156,14 +156,16 @@ def text(closed: Any) -> str:
 
 
 def line_of(equation: Equation) -> str:
-    """`kernel.py line 12: ` where the equation comes from, or nothing if that is not known."""
-    frame = equation.source_info.traceback
-    lines = [f.start_line if hasattr(f, "start_line") else f.line_num for f in _frames(frame)]
-    return f"kernel.py line {lines[0]}: " if lines else ""
+    """`kernel.py line 12: ` (or a helper's) where the equation comes from, or nothing if that is not known."""
+    frames = _frames(equation.source_info.traceback)
+    lines = [f.start_line if hasattr(f, "start_line") else f.line_num for f in frames]
+    return f"{frames[0].file_name} line {lines[0]}: " if lines else ""
 
 
 def _frames(traceback: Any) -> list[Any]:
-    return [] if traceback is None else [frame for frame in traceback.frames if frame.file_name == "kernel.py"]
+    # The candidate's files see themselves by their bare names.
+    own = (frame for frame in (traceback.frames if traceback is not None else ()) if "/" not in frame.file_name)
+    return [frame for frame in own if frame.file_name.endswith(".py")]
 
 
 def refuse_foreign_work(jaxpr: Jaxpr) -> None:

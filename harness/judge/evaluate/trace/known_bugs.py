@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from harness.judge.sandbox.messages import Rejected
@@ -52,8 +52,8 @@ KNOWN_BUGS = (
 )
 
 
-def refuse(source: str, version: str) -> None:
-    """Raises Rejected `static`, `known-jax-bug` where a bug of this version of JAX reaches the kernel's source.
+def refuse(sources: Iterable[bytes], version: str) -> None:
+    """Raises Rejected `static`, `known-jax-bug` where a bug of this version of JAX reaches the kernel's sources.
 
     A version that cannot be read is taken to have none: the versions with bugs are released ones.
     """
@@ -61,7 +61,8 @@ def refuse(source: str, version: str) -> None:
     if numbers is None:
         return
     here = (int(numbers[1]), int(numbers[2]), int(numbers[3]))
-    touching = [bug for bug in KNOWN_BUGS if bug.first <= here <= bug.last and bug.touches(ast.parse(source))]
+    trees = [ast.parse(source) for source in sources]
+    touching = [bug for bug in KNOWN_BUGS if bug.first <= here <= bug.last and any(map(bug.touches, trees))]
     if touching:
         bug = touching[0]
         versions = " to ".join(".".join(map(str, end)) for end in (bug.first, bug.last))

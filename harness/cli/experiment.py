@@ -10,6 +10,7 @@ from harness.advice import report as reporting
 from harness.advice.kernel_changes import kinds_of_change
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, say
 from harness.cli.documents import AttemptDocument, JudgeDocument
+from harness.cli.ledger import with_packages
 from harness.cli.verb import Outcome
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
@@ -85,7 +86,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
             attempt,
             report,
             judged.champion_report,
-            kernel=kernel,
+            kernel=with_packages(kernel, attempt.evidence),
             full=full,
             colour=colour(),
             whole=command(f"show {attempt.number}", given),
@@ -95,7 +96,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
         attempt.evidence,
         report,
         attempt.verdict,
-        kernel=kernel,
+        kernel=with_packages(kernel, attempt.evidence),
         full=full,
         colour=colour(),
         whole=command("judge --full", given),
@@ -170,7 +171,13 @@ def judge(given: Namespace) -> Outcome:
     return Outcome(
         document=JudgeDocument(evidence=evidence, report=report, verdict=verdict),
         text=lambda: report_text.judge_text(
-            evidence, report, verdict, kernel=kernel, full=given.full, colour=colour(), whole=whole
+            evidence,
+            report,
+            verdict,
+            kernel=with_packages(kernel, evidence),
+            full=given.full,
+            colour=colour(),
+            whole=whole,
         ),
         exit_code=EXIT_OF_OUTCOME[verdict.outcome],
     )

@@ -7,7 +7,7 @@ from harness import contest as contests
 from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, colour, command, directory
 from harness.cli.documents import AttemptDocument, DoneDocument
-from harness.cli.ledger import kernel_text, settled
+from harness.cli.ledger import kernel_text, settled, with_packages
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.hardware import chip
@@ -35,7 +35,7 @@ def show(given: Namespace) -> Outcome:
             reporting.report(attempt.evidence, chip(attempt.evidence.chip)),
             attempt.diff,
             colour(),
-            kernel=kernel_text(ledger, given.number),
+            kernel=with_packages(kernel_text(ledger, given.number), attempt.evidence),
             revoked=search_state.revoked_by(ledger.rows()[0], given.number),
         )
 

@@ -1,14 +1,19 @@
 """What results does, and what is asked of a ledger by other verbs too; imports nothing of the judge."""
 
+import hashlib
+import sysconfig
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 
+from harness import candidate_text
 from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import ResultsDocument
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.loop.expectations import calibration
+from harness.records import Evidence
 from harness.render.results import results_table
 
 
@@ -34,6 +39,23 @@ def settled(given: Path | None) -> Ledger:
     for sentence in ledger.recovered() if ledger.is_unfinished() else ():
         say(sentence)
     return ledger
+
+
+def with_packages(kernel: str, evidence: Evidence) -> str:
+    """The text of a candidate with those files of installed packages that its operations came from, as they are still.
+
+    What is shown beside a line must be what was judged: a file with another hash is left out.
+    """
+    files = {}
+    for source in evidence.trace.sources if evidence.trace else ():
+        path = Path(sysconfig.get_path("purelib"), source.name)
+        data = candidate_text.read_file(path) or b""
+        if hashlib.sha256(data).hexdigest() == source.sha256:
+            files[path.name] = data
+    files |= candidate_text.files_of(kernel.encode("utf-8", "replace"))
+    with suppress(RatchetError):
+        return candidate_text.text_of(files).decode("utf-8", "replace")
+    return kernel
 
 
 def kernel_text(ledger: Ledger, number: int) -> str:

@@ -12,7 +12,7 @@ from harness.advice import dump_directory
 from harness.advice.timeline import timeline as simulated_timeline
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
-from harness.cli.ledger import kernel_text
+from harness.cli.ledger import kernel_text, with_packages
 from harness.cli.verb import Outcome
 from harness.dumps.instructions import instructions
 from harness.errors import RatchetError, UsageError
@@ -53,7 +53,7 @@ def lines(given: Namespace) -> Outcome:
         raise RatchetError("no-breakdown", f"{title} was judged before cycles were counted line by line{again}")
     if evidence.failure is not None:
         title += f" (failed: {evidence.failure.kind})"
-    breakdown = run.breakdown
+    breakdown, kernel = run.breakdown, with_packages(kernel, evidence)
     document = LinesDocument(
         source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown
     )

@@ -1,6 +1,17 @@
 """The vocabulary: every fact that flows from a problem to a verdict, as frozen records that can be saved."""
 
-from harness.records.candidate import Claims, Failure, PallasCall, Scratch, Stage, TilingClaim, Trace, Window
+from harness.records.candidate import (
+    Claims,
+    Failure,
+    Imported,
+    PallasCall,
+    Scratch,
+    SourceFile,
+    Stage,
+    TilingClaim,
+    Trace,
+    Window,
+)
 from harness.records.capture import Capture, Device, Execution, Operation, Period
 from harness.records.cycle_breakdown import CycleBreakdown, LineTime, Part, PartKind, Span, SpanKind, Timeline
 from harness.records.evidence import (

@@ -106,13 +106,31 @@ class PallasCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A package that a candidate imports: how many of its files, and one hash over them."""
+
+    name: str
+    version: str
+    files: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file of an installed package that operations come from, by its path below site-packages, and its hash."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """What the one trace of the candidate shows.
 
-    `fingerprint` is a hash of the traced program without source locations: equal fingerprints
-    are identical candidates. `pallas_flops` and `outside_flops` are counted from the trace
-    (dots and elementwise floating-point operations, full shapes, grid steps included), and so are
-    `exponentials` in Pallas calls.
+    `fingerprint` is a hash of the traced program without source locations, and of the packages `imported` beside
+    JAX's own tools: equal fingerprints are identical candidates. `sources` are their files that have operations.
+    `pallas_flops` and `outside_flops` are counted from the trace (dots and elementwise floating-point operations, full
+    shapes, grid steps included), and so are `exponentials` in Pallas calls.
     """
 
     fingerprint: str
@@ -121,3 +139,5 @@ class Trace:
     outside_flops: int
     seconds: float
     exponentials: int = 0
+    imported: tuple[Imported, ...] = ()
+    sources: tuple[SourceFile, ...] = ()

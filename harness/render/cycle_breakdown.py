@@ -1,7 +1,7 @@
 """What a simulated run's cycles are made of, as a few lines of a report."""
 
 from harness.records import CycleShares, Evidence
-from harness.render.layout import clean, cut, flow, wrap
+from harness.render.layout import clean, cut, flow, source_lines, wrap
 from harness.render.operands import problem_names
 from harness.units import decimal, kibibytes, percent
 
@@ -10,7 +10,7 @@ _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
 
 
 def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: int, *, full: bool) -> list[str]:
-    """What the cycles are made of, the lines of `kernel` (a kernel.py) that cost most, and what spilling costs.
+    """What the cycles are made of, the lines of `kernel` (a candidate's text) that cost most, and what spilling costs.
 
     Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
     """
@@ -42,12 +42,12 @@ def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: i
 
 
 def _hottest(shares: CycleShares, kernel: str, width: int) -> list[str]:
-    """One line for each of the source lines that cost most, with its text where it is one of `kernel`."""
-    texts = kernel.splitlines()
+    """One line for each of the source lines that cost most, with its text where `kernel` has it."""
+    texts = source_lines(kernel)
     lead, lines = "Hottest lines:         ", []
     for share in shares.hottest:
-        is_known = share.name.startswith("kernel.py:") and share.line <= len(texts)
-        text = f"  {clean(texts[share.line - 1])}" if is_known else ""
+        own = texts.get(share.name.rpartition(":")[0], ())
+        text = f"  {clean(own[share.line - 1])}" if 0 < share.line <= len(own) else ""
         lines.append(cut(f"{lead}{percent(share.fraction):>5}  {clean(share.name)}{text}", width))
         lead = " " * len(lead)
     return lines

@@ -8,6 +8,8 @@ from typing import Literal, TextIO
 
 from rich.cells import cell_len, chop_cells
 
+from harness import candidate_text
+
 DEFAULT_WIDTH = 100
 # Below this nothing but single words would fit on a line.
 NARROWEST = 40
@@ -35,6 +37,12 @@ def clean(text: str) -> str:
     """One line of `text` without control, format and surrogate characters, so that no input steers the terminal."""
     flat = " ".join(text.split())
     return "".join(c for c in flat if unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
+
+
+def source_lines(kernel: str) -> dict[str, list[str]]:
+    """The lines of each file in the text of a candidate."""
+    files = candidate_text.files_of(kernel.encode("utf-8", "replace"))
+    return {name: data.decode("utf-8", "replace").splitlines() for name, data in files.items()}
 
 
 def cut(text: str, width: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from harness.records import CycleBreakdown, LineTime, Simulation
-from harness.render.layout import Style, clean, cut, paint, wrap
+from harness.render.layout import Style, clean, cut, paint, source_lines, wrap
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
@@ -21,7 +21,9 @@ _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 def listing(
     run: Simulation, breakdown: CycleBreakdown, kernel: str, title: str, width: int, *, colour: bool = False
 ) -> str:
-    """Every line of `kernel` between the first and the last that costs anything, then what belongs to no line of it.
+    """Every line of kernel.py between the first and the last that costs anything, then what belongs to no line of it.
+
+    `kernel` is the text of the candidate: lines of its other files are shown with what stands there.
 
     `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` is what it saves
     to and restores from VMEM in a grid step, on average (in the whole run, where the steps are
@@ -32,22 +34,23 @@ def listing(
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
     nowhere = [line for line in breakdown.lines if not line.line]
     source = f"simulated {run.chip}"
+    files = source_lines(kernel)
     time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
     text = [
         *wrap(f"{clean(title)}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]", width),
         "",
         cut(f"{_HEADER}  source", width),
-        *_source_lines(own, kernel.splitlines(), breakdown, width, colour),
+        *_source_lines(own, files.get(KERNEL, ()), breakdown, width, colour),
         "",
     ]
     rows = [
         ("lines of kernel.py", list(own.values())),
-        *((f"{clean(line.file)}:{line.line}", [line]) for line in others),
+        *((f"{clean(line.file)}:{line.line}  {_code(files.get(line.file, ()), line.line)}", [line]) for line in others),
         ("no line: launch, other HLO ops, what the compiler adds", nowhere),
         ("sum", list(breakdown.lines)),
     ]
     text += [cut(f"{'':6}{_figures(lines, breakdown)}  {name}", width) for name, lines in rows if lines]
-    if not own:
+    if not own and not others:
         text.append("The compiler's dump names no line of kernel.py: it was made without source annotations.")
     return "\n".join(line.rstrip() for line in text)
 
@@ -99,4 +102,8 @@ def _code(texts: Sequence[str], number: int) -> str:
 
 def narrowest(kernel: str) -> int:
     """Columns that show every line of `kernel` whole."""
-    return len(_HEADER) + 2 + max((cell_len(text.expandtabs(4)) for text in kernel.splitlines()), default=0)
+    return (
+        len(_HEADER)
+        + 2
+        + max((cell_len(text.expandtabs(4)) for text in source_lines(kernel).get(KERNEL, ())), default=0)
+    )

@@ -23,6 +23,7 @@ from harness.judge.evaluate.trace import (
     known_bugs,
     known_tables,
     one_core,
+    packages,
     same_program,
     semantics,
     traffic,
@@ -73,7 +74,7 @@ def trace(request: TraceRequest) -> TraceReply:
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     statement = problem.statement()
     interpretation.get_ready_for(request.chip)
-    before = integrity.snapshot()
+    before, loaded = integrity.snapshot(), packages.loaded()
     try:
         module, flags = contract.load(_sources)
         known_bugs.refuse(_sources.values(), jax.__version__)
@@ -100,12 +101,15 @@ def trace(request: TraceRequest) -> TraceReply:
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     Path(request.artifact).write_bytes(exported.serialize())
+    imported = packages.imported(loaded)
     found = Trace(
-        fingerprint=fingerprint(exported.mlir_module()),
+        fingerprint=packages.digested(fingerprint(exported.mlir_module()), imported),
         pallas_calls=_full.calls,
         pallas_flops=work.pallas,
         outside_flops=work.outside,
         exponentials=work.exponentials,
+        imported=imported,
+        sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,
     )
     difference, interpret_full, not_interpreted = _at_full(_full, _reduced)

@@ -1,11 +1,13 @@
 """What the trace finds: broken contracts, foreign work, false claims; identity, traffic and buffers of good ones."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from planted import NAIVE, SMALL, Tracer, naive, tracer, with_wrapper
 
+from harness.judge.evaluate.trace import packages
 from harness.problems import Attention
 
 
@@ -241,12 +243,55 @@ def test_the_reduced_shape_keeps_several_blocks_along_each_axis(bench: Tracer) -
 
 
 def test_a_file_beside_the_kernel_is_not_imported_unseen(tmp_path: Path) -> None:
-    (tmp_path / "stranger.py").write_text("BQ = 128\n")
-    imported = "import math\nimport sys\nsys.path.insert(0, '')\nfrom stranger import BQ as ROWS\n"
+    imported = "import math\nimport pathlib\nimport sys\npathlib.Path('stranger.py').write_text('BQ = 128\\n')\n"
+    imported += "sys.path.insert(0, '')\nfrom stranger import BQ as ROWS\n"
     with tracer(tmp_path) as one:
         failure = one.failure(naive(("import math\n", imported)))
     assert (failure.stage, failure.kind) == ("contract", "foreign-import")
-    assert "stranger.py" in failure.message
+    assert "stranger" in failure.message
+
+
+def test_helpers_belong_to_the_candidate(tmp_path: Path) -> None:
+    """They run as modules, see themselves by their names, and are looked through as kernel.py is."""
+    (tmp_path / "sizes.py").write_text("from deeper import ROWS\n\nBQ = ROWS\n")
+    (tmp_path / "deeper.py").write_text("ROWS = 256\n")
+    kernel = naive(("import math\n", "import math\n\nfrom sizes import BQ\n"), ("BQ = 128\n", ""))
+    with tracer(tmp_path) as one:
+        reply = one.traced(kernel)
+        assert reply.trace.pallas_calls[0].grid[0] == 2
+        assert not [said for said in reply.warnings if "sizes" in said]
+        (tmp_path / "deeper.py").write_text("import math\nROWS = math.no_such_number\n")
+        assert "deeper.py line 2: AttributeError" in one.failure(kernel).message
+        (tmp_path / "deeper.py").write_text("import socket\nROWS = 128\n")
+        failure = one.failure(kernel)
+        assert (failure.kind, failure.message[:26]) == ("forbidden-import", "deeper.py line 1 imports s")
+        (tmp_path / "deeper.py").write_text("ROWS = = 128\n")
+        assert "deeper.py line 1" in one.failure(kernel).message
+
+
+@pytest.mark.parametrize("name", ["numpy", "math", "ml_dtypes", "harness", "tests"])
+def test_a_helper_must_not_be_called_like_an_installed_module(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text("BQ = 128\n")
+    with tracer(tmp_path) as one:
+        failure = one.failure(naive())
+    assert (failure.stage, failure.kind) == ("contract", "helper-name")
+    assert name in failure.message
+
+
+def test_packages_that_are_imported_count(tmp_path: Path) -> None:
+    kernel = (
+        "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n\n\ndef kernel_fn(q, k, v):\n"
+    )
+    kernel += "    return flash_attention(*(x[None, None] for x in (q, k, v)), sm_scale=q.shape[-1] ** -0.5)[0, 0]\n"
+    with tracer(tmp_path) as one:
+        trace = one.traced(kernel).trace
+    assert [package.name for package in trace.imported] == ["jax"]
+    assert trace.imported[0].files >= 2
+    assert [source.name for source in trace.sources] == ["jax/experimental/pallas/ops/tpu/flash_attention.py"]
+    program = "0" * 64
+    assert packages.digested(program, ()) == program
+    other = replace(trace.imported[0], sha256="1" * 64)
+    assert len({packages.digested(program, found) for found in ((), trace.imported, (other,))}) == 3
 
 
 # What a kernel.py may do in passing to the process that traces it: the line, and how the failure names it.

@@ -21,6 +21,7 @@ from jaxlib.mlir import ir
 
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.kernels import Kernel, of_program
+from harness.judge.evaluate.trace.packages import digested
 from harness.judge.sandbox.messages import ArtifactCheckRequest, Done, Rejected
 
 # The lines of MLIR's generic form that are counted: name of the operation, types of its operands.
@@ -46,7 +47,7 @@ def check_artifacts(request: ArtifactCheckRequest) -> Done:
     Raises Rejected `forged-result` where the report is not true, `program-differs` where the programs differ.
     """
     for_chip, for_cpu = (_module(path) for path in (request.chip, request.cpu))
-    found = fingerprint(for_chip)
+    found = digested(fingerprint(for_chip), request.trace.imported)
     if found != request.trace.fingerprint:
         said = f"expected the program {request.trace.fingerprint[:12]} that was reported, got {found[:12]}"
         raise Rejected("static", "forged-result", said)

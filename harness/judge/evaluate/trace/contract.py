@@ -21,6 +21,8 @@ from harness.judge.sandbox.messages import Rejected, described, traced
 from harness.records import Claims, Stage, Statement, TilingClaim
 
 FILE = "kernel.py"
+# A kernel.py may change it while it runs.
+_PATHS = tuple(sys.path)
 
 
 class CandidateCode:
@@ -92,7 +94,7 @@ def _refuse_names(names: Mapping[str, str]) -> None:
     for name, file in names.items():
         known = getattr(sys.modules.get(name), "__file__", None)
         is_taken = name in sys.builtin_module_names or name in sys.stdlib_module_names
-        is_taken = is_taken or (name in sys.modules and known != file) or PathFinder.find_spec(name) is not None
+        is_taken = is_taken or (name in sys.modules and known != file) or PathFinder.find_spec(name, _PATHS) is not None
         if is_taken:
             said = f"expected another name for {file}: {name} is an installed module, which other code imports"
             raise Rejected("contract", "helper-name", said)

@@ -1,0 +1,88 @@
+"""What a candidate takes from installed packages: which files, of which versions, and where its operations stand."""
+
+import hashlib
+import importlib.metadata
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from jax._src import source_info_util
+
+from harness.judge.evaluate.trace.jaxprs import Jaxpr, equations
+from harness.records import Imported, SourceFile
+
+# Kernels that come with JAX; its other modules are the judge's own tools, whose version is in the key.
+_KERNELS_OF_JAX = "jax.experimental.pallas.ops"
+# More files than this have operations of no kernel that anybody published.
+_MOST_SOURCES = 32
+
+
+def loaded() -> frozenset[str]:
+    """The packages of which something is imported now."""
+    return frozenset(name.partition(".")[0] for name in list(sys.modules))
+
+
+def imported(before: frozenset[str]) -> tuple[Imported, ...]:
+    """The packages that were not loaded `before`, and JAX's kernels, as far as they are imported now, by name.
+
+    Each with one hash over the names and contents of the imported files.
+    """
+    files: dict[str, dict[str, str]] = {}
+    for name, module in sorted(sys.modules.items()):
+        top = name.partition(".")[0]
+        path = _installed(getattr(module, "__file__", None))
+        if path is None or (top in before and not name.startswith(_KERNELS_OF_JAX)):
+            continue
+        files.setdefault(top, {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return tuple(
+        Imported(
+            name=top, version=_version(top), files=len(found),
+            sha256=hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest(),
+        )
+        for top, found in files.items()
+    )  # fmt: skip
+
+
+def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:
+    """The files of installed packages that operations of the program come from, by their place below site-packages."""
+    found: dict[str, SourceFile] = {}
+    for file in sorted(set(_files(jaxpr))):
+        path = _installed(file)
+        if path is not None:
+            name = next(path.relative_to(home).as_posix() for home in _homes() if path.is_relative_to(home))
+            found[name] = SourceFile(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    return tuple(found.values())[:_MOST_SOURCES]
+
+
+def digested(program: str, packages: Iterable[Imported]) -> str:
+    """The fingerprint of a candidate: that of its `program`, and of the `packages` that it imports if there are any."""
+    hashes = [package.sha256 for package in packages]
+    return hashlib.sha256(" ".join((program, *hashes)).encode()).hexdigest() if hashes else program
+
+
+def _files(jaxpr: Jaxpr) -> Iterator[str]:
+    for equation in equations(jaxpr):
+        traceback = equation.source_info.traceback
+        for frame in traceback.frames if traceback is not None else ():
+            if "/" in frame.file_name and source_info_util.is_user_filename(frame.file_name):
+                yield frame.file_name
+
+
+def _installed(file: object) -> Path | None:
+    """The path of a Python file of an installed package, None for every other."""
+    if not isinstance(file, str) or not file.endswith(".py"):
+        return None
+    path = Path(file).resolve()
+    return path if path.is_file() and any(path.is_relative_to(home) for home in _homes()) else None
+
+
+def _homes() -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")))
+
+
+def _version(top: str) -> str:
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(top)
+    return ""

@@ -1,6 +1,8 @@
 """What `next` says: where the search stands and whether to go on; a program decides its next attempt by it."""
 
 from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from harness import contest as contests
@@ -13,6 +15,7 @@ from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.ledger import Ledger
 from harness.loop import search_state
+from harness.records import Row
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
 
@@ -61,7 +64,18 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.S
         is_present_key=is_present,
         report=report,
         messages=tuple(messages),
+        screened=_screened(ledger, rows[-limit:]) if report and report.hints else (),
     )
+
+
+def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """The settings that the sweeps among these attempts screened under any judge."""
+    found: list[tuple[tuple[str, str], ...]] = []
+    for row in rows:
+        with suppress(RatchetError):
+            sweep = ledger.attempt(row.number).sweep
+            found += [one.settings for one in sweep.screened] if sweep else []
+    return tuple(found)
 
 
 def _kernel(ledger: Ledger, number: int) -> bytes | None:

@@ -1,10 +1,12 @@
 """One attempt: evaluate, judge, record; nothing else."""
 
+import ast
 import shutil
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from harness import candidate_text
 from harness.advice import report as reporting
 from harness.contest import Contest
 from harness.errors import RatchetError
@@ -74,6 +76,7 @@ def attempt_locked(
         say(sentence)
     preconditions.refuse_unfit(ledger.repository, contest)
     original = contest.kernel()
+    refuse_no_python(original)
     kernel = rewritten(original, options.settings)
     rows, skipped = ledger.rows()
     for sentence in skipped:
@@ -109,6 +112,21 @@ def attempt_locked(
     for sentence in pruning.tidy(contest.directory / "profile_data", accepted | {run.number}):
         say(sentence)
     return judged
+
+
+def refuse_no_python(kernel: bytes) -> None:
+    """Raises RatchetError `syntax-error` where a file of a candidate is no Python: then no idea was tried."""
+    for name, source in candidate_text.files_of(kernel).items():
+        try:
+            ast.parse(source, name)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            line = getattr(error, "lineno", None)
+            where = f"{name} line {line}" if line else name
+            raise RatchetError(
+                "syntax-error",
+                f"{where}: {getattr(error, 'msg', None) or error}; nothing was judged or recorded, and no attempt's "
+                "number is taken",
+            ) from None
 
 
 def rewritten(kernel: bytes, settings: tuple[tuple[str, str], ...]) -> bytes:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness import files
 from harness.contest import Contest
@@ -80,6 +81,7 @@ def evaluate(
     there is a simulated latency, the full shape is not checked. A program that was compiled and simulated before under
     the same key is not again, unless all `is_anew`.
     """
+    _ignored(contest.directory / "profile_data")
     return measuring.evaluate(
         contest.directory,
         kernel,
@@ -107,6 +109,12 @@ def _programs(contest: Contest) -> SeenPrograms | None:
     if folder is None:
         return None
     return SeenPrograms(directory=folder / "programs", judge=key_digest(contest.key("simulated")))
+
+
+def _ignored(folder: Path) -> None:
+    """Makes the folder one that git passes over: a contest that was made by hand may have no .gitignore."""
+    if not (folder / ".gitignore").exists():
+        files.write_atomically(folder / ".gitignore", b"*\n")
 
 
 def sha256(kernel: bytes) -> str:

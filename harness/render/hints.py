@@ -17,7 +17,8 @@ def hints(found: Sequence[Hint], width: int, colour: bool, *, full: bool) -> lis
         return []
     lines = [paint("What to try next:", "strong", colour)]
     for number, hint in enumerate(found if full else found[:_SHOWN], 1):
-        gain = "" if hint.gain is None else f"{gain_text(hint)}: "
+        # After a failure there is nothing to gain, and advice of no rule promises nothing.
+        gain = f"{gain_text(hint)}: " if hint.because else ""
         observed, change = clean(hint.observation), clean(f"{gain}{hint.suggestion}")
         # What to do is what the report is read for: never cut.
         lines += [*wrap(observed, width, f"  {number}. ", "     "), *wrap(change, width, "     -> ", "        ")]

@@ -75,10 +75,24 @@ def dma_waits(seen: Observed) -> Finding | None:
         return Finding(observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob="buffers")
     changing = [window.name for window in seen.inputs if (window.fetches or 0) > 1]
     changing = [name for name in changing if name in waits] or changing
+    # What moves next to nothing is waited for because of what is in front of it.
+    large = [name for name in changing if _share_of_bytes(seen, name) >= _NOTABLE_SHARE]
+    if large and large != changing:
+        small = [name for name in changing if name not in large]
+        observation += f"; {' and '.join(small)} move under {percent(_NOTABLE_SHARE, 0)} of the bytes and wait behind "
+        observation += "other transfers"
+        changing = large
     suggestion, knob, kind = fetch_ahead(seen, " and ".join(changing) or "the inputs that change every step")
     return Finding(
         observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob=knob, kind=kind
     )
+
+
+def _share_of_bytes(seen: Observed, name: str) -> float:
+    """What part of the inputs' traffic an operand has, by the block index maps; all of it where that is not known."""
+    moved = {window.name: window.hbm_bytes for window in seen.inputs}
+    total = sum(size or 0 for size in moved.values())
+    return (moved.get(name) or total) / total if total else 1.0
 
 
 @rule(
@@ -163,8 +177,8 @@ def short_steps(seen: Observed) -> Finding | None:
         observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
         f"neither compute nor bandwidth {seen.label}",
         suggestion=suggestion,
-        gain=gap,
-        weight=0.5,
+        # How much of that the larger blocks would take nobody has simulated.
+        gain=None,
         knob=knob,
     )
 

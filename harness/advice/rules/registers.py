@@ -35,10 +35,7 @@ def spills(seen: Observed) -> Finding | None:
         f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
         f"{rate:.2f} per cycle{cost} [simulated {seen.report.chip}]"
     )
-    suggestion, knob, kind = _remedy(seen)
-    # Without spills the fullest of the other units still needs its time.
-    others = (unit.used_fraction for unit in seen.report.units if unit.name not in ("VLOAD", "VSTORE"))
-    gain = min(rate, 1 - max(others, default=0.0))
+    suggestion, knob, kind, gain = _remedy(seen)
     return Finding(
         observation=observation,
         suggestion=suggestion,
@@ -50,11 +47,14 @@ def spills(seen: Observed) -> Finding | None:
     )
 
 
-def _remedy(seen: Observed) -> tuple[str, str, str]:
-    """What to do about spills, the knob that it turns, and the kind of change."""
+def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
+    """What to do about spills, the knob that it turns, the kind of change, and the cycles of the line that it is about.
+
+    What fewer spills save beside those nobody knows: another body has another schedule.
+    """
     alone = pass_over_scores.look(seen)
     if alone is not None:
-        return f"save one pass over the scores: {alone.observation}; {alone.suggestion}", "scores", "body"
+        return f"save one pass over the scores: {alone.observation}; {alone.suggestion}", "scores", "body", alone.gain
     lines = [line for line in _lines(seen) if line.spilled_bytes and not dict(line.operations).get("MXU")]
     if seen.is_attention and lines:
         line = max(lines, key=lambda line: line.spilled_bytes)
@@ -63,22 +63,23 @@ def _remedy(seen: Observed) -> tuple[str, str, str]:
             f"save one pass over the scores: without a matmul, {line.file}:{line.line} spills most{moved}; "
             "do its work on a smaller operand, or fold it into the line that uses it"
         )
-        return words, "scores", "body"
+        return words, "scores", "body", line.cycles / seen.run.cycles if seen.run and seen.run.cycles else None
     slower = _slower_with_fewer(seen)
     if seen.is_attention and slower:
         words = (
             f"keep the block sizes (attempt {slower.number} spilled less and took longer) and hold fewer values at "
             "once: multiply the softmax scale into q before the first matmul instead of into every score"
         )
-        return words, "scores", "body"
+        return words, "scores", "body", None
     if seen.is_attention:
         rows = seen.inputs[1].block_shape[-2]
         words = (
             f"halve the key/value block (rows of {seen.inputs[1].name}'s block, now {rows}) to {rows // 2}, "
             "or walk it in pieces with an inner loop"
         )
-        return words, "key block", "constants"
-    return "make the tile that the body holds at once smaller, or walk it in pieces with an inner loop", "block", "body"
+        return words, "key block", "constants", None
+    words = "make the tile that the body holds at once smaller, or walk it in pieces with an inner loop"
+    return words, "block", "body", None
 
 
 def _slower_with_fewer(seen: Observed) -> Row | None:

@@ -180,15 +180,12 @@ def not_overlapped(seen: Observed) -> Finding | None:
     )
     if larger:
         suggestion = f"{larger}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
-    # If all were overlapped, the fullest unit would still need its time.
-    fullest = max((unit.used_fraction for unit in seen.report.units), default=0.0)
     return Finding(
         observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
         f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
         suggestion=suggestion,
-        gain=1 - fullest,
-        gain_source=SCHEDULE,
-        weight=0.5,
+        # What overlaps another schedule has is not known; without the MXU the simulator knows a bound.
+        gain=None,
         knob="key block",
         kind="constants" if larger else "body",
     )
@@ -206,8 +203,7 @@ def both_low(seen: Observed) -> Finding | None:
         observation=f"MXU {percent(util)} and HBM {percent(bandwidth)} are both low: bubbles or overhead, in "
         f"{seen.steps:,} grid steps {seen.label}",
         suggestion="double the block along the axis with most steps: fewer, longer steps",
-        gain=seen.report.gap_fraction,
-        weight=0.5,
+        gain=None,
         knob="block",
     )
 

@@ -11,6 +11,8 @@ Schema history
 4   Evidence may be of a candidate that was not checked wholly (`unchecked`), which an older reader would not see.
 5   A sweep may name the champion and its time.
 6   A simulation may have `runs`, of which the latency is the mean, an array `low` and `high`.
+7   A trace names the packages that the candidate imports and their files (`imported`, `sources`). The text of a
+    candidate may hold helper modules behind its kernel.py.
 """
 
 import dataclasses
@@ -23,7 +25,7 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 6
+SCHEMA = 7
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

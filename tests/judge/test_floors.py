@@ -188,8 +188,8 @@ def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     assert judge | problems <= covered
     floors = {part(module(PACKAGE / name)) for name in covered}
     assert floors == {
-        "errors", "units", "hardware", "files", "records", "dumps", "problems", "judge", "judge.sandbox",
-        "judge.simulate", "judge.evaluate", "judge.verdict", "judge.key",
+        "errors", "units", "hardware", "files", "candidate_text", "records", "dumps", "problems", "judge",
+        "judge.sandbox", "judge.simulate", "judge.evaluate", "judge.verdict", "judge.key",
     }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What is computed and how an answer is judged right: owned by the judge, never by the kernel."""
 
 from harness.problems.attention import Attention
+from harness.problems.attention_backward import AttentionBackward
 from harness.problems.conformance import complaints, require_conforming
 from harness.problems.defined import Defined
 from harness.problems.grouped_matmul import GroupedMatmul

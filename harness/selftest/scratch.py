@@ -23,6 +23,8 @@ _SETTINGS = {
     "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
     "grouped": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
+    "backward": (("HEADS", "2"), ("SEQUENCE", "512")),
+    "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
     "rmsnorm": (("ROWS", "256"),),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
@@ -34,6 +36,8 @@ _TEMPLATES = {
     "float32": "matmul",
     "matmul": "matmul",
     "grouped": "grouped-matmul",
+    "backward": "attention-backward",
+    "backward_causal": "attention-backward",
     "rmsnorm": "rmsnorm",
     "rmsnorm_v6e": "rmsnorm",
     "swiglu": "swiglu",

@@ -96,6 +96,12 @@ def test_a_wrong_softmax_is_refused(tmp_path: Path) -> None:
         ("attention-gqa", {"SEQUENCE": 1024, "HEADS": 8, "KV_HEADS": 2}, "8 heads over 2 key/value heads"),
         ("attention-gqa", {"BATCH": 1, "SEQUENCE": 1024, "HEADS": 4, "KV_HEADS": 2}, "4 heads over 2 key/value heads"),
         ("matmul", {"M": 2048, "N": 1024, "K": 2048}, "matmul C = A B, 2048 x 1024 x 2048"),
+        (
+            "attention-backward",
+            {"SEQUENCE": 1024},
+            "attention backward, 2 heads, sequence 1024, head_dim 128, bfloat16",
+        ),
+        ("attention-backward", {"SEQUENCE": 512, "HEADS": 1, "CAUSAL": True}, "1 head, sequence 512, head_dim 128"),
         ("grouped-matmul", {"M": 1024, "GROUPS": 4, "K": 1024, "N": 1024}, "grouped matmul, 1024 rows in 4 groups"),
         ("rmsnorm", {"ROWS": 1024, "COLUMNS": 1024}, "rmsnorm of a sum with a residual, 1024 rows of 1024"),
         ("rmsnorm", {"ROWS": 1024, "COLUMNS": 1024, "RESIDUAL": False, "EPS": 1e-5}, "rmsnorm, 1024 rows of 1024"),

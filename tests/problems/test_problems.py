@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.errors import UsageError
 from harness.problems import (
     Attention,
+    AttentionBackward,
     GroupedMatmul,
     Matmul,
     Problem,
@@ -31,6 +32,9 @@ PROBLEMS: dict[str, Problem] = {
     "attention": Attention(sequence=260, head_dim=64),
     "attention, causal": Attention(sequence=260, head_dim=64, causal=True),
     "attention, grouped": Attention(batch=2, heads=2, kv_heads=1, sequence=260, head_dim=64),
+    "attention backward": AttentionBackward(sequence=260, head_dim=64),
+    "attention backward, causal": AttentionBackward(heads=2, sequence=260, head_dim=64, causal=True),
+    "attention backward, float32": AttentionBackward(sequence=130, head_dim=64, dtype="float32"),
     "matmul": Matmul(m=512, n=384, k=512),
     "matmul, float32": Matmul(m=260, n=256, k=300, dtype="float32"),
     "grouped matmul": GroupedMatmul(m=512, groups=8, k=512, n=384),
@@ -43,6 +47,7 @@ PROBLEMS: dict[str, Problem] = {
     "swiglu, float32": SwiGLU(tokens=260, model=128, hidden=128, dtype="float32"),
 }
 MATMUL, NORM = Matmul(m=128, n=128, k=1024), RMSNorm(rows=64, columns=1024)
+BACKWARD = AttentionBackward(sequence=128, head_dim=64)
 GROUPED = GroupedMatmul(m=256, groups=4, k=512, n=128)
 GATED, DOWN = SwiGLU(tokens=64, model=1024, hidden=128), SwiGLU(tokens=64, model=128, hidden=1024, down=True)
 
@@ -126,6 +131,34 @@ def last_row_of_the_first(sizes: NDArray[Any]) -> NDArray[Any]:
 def none_empty(sizes: NDArray[Any]) -> NDArray[Any]:
     """Empty groups are passed over: their matrices go to the groups behind them."""
     return np.concatenate([sizes[sizes > 0], sizes[sizes == 0]])
+
+
+def backward(
+    *,
+    weights_as: Any = bf16,
+    products_as: Any = single,
+    queries_as: Any = single,
+    of_delta: Callable[..., Any] = lambda o, do, weights, products: (o * do).sum(axis=1, keepdims=True),
+    skip: bool = False,
+    dk_scale: bool = True,
+    swap: bool = False,
+) -> Kernel:
+    """All pairs at once; `skip` leaves the last block of queries out of dk and dv."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
+        q, k, v, o, lse, do = map(single, inputs)
+        scale = np.float32(q.shape[1] ** -0.5)
+        scores = queries_as(q * scale) @ k.T
+        weights = np.exp(scores - lse[:, None])
+        products = products_as(do @ v.T)
+        gradients = weights_as(weights * (products - of_delta(o, do, weights, products)))
+        own = slice(None, -32) if skip else slice(None)
+        dk = (gradients[own].T @ q[own]) * (scale if dk_scale else 1)
+        dv = weights_as(weights)[own].T @ do[own]
+        found = ((gradients @ k) * scale, *((dv, dk) if swap else (dk, dv)))
+        return tuple(array.astype(BF16) for array in found)
+
+    return run
 
 
 def norm(
@@ -218,6 +251,9 @@ def refusing_probes(problem: Problem, run: Kernel, seed: int = 3) -> set[str]:
 HONEST: dict[str, tuple[Problem, Kernel]] = {
     "matmul in blocks": (MATMUL, matmul()),
     "matmul in one block": (MATMUL, matmul(block=1024)),
+    "backward": (BACKWARD, backward()),
+    "backward, nothing rounded between": (BACKWARD, backward(weights_as=single)),
+    "backward, scaled queries rounded": (BACKWARD, backward(queries_as=bf16)),
     "grouped matmul": (GROUPED, grouped()),
     "grouped matmul in one tile": (GROUPED, grouped(tile=256, block=512)),
     "norm": (NORM, norm()),
@@ -235,6 +271,15 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "matmul, last block of k left out": (MATMUL, matmul(skip=7)),
     "matmul, rows of another block": (MATMUL, moved_rows),
     "matmul, a block of rows written twice": (MATMUL, stale_rows),
+    "backward without delta": (BACKWARD, backward(of_delta=lambda *arrays: 0.0)),
+    "backward, delta of the weights": (
+        BACKWARD,
+        backward(of_delta=lambda o, do, p, dp: (p * dp).mean(axis=1)[:, None]),
+    ),
+    "backward, dk not scaled": (BACKWARD, backward(dk_scale=False)),
+    "backward, dk and dv swapped": (BACKWARD, backward(swap=True)),
+    "backward, last block of queries left out": (BACKWARD, backward(skip=True)),
+    "backward, do v rounded before delta is taken off": (BACKWARD, backward(products_as=bf16)),
     "grouped matmul, accumulator in bfloat16": (GROUPED, grouped(accumulate=bf16)),
     "grouped matmul, last block of k left out": (GROUPED, grouped(skip=3)),
     "grouped matmul, a tile has one group": (GROUPED, grouped(neighbour=True)),
@@ -260,7 +305,9 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["attention, causal", "matmul", "grouped matmul", "rmsnorm", "swiglu", "swiglu, down"])
+@pytest.mark.parametrize(
+    "name", ["attention, causal", "matmul", "grouped matmul", "attention backward", "rmsnorm", "swiglu"]
+)
 def test_no_input_that_is_drawn_fails_the_honest_computation(name: str) -> None:
     problem = PROBLEMS[name]
     outputs = problem.statement().outputs
@@ -291,6 +338,8 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
     [
         ("matmul, first block of k left out", "columns of a"),
         ("matmul, rows of another block", "rows "),
+        ("backward, last block of queries left out", "queries"),
+        ("backward, dk and dv swapped", "values"),
         ("grouped matmul, last block of k left out", "columns of lhs"),
         ("grouped matmul, a tile has one group", "matrices of all groups"),
         ("grouped matmul, empty groups passed over", "matrices of all groups"),
@@ -322,6 +371,9 @@ def test_a_wrong_second_output_is_named() -> None:
 def test_useful_work_is_counted_once() -> None:
     assert Matmul(m=8192, n=8192, k=8192).work().flops == 2 * 8192**3
     assert Matmul(m=2, n=3, k=5).work().minimum_hbm_bytes == 2 * (10 + 15 + 6)
+    half = AttentionBackward(heads=2, sequence=4, head_dim=8, causal=True).work()
+    assert (half.matmul_flops, half.vector_flops) == (10 * 2 * 10 * 8, 5 * 2 * 10 + 2 * 2 * 4 * 8)
+    assert half.minimum_hbm_bytes == 2 * 8 * (2 * 4 * 8) + 4 * 8
     # Skewed sizes leave one of eight groups empty, whose matrix nobody reads: 7.5 on the average.
     groups = GroupedMatmul(m=1024, groups=8, k=2, n=4).work()
     assert groups.matmul_flops == 2 * 1024 * 2 * 4

@@ -1,0 +1,120 @@
+"""Which gradients of attention depend on which inputs, stated as probes."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness.problems.attention_inputs import COMPOSITE_PERIOD, even_rows
+from harness.problems.blocks import drawn_block
+from harness.problems.probes import Part, Probe, Region
+
+_Q, _K, _V, _O, _LSE, _DO = range(6)
+_DQ, _DK, _DV = range(3)
+# A change of sign keeps every magnitude; a logarithm of sums is halved, so that weights stay finite.
+_TURNED, _HALVED = -1.0, 0.5
+# With so many visible keys, or queries that see a key, what is changed moves them by far more than any rounding.
+_ENOUGH = 8
+
+
+def probes(heads: int, sequence: int, head_dim: int, causal: bool, full: bool, seed: int) -> tuple[Probe, ...]:
+    """A block of each input of one head; as lse and o are given, far from everything depends on all of it.
+
+    At the full shape keys alone, whose change shows in all three gradients.
+    """
+    random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
+    rows = drawn_block(sequence, random)
+    drawn = _Drawn(heads, sequence, head_dim, causal, int(random.integers(heads)), rows, full, seed)
+    if full:
+        return (drawn.of_keys("keys", _K),)
+    return (
+        drawn.of_keys("keys", _K),
+        drawn.of_keys("values", _V),
+        drawn.of_queries("queries", _Q),
+        drawn.of_queries("gradients of the output", _DO),
+        drawn.of_queries("outputs of the forward", _O),
+        drawn.of_queries("logarithms of sums", _LSE),
+    )
+
+
+class _Drawn:
+    """Probes of one block of rows of one head."""
+
+    def __init__(
+        self, heads: int, sequence: int, head_dim: int, causal: bool, head: int, rows: range, full: bool, seed: int
+    ) -> None:
+        self._heads = heads
+        self._sequence = sequence
+        self._head_dim = head_dim
+        self._causal = causal
+        self._head = head
+        self._rows = rows
+        self._family = "composite" if full else "normal"
+        # In the composite only some rows weigh all keys alike.
+        self._even = even_rows(sequence, seed) if full else ()
+
+    def of_keys(self, name: str, array: int) -> Probe:
+        """A block of keys or values: dq of all queries that see it; dk, and dv where it is keys, of the block alone."""
+        rows = self._rows
+        # A query that sees part of the block may see too little of it; a key that few queries see, too.
+        seeing = range(rows.stop - 1 if self._causal else 0, self._sequence)
+        own = range(rows.start, min(rows.stop, self._sequence - _ENOUGH)) if self._causal else rows
+        moves = [*self._evenly(_DQ, seeing), self._part(_DK, own)]
+        stays = [*self._others_than(_DK, rows), *self._of_other_heads()]
+        if self._causal:
+            stays.append(self._part(_DQ, range(rows.start)))
+        if array == _K:
+            moves.append(self._part(_DV, own))
+            stays += self._others_than(_DV, rows)
+        else:
+            stays.append(self._part(_DV, range(self._sequence)))
+        return self._probe(name, array, _TURNED, moves, stays)
+
+    def of_queries(self, name: str, array: int) -> Probe:
+        """A block of what belongs to queries: dq of the block alone, dk and dv of all keys that it sees."""
+        rows = self._rows
+        own = range(max(rows.start, _ENOUGH), rows.stop) if self._causal else rows
+        seen = range(rows.start + 1 if self._causal else self._sequence)
+        moves = [self._part(_DQ, own), self._part(_DK, seen)]
+        stays = [*self._others_than(_DQ, rows), *self._of_other_heads()]
+        if array == _O:
+            stays.append(self._part(_DV, range(self._sequence)))
+        else:
+            moves.append(self._part(_DV, seen))
+        if self._causal:
+            stays += [self._part(output, range(rows.stop, self._sequence)) for output in (_DK, _DV)]
+        return self._probe(name, array, _HALVED if array == _LSE else _TURNED, moves, stays)
+
+    def _probe(self, name: str, array: int, factor: float, moves: list[Part], stays: list[Part]) -> Probe:
+        ranges: tuple[range, ...] = (self._rows,) if array == _LSE else (self._rows, range(self._head_dim))
+        if self._heads > 1:
+            ranges = (range(self._head, self._head + 1), *ranges)
+        return Probe(
+            name=f"{name} {self._rows.start} to {self._rows.stop - 1} of head {self._head}",
+            family=self._family,
+            regions=(Region(array=array, ranges=ranges, factor=factor),),
+            moves=tuple(part for part in moves if part.rows),
+            stays=tuple(part for part in stays if part.rows),
+        )
+
+    def _part(self, output: int, positions: range) -> Part:
+        """These positions of the head, in one output."""
+        start = self._head * self._sequence
+        rows = range(start + positions.start, start + positions.stop, positions.step)
+        return Part(rows=rows, columns=range(output * self._head_dim, (output + 1) * self._head_dim))
+
+    def _evenly(self, output: int, positions: range) -> Iterator[Part]:
+        """Those of these positions that weigh all keys alike: all of them but in the composite."""
+        if not self._even:
+            yield self._part(output, positions)
+        for kind in self._even:
+            first = positions.start + (kind - positions.start) % COMPOSITE_PERIOD
+            yield self._part(output, range(first, positions.stop, COMPOSITE_PERIOD))
+
+    def _others_than(self, output: int, positions: range) -> Iterator[Part]:
+        for part in (range(positions.start), range(positions.stop, self._sequence)):
+            yield self._part(output, part)
+
+    def _of_other_heads(self) -> Iterator[Part]:
+        start, stop = self._head * self._sequence, (self._head + 1) * self._sequence
+        for rows in (range(start), range(stop, self._heads * self._sequence)):
+            yield Part(rows=rows, columns=range(3 * self._head_dim))

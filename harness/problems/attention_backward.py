@@ -31,13 +31,19 @@ _CHUNK_PAIRS = 1 << 20
 class _Pairs:
     """Some queries of one head against some of its keys, `[queries, keys]`.
 
-    `weights` are p = exp(s - lse), `score_gradients` ds = p (dp - delta).
+    `weights` are p = exp(s - lse), `value_products` dp, `differences` dp - delta.
     """
 
     scores: NDArray[Any]
     weights: NDArray[Any]
     value_products: NDArray[Any]
-    score_gradients: NDArray[Any]
+    differences: NDArray[Any]
+
+    @property
+    def score_gradients(self) -> NDArray[Any]:
+        """ds = p (dp - delta)."""
+        found: NDArray[Any] = self.weights * self.differences
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,33 +206,30 @@ class AttentionBackward:
         scores, from scaled queries rounded once and a float32 sum:  S = r^2 a^2 + r32^2 head_dim (a^2 + s^2 / 3);
         as lse is given, nothing that keys have in common cancels;
         dp, a float32 sum:  D = r32^2 head_dim (b^2 + dp^2 / 3), and delta alike:  T, the same for a whole row;
-        p, from an exponential right to one ulp and rounded to dtype:  p^2 (S + e32^2 / 3 + r^2);
-        ds, rounded to dtype:  E = ds^2 (S + e32^2 / 3 + r^2) + p^2 D.
-        They go through the sums:  dv_j: sum_i p^2 (S + e32^2 / 3 + r^2) do_i^2;  dk_j: scale^2 sum_i (E + p^2 T) q_i^2;
+        p, from an exponential right to one ulp and rounded to dtype:  P = p^2 (S + e32^2 / 3 + r^2) + t^2, where
+        what is smaller than t, float32's smallest normal number, may be taken for zero;
+        ds, rounded to dtype:  E = (dp - delta)^2 P + p^2 D + t^2.
+        They go through the sums:  dv_j: sum_i P do_i^2;  dk_j: scale^2 sum_i (E + p^2 T) q_i^2;
         dq_i: scale^2 (sum_j E k_j^2 + (sum_j p k_j)^2 T_i). To each its float32 sum over the sequence (`sum_variance`)
         and the rounding of the output, ulp^2 / 12, exactly what rounding to nearest costs.
         """
         result = np.empty((len(rows), 3 * self.head_dim))
-        relative = relative_rounding(self.dtype) ** 2 + float(np.finfo(np.float32).eps) ** 2 / 3
         scale = self.scale**2
         for places, at, head in self._pieces(inputs, rows, np.float64):
             q, k, v, o, lse, do = head
             delta, of_delta = self._deltas(o, do)
             # Some queries against all keys, then all queries against some keys.
             pairs = self._pairs(q[at], k, v, do[at], lse[at], delta[at], at, None)
-            squares, spread = np.square(k), self._variances(pairs, q[at], k, v, do[at])
-            found = (np.square(pairs.score_gradients) * (spread[0] + relative)) + spread[1]
+            _, of_gradients = self._variances(pairs, q[at], k, v, do[at])
             common = np.square(pairs.weights @ k) * of_delta[at][:, None]
-            variance = scale * (found @ squares + common)
+            variance = scale * (of_gradients @ np.square(k) + common)
             self._put(result, places, 0, variance, pairs.score_gradients, k, self.scale)
             pairs = self._pairs(q, k[at], v[at], do, lse, delta, None, at)
-            spread = self._variances(pairs, q, k[at], v[at], do)
-            of_weights = np.square(pairs.weights)
-            found = np.square(pairs.score_gradients) * (spread[0] + relative) + spread[1]
-            variance = scale * ((found + of_weights * of_delta[:, None]).T @ np.square(q))
+            of_weights, of_gradients = self._variances(pairs, q, k[at], v[at], do)
+            of_gradients += np.square(pairs.weights) * of_delta[:, None]
+            variance = scale * (of_gradients.T @ np.square(q))
             self._put(result, places, 1, variance, pairs.score_gradients.T, q, self.scale)
-            variance = (of_weights * (spread[0] + relative)).T @ np.square(do)
-            self._put(result, places, 2, variance, pairs.weights.T, do, 1.0)
+            self._put(result, places, 2, of_weights.T @ np.square(do), pairs.weights.T, do, 1.0)
         # Zero only where everything is exactly zero.
         return np.maximum(result, np.finfo(np.float32).tiny)
 
@@ -240,12 +243,15 @@ class AttentionBackward:
         result[places, columns] = np.sqrt(whole + np.square(ulp(sums, self.dtype)) / 12)
 
     def _variances(self, pairs: _Pairs, q: Exact, k: Exact, v: Exact, do: Exact) -> tuple[Exact, Exact]:
-        """S and p^2 D of `rounding`, `[queries, keys]`."""
+        """P and E of `rounding`, `[queries, keys]`."""
         relative, relative32 = relative_rounding(self.dtype) ** 2, relative_rounding("float32") ** 2 * self.head_dim
+        eps32, tiny = float(np.finfo(np.float32).eps), float(np.finfo(np.float32).tiny)
         products = np.square(self.scale * q) @ np.square(k).T
         scores = relative * products + relative32 * (products + np.square(pairs.scores) / 3)
         values = relative32 * (np.square(do) @ np.square(v).T + np.square(pairs.value_products) / 3)
-        return scores, np.square(pairs.weights) * values
+        squares = np.square(pairs.weights)
+        of_weights = squares * (scores + eps32**2 / 3 + relative) + tiny**2
+        return of_weights, np.square(pairs.differences) * of_weights + squares * values + tiny**2
 
     def _deltas(self, o: Exact, do: Exact) -> tuple[Exact, Exact]:
         """delta of every query and its variance T of `rounding`."""
@@ -289,8 +295,7 @@ class AttentionBackward:
         scores[np.isneginf(scores)] = 0
         products = do @ v.T
         return _Pairs(
-            scores=scores, weights=weights, value_products=products,
-            score_gradients=weights * (products - delta[:, None]),
+            scores=scores, weights=weights, value_products=products, differences=products - delta[:, None]
         )  # fmt: skip
 
     def _pieces(

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.problems.attention_inputs import COMPOSITE_PERIOD, even_rows
-from harness.problems.blocks import drawn_block
+from harness.problems.blocks import BLOCK, drawn_block, shifted_blocks, spans
 from harness.problems.probes import Part, Probe, Region
 
 _Q, _K, _V, _O, _LSE, _DO = range(6)
 _DQ, _DK, _DV = range(3)
 # A change of sign keeps every magnitude; a logarithm of sums is halved, so that weights stay finite.
 _TURNED, _HALVED = -1.0, 0.5
+# Weights of N(0, 1) inputs are within e^-12 of each other: a gradient this much larger moves every sum that has it.
+_LOUD = 2.0**40
 # With so many visible keys, or queries that see a key, what is changed moves them by far more than any rounding.
 _ENOUGH = 8
 
@@ -19,14 +21,18 @@ _ENOUGH = 8
 def probes(heads: int, sequence: int, head_dim: int, causal: bool, full: bool, seed: int) -> tuple[Probe, ...]:
     """A block of each input of one head; as lse and o are given, far from everything depends on all of it.
 
-    At the full shape keys alone, whose change shows in all three gradients.
+    And all gradients of the output, each block of queries in columns of its own, which shows in dv every block that is
+    left out. At the full shape that and keys alone, whose change shows in all three gradients.
     """
     random = np.random.default_rng(np.random.SeedSequence((seed, sequence, heads)))
     rows = drawn_block(sequence, random)
     drawn = _Drawn(heads, sequence, head_dim, causal, int(random.integers(heads)), rows, full, seed)
+    size = max(BLOCK // 2, -(-sequence // max(1, head_dim - 1)))
+    blocks = shifted_blocks(sequence, -(-sequence // size) + 1, size, random)
     if full:
-        return (drawn.of_keys("keys", _K),)
+        return (drawn.of_every_block(blocks), drawn.of_keys("keys", _K))
     return (
+        drawn.of_every_block(blocks),
         drawn.of_keys("keys", _K),
         drawn.of_keys("values", _V),
         drawn.of_queries("queries", _Q),
@@ -69,6 +75,24 @@ class _Drawn:
             stays.append(self._part(_DV, range(self._sequence)))
         return self._probe(name, array, _TURNED, moves, stays)
 
+    def of_every_block(self, blocks: tuple[range, ...]) -> Probe:
+        """All of do of the head, each block of queries in columns of its own: dv of all keys that it sees, there."""
+        start, count, offset = self._head * self._sequence, len(blocks), _DV * self._head_dim
+        cuts = [block * self._head_dim // count for block in range(count + 1)]
+        regions, moves, stays = [], [], []
+        for rows, columns in zip(blocks, spans(cuts), strict=True):
+            regions.append(self._region(_DO, rows, columns, _LOUD))
+            seen = rows.start + 1 if self._causal else self._sequence
+            own = range(offset + columns.start, offset + columns.stop)
+            moves.append(Part(rows=range(start, start + seen), columns=own))
+            if self._causal:
+                stays.append(Part(rows=range(start + rows.stop, start + self._sequence), columns=own))
+        name = f"gradients of the output of head {self._head}, each block of queries in columns of its own,"
+        return Probe(
+            name=name, family=self._family, regions=tuple(regions), moves=tuple(part for part in moves if part.columns),
+            stays=tuple(part for part in (*stays, *self._of_other_heads()) if part.rows and part.columns),
+        )  # fmt: skip
+
     def of_queries(self, name: str, array: int) -> Probe:
         """A block of what belongs to queries: dq of the block alone, dk and dv of all keys that it sees."""
         rows = self._rows
@@ -85,16 +109,20 @@ class _Drawn:
         return self._probe(name, array, _HALVED if array == _LSE else _TURNED, moves, stays)
 
     def _probe(self, name: str, array: int, factor: float, moves: list[Part], stays: list[Part]) -> Probe:
-        ranges: tuple[range, ...] = (self._rows,) if array == _LSE else (self._rows, range(self._head_dim))
-        if self._heads > 1:
-            ranges = (range(self._head, self._head + 1), *ranges)
         return Probe(
             name=f"{name} {self._rows.start} to {self._rows.stop - 1} of head {self._head}",
             family=self._family,
-            regions=(Region(array=array, ranges=ranges, factor=factor),),
+            regions=(self._region(array, self._rows, range(self._head_dim), factor),),
             moves=tuple(part for part in moves if part.rows),
             stays=tuple(part for part in stays if part.rows),
         )
+
+    def _region(self, array: int, rows: range, columns: range, factor: float) -> Region:
+        """These rows of the head in one input; lse has no columns."""
+        ranges = (rows,) if array == _LSE else (rows, columns)
+        if self._heads > 1:
+            ranges = (range(self._head, self._head + 1), *ranges)
+        return Region(array=array, ranges=ranges, factor=factor)
 
     def _part(self, output: int, positions: range) -> Part:
         """These positions of the head, in one output."""

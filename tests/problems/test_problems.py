@@ -338,7 +338,7 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
     [
         ("matmul, first block of k left out", "columns of a"),
         ("matmul, rows of another block", "rows "),
-        ("backward, last block of queries left out", "queries"),
+        ("backward, last block of queries left out", "gradients of the output of head 0, each"),
         ("backward, dk and dv swapped", "values"),
         ("grouped matmul, last block of k left out", "columns of lhs"),
         ("grouped matmul, a tile has one group", "matrices of all groups"),

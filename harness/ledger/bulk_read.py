@@ -8,7 +8,7 @@ from pathlib import Path
 from harness import candidate_text
 from harness.errors import RatchetError
 from harness.ledger import diff, experiments, git, history, messages
-from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, decode_head_row, encode_row
+from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, decode_head_row, identity
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
@@ -32,9 +32,9 @@ def whole(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     From the log, else from experiments/ in the working tree or at HEAD. A kernel that is in
     neither log nor branch is made of its diff, and believed only if its hash is right.
     """
-    found = {encode_row(held.row): held for held in _logged(place)}
-    elsewhere = {row.number for row in rows if encode_row(row) not in found}
-    found |= {encode_row(held.row): held for held in _filed(place, elsewhere)} if elsewhere else {}
+    found = {identity(held.row): held for held in _logged(place)}
+    elsewhere = {row.number for row in rows if identity(row) not in found}
+    found |= {identity(held.row): held for held in _filed(place, elsewhere)} if elsewhere else {}
     kernels: dict[str, bytes] = {
         held.attempt.kernel_sha256: held.kernel
         for held in found.values()
@@ -43,7 +43,7 @@ def whole(place: Place, rows: Sequence[Row]) -> tuple[Held, ...]:
     kernels |= _accepted(place, [row for row in rows if row.kernel_sha256 not in kernels])
     result = []
     for row in rows:
-        held = found.get(encode_row(row))
+        held = found.get(identity(row))
         if held is None:
             result.append(Held(row=row, attempt=None, kernel=None, complaint="its record is not in this clone"))
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from harness import candidate_text
 from harness.errors import RatchetError
 from harness.ledger import diff, experiments, git, messages
-from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_row
+from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, identity
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
@@ -47,9 +47,9 @@ def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, .
     except RatchetError as error:
         # An object of the log is damaged or gone: what experiments/ has is shown all the same.
         logged, skipped = [], [f"skipped: the log {place.log_ref}: {error}; `fsck` says what to do"]
-    seen = {encode_row(row) for row in logged}
+    seen = {identity(row) for row in logged}
     filed, complaints = file_rows(place, limit)
-    extra = [row for row in filed if encode_row(row) not in seen]
+    extra = [row for row in filed if identity(row) not in seen]
     ordered = sorted([*logged, *extra], key=lambda row: row.number)
     chosen = ordered if limit is None else ordered[max(0, len(ordered) - limit) :]
     accepted = accepted_anywhere(place) if any(map(_has_branch_commit, chosen)) else ()

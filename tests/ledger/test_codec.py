@@ -212,3 +212,28 @@ def test_a_diff_that_does_not_fit_is_refused() -> None:
 def test_a_row_needs_no_attempt_of_this_shape() -> None:
     assert isinstance(codec.decode_head_row(codec.encode_attempt(attempt(), row(attempt()))[:8192], "here"), Row)
     assert codec.decode_head_row(b'{"schema": 1}', "here") is None
+
+
+@pytest.mark.parametrize("value", [0.25, 1.0, float("nan"), float("inf"), -0.0, None])
+@pytest.mark.parametrize("hypothesis", ["plain", "ünïcode \u2028", "not UTF-8: \udcff"])
+def test_rows_are_the_same_wherever_they_are(value: float | None, hypothesis: str) -> None:
+    one = dataclasses.replace(row(attempt(3)), score=value, hypothesis=hypothesis)
+    here = codec.decode_row(codec.encode_row(one), "here")
+    there = dataclasses.replace(here, commit="0" * 40, is_on_branch=True)
+    assert codec.identity(one) == codec.identity(here) == codec.identity(there)
+    assert codec.identity(one) != codec.identity(dataclasses.replace(one, number=one.number + 1))
+    assert codec.identity(one) != codec.identity(dataclasses.replace(one, score=0.5))
+
+
+def test_a_row_reads_alike_quickly_and_by_way_of_the_whole_document() -> None:
+    """What is plain is read straight into a record; a number that JSON has no word for, or an old name, is not."""
+    plain = row(attempt(3))
+    odd = dataclasses.replace(plain, score=float("inf"))
+    for one in (plain, odd):
+        for schema in (1, 2, 3, codec.SCHEMA):
+            line = codec.encode_row(one).replace(f'"schema": {codec.SCHEMA}', f'"schema": {schema}', 1)
+            assert codec.decode_row(line, "here") == one
+    with pytest.raises(RecordError, match="newer"):
+        codec.decode_row(codec.encode_row(plain).replace(f": {codec.SCHEMA}", f": {codec.SCHEMA + 1}", 1), "here")
+    with pytest.raises(RecordError, match="does not fit"):
+        codec.decode_row(codec.encode_row(plain).replace(f'"number": {plain.number}', '"number": "x"', 1), "here")

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import UsageError
-from harness.problems import attention_inputs, attention_probes, attention_rounding, attention_space
+from harness.problems import attention_inputs, attention_probes, attention_rounding, attention_space, group_sizes
 from harness.problems.attention_rounding import Piece, softmax
 from harness.problems.blocks import SHORTEST, sampled_rows
 from harness.problems.fields import require_dtype, require_positive, require_sizes
@@ -16,6 +17,7 @@ from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES
 from harness.problems.space import DRAWN, RECIPE, generator, near, parsed, recipe_generator, text
+from harness.problems.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
 # Query-key pairs that one check may cost, about half a second on one core: 384 rows of a
@@ -23,6 +25,8 @@ from harness.records import Array, ExpectedCount, Statement, Work
 _CHECKED_PAIRS = 3 << 21
 # Pairs held at once: 16 MB as float64, and fewer than ten such arrays are alive together.
 _CHUNK_PAIRS = 1 << 21
+# Packed sequences of a reduced shape: enough for one to be empty, one to be first, one last, one between.
+_FEW_SEGMENTS = 4
 # A query that sees fewer keys may hardly depend on some of them, which probes rely on.
 _SMALLEST_WINDOW = 16
 
@@ -36,7 +40,10 @@ class Attention:
     heads and kv_heads are 1 as well: the plain contest's arrays are `[sequence, head_dim]`.
     Query head h reads key/value head h // (heads // kv_heads). Causal is aligned at the end:
     query i sees the keys j <= p, p = i + kv_sequence - sequence. Of these a `window` leaves the last, j > p - window.
-    `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap) before the softmax.
+    `soft_cap` bounds the scaled scores: s becomes soft_cap tanh(s / soft_cap) before the softmax. With `segments` so
+    many sequences or fewer are packed: the input segment_ids `[batch, sequence]` (int32, ascending; without the batch
+    axis as above) says which one each position belongs to, and a query sees keys of its own alone. It is timed with
+    balanced and with skewed lengths (see `group_sizes`), and the latency is their mean.
 
     kv_heads None: as many as heads. kv_sequence None: as long as sequence. scale None:
     1 / sqrt(head_dim). Raises UsageError `bad-problem` for a combination that does not exist.
@@ -53,6 +60,7 @@ class Attention:
     scale: float = None  # type: ignore[assignment]  # filled in on construction
     window: int | None = None
     soft_cap: float | None = None
+    segments: int | None = None
 
     def __post_init__(self) -> None:
         """Fills in the defaults that other fields give, then refuses what does not exist."""
@@ -80,6 +88,8 @@ class Attention:
             require_positive("attention", "soft_cap", self.soft_cap)
         if self.window is not None:
             self._require_window(self.window)
+        if self.segments is not None:
+            self._require_segments(self.segments)
 
     def _require_window(self, window: int) -> None:
         require_sizes("attention", window=window)
@@ -92,9 +102,22 @@ class Attention:
                 f"kv_sequence={self.kv_sequence}, got window={window}",
             )
 
+    def _require_segments(self, segments: int) -> None:
+        require_sizes("attention", segments=segments)
+        if self.kv_sequence != self.sequence or segments > self.sequence:
+            raise UsageError(
+                "bad-problem",
+                f"attention: packed sequences need kv_sequence = sequence and no more segments than positions, got "
+                f"segments={segments}, sequence={self.sequence}, kv_sequence={self.kv_sequence}",
+            )
+
     @property
     def pairs(self) -> int:
-        """Query-key pairs of one head that are not masked."""
+        """Query-key pairs of one head that are not masked; of packed sequences the mean of the timed calls."""
+        if self.segments is not None:
+            shapes = [self._sizes(self._ids(name, 0)) for name in group_sizes.TIMED]
+            seen = [shape.seen(np.arange(self.sequence)) for shape in shapes]
+            return round(float(np.mean([(end - first).sum() / self.batch for first, end in seen])))
         if not self.causal:
             return self.sequence * self.kv_sequence
         # Query i sees offset + i + 1 keys, but for what has left its window: all beyond the first `window` of them.
@@ -121,7 +144,7 @@ class Attention:
         return Work(
             matmul_flops=4 * pairs * self.head_dim,
             vector_flops=(5 if self.soft_cap is None else 7) * pairs,
-            minimum_hbm_bytes=2 * (query + key) * DTYPES[self.dtype].itemsize,
+            minimum_hbm_bytes=2 * (query + key) * DTYPES[self.dtype].itemsize + 4 * math.prod(self._ids_shape),
             exponentials=pairs,
         )
 
@@ -136,19 +159,23 @@ class Attention:
         batch = f"batch {self.batch}, " if self.batch > 1 else ""
         mask = ", causal" if self.causal else ""
         mask += f", window {self.window}" if self.window is not None else ""
+        mask += f", {self.segments} packed sequences" if self.segments is not None else ""
         mask += f", soft cap {self.soft_cap:g}" if self.soft_cap is not None else ""
         query = Array(name="q", shape=self._shape(self.heads, self.sequence), dtype=self.dtype)
+        ids: tuple[Array, ...] = ()
+        if self.segments is not None:
+            ids = (Array(name="segment_ids", shape=self._ids_shape, dtype="int32", low=0, high=self.segments - 1),)
         key = Array(name="k", shape=self._shape(self.kv_heads, self.kv_sequence), dtype=self.dtype)
         fields = (
             "batch", "heads", "kv_heads", "sequence", "kv_sequence", "head_dim", "dtype", "causal", "scale",
             # Problems without them keep the statement, and so the key, that they had before there were any.
-            *(field for field in ("window", "soft_cap") if getattr(self, field) is not None),
+            *(field for field in ("window", "soft_cap", "segments") if getattr(self, field) is not None),
         )  # fmt: skip
         return Statement(
             operation="attention",
             title=f"attention forward, {batch}{heads}, {length}, head_dim {self.head_dim}, {self.dtype}{mask}",
             parameters=tuple((field, getattr(self, field)) for field in fields),
-            inputs=(query, key, replace(key, name="v")),
+            inputs=(query, key, replace(key, name="v"), *ids),
             outputs=(replace(query, name="o"),),
             work=self.work(),
             # The published expectations for one step of online softmax: Q K^T and P V; exp of the scores and of the
@@ -175,21 +202,53 @@ class Attention:
             return (heads, length, self.head_dim)
         return (length, self.head_dim)
 
+    @property
+    def _ids_shape(self) -> tuple[int, ...]:
+        """The shape of segment_ids; (0,) without."""
+        if self.segments is None:
+            return (0,)
+        return (self.batch, self.sequence) if self.batch > 1 else (self.sequence,)
+
+    def timing_inputs(self) -> Stated:
+        """Which packed sequence each position belongs to in the calls that are timed; nothing without any."""
+        if self.segments is None:
+            return {}
+        return {name: {"segment_ids": self._ids(name, 0).reshape(self._ids_shape)} for name in group_sizes.TIMED}
+
+    def _ids(self, family: str, seed: int) -> NDArray[np.int32]:
+        """`[batch, sequence]`: the packed sequence of each position, for inputs of this family."""
+        assert self.segments is not None
+        random = recipe_generator(f"segments of {family}", seed)
+        if family in group_sizes.TIMED:
+            sizes = [group_sizes.TIMED[family](self.sequence, self.segments)] * self.batch
+        elif family in group_sizes.DRAWN:
+            sizes = [group_sizes.DRAWN[family](self.sequence, self.segments, random) for _ in range(self.batch)]
+        else:
+            sizes = [group_sizes.unaligned(self.sequence, self.segments, random) for _ in range(self.batch)]
+        return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), own) for own in sizes])
+
     def families(self, full: bool) -> tuple[str, ...]:
-        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one."""
+        """A draw and a composite of everything at the full shape; each kind of input by itself at a reduced one.
+
+        Of packed sequences each kind of lengths too, with values N(0, 1): those that are timed at the full shape.
+        """
         if full:
-            return (DRAWN + attention_space.ALL, "composite")
-        return (*attention_inputs.FAMILIES, *(DRAWN + kind for kind in attention_space.KINDS))
+            return (DRAWN + attention_space.ALL, *(group_sizes.TIMED if self.segments else ()), "composite")
+        lengths = (*group_sizes.TIMED, *group_sizes.DRAWN) if self.segments else ()
+        return (*attention_inputs.FAMILIES, *lengths, *(DRAWN + kind for kind in attention_space.KINDS))
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """q, k, v of the named family or recipe. Raises ValueError for one that does not exist."""
+        """q, k, v (and segment_ids) of the named family or recipe. Raises ValueError for one that does not exist."""
+        ids = None if self.segments is None else self._ids(family, seed)
         if family.startswith((DRAWN, RECIPE)):
             recipe = parsed(self.recipe(family, seed), attention_space.Recipe)
-            arrays = attention_space.build(self._sizes(), recipe, generator(family, seed))
+            arrays = attention_space.build(self._sizes(ids), recipe, generator(family, seed))
         else:
-            arrays = attention_inputs.make(self._sizes(), family, seed)
-        shapes = (array.shape for array in self.statement().inputs)
-        return tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=True))
+            has_lengths = self.segments is not None and family in (*group_sizes.TIMED, *group_sizes.DRAWN)
+            arrays = attention_inputs.make(self._sizes(ids), "normal" if has_lengths else family, seed)
+        shapes = [array.shape for array in self.statement().inputs]
+        values = tuple(a.astype(DTYPES[self.dtype]).reshape(s) for a, s in zip(arrays, shapes, strict=False))
+        return values if ids is None else (*values, ids.reshape(self._ids_shape))
 
     def recipe(self, family: str, seed: int) -> str:
         """The recipe that a drawn family has with this seed, or the recipe that it is. Raises ValueError: neither."""
@@ -216,9 +275,10 @@ class Attention:
 
     def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
         """Which rows depend on which keys, values and queries, and on nothing beyond the mask."""
-        return attention_probes.probes(self._sizes(), full, seed)
+        ids = None if self.segments is None else self._ids("composite" if full else "normal", seed)
+        return attention_probes.probes(self._sizes(ids), full, seed)
 
-    def _sizes(self) -> attention_inputs.Shape:
+    def _sizes(self, ids: NDArray[np.int32] | None = None) -> attention_inputs.Shape:
         return attention_inputs.Shape(
             batch=self.batch,
             heads=self.heads,
@@ -230,6 +290,7 @@ class Attention:
             scale=self.scale,
             window=self.window,
             soft_cap=self.soft_cap,
+            ids=ids,
         )
 
     def reduced(self) -> Iterator["Attention"]:
@@ -251,6 +312,7 @@ class Attention:
                 kv_heads=kv_heads,
                 sequence=min(length, self.sequence),
                 kv_sequence=min(length, self.kv_sequence),
+                segments=None if self.segments is None else min(self.segments, _FEW_SEGMENTS),
             )
             length *= 2
 
@@ -346,7 +408,9 @@ class Attention:
 
     def _pieces(self, inputs: Sequence[Values], rows: Rows, dtype: type[np.floating[Any]]) -> Iterator[Piece]:
         q = inputs[0].reshape(-1, self.head_dim)
-        k, v = (array.reshape(-1, self.kv_sequence, self.head_dim) for array in inputs[1:])
+        k, v = (array.reshape(-1, self.kv_sequence, self.head_dim) for array in inputs[1:3])
+        shape = self._sizes(inputs[3].reshape(self.batch, self.sequence) if self.segments is not None else None)
+        is_masked = self.causal or self.segments is not None
         heads, positions = np.divmod(rows, self.sequence)
         kv_heads = heads // (self.heads // self.kv_heads)
         chunk = max(1, _CHUNK_PAIRS // self.kv_sequence)
@@ -355,5 +419,6 @@ class Attention:
             keys, values = k[kv_head].astype(dtype), v[kv_head].astype(dtype)
             for start in range(0, len(places), chunk):
                 part = places[start : start + chunk]
-                seen = self._sizes().seen(positions[part]) if self.causal else None
+                first, end = (of_entry[kv_head // self.kv_heads] for of_entry in shape.seen(positions[part]))
+                seen = (first, end) if is_masked else None
                 yield Piece(part, q[rows[part]].astype(dtype), keys, values, seen)

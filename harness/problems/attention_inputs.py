@@ -27,7 +27,7 @@ def even_rows(sequence: int, seed: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The sizes that the inputs depend on, named as in Attention."""
+    """The sizes that the inputs depend on, named as in Attention; of packed sequences `ids` `[batch, sequence]` too."""
 
     batch: int
     heads: int
@@ -39,13 +39,25 @@ class Shape:
     scale: float
     window: int | None = None
     soft_cap: float | None = None
+    ids: NDArray[np.int32] | None = None
 
     def seen(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For the queries at `rows` the first key that each sees, and the first behind those."""
-        own = rows + (self.kv_sequence - self.sequence)
-        end = own + 1 if self.causal else np.full(len(rows), self.kv_sequence)
+        """For the queries at `rows` the first key that each sees, and the first behind those, `[batch, len(rows)]`."""
+        own = np.broadcast_to(rows + (self.kv_sequence - self.sequence), (self.batch, len(rows)))
+        end = own + 1 if self.causal else np.full(own.shape, self.kv_sequence)
         first = np.zeros_like(end) if self.window is None else np.maximum(own + 1 - self.window, 0)
+        if self.ids is not None:
+            bounds = [self.segment(entry, rows) for entry in range(self.batch)]
+            first = np.maximum(first, np.stack([start for start, _ in bounds]))
+            end = np.minimum(end, np.stack([stop for _, stop in bounds]))
         return first, end
+
+    def segment(self, entry: int, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where in a batch entry the packed sequences begin and end that these rows belong to."""
+        if self.ids is None:
+            return np.zeros(len(rows), np.int64), np.full(len(rows), self.sequence)
+        own = self.ids[entry]
+        return np.searchsorted(own, own[rows]), np.searchsorted(own, own[rows], side="right")
 
 
 def make(shape: Shape, family: str, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -112,12 +124,13 @@ def _aim(shape: Shape, random: np.random.Generator, q: NDArray[Any], k: NDArray[
     positions = borders(shape.kv_sequence)
     first, end = shape.seen(rows)
     begin, visible = np.searchsorted(positions, first), np.searchsorted(positions, end)
+    entries = np.arange(shape.batch)[:, None]
     logit = np.log(shape.kv_sequence) + 12.0 + 2.0 * random.random((len(rows), 1), dtype=np.float32)
     group = shape.heads // shape.kv_heads
     for head in range(shape.heads):
         # Multiples of the golden ratio are spread evenly over [0, 1) without a period.
         spread = ((np.arange(len(rows)) + 0.5 * head) * 0.6180339887498949) % 1.0
-        # In a window shorter than a block there may be no border: the query's own key is seen always.
+        # In a window or a packed sequence shorter than a block there may be no border: some key is seen always.
         place = np.minimum(begin + (spread * (visible - begin)).astype(np.int64), len(positions) - 1)
-        target = k[:, head // group, np.where(visible > begin, positions[place], end - 1)]
+        target = k[entries, head // group, np.where(visible > begin, positions[place], end - 1)]
         q[:, head, rows] = target * (logit / shape.scale) / np.square(target).sum(axis=-1, keepdims=True)

@@ -75,7 +75,7 @@ class _Drawn:
             for turn, factor in enumerate(loudnesses[: len(keys)]):
                 regions.append(self._region(_V, kv_head, keys[turn :: len(loudnesses)], columns, factor))
             for head in self._readers(kv_head):
-                seeing = self._seeing(keys.start, keys.stop - 1)
+                seeing = self._seeing(kv_head, keys.start, keys.stop - 1)
                 moves += [Part(rows=rows, columns=columns) for rows in self._even(head, seeing, family)]
                 stays += [Part(rows=self._rows(head, blind), columns=columns) for blind in self._blind(seeing)]
         name = f"values of key/value head {kv_head}, each block of {size} keys in columns of its own,"
@@ -88,8 +88,9 @@ class _Drawn:
         moves, stays = [], []
         for head in self._readers(kv_head):
             # A row that sees only a few of these keys may see too little of them to move.
-            moves.append(self._whole(self._rows(head, self._seeing(keys.stop - 1, (keys.start + keys.stop) // 2))))
-            blind = self._blind(self._seeing(keys.start, keys.stop - 1))
+            well = self._seeing(kv_head, keys.stop - 1, (keys.start + keys.stop) // 2)
+            moves.append(self._whole(self._rows(head, well)))
+            blind = self._blind(self._seeing(kv_head, keys.start, keys.stop - 1))
             stays += [self._whole(self._rows(head, positions)) for positions in blind]
         name = f"keys {keys.start} to {keys.stop - 1} of key/value head {kv_head}"
         region = self._region(_K, kv_head, keys, self._columns, -1.0)
@@ -134,17 +135,15 @@ class _Drawn:
             for array, factor in ((_K, _DRAWN_TO), (_V, _LOUD))
         ]
         heads = range(shape.batch * shape.heads)
-        seeing = self._seeing(0, keys.stop - 1)
-        sighted = range(max(0, _ENOUGH_KEYS - self._offset), seeing.stop - _ENOUGH_KEYS)
-        moves = [self._whole(self._rows(head, sighted)) for head in heads]
-        stays = [self._whole(self._rows(head, range(seeing.stop, shape.sequence))) for head in heads]
+        # These see no others.
+        inside = range(max(0, _ENOUGH_KEYS - self._offset), keys.stop - self._offset)
+        behind = range(keys.stop - 1 - self._offset + window, shape.sequence)
+        moves = [self._whole(self._rows(head, inside)) for head in heads]
+        stays = [self._whole(self._rows(head, behind)) for head in heads]
         return self._probe(f"keys and values before {keys.stop}", "normal", regions, moves, stays)
 
     def _of_queries(self, head: int, rows: range, name: str) -> Probe:
-        sighted = rows
-        if self._shape.causal:
-            sighted = range(max(rows.start, _ENOUGH_KEYS - self._offset), rows.stop)
-        moves = [self._whole(self._rows(head, sighted))]
+        moves = [self._whole(self._rows(head, part)) for part in self._sighted(head, rows)]
         before, after = range(rows.start), range(rows.stop, self._shape.sequence)
         stays = [self._whole(self._rows(head, part)) for part in (before, after)]
         region = self._region(_Q, head, rows, self._columns, -1.0)
@@ -163,12 +162,23 @@ class _Drawn:
     def _head(self) -> int:
         return int(self._random.integers(self._shape.batch * self._shape.heads))
 
-    def _seeing(self, first: int, last: int) -> range:
+    def _seeing(self, kv_head: int, first: int, last: int) -> range:
         """The positions of the queries from the first that sees key `first` to the last that sees key `last`."""
         shape = self._shape
         start = max(0, first - self._offset) if shape.causal else 0
         stop = shape.sequence if shape.window is None else min(shape.sequence, last - self._offset + shape.window)
+        if shape.ids is not None:
+            begin, end = shape.segment(kv_head // shape.kv_heads, np.array([first, last]))
+            start, stop = max(start, int(begin[0])), min(stop, int(end[1]))
         return range(start, max(start, stop))
+
+    def _sighted(self, head: int, rows: range) -> Iterator[range]:
+        """Those of these queries of a head that see enough keys to depend on the query, in stretches."""
+        first, end = self._shape.seen(np.arange(rows.start, rows.stop))
+        entry = head // self._shape.heads
+        is_sighted = (end - first)[entry] >= _ENOUGH_KEYS
+        edges = np.flatnonzero(np.diff(is_sighted, prepend=False, append=False)) + rows.start
+        yield from (range(start, stop) for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
     def _blind(self, seeing: range) -> tuple[range, range]:
         """The positions of the queries before and behind these."""

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from online_softmax import BUGS, CAP_BUGS, CAUSAL_BUGS, HONEST, WINDOW_BUGS, attention
+from online_softmax import BUGS, CAP_BUGS, CAUSAL_BUGS, HONEST, PACKED_BUGS, WINDOW_BUGS, attention
 
 from harness.problems import Attention, attention_space, check
 from harness.problems.tolerance import Errors, errors, refined
@@ -21,12 +21,18 @@ ALL = slice(None)
 FLOAT32 = Attention(sequence=512, head_dim=128, dtype="float32")
 WINDOW = Attention(sequence=512, head_dim=128, causal=True, window=200)
 CAPPED = Attention(sequence=512, head_dim=128, soft_cap=30.0)
+PACKED = Attention(sequence=512, head_dim=64, causal=True, segments=4)
 BOTH = Attention(sequence=512, head_dim=64, causal=True, window=128, soft_cap=50.0, dtype="float32")
 
 
 def stated(problem: Attention) -> dict[str, Any]:
     """What the numpy kernel has to know of the problem."""
     return {name: getattr(problem, name) for name in ("scale", "causal", "window", "soft_cap")}
+
+
+def ids_of(inputs: tuple[NDArray[Any], ...]) -> NDArray[Any] | None:
+    """Which packed sequence each position belongs to, if any are packed."""
+    return inputs[3] if len(inputs) > 3 else None
 
 
 @cache
@@ -43,13 +49,13 @@ def compared(problem: Attention, family: str, **how: Any) -> Errors:
     inputs, sampled, found = judged(problem, family)
     # The numpy kernel is fast enough for all rows of a small problem, and for the sampled ones of a big one.
     q = inputs[0][sampled]
-    got = attention(q, inputs[1], inputs[2], **stated(problem), **how)
+    got = attention(q, inputs[1], inputs[2], **stated(problem), ids=ids_of(inputs), **how)
     return replace(found, got=got.astype(np.float64))
 
 
 CASES = [
     (problem, family)
-    for problem in (SMALL, CAUSAL, FLOAT32, Attention(sequence=256, head_dim=64), WINDOW, CAPPED, BOTH)
+    for problem in (SMALL, CAUSAL, FLOAT32, Attention(sequence=256, head_dim=64), WINDOW, CAPPED, BOTH, PACKED)
     for family in problem.families(full=False)
 ] + [(CONTEST, "composite")]
 
@@ -76,7 +82,7 @@ def test_honest_variations_pass_with_margin(problem: Attention, family: str) -> 
             assert found.rms_ratio < 0.75, (variation, block)
 
 
-@pytest.mark.parametrize("problem", [SMALL, CAUSAL, FLOAT32, WINDOW, CAPPED, BOTH], ids=case)
+@pytest.mark.parametrize("problem", [SMALL, CAUSAL, FLOAT32, WINDOW, CAPPED, BOTH, PACKED], ids=case)
 @pytest.mark.parametrize("kind", attention_space.KINDS)
 def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind: str) -> None:
     rows = np.arange(0, problem.sequence, 8)
@@ -87,7 +93,7 @@ def test_no_recipe_that_is_drawn_fails_an_honest_kernel(problem: Attention, kind
         assert np.sqrt(np.mean(found.honest_scaled**2)) < 1.1
         assert found.honest_scaled.max() < 7
         for variation in ("", HONEST[-1]):
-            got = attention(*inputs, **stated(problem), variation=variation)
+            got = attention(*inputs[:3], **stated(problem), ids=ids_of(inputs), variation=variation)
             assert refined(problem, inputs, rows, ALL, replace(found, got=got[rows].astype(np.float64))).passed, (
                 problem.recipe(f"drawn-{kind}", seed)
             )
@@ -139,6 +145,11 @@ def test_a_planted_bug_is_caught_under_a_mask(bug: str) -> None:
 @pytest.mark.parametrize("bug", [*WINDOW_BUGS, *CAUSAL_BUGS])
 def test_a_planted_bug_is_caught_in_a_window(bug: str) -> None:
     assert max(caught(WINDOW, bug, 128).values()) > 1.04
+
+
+@pytest.mark.parametrize("bug", [*PACKED_BUGS, *CAUSAL_BUGS])
+def test_a_planted_bug_is_caught_where_sequences_are_packed(bug: str) -> None:
+    assert max(caught(PACKED, bug, 128).values()) > 1.04
 
 
 @pytest.mark.parametrize("bug", CAP_BUGS)

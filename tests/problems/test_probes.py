@@ -21,10 +21,12 @@ PLAIN = Attention(sequence=384, head_dim=64)
 CAUSAL = Attention(sequence=256, kv_sequence=384, head_dim=64, causal=True)
 GROUPED = Attention(batch=2, heads=4, kv_heads=2, sequence=128, head_dim=64, causal=True)
 WINDOW = Attention(sequence=384, kv_sequence=448, head_dim=64, causal=True, window=150)
+PACKED = Attention(batch=2, heads=2, kv_heads=1, sequence=192, head_dim=64, causal=True, segments=3)
 CAPPED = replace(GROUPED, kv_sequence=192, window=32, soft_cap=50.0)
 PROBLEMS = {
     "plain": PLAIN, "causal": CAUSAL, "grouped": GROUPED, "float32": replace(PLAIN, dtype="float32"),
-    "window": WINDOW, "capped": CAPPED,
+    "window": WINDOW, "capped": CAPPED, "packed": PACKED, "packed without a mask": replace(PACKED, causal=False),
+    "packed in a window": replace(PACKED, window=40),
 }  # fmt: skip
 
 
@@ -33,10 +35,14 @@ def kernel(problem: Attention, **how: Any) -> Kernel:
 
     def run(inputs: Sequence[NDArray[Any]]) -> NDArray[Any]:
         q = inputs[0].reshape(-1, problem.sequence, problem.head_dim)
-        k, v = (array.reshape(-1, problem.kv_sequence, problem.head_dim) for array in inputs[1:])
+        k, v = (array.reshape(-1, problem.kv_sequence, problem.head_dim) for array in inputs[1:3])
         group = problem.heads // problem.kv_heads
         stated = {name: getattr(problem, name) for name in ("scale", "causal", "window", "soft_cap")}
-        heads = [attention(q[h], k[h // group], v[h // group], **stated, **how) for h in range(len(q))]
+        ids = inputs[3].reshape(problem.batch, -1) if len(inputs) > 3 else [None] * problem.batch
+        heads = [
+            attention(q[h], k[h // group], v[h // group], **stated, ids=ids[h // problem.heads], **how)
+            for h in range(len(q))
+        ]
         return np.stack(heads).reshape(problem.statement().outputs[0].shape)
 
     return run
@@ -82,7 +88,7 @@ def test_honest_variations_depend_on_what_they_should(name: str, variation: str)
 
 @pytest.mark.parametrize("seed", range(8))
 def test_an_honest_kernel_passes_whatever_is_drawn(seed: int) -> None:
-    for problem in (PLAIN, CAUSAL, GROUPED, WINDOW, CAPPED):
+    for problem in (PLAIN, CAUSAL, GROUPED, WINDOW, CAPPED, PACKED):
         assert set(verdicts(problem, kernel(problem), seed=seed).values()) == {None}
 
 

@@ -43,6 +43,7 @@ BUGS = (
 )
 
 WINDOW_BUGS = ("window missing", "window one longer", "window one shorter", "window by whole blocks")
+PACKED_BUGS = ("sequences not kept apart", "sequences by whole blocks", "sees the sequence before")
 CAP_BUGS = ("cap missing", "cap by clipping", "cap before the scale", "cap of half the size", "cap of tanh to bfloat16")
 CAUSAL_BUGS = ("mask missing", "mask on the wrong side", "mask one early", "mask one late", "last block unmasked")
 
@@ -60,6 +61,7 @@ def attention(
     causal: bool = False,
     window: int | None = None,
     soft_cap: float | None = None,
+    ids: NDArray[Any] | None = None,
     variation: str = "",
     bug: str = "",
 ) -> NDArray[Any]:
@@ -91,6 +93,8 @@ def attention(
                 s = _capped(s, cap, factor, dtype, bug)
             if causal:
                 s = np.where(_kept(out_rows, keys, start, s.shape[1], window, bug), s, _HIDDEN)
+            if ids is not None:
+                s = np.where(_of_one(ids, out_rows, start, s.shape[1], bug), s, _HIDDEN)
             m_new = np.maximum(m, s.max(axis=1, keepdims=True))
             if "lazy maximum" in variation:
                 m_new = np.where(m_new - m > 8, m_new, m)
@@ -165,6 +169,16 @@ def _kept(rows: int, keys: int, start: int, width: int, window: int | None, bug:
     if bug == "window by whole blocks":
         return kept & (start + width > last - window + 1)
     return kept & (key > last - window - {"window one longer": 1, "window one shorter": -1}.get(bug, 0))
+
+
+def _of_one(ids: NDArray[Any], rows: int, start: int, width: int, bug: str) -> NDArray[np.bool_]:
+    """Which keys of a block belong to the same packed sequence as each of the last rows."""
+    own, key = ids[-rows:][:, None], ids[start : start + width][None]
+    if bug == "sequences by whole blocks":
+        own = ids[(np.arange(rows) + len(ids) - rows) // width * width][:, None]
+    if bug == "sees the sequence before":
+        return np.asarray((key == own) | (key == own - 1))
+    return np.asarray(np.ones((rows, width), bool) if bug == "sequences not kept apart" else key == own)
 
 
 def _ruined(o: NDArray[Any], bug: str) -> NDArray[Any]:

@@ -11,10 +11,11 @@ import pytest
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
 from numpy.typing import NDArray
 
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.interpret import interpretation, undefined
 
 BFLOAT16 = ml_dtypes.bfloat16
 # It moves in jax 0.12.
@@ -130,6 +131,31 @@ def test_results_that_nothing_defines_show() -> None:
         np.testing.assert_array_equal(found[is_defined], as_is[is_defined])
         assert len(np.unique(found[~is_defined])) == 1
         assert (found[~is_defined] != as_is[~is_defined]).mean() > 0.9
+
+
+@pytest.mark.parametrize("operation", [lax.div, lax.rem, lax.shift_left])
+def test_a_column_and_a_row_of_integers_meet_in_every_element(operation: Callable[..., Any]) -> None:
+    column, row = np.arange(1, 17, dtype=np.int32)[:, None], np.arange(1, 129, dtype=np.int32)[None] % 32
+    row[row == 0] = 1
+
+    def function(x: Any, y: Any) -> Any:
+        return operation(x, y).astype(jnp.int32)
+
+    for checked in (False, True):
+        found = on("v5e", function, column, row, checked=checked)
+        np.testing.assert_array_equal(found, np.asarray(jax.jit(function)(column, row)))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_a_comparison_of_a_column_and_a_row_with_memory_that_nothing_wrote_is_flipped(dtype: Any) -> None:
+    column, row = np.arange(16, dtype=dtype)[:, None], np.arange(128, dtype=dtype)[None].copy()
+    row[0, 5] = np.asarray(undefined.marked_memory(jnp.zeros((), dtype)))
+    closed = jax.make_jaxpr(lambda x, y: x < y)(column, row)
+    flipped = closed.replace(jaxpr=undefined.with_flipped_comparisons(closed.jaxpr))
+    (found,) = core.jaxpr_as_fun(flipped)(column, row)
+    expected = column < row
+    expected[:, 5] = True
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("start", "is_within"), [(0, True), (8, True), (9, False), (-1, False)])

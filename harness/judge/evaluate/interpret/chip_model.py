@@ -251,6 +251,8 @@ def _divided(equation: Equation) -> Model | None:
     primitive = equation.primitive
 
     def model(x: Any, y: Any) -> Any:
+        # Either may have axes of size one where the other is longer.
+        x, y = jnp.broadcast_arrays(x, y)
         is_zero = lax.eq(y, lax.full_like(y, 0))
         safe = lax.select(is_zero, lax.full_like(y, 1), y)
         return lax.select(is_zero, marks(x), primitive.bind(x, safe))
@@ -277,6 +279,7 @@ def _shift(equation: Equation, _: Chip) -> Model | None:
     primitive = equation.primitive
 
     def model(x: Any, y: Any) -> Any:
+        x, y = jnp.broadcast_arrays(x, y)
         is_defined = lax.bitwise_and(lax.ge(y, lax.full_like(y, 0)), lax.lt(y, lax.full_like(y, width)))
         safe = lax.select(is_defined, y, lax.full_like(y, 0))
         return lax.select(is_defined, primitive.bind(x, safe), marks(x))

@@ -68,7 +68,9 @@ def _flipped(answer: bool, compared: Any, *operands: Any) -> Any:
         else:
             bits = lax.bitcast_convert_type(operand, jnp.int32)
             is_marked = lax.eq(bits, lax.full_like(bits, _MARKS[4]))
-        compared = lax.select(is_marked, lax.full_like(compared, answer), compared)
+        # An operand of a comparison may have axes of size one where the other is longer.
+        everywhere = jnp.broadcast_to(is_marked, compared.shape)
+        compared = lax.select(everywhere, lax.full_like(compared, answer), compared)
     return compared
 
 

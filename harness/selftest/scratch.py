@@ -17,6 +17,7 @@ _SETTINGS = {
     "gqa": (("SEQUENCE", "512"), ("HEADS", "2")),
     "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
     "window": (("SEQUENCE", "512"), ("HEADS", "2"), ("WINDOW", "200"), ("SOFT_CAP", "50.0")),
+    "packed": (("SEQUENCE", "512"), ("HEADS", "2"), ("SEGMENTS", "4")),
     # A chip whose two cores split parallel axes.
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
     # A product of float32: precision of its passes shows.
@@ -33,6 +34,7 @@ _SETTINGS = {
 # Contests like another template than attention's.
 _TEMPLATES = {
     "window": "attention-causal",
+    "packed": "attention-packed",
     "float32": "matmul",
     "matmul": "matmul",
     "grouped": "grouped-matmul",

@@ -66,6 +66,12 @@ def test_axes_of_size_one_are_absent(problem: Attention, query: tuple[int, ...],
         ({"causal": True, "kv_sequence": 64}, "kv_sequence >= sequence"),
         ({"scale": 0.0}, "positive finite scale, got 0.0"),
         ({"scale": math.nan}, "positive finite scale"),
+        ({"window": 32}, "a window needs causal=True"),
+        ({"causal": True, "window": 8}, "a window of 16 keys or more .* below kv_sequence=128, got window=8"),
+        ({"causal": True, "window": 128}, "below kv_sequence=128, got window=128"),
+        ({"soft_cap": -1.0}, "positive finite soft_cap, got -1.0"),
+        ({"segments": 0}, "segments to be a positive integer, got 0"),
+        ({"segments": 2, "kv_sequence": 256}, "kv_sequence = sequence"),
     ],
 )
 def test_what_does_not_exist_is_refused(fields: dict[str, Any], words: str) -> None:
@@ -94,6 +100,29 @@ def test_masked_pairs_are_not_useful_work() -> None:
     assert GROUPED.pairs == sum(i + 65 for i in range(96))
     assert GROUPED.work().vector_flops == 5 * GROUPED.pairs * 12
     assert GROUPED.work().minimum_hbm_bytes == (2 * 2 * 6 * 96 * 64 + 2 * 2 * 2 * 160 * 64) * 2
+
+
+@pytest.mark.parametrize(("keys", "window"), [(96, 20), (96, 95), (160, 20), (160, 64), (160, 100)])
+def test_pairs_that_have_left_the_window_are_not_useful_work(keys: int, window: int) -> None:
+    problem = replace(GROUPED, kv_sequence=keys, window=window)
+    assert problem.pairs == sum(min(i + 1 + keys - 96, window) for i in range(96))
+    assert replace(problem, soft_cap=50.0).work().vector_flops == 7 * problem.pairs * 12
+    assert "causal, window" in problem.statement().title
+
+
+def test_pairs_of_packed_sequences_are_those_of_the_timed_calls() -> None:
+    problem = Attention(batch=2, sequence=512, head_dim=64, causal=True, segments=5)
+    lengths = [np.unique(ids["segment_ids"][0], return_counts=True)[1] for ids in problem.timing_inputs().values()]
+    assert len(lengths) == 2
+    assert problem.pairs == round(sum((own * (own + 1) // 2).sum() for own in lengths) / 2)
+    assert problem.work().minimum_hbm_bytes == 4 * 2 * 512 * 64 * 2 + 4 * 2 * 512
+
+
+def test_reduced_shapes_are_longer_than_the_window() -> None:
+    problem = Attention(sequence=4096, head_dim=64, causal=True, window=512, segments=8)
+    assert [(small.sequence, small.window, small.segments) for small in problem.reduced()] == [
+        (1024, 512, 4), (2048, 512, 4),
+    ]  # fmt: skip
 
 
 def test_reduced_problems_grow_up_to_the_full_one() -> None:

@@ -32,6 +32,8 @@ PROBLEMS: dict[str, Problem] = {
     "attention": Attention(sequence=260, head_dim=64),
     "attention, causal": Attention(sequence=260, head_dim=64, causal=True),
     "attention, grouped": Attention(batch=2, heads=2, kv_heads=1, sequence=260, head_dim=64),
+    "attention, window": Attention(sequence=260, head_dim=64, causal=True, window=100, soft_cap=50.0),
+    "attention, packed": Attention(batch=2, sequence=260, head_dim=64, segments=3),
     "attention backward": AttentionBackward(sequence=260, head_dim=64),
     "attention backward, causal": AttentionBackward(heads=2, sequence=260, head_dim=64, causal=True),
     "attention backward, float32": AttentionBackward(sequence=130, head_dim=64, dtype="float32"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.hardware import chip
+from harness.hardware import Chip, chip
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Child, Children
 from harness.judge.sandbox.messages import TraceReply, TraceRequest
@@ -43,11 +43,11 @@ class Tracer:
         self._child = child
         self._directory = directory
 
-    def trace(self, source: str | bytes, problem: Problem = SMALL) -> TraceReply | Failure:
+    def trace(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> TraceReply | Failure:
         (self._directory / "kernel.py").write_bytes(source if isinstance(source, bytes) else source.encode())
         pickled = self._directory / "problem.pickle"
         pickled.write_bytes(pickle.dumps(problem))
-        request = TraceRequest(problem=str(pickled), chip=V5E, artifact=str(self._directory / "candidate.tpu"))
+        request = TraceRequest(problem=str(pickled), chip=chip, artifact=str(self._directory / "candidate.tpu"))
         self._children.ask(self._child, "trace", "contract", "trace", request, TraceReply, 60)
         _, reply = self._children.wait()
         assert isinstance(reply, TraceReply | Failure), reply
@@ -58,8 +58,8 @@ class Tracer:
         assert isinstance(reply, TraceReply), reply
         return reply
 
-    def failure(self, source: str | bytes, problem: Problem = SMALL) -> Failure:
-        reply = self.trace(source, problem)
+    def failure(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> Failure:
+        reply = self.trace(source, problem, chip)
         assert isinstance(reply, Failure), reply
         # What is stored must be text that JSON can hold.
         json.dumps([reply.message, reply.detail])

@@ -133,6 +133,7 @@ def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Trace
     _refuse_outputs(out, statement)
     one_core.refuse_sharded(closed.jaxpr)
     one_core.refuse_sparsecore(closed.jaxpr)
+    one_core.refuse_dtypes(closed.jaxpr, chip)
     jaxprs.refuse_foreign_work(closed.jaxpr)
     semantics.refuse_unclassified(closed.jaxpr)
     jaxprs.refuse_changed_tables(closed.jaxpr)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from planted import NAIVE, SMALL, Tracer, naive, tracer, with_wrapper
 
+from harness.hardware import chip
 from harness.judge.evaluate.trace import packages
 from harness.problems import Attention
 
@@ -101,6 +102,26 @@ def test_a_function_of_several_devices_is_refused(bench: Tracer, what: str) -> N
     failure = bench.failure(with_wrapper(_ON_A_MESH + SEVERAL[what]))
     assert (failure.stage, failure.kind) == ("static", "sharded")
     assert what.split(" inside")[0] in failure.message
+
+
+@pytest.mark.parametrize(
+    ("chip_name", "dtype"), [("v5e", "float16"), ("v6e", "float16"), ("v4", "int8"), ("v4", "float8_e5m2")]
+)
+def test_a_dtype_that_the_chip_lacks_is_named(bench: Tracer, chip_name: str, dtype: str) -> None:
+    body = naive(
+        ("    scores = scores * scale\n", f"    scores = scores.astype(jnp.{dtype}).astype(jnp.float32) * scale\n")
+    )
+    if chip_name == "v4":
+        body = naive(
+            (
+                "weights.astype(v_ref.dtype), v_ref[...],",
+                f"weights.astype(jnp.{dtype}), v_ref[...].astype(jnp.{dtype}),",
+            )
+        )
+    failure = bench.failure(body, chip=chip(chip_name))
+    assert (failure.stage, failure.kind) == ("static", "dtype-not-on-chip")
+    assert chip_name in failure.message
+    assert dtype in failure.message
 
 
 @pytest.mark.parametrize("kind", STATIC)

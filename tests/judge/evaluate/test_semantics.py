@@ -142,7 +142,6 @@ REFUSED = {
     "a sine of bfloat16": (applied(jnp.sin, BF16), "refused-primitive", "sin of a float narrower"),
     "a power of bfloat16": (applied(lambda x: x**x, BF16), "refused-primitive", "pow of a narrow float"),
     "an unknown one": (applied(lambda x: jax.lax.cumsum(x, 1)), "unknown-primitive", "cumsum"),
-    "float16": (applied(lambda x: x + x, jnp.float16), "refused-primitive", "of float16"),
     "sorted places": (
         lambda x: kernel(copies)(jnp.take(x, jnp.arange(16), 0, indices_are_sorted=True)),
         "refused-primitive",

@@ -4,9 +4,11 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
+import jax.numpy as jnp
 from jax import sharding
 
-from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, equations, line_of
+from harness.hardware import Chip
+from harness.judge.evaluate.trace.jaxprs import DOTS, Equation, Jaxpr, equations, line_of, pallas_calls
 from harness.judge.sandbox.messages import Rejected
 
 # What splits arrays over devices, or moves data between them. Inside a Pallas call most of these have other meanings,
@@ -17,6 +19,9 @@ _SHARDED = frozenset((
     "psum_invariant", "psum_scatter", "ragged_all_to_all", "reduce_scatter", "reshard", "shard_map",
     "sharding_constraint", "unreduced_psum", "unreduced_reduce_scatter", "xla_pmap",
 ))  # fmt: skip
+# Of 8 bits and less the matrix unit of v4 has no products; the compiler refuses them there, and takes them for the
+# others. float16 it refuses everywhere (libtpu 0.0.42.1 and 0.0.50.1).
+_WITHOUT_NARROW_PRODUCTS, _NARROW_BITS = ("v4",), 8
 # Kernels over a mesh of cores; which cores, the mesh says.
 _OVER_CORES = ("core_map", "mpmd_map")
 # Where a kernel.py fails that names one of these, it failed for want of what is not there.
@@ -64,6 +69,26 @@ def refuse_counting(sources: Iterable[bytes]) -> None:
     found = sorted({name for source in sources for name in _named(source)} & _COUNTS_OF_DEVICES)
     if found:
         raise _sharded(f"one that asks for {', '.join(found)}")
+
+
+def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
+    """Raises Rejected `dtype-not-on-chip` where a kernel computes with numbers that the compiler has no code for."""
+    if chip.platform != "tpu":
+        return
+    for call in pallas_calls(jaxpr):
+        for equation in equations(call.params["jaxpr"]):
+            name = equation.primitive.name
+            found = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
+            what = next((str(dtype) for dtype in found if dtype == jnp.float16), "")
+            if name in DOTS and chip.name in _WITHOUT_NARROW_PRODUCTS:
+                operands = [var.aval.dtype for var in equation.invars]
+                what = next((str(dtype) for dtype in operands if dtype.itemsize * 8 <= _NARROW_BITS), what)
+            if what:
+                raise Rejected(
+                    "static", "dtype-not-on-chip",
+                    f"{line_of(equation)}expected numbers that {chip.name} computes with, got {name} of {what}, which "
+                    "its compiler refuses: convert to bfloat16 or float32 before, or judge for another chip",
+                )  # fmt: skip
 
 
 def explained(failed: Rejected, sources: Iterable[bytes]) -> Rejected:

@@ -52,8 +52,6 @@ def _refuse(equation: Equation) -> None:
             f"{line_of(equation)}expected operations that {PAGE} lists, got {name}, of which the judge does not know "
             "what the chip makes of it; write it with operations of that list",
         )  # fmt: skip
-    if any(getattr(var.aval, "dtype", None) == jnp.float16 for var in (*equation.invars, *equation.outvars)):
-        raise _refused(equation, f"{name} of float16: the compiler has no code for it, use bfloat16 or float32")
     if entry.kind == "refused":
         raise _refused(equation, f"{name}: {entry.guard}")
     if entry.narrow_is_refused and any(_is_narrow(var) for var in (*equation.invars, *equation.outvars)):

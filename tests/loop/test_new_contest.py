@@ -7,6 +7,8 @@ from git import Repo
 from loop_fixtures import ratchet
 
 from harness import contest as contests
+from harness.errors import RatchetError
+from harness.loop import existing
 from harness.loop.settings import constants
 
 FILES = ["prepare.py", "kernel.py", ".gitignore"]
@@ -35,6 +37,69 @@ def test_a_repository_without_a_commit_gets_its_first(tmp_path: Path) -> None:
     assert "git repository" not in done.stdout
     assert committed(tmp_path) == sorted(f"mine/{name}" for name in FILES)
     assert ("COLUMNS", "4 * 2 ** 8") in constants((tmp_path / "mine" / "prepare.py").read_bytes())
+
+
+FLASH = "jax.experimental.pallas.ops.tpu.flash_attention:flash_attention"
+
+
+def test_a_contest_around_a_published_kernel(tmp_path: Path) -> None:
+    small = ["--set", "SEQUENCE=512", "--set", "HEADS=2", "--set", "BLOCK_Q=256", "--set", "BLOCK_K=256"]
+    done = ratchet(tmp_path, "new", "mine", "--quiet", "--from", FLASH, "--like", "attention-causal", *small, expect=0)
+    assert "right at small shapes" in done.stdout
+    assert "[simulated v5e]" in done.stdout
+    folder = tmp_path / "mine"
+    assert committed(folder) == sorted(FILES)
+    known = dict(constants((folder / "kernel.py").read_bytes()))
+    assert (known["BLOCK_Q"], known["CAUSAL"], known["SCALE"]) == ("256", "True", repr(128**-0.5))
+    # The reference is the problem's.
+    assert "jax.experimental" not in (folder / "prepare.py").read_text()
+
+
+def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Path) -> None:
+    product = "jax.experimental.pallas.ops.tpu.matmul:matmul"
+    small = [word for name in "MNK" for word in ("--set", f"{name}=512")]
+    arguments = ("new", "mine", "--quiet", "--from", product, "--like", "matmul", *small)
+    refused = ratchet(tmp_path, *arguments, expect=4)
+    assert "needs BLOCK_SHAPE" in refused.stderr
+    assert not (tmp_path / "mine").exists()
+    done = ratchet(tmp_path, *arguments, "--set", "BLOCK_SHAPE=(256,256)", expect=0)
+    assert "with the arrays as they are: right at small shapes" in done.stdout
+    known = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
+    assert (known["BLOCK_SHAPE"], known["BLOCK_K"]) == ("(256, 256)", "256")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("jax.experimental.pallas.ops.tpu.flash_attention", "package.module:function"),
+        ("jax.experimental.pallas.ops.tpu.flash_attention:flash_attentio", "it has flash_attention"),
+        ("no_such_package.kernels:attention", "an installed package, found none"),
+        ("json:dumps", "an installed package, found none"),
+        ("harness.cli:main", "an installed package, found none"),
+        ("..jax:jit", "package.module:function"),
+    ],
+)
+def test_what_is_no_function_of_a_package_is_refused_and_never_imported(text: str, words: str) -> None:
+    with pytest.raises(RatchetError, match=words):
+        existing.target(text)
+
+
+def test_a_name_that_a_package_hands_on_is_followed() -> None:
+    found = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha")
+    assert (found.path.name, found.module.rpartition(".")[2]) == ("splash_attention_kernel.py", "splash_attention")
+
+
+def test_a_template_that_does_not_trace_at_new_sizes_is_said_to(tmp_path: Path) -> None:
+    done = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", "--set", "SEQUENCE=1000", expect=0)
+    assert "kernel.py does not trace at these sizes" in done.stdout
+    assert "expected BQ to divide the sequence of 1000" in done.stdout
+
+
+def test_key_heads_follow_the_heads(tmp_path: Path) -> None:
+    small = ("--set", "HEADS=8", "--set", "SEQUENCE=512")
+    done = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention-causal", *small, expect=0)
+    assert "does not trace" not in done.stdout
+    assert dict(contests.load(tmp_path / "mine").problem.statement().parameters)["kv_heads"] == 8
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Where the search stands: floor, what was tried and of which kind, constants, and when to stop."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from evidence_examples import V5E
+from evidence_examples import V5E, evidence, simulation
 from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
+from harness.advice.report import report
 from harness.hardware import chip
 from harness.judge.verdict.roofline import impossibilities
-from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win, title_moves
+from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win, sizes_of, title_moves
+from harness.records import Hint, Row
 from harness.records.search_state import SearchState
 from harness.render.search_state import search_state_text
 
@@ -133,3 +136,48 @@ def test_it_reads_on_one_screen_advice_first(width: int) -> None:
     assert "constants: 9 tried, 0 accepted, at best +10.0% of time" in text
     assert all(len(line) <= width for line in lines)
     assert len(lines) <= 50
+
+
+def advised(suggestion: str, rows: list[Row], kernels: dict[int, bytes], **changes: Any) -> SearchState:
+    found = seen(rows, kernels)
+    assert found.report is not None
+    hint = Hint(observation="observed", suggestion=suggestion, rule="a rule", because="so")
+    return search_state(replace(found, report=replace(found.report, hints=(hint,)), **changes))
+
+
+LARGER = "raise the key/value block (rows of k's block, now 256) to 512: longer steps"
+BOTH = (
+    'screen both directions: `ratchet.sh sweep "experiment: ..." --set NAME=128,512`, where NAME is the constant of '
+    "kernel.py that makes k's block 256 along axis 0 (now 256 x 128)"
+)
+
+
+def test_advice_that_was_tried_is_not_given_again() -> None:
+    rows = [row(1, "accept", kind="baseline"), row(2)]
+    found = advised(LARGER, rows, {1: KERNEL, 2: kernel(BKV=512)})
+    assert found.hints == ()
+    assert any("advice left out, tried by attempt 2" in said for said in found.messages)
+    # With another constant beside it nobody knows what it gives.
+    assert advised(LARGER, rows, {1: KERNEL, 2: kernel(BKV=512, BQ=512)}).hints
+    assert advised(LARGER, rows, {1: KERNEL, 2: kernel(BQ=512)}).hints
+
+
+def test_advice_of_two_sizes_is_left_out_when_both_were_tried_or_screened() -> None:
+    rows = [row(1, "accept", kind="baseline"), row(2)]
+    kernels = {1: KERNEL, 2: kernel(BKV=512)}
+    assert advised(BOTH, rows, kernels).hints
+    found = advised(BOTH, rows, kernels, screened=((("BKV", "128"),),))
+    assert found.hints == ()
+    assert any("tried by a sweep, attempt 2" in said for said in found.messages)
+
+
+def test_every_rule_that_names_a_size_says_it_in_a_form_that_is_read() -> None:
+    run = simulation(0.8e-3)
+    cases = [
+        report(evidence(0.8e-3, bq=bq, bkv=bkv, simulation=replace(run, executed_spills=spills)), V5E, ())
+        for bq, bkv in ((512, 256), (2048, 512), (128, 1024))
+        for spills in (0, 400_000)
+    ]
+    told = [hint.suggestion for found in cases for hint in found.hints if ") to " in hint.suggestion]
+    assert told
+    assert all(sizes_of(suggestion)[1] for suggestion in told), told

@@ -1,0 +1,77 @@
+"""Helper modules beside kernel.py through the loop: judged, recorded, put back, and never lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+from loop_fixtures import committed_contest, git, ratchet
+
+from harness.selftest.planted import CANDIDATES
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+
+def with_helpers(folder: Path) -> Path:
+    """A contest whose kernel.py takes its block from one helper and its body from another, made by hand."""
+    committed_contest(folder, 512)
+    (folder / ".gitignore").unlink()
+    source = (CANDIDATES / "bases" / "attention.py").read_text()
+    begin, end = source.index("def attend("), source.index("def kernel_fn(")
+    imports = "import jax\nimport jax.numpy as jnp\nfrom jax.experimental import pallas as pl\n\n\n"
+    (folder / "online.py").write_text(f"from sizes import BLOCK  # noqa: F401\n{imports}{source[begin:end]}")
+    (folder / "sizes.py").write_text("BLOCK = 128\n")
+    kernel = source[:begin].replace("BLOCK = 128\n", "") + source[end:]
+    last = "from jax.experimental.pallas import tpu as pltpu\n"
+    kernel = kernel.replace(last, f"{last}from online import attend\nfrom sizes import BLOCK\n")
+    (folder / "kernel.py").write_text(kernel)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "By hand")
+    return folder
+
+
+def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
+    folder = with_helpers(tmp_path / "mine")
+    sizes = folder / "sizes.py"
+    ratchet(folder, "experiment: baseline", "--quiet", expect=0)
+    # What an evaluation leaves is nothing that git would ask about, without an ignore file of the user's.
+    assert git(folder, "status", "--porcelain", "--ignored=no") == ""
+    # A constant of a helper is set like one of kernel.py, and accepted with it.
+    ratchet(folder, "experiment: one block", "--set", "BLOCK=512", "--quiet", expect=0)
+    assert sizes.read_text() == "BLOCK = 512\n"
+    assert git(folder, "show", "HEAD:sizes.py") == "BLOCK = 512\n"
+    assert git(folder, "status", "--porcelain") == ""
+    # One that fails is put back, whole, and can be brought back.
+    sizes.write_text("BLOCK = 100\n")
+    failed = ratchet(folder, "experiment: an odd block", "--quiet", expect=1)
+    assert "your text: ./ratchet.sh checkout 3" in failed.stdout
+    assert sizes.read_text() == "BLOCK = 512\n"
+    ratchet(folder, "checkout", "3", expect=0)
+    assert sizes.read_text() == "BLOCK = 100\n"
+    # No number for what is no Python; the helper is named.
+    sizes.write_text("BLOCK = = 100\n")
+    refused = ratchet(folder, "experiment: a slip", "--quiet", expect=4)
+    assert "sizes.py line 1" in refused.stderr
+    assert "no attempt's number is taken" in refused.stderr
+    # A text that nobody else has is not overwritten.
+    assert "unsaved-kernel" in ratchet(folder, "checkout", "1", expect=4).stderr
+    ratchet(folder, "checkout", "1", "--force", expect=0)
+    assert sizes.read_text() == "BLOCK = 128\n"
+    assert "clean" in ratchet(folder, "fsck", expect=0).stdout
+    numbers = [one["number"] for one in json.loads(ratchet(folder, "results", "--json").stdout)["rows"]]
+    assert numbers == [1, 2, 3]
+
+
+def test_a_helper_that_only_lies_there_is_not_overwritten_unseen(tmp_path: Path) -> None:
+    folder = with_helpers(tmp_path / "mine")
+    ratchet(folder, "experiment: baseline", "--quiet", expect=0)
+    kernel = (folder / "kernel.py").read_text()
+    (folder / "kernel.py").write_text(kernel.replace("from sizes import BLOCK\n", "BLOCK = 256\n"))
+    git(folder, "commit", "-qam", "Without sizes.py")
+    (folder / "online.py").write_text(
+        (folder / "online.py").read_text().replace("from sizes import BLOCK  # noqa: F401\n", "")
+    )
+    (folder / "sizes.py").write_text("BLOCK = 64  # an idea for later\n")
+    git(folder, "commit", "-qm", "Nothing imports sizes.py", "kernel.py", "online.py")
+    refused = ratchet(folder, "checkout", "1", expect=4)
+    assert "sizes.py beside kernel.py would be overwritten" in refused.stderr
+    assert (folder / "sizes.py").read_text() == "BLOCK = 64  # an idea for later\n"

@@ -5,6 +5,10 @@ from typing import Literal
 
 from harness.errors import UsageError
 
+# What Mosaic refuses to load on v4, v5e, v5p, v6e and v7x alike (libtpu 0.0.42.1, each tried); JAX makes 32 bits of
+# 64. int8, int4, float8_e4m3fn and float8_e5m2 it loads on all of them, and multiplies on all but v4.
+_NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex128")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
@@ -40,6 +44,10 @@ class Chip:
     def kind(self) -> Literal["TPU", "GPU"]:
         """What kind of accelerator it is."""
         return "TPU" if self.platform == "tpu" else "GPU"
+
+    def lacks(self, dtype: str) -> bool:
+        """Whether no kernel on it can load an array of this dtype, whatever it does with it."""
+        return self.platform == "tpu" and dtype in _NOT_ON_A_TPU
 
     @property
     def ridge_flops_per_byte(self) -> float:

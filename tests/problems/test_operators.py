@@ -16,13 +16,16 @@ from loop_fixtures import PROJECT, git, identify, ratchet
 
 from harness import contest as contests
 from harness.errors import RatchetError
+from harness.hardware import chip
+from harness.judge.evaluate.evaluation import evaluate
 from harness.judge.evaluate.trace.imports import flags
 from harness.judge.sandbox.messages import Rejected
+from harness.judge.simulate import run
 from harness.loop import scaffold
 from harness.loop.settings import constants
 from harness.problems import Defined, Problem, complaints, defined, require_conforming
 from harness.problems.probes import Part
-from harness.records import ExpectedCount, Work
+from harness.records import ExpectedCount, Policy, Work
 
 PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text()
 PREPARE, KERNEL = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""'))
@@ -200,6 +203,41 @@ def test_a_prepare_that_is_no_judge_is_refused_by_name(
         assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("edits", "kind", "words"),
+    [
+        ({"timing_inputs": "timings"}, "bad-problem", "expected the problem to state with timing_inputs() what sizes"),
+        ({"_rng(0))} for": "_rng(0))[1:]} for"}, "bad-problem", "balanced: expected sizes of shape [8], got [7]"),
+        (
+            {"_rng(0))} for": "_rng(0)) - 999} for"},
+            "bad-problem",
+            "expected sizes to hold numbers from 0 to 4096, got -",
+        ),
+        ({"high=self.m": "high=None"}, "bad-problem", "expected sizes, which holds integers, to state the least and"),
+    ],
+)
+def test_tables_that_cannot_be_are_refused_before_anything_is_compiled(
+    edits: dict[str, str], kind: str, words: str, tmp_path: Path
+) -> None:
+    prepare = PREPARE
+    for old, new in edits.items():
+        assert old in prepare
+        prepare = prepare.replace(old, new)
+    folder = committed(contest(tmp_path / "own", prepare, KERNEL))
+    done = ratchet(folder, "judge", expect=4)
+    assert f"[{kind}]" in done.stderr
+    assert words in done.stderr
+    assert not list((folder / "profile_data").rglob("dumps"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_a_dtype_that_the_chip_lacks_is_refused_before_anything_is_compiled(dtype: str, tmp_path: Path) -> None:
+    with pytest.raises(RatchetError, match=rf"kernel on v5e can load, got x: {dtype}, y: {dtype}") as caught:
+        evaluate(tmp_path, b"", of_dtype(dtype), chip("v5e"), Policy(), work_directory=tmp_path / "work", simulate=run)
+    assert caught.value.kind == "dtype-not-on-chip"
+    assert not (tmp_path / "work").exists()
+
+
 def test_a_class_from_elsewhere_is_refused() -> None:
     module = ModuleType("contest_prepare_0")
     with pytest.raises(ValueError, match=r"expected the class of problem\(\) to stand in prepare.py"):
@@ -222,6 +260,19 @@ exec(compile(SMALL, "prepare.py", "exec"), _OWN)
 Plain: Any = _OWN["Softmax"]
 Softmax: Any = type("Softmax", (Plain,), {"__module__": __name__})
 PLAIN = Softmax(rows=512, columns=256)
+
+
+def of_dtype(dtype: str) -> Any:
+    """The problem with arrays of another dtype; that its inputs are of bfloat16 all the same is not looked at."""
+
+    def statement(self: Any) -> Any:
+        arrays = {
+            name: tuple(replace(array, dtype=dtype) for array in getattr(Plain.statement(self), name))
+            for name in ("inputs", "outputs")
+        }
+        return replace(Plain.statement(self), **arrays)
+
+    return type("OfDtype", (Softmax,), {"statement": statement})(rows=512, columns=256)
 
 
 def test_the_problem_of_the_page_keeps_the_rules() -> None:

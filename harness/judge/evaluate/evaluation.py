@@ -67,7 +67,8 @@ def evaluate(
     may raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
-    not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `problems.timing`);
+    not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `problems.timing`),
+    `dtype-not-on-chip`;
     UsageError `unknown-device`.
     """
     if policy.is_confined:
@@ -81,6 +82,7 @@ def evaluate(
         )
     if isinstance(problem, Defined):
         require_conforming(problem)
+    _require_dtypes(problem, chip)
     timings = problems.timing_inputs(problem)
     plan = Plan(
         contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
@@ -104,6 +106,19 @@ def evaluate(
     if found.failure is not None and found.failure.kind == "no-space":
         raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
     return replace(found, failure=strip_paths(found.failure, Path(harness.__file__).parents[1], contest))
+
+
+def _require_dtypes(problem: Problem, chip: Chip) -> None:
+    """Raises RatchetError `dtype-not-on-chip` where kernels on the chip cannot load an array of the problem."""
+    statement = problem.statement()
+    lacking = [array for array in (*statement.inputs, *statement.outputs) if chip.lacks(array.dtype)]
+    if lacking:
+        named = ", ".join(f"{array.name}: {array.dtype}" for array in lacking)
+        raise RatchetError(
+            "dtype-not-on-chip",
+            f"expected dtypes that a kernel on {chip.name} can load, got {named}; state bfloat16 or float32 for floats "
+            "and int32 for integers, or another chip",
+        )
 
 
 def _by_position(problem: Problem, timings: Stated) -> tuple[TimingTables, ...]:

@@ -16,8 +16,8 @@ KERNEL_NAME = "naive_attention_backward"
 PROBLEM_DESCRIPTION = "dq, dk, dv of softmax(Q K^T / sqrt(head_dim)) V, from its residuals"
 
 CAUSAL = False
-BQ = 256
-BKV = 256
+BQ = 1024
+BKV = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 

@@ -56,8 +56,9 @@ class Observed:
 
     @property
     def inputs(self) -> tuple[Window, ...]:
-        """The input windows of the call, in order."""
-        return tuple(window for window in self.call.windows if window.role == "input") if self.call else ()
+        """The input windows of the call, in order; tables of integers, which may stand before them, are left out."""
+        windows = self.call.windows if self.call else ()
+        return tuple(window for window in windows if window.role == "input" and not window.array.is_table)
 
     @property
     def room(self) -> float:

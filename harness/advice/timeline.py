@@ -2,8 +2,10 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
+from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump
 from harness.dumps.tables import Tables
 from harness.errors import RatchetError
@@ -18,15 +20,23 @@ from harness.records import Span, Timeline
 _SHOWN_WITHOUT_GRID = 2_000
 
 
-def timeline(dump: ModuleDump, chip: Chip, *, steps_shown: int = 2, deadline_seconds: float = 60.0) -> Timeline:
+def timeline(
+    dump: ModuleDump,
+    chip: Chip,
+    *,
+    steps_shown: int = 2,
+    deadline_seconds: float = 60.0,
+    operands: Mapping[str, Values] | None = None,
+) -> Timeline:
     """What happens when in the module on `chip`: HLO ops, grid steps, transfers and waits of every core.
 
     `steps_shown` steps from the middle of the longest op's grid are shown bundle by bundle, on
     core 0: what each unit issues, and what a bundle stalls for. Rows are cut where they get long.
-    Raises RatchetError `no-simulation` where the run has no end that is known.
+    `operands` are contents of arguments by their names. Raises RatchetError `no-simulation` where the run has no end
+    that is known.
     """
     machine = machine_of(chip)
-    tables = Tables(dump.hlo, dump.arguments)
+    tables = Tables(dump.hlo, operands or dump.arguments)
     deadline = time.monotonic() + deadline_seconds
     plain = run_cores(dump, machine, tables, deadline)
     last = max(plain, key=lambda core: core.cycles)

@@ -1,7 +1,9 @@
 """What if the chip were different: the same schedule on a machine with one resource scaled, to see which one counts."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump
 from harness.hardware import Chip
 from harness.judge.simulate.machine import Machine, machine_of
@@ -45,17 +47,20 @@ def answers(
     scales: tuple[Scale, ...] = SWEEP,
     *,
     deadline_seconds: float = 60.0,
+    operands: Mapping[str, Values] | None = None,
 ) -> tuple[Simulation, tuple[Answer, ...]]:
     """The run on the real machine, and one answer for each scale, in their order; none where it has no latency.
 
     The schedule stays what the compiler made for the real chip: for another one it would have
-    made a better one, so a gain shown here is a lower bound.
+    made a better one, so a gain shown here is a lower bound. `operands` are contents of arguments by their names.
     """
-    real = run_module(dump, chip, deadline_seconds=deadline_seconds)
+    real = run_module(dump, chip, deadline_seconds=deadline_seconds, operands=operands)
     found = []
     for scale in scales:
         machine = scaled(machine_of(chip), scale)
-        run = run_module(dump, chip, machine=machine, deadline_seconds=deadline_seconds, with_lines=False)
+        run = run_module(
+            dump, chip, machine=machine, deadline_seconds=deadline_seconds, operands=operands, with_lines=False
+        )
         if real.seconds is not None and run.seconds is not None:
             found.append(Answer(scale=scale, seconds=run.seconds, time_ratio=run.seconds / real.seconds))
     return real, tuple(found)

@@ -46,11 +46,12 @@ def with_packages(kernel: str, evidence: Evidence) -> str:
 
     What is shown beside a line must be what was judged: a file with another hash is left out.
     """
-    files = {}
+    files, home = {}, Path(sysconfig.get_path("purelib")).resolve()
     for source in evidence.trace.sources if evidence.trace else ():
-        path = Path(sysconfig.get_path("purelib"), source.name)
-        data = candidate_text.read_file(path) or b""
-        if hashlib.sha256(data).hexdigest() == source.sha256:
+        path = (home / source.name).resolve()
+        # Who traces names the file: nothing but a module of a package is read for it.
+        data = candidate_text.read_file(path) if path.suffix == ".py" and path.is_relative_to(home) else None
+        if data is not None and hashlib.sha256(data).hexdigest() == source.sha256:
             files[path.name] = data
     files |= candidate_text.files_of(kernel.encode("utf-8", "replace"))
     with suppress(RatchetError):

@@ -13,8 +13,11 @@ from harness.advice.timeline import timeline as simulated_timeline
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
 from harness.cli.ledger import kernel_text, with_packages
+from harness.cli.simulate import operands
 from harness.cli.verb import Outcome
+from harness.dumps.evaluated import Values
 from harness.dumps.instructions import instructions
+from harness.dumps.llo import ModuleDump
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
@@ -63,9 +66,8 @@ def lines(given: Namespace) -> Outcome:
 
 def timeline(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
-    meant = subject(folder, given.what, given.chip, quiet=given.quiet)
-    dump = dump_directory.read(meant.dumps, meant.chip)
-    found = simulated_timeline(dump, meant.chip, steps_shown=given.steps)
+    meant, dump, contents = dumped(given, quiet=given.quiet)
+    found = simulated_timeline(dump, meant.chip, steps_shown=given.steps, operands=contents)
     if meant.problem is not None:
         found = in_problem_names(found, meant.problem)
     title = f"{meant.name} simulated {meant.chip.name}"
@@ -85,6 +87,15 @@ class Subject:
     dumps: Path
     chip: Chip
     problem: Statement | None = None
+
+
+def dumped(given: Namespace, *, quiet: bool) -> tuple[Subject, ModuleDump, dict[str, Values]]:
+    """What is meant, its schedules, and what `--operand` gives their arguments. Raises what finding each raises."""
+    if given.operand and (given.what is None or re.fullmatch(r"\d+", given.what)):
+        raise UsageError("usage", "--operand is for dumps: a contest states itself what its tables hold, in prepare.py")
+    meant = subject(directory(given.directory).resolve(), given.what, given.chip, quiet=quiet)
+    dump = dump_directory.read(meant.dumps, meant.chip)
+    return meant, dump, operands(given.operand, dump)
 
 
 def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: bool) -> Subject:

@@ -213,10 +213,7 @@ class Simulate(Verb):
     def configure(self, parser: Parser) -> None:
         parser.add_argument("directory", type=Path, help="where the compiler dumped its final schedules")
         parser.add_argument("--chip", required=True, help="the chip they were compiled for, such as v6e")
-        parser.add_argument(
-            "--operand", action="append", default=[], metavar="NAME=FILE.npy",
-            help="contents of an argument that the program's control flow reads",
-        )  # fmt: skip
+        _add_operand(parser)
         add_json(parser, "the result as JSON")
 
     def parse(self, words: Sequence[str]) -> Namespace:
@@ -230,3 +227,11 @@ def _add_subject(parser: Parser) -> None:
         "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
     )
     parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
+    _add_operand(parser)
+
+
+def _add_operand(parser: Parser) -> None:
+    parser.add_argument(
+        "--operand", action="append", default=[], metavar="NAME=FILE.npy",
+        help="contents of an argument that the dumped program's control flow reads",
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from harness.advice.dump_directory import read
 from harness.cli.documents import CycleFigures, OpFigures, SimulateDocument
 from harness.cli.verb import Outcome
 from harness.dumps.evaluated import Values
+from harness.dumps.llo import ModuleDump
 from harness.dumps.tables import Tables
 from harness.errors import UsageError
 from harness.hardware import chip
@@ -20,7 +21,7 @@ def simulate(given: Namespace) -> Outcome:
     """The simulation; the exit code is 0 with a latency, 1 without. Raises RatchetError."""
     target = chip(given.chip)
     dump = read(given.directory, target)
-    simulation = run_module(dump, target, operands=_operands(given.operand, Tables(dump.hlo).parameters))
+    simulation = run_module(dump, target, operands=operands(given.operand, dump))
     return Outcome(
         document=_document(simulation),
         text=lambda: _text(simulation),
@@ -28,19 +29,20 @@ def simulate(given: Namespace) -> Outcome:
     )
 
 
-def _operands(words: list[str], known: tuple[str, ...]) -> dict[str, Values]:
-    """`NAME=FILE.npy` for each, with a name of `known`. Raises UsageError `bad-operand` for anything else."""
-    operands: dict[str, Values] = {}
+def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
+    """What each `NAME=FILE.npy` gives an argument of the module. Raises UsageError `bad-operand` for anything else."""
+    known = Tables(dump.hlo).parameters
+    found: dict[str, Values] = {}
     for word in words:
         name, _, file = word.partition("=")
         if name not in known:
             names = ", ".join(known) or "none: its HLO module is not in the dump"
             raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy with an argument of {names}")
         try:
-            operands[name] = np.load(file, allow_pickle=False)
+            found[name] = np.load(file, allow_pickle=False)
         except (OSError, ValueError) as error:
             raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy, got {error}") from error
-    return operands
+    return found
 
 
 def _document(simulation: Simulation) -> SimulateDocument:

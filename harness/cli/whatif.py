@@ -5,11 +5,9 @@ from dataclasses import fields
 
 from tabulate import tabulate
 
-from harness.advice import dump_directory
 from harness.advice.whatif import SWEEP, answers
-from harness.cli.arguments import directory
 from harness.cli.documents import WhatifDocument
-from harness.cli.lines import subject
+from harness.cli.lines import dumped
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.records import Simulation
@@ -20,9 +18,8 @@ from harness.units import change, seconds
 def whatif(given: Namespace) -> Outcome:
     names = (field.name for field in fields(Scale))
     factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
-    meant = subject(directory(given.directory).resolve(), given.what, given.chip, quiet=given.quiet or given.json)
-    dump = dump_directory.read(meant.dumps, meant.chip)
-    real, found = answers(dump, meant.chip, _asked(factors) or SWEEP)
+    meant, dump, contents = dumped(given, quiet=given.quiet or given.json)
+    real, found = answers(dump, meant.chip, _asked(factors) or SWEEP, operands=contents)
     if real.seconds is None:
         raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")
     name = f"attempt {int(meant.name)}" if meant.name.isdecimal() else meant.name

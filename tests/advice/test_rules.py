@@ -27,6 +27,7 @@ from rule_examples import (
     with_parts,
     with_run,
     with_slots,
+    with_table,
     with_window,
 )
 
@@ -76,6 +77,7 @@ SHOWN = {
     "scale outside": [Case(lambda: saved(CHAMPION), ("kernel.py:55", "13.1% of the cycles", "multiply it into q"))],
     "spills": [
         Case(lambda: spilling(0.8e-3, 120_000), ("0.20 per cycle", "halve the key/value block", "now 512) to 256")),
+        Case(lambda: with_table(spilling(0.8e-3, 120_000)), ("rows of k's block, now 512) to 256",)),
         Case(lambda: saved(CHAMPION), ("894,208 register spills", "at least 8.1%", "kernel.py:55 does one")),
         Case(lambda: saved(SCALED), ("655,872 register spills", "kernel.py:57 spills most (6.4 MB a step)")),
         Case(

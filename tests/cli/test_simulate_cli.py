@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from schedule_examples import NEWEST, unpack
 
@@ -40,13 +41,32 @@ def test_a_schedule_of_another_chip_is_refused_by_its_matrix_units(
 def test_bad_words_are_refused_in_one_form(
     words: list[str], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import numpy as np
-
     unpack(NEWEST, "v5e-128x256-2048", tmp_path)
     np.save(tmp_path / "table.npy", np.zeros(4, np.int32))
     said = refused([word.format(tmp_path) for word in words], capsys)
     assert said.startswith("ratchet: ")
     assert f"[{kind}]" in said
+
+
+def test_contents_of_an_operand_give_a_table_driven_program_a_latency_a_timeline_and_what_would_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(unpack(NEWEST, "v5e-counted-1024", tmp_path / "program"))
+    np.save(tmp_path / "counts.npy", np.array([3, 0, 1, 2, 0, 4, 5, 1], np.int32))
+    words = [folder, "--chip", "v5e"]
+    given = [*words, "--operand", f"given_1_.1={tmp_path / 'counts.npy'}"]
+    assert main(["simulate", *words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["total_seconds"] is None
+    assert main(["simulate", *given, "--json"]) == 0
+    simulated = json.loads(capsys.readouterr().out)
+    assert main(["whatif", *words, "-C", str(tmp_path)]) == 4
+    assert main(["whatif", *given, "-C", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] == simulated["total_seconds"]
+    assert main(["timeline", *given, "-C", str(tmp_path)]) == 0
+    assert list((tmp_path / "profile_data").glob("*.trace.json.gz"))
+    capsys.readouterr()
+    assert main(["timeline", "3", "-C", str(tmp_path), *given[3:]]) == 2
+    assert "a contest states itself what its tables hold" in capsys.readouterr().err
 
 
 def test_the_json_says_what_the_text_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

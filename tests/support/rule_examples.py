@@ -260,6 +260,14 @@ def spilling(seconds: float, number: int) -> Evidence:
     return with_run(evidence(seconds, bq=2048, bkv=512), executed_spills=number, executed_fills=number)
 
 
+def with_table(given: Evidence) -> Evidence:
+    """A table of integers before all other inputs of the call."""
+    assert given.trace is not None
+    windows = given.trace.pallas_calls[0].windows
+    table = replace(windows[0], name="first", array=Array(name="first", shape=(8,), dtype="int32"), block_shape=(8,))
+    return with_call(given, windows=(table, *windows))
+
+
 def twice(given: Evidence) -> Evidence:
     """The same Pallas call a second time."""
     assert given.trace is not None

@@ -8,6 +8,7 @@ from harness.problems.grouped_matmul import GroupedMatmul
 from harness.problems.matmul import Matmul
 from harness.problems.probes import Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
+from harness.problems.quantized_matmul import QuantizedMatmul
 from harness.problems.rmsnorm import RMSNorm
 from harness.problems.space import Space
 from harness.problems.swiglu import SwiGLU

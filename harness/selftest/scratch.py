@@ -26,6 +26,7 @@ _SETTINGS = {
     "grouped": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
     "backward": (("HEADS", "2"), ("SEQUENCE", "512")),
     "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
+    "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
     "rmsnorm": (("ROWS", "256"),),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
@@ -37,6 +38,7 @@ _TEMPLATES = {
     "packed": "attention-packed",
     "float32": "matmul",
     "matmul": "matmul",
+    "quantized": "quantized-matmul",
     "grouped": "grouped-matmul",
     "backward": "attention-backward",
     "backward_causal": "attention-backward",

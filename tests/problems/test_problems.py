@@ -15,6 +15,7 @@ from harness.problems import (
     GroupedMatmul,
     Matmul,
     Problem,
+    QuantizedMatmul,
     RMSNorm,
     SwiGLU,
     changed,
@@ -42,6 +43,8 @@ PROBLEMS: dict[str, Problem] = {
     "grouped matmul": GroupedMatmul(m=512, groups=8, k=512, n=384),
     "grouped matmul, float32": GroupedMatmul(m=260, groups=3, k=300, n=256, dtype="float32"),
     "grouped matmul, one group": GroupedMatmul(m=300, groups=1, k=256, n=128),
+    "quantized matmul": QuantizedMatmul(m=260, n=384, k=512),
+    "quantized matmul, float32": QuantizedMatmul(m=260, n=256, k=300, dtype="float32"),
     "rmsnorm": RMSNorm(rows=256, columns=512),
     "rmsnorm, alone, float32": RMSNorm(rows=128, columns=384, residual=False, dtype="float32"),
     "swiglu": SwiGLU(tokens=260, model=260, hidden=256),
@@ -51,6 +54,7 @@ PROBLEMS: dict[str, Problem] = {
 MATMUL, NORM = Matmul(m=128, n=128, k=1024), RMSNorm(rows=64, columns=1024)
 BACKWARD = AttentionBackward(sequence=128, head_dim=64)
 GROUPED = GroupedMatmul(m=256, groups=4, k=512, n=128)
+QUANTIZED = QuantizedMatmul(m=128, n=128, k=1024)
 GATED, DOWN = SwiGLU(tokens=64, model=1024, hidden=128), SwiGLU(tokens=64, model=128, hidden=1024, down=True)
 
 
@@ -82,6 +86,22 @@ def product(a: NDArray[Any], b: NDArray[Any], *, block: int = 128, accumulate: A
 
 def matmul(**how: Any) -> Kernel:
     return lambda inputs: (product(*inputs, **how).astype(BF16),)
+
+
+def quantized(
+    *, scales_as: Callable[[NDArray[Any]], NDArray[Any]] = np.copy, weights_as: Any = single, before: bool = False,
+    **how: Any,
+) -> Kernel:  # fmt: skip
+    """The product with the weights as they are, scaled at the end, or `before`: each weight scaled and rounded."""
+
+    def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
+        a, q, scales = inputs
+        weights, factors = weights_as(q), scales_as(scales)
+        if before:
+            return (product(a, bf16(weights * factors), **how).astype(BF16),)
+        return ((product(a, weights, **how) * factors).astype(BF16),)
+
+    return run
 
 
 def moved_rows(inputs: Sequence[NDArray[Any]]) -> Outputs:
@@ -258,6 +278,8 @@ HONEST: dict[str, tuple[Problem, Kernel]] = {
     "backward, scaled queries rounded": (BACKWARD, backward(queries_as=bf16)),
     "grouped matmul": (GROUPED, grouped()),
     "grouped matmul in one tile": (GROUPED, grouped(tile=256, block=512)),
+    "quantized matmul": (QUANTIZED, quantized()),
+    "quantized matmul in one block": (QUANTIZED, quantized(block=1024)),
     "norm": (NORM, norm()),
     "norm of the rounded sum": (NORM, norm(of_rounded=True)),
     "norm rounded before the weights": (NORM, norm(twice=True)),
@@ -282,6 +304,14 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "backward, dk and dv swapped": (BACKWARD, backward(swap=True)),
     "backward, last block of queries left out": (BACKWARD, backward(skip=True)),
     "backward, do v rounded before delta is taken off": (BACKWARD, backward(products_as=bf16)),
+    "quantized matmul, accumulator in bfloat16": (QUANTIZED, quantized(accumulate=bf16)),
+    "quantized matmul, first block of k left out": (QUANTIZED, quantized(skip=0)),
+    "quantized matmul, not scaled": (QUANTIZED, quantized(scales_as=np.ones_like)),
+    "quantized matmul, scales in bfloat16": (QUANTIZED, quantized(scales_as=bf16)),
+    "quantized matmul, the next column's scale": (QUANTIZED, quantized(scales_as=lambda all_: np.roll(all_, 1, 1))),
+    "quantized matmul, scaled weights rounded": (QUANTIZED, quantized(before=True)),
+    "quantized matmul, weights without a sign": (QUANTIZED, quantized(weights_as=lambda q: single(q.view(np.uint8)))),
+    "quantized matmul, four bits of the weights": (QUANTIZED, quantized(weights_as=lambda q: single(q // 16 * 16))),
     "grouped matmul, accumulator in bfloat16": (GROUPED, grouped(accumulate=bf16)),
     "grouped matmul, last block of k left out": (GROUPED, grouped(skip=3)),
     "grouped matmul, a tile has one group": (GROUPED, grouped(neighbour=True)),

@@ -87,7 +87,7 @@ GUARDS = (
         "recorded files only",
         "foreign_import",
         "judge/evaluate/trace/integrity.py",
-        "def require_self_contained(): pass",
+        "def require_self_contained(helpers): pass",
     ),
     _guard("names in the source", "imports_ctypes", "judge/evaluate/trace/imports.py", "def flags(tree): return ()"),
     _guard(

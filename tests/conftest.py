@@ -14,7 +14,7 @@ _LONG = (
     "advice/test_whatif", "benchmarks/test_peers", "cli/test_bad_input", "cli/test_mcp", "judge/test_evidence",
     "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/evaluate/test_contract",
     "judge/evaluate/test_interpretation", "judge/evaluate/test_order",
-    "judge/evaluate/test_seen_programs", "judge/sandbox/test_child",
+    "judge/evaluate/test_seen_programs", "judge/evaluate/test_vmem", "judge/sandbox/test_child",
     "judge/sandbox/test_isolation", "judge/sandbox/test_warm", "judge/simulate/test_machine_variants",
     "ledger/test_branch", "ledger/test_clones", "ledger/test_fault_injection", "ledger/test_fault_moments",
     "ledger/test_fsck", "ledger/test_ledger", "ledger/test_recovery", "loop/test_attack", "loop/test_driver",

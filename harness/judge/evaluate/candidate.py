@@ -27,6 +27,7 @@ from harness.judge.evaluate.trace import (
     same_program,
     semantics,
     traffic,
+    vmem,
 )
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.sandbox import arrays
@@ -122,8 +123,15 @@ def trace(request: TraceRequest) -> TraceReply:
     )
     return TraceReply(
         trace=found, claims=claims, warnings=(*flags, *said), reduced=position, has_second=_second_shape is not None,
-        interpret_full=interpret_full, difference=difference,
+        interpret_full=interpret_full, difference=difference, exceeds_vmem=_exceeds_vmem(_full),
     )  # fmt: skip
+
+
+def _exceeds_vmem(traced: _Traced) -> str:
+    """Why the compiler is bound to refuse it, "" where it is not bound to."""
+    equations = jaxprs.pallas_calls(traced.closed.jaxpr)
+    found = (vmem.excess(*one, traced.chip) for one in zip(equations, traced.calls, strict=True))
+    return next(filter(None, found), "")
 
 
 def _trace(function: Callable[..., Any], problem: Problem, chip: Chip) -> _Traced:

@@ -337,8 +337,12 @@ class Evaluation:
         self._progress(stage.name, "start", 0.0)
         self._open[stage.name] = (1, time.monotonic())
         self._rank = (*stage.rank, 0)
-        products = tuple(stage.take(self, known.request, known.reply))
-        self._close(stage.name, "seen before")
+        products: tuple[Product, ...] = ()
+        if isinstance(known.reply, Failure):
+            self.fail(known.reply)
+        else:
+            products = tuple(stage.take(self, known.request, known.reply))
+        self._close(stage.name, known.reply.kind if isinstance(known.reply, Failure) else "seen before")
         for product in products:
             self._begin(stages, product)
 

@@ -46,7 +46,7 @@ from harness.judge.sandbox.messages import (
 )
 from harness.judge.sandbox.reach import work_not_done
 from harness.problems.space import DRAWN
-from harness.records import Mode, Policy, Simulation
+from harness.records import Failure, Mode, Policy, Simulation
 from harness.records import Stage as FailureStage
 
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
@@ -117,6 +117,10 @@ def _compile(evaluation: Evaluation, topology: str) -> Iterator[CompileRequest |
         artifact=str(plan.artifact(plan.chip.platform)), problem=str(plan.pickled_problem), topology=topology,
         hlo_texts=tuple(map(str, texts)), mosaic_directory=str(plan.work / "mosaic"),
     )  # fmt: skip
+    if evaluation.reply.exceeds_vmem:
+        # libtpu says so as well, after seconds to minutes.
+        yield Known(request, Failure(stage="compile", kind="vmem-exceeded", message=evaluation.reply.exceeds_vmem))
+        return
     evaluation.seen = _seen(evaluation)
     if evaluation.seen is None:
         yield request

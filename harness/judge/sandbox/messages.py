@@ -77,6 +77,7 @@ class TraceReply:
 
     `has_second` says whether the kernel was traced for the second shape too. `interpret_full` asks for
     the full shape to be interpreted as well; `difference` says where its program differs from the reduced one's.
+    `exceeds_vmem` says why the compiler is bound to refuse it, where it is.
     """
 
     trace: Trace
@@ -86,6 +87,7 @@ class TraceReply:
     has_second: bool = False
     interpret_full: bool = False
     difference: str = ""
+    exceeds_vmem: str = ""
 
 
 # The shapes that a kernel is traced for: the contest's, a reduced one, and a second one near that.

@@ -1,0 +1,103 @@
+"""Whether a Pallas call cannot fit into VMEM whatever its compiler does: blocks and scratch that have to be there.
+
+A lower bound, found by asking libtpu on both sides of its limit (tests/judge/evaluate/test_vmem.py does so again): the
+blocks of a pipelined operand are all there, in two copies where the block changes from step to step; so is scratch that
+a step reads as the step before left it. Padding is not counted, nor scratch that is written before it is read, which
+libtpu may do without, nor the values between operations.
+"""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax._src.state.indexing import NDIndexer, Slice
+from jax.extend import core
+from jax.tree_util import tree_unflatten
+
+from harness.hardware import Chip
+from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr
+from harness.records import PallasCall, Window
+
+_MIB = 1 << 20
+# Of others it is not known how many bits one takes in VMEM.
+_WHOLE_BYTES = frozenset((
+    "float32", "int32", "uint32", "bfloat16", "float16", "int16", "uint16", "int8", "uint8", "float8_e4m3fn",
+    "float8_e5m2",
+))  # fmt: skip
+# An operand of integers can be simplified away (0 * x is 0), one of floats cannot.
+_FLOATS = frozenset(("float32", "bfloat16", "float16"))
+
+
+def excess(equation: Equation, call: PallasCall, chip: Chip) -> str:
+    """Why the compiler for `chip` is bound to refuse this call, in a sentence; "" where it is not bound to."""
+    if chip.platform != "tpu":
+        return ""
+    limit = call.vmem_limit_bytes or chip.scoped_vmem_bytes
+    blocks = sum(map(_block_bytes, call.windows))
+    carried = _carried_bytes(equation)
+    if blocks + carried <= limit:
+        return ""
+    return (
+        f"{call.name} needs {(blocks + carried) / _MIB:.2f} MiB of VMEM at least ({blocks / _MIB:.2f} for its blocks, "
+        f"{carried / _MIB:.2f} for scratch that is kept from step to step), expected at most {limit / _MIB:.2f}: known "
+        "from the block shapes, so the compiler was not asked"
+    )
+
+
+def _block_bytes(window: Window) -> int:
+    """What the blocks of one operand take at least."""
+    if window.memory_space != "vmem" or window.array.dtype not in _WHOLE_BYTES:
+        return 0
+    # Where the steps decide by a table which block comes next, nobody knows whether it ever changes.
+    copies = window.buffers if window.fetches is not None else 1
+    return copies * math.prod(window.block_shape) * jnp.dtype(window.array.dtype).itemsize
+
+
+def _carried_bytes(equation: Equation) -> int:
+    """What the scratch takes that a step reads wholly before it writes it."""
+    jaxpr, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+    live = _live(jaxpr)
+    found = 0
+    for var in jaxpr.invars[mapping.slice_scratch_ops]:
+        shape, dtype = getattr(var.aval, "shape", ()), str(getattr(var.aval, "dtype", ""))
+        space = str(getattr(var.aval, "memory_space", "")).lower()
+        if space == "vmem" and dtype in _FLOATS and _is_read_first(jaxpr, var, live):
+            found += math.prod(shape) * jnp.dtype(dtype).itemsize
+    return found
+
+
+def _live(jaxpr: Jaxpr) -> set[Any]:
+    """The values on which something hangs that is written."""
+    live = set(jaxpr.outvars)
+    for equation in reversed(jaxpr.eqns):
+        is_read = equation.primitive.name == "get"
+        if any(out in live for out in equation.outvars) or (equation.effects and not is_read):
+            live |= {var for var in equation.invars if not isinstance(var, core.Literal)}
+    return live
+
+
+def _is_read_first(jaxpr: Jaxpr, reference: Any, live: set[Any]) -> bool:
+    for equation in jaxpr.eqns:
+        if not any(var is reference for var in equation.invars):
+            continue
+        name = equation.primitive.name
+        if name == "get" and equation.invars[0] is reference:
+            if _is_whole(equation) and equation.outvars[0] in live:
+                return True
+        elif name != "cond" or isinstance(equation.invars[0], core.Literal):
+            # Written, or handed to something that may write it. A branch that may be taken is no such thing.
+            return False
+    return False
+
+
+def _is_whole(equation: Equation) -> bool:
+    """Whether a read is of the whole reference."""
+    transforms = tree_unflatten(equation.params["tree"], equation.invars[1:])
+    return all(
+        isinstance(transform, NDIndexer)
+        and all(
+            isinstance(index, Slice) and index.start == 0 and index.size == length and index.stride == 1
+            for index, length in zip(transform.indices, transform.shape, strict=True)
+        )
+        for transform in transforms
+    )

@@ -1,0 +1,93 @@
+"""What is refused from block shapes alone libtpu refuses too, and what it takes never is: at each chip's limit."""
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+import vmem_cases
+from planted import POLICY, V5E
+from vmem_cases import CASES, STEPS, Call
+
+import harness
+from harness.hardware import TPUS, chip
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.trace import jaxprs, traffic, vmem
+from harness.judge.sandbox import environment
+from harness.problems import Attention
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+TEMPLATE = Path(harness.__file__).parent / "templates" / "attention" / "kernel.py"
+
+
+def found(program: Call, shape: jax.ShapeDtypeStruct, name: str) -> str:
+    """What is said of it here."""
+    on = chip(name)
+    with interpretation.aiming_at(on):
+        closed = jax.make_jaxpr(program)(shape)
+    (equation,) = jaxprs.pallas_calls(closed.jaxpr)
+    return vmem.excess(equation, traffic.pallas_call(equation, on, (STEPS,)), on)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_fits_is_not_refused_and_eight_rows_more_are(case: str) -> None:
+    kernel, rows, options, _, is_certain = CASES[case]
+    assert found(*vmem_cases.call(kernel, rows, **options), "v5e") == ""
+    said = found(*vmem_cases.larger(case), "v5e")
+    assert bool(said) == is_certain
+    assert not said or "expected at most 2.00" in said
+
+
+@functools.cache
+def compiled(name: str) -> dict[str, str]:
+    """What libtpu says of each case, asked in a process of its own: "" where it takes it."""
+    given = environment.compiling(chip(name), with_lines=False)
+    done = subprocess.run(
+        [sys.executable, vmem_cases.__file__, name], env={**given, "LIBTPU_INIT_ARGS": ""}, capture_output=True,
+        text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_libtpu_takes_what_is_not_refused_and_refuses_what_is(case: str) -> None:
+    answers = compiled("v5e")
+    assert answers[f"{case}: fits"] == ""
+    if CASES[case][-1]:
+        assert "vmem" in answers[f"{case}: larger"]
+
+
+def test_scratch_that_libtpu_may_do_without_is_none_of_what_is_refused() -> None:
+    """Where this fails for all of them, libtpu has changed, and more could be refused."""
+    assert compiled("v5e")["scratch written_first: larger"] == ""
+    assert compiled("v5e")["scratch read_in_vain: larger"] == ""
+
+
+@pytest.mark.parametrize("name", [one.name for one in TPUS])
+def test_each_chip_has_the_limit_that_is_assumed_where_a_kernel_names_none(name: str) -> None:
+    rows = vmem_cases.default_rows(chip(name).scoped_vmem_bytes)
+    for more, is_refused in ((-8, False), (8, True)):
+        assert bool(found(*vmem_cases.call(vmem_cases.add, rows + more, limit=None), name)) == is_refused
+        assert ("vmem" in compiled(name)[f"default {more}"]) == is_refused
+
+
+def test_a_candidate_is_refused_without_the_compiler(tmp_path: Path) -> None:
+    """Its blocks and the scratch that it keeps take 16.5 MiB, of 16."""
+    ended: dict[str, str] = {}
+    kernel = TEMPLATE.read_text(encoding="utf-8").replace("BQ = 128", "BQ = 8192").replace("BKV = 256", "BKV = 512")
+    evidence = evaluation.evaluate(
+        tmp_path, kernel.encode(), Attention(sequence=16384, head_dim=128), V5E, POLICY,
+        work_directory=tmp_path / "work", simulate=simulate.run, checked=False,
+        progress=lambda stage, state, _: ended.update({stage: state}),
+    )  # fmt: skip
+    assert evidence.failure is not None
+    assert (evidence.failure.stage, evidence.failure.kind) == ("compile", "vmem-exceeded")
+    assert "needs 16.50 MiB of VMEM at least (8.50 for its blocks, 8.00 for scratch" in evidence.failure.message
+    assert ended["compile"] == "vmem-exceeded"
+    assert not list((tmp_path / "work" / "dumps").iterdir())

@@ -93,6 +93,24 @@ def _operation(row: Row) -> Any:
     return getattr(importlib.import_module(f"tokamax._src.ops.{module}"), name)(bypass_device_check=True)
 
 
+# Today's tokamax takes the tile_k of a product with transposed weights for the tile of its columns and tile_n for that
+# of what is summed over. So do the rows of v5p and v6e; those of v5e and v7x are older and mean it the other way round:
+# but for one of them, that way their tiles divide the arrays, and the other way most do not.
+_OLDER_TILES = ("v5e", "v7x")
+_TRANSPOSED_WEIGHTS = [[1], [2]]
+
+
+def _config(row: Row) -> str:
+    """The row's configuration as today's tokamax would write it."""
+    if row.operation != "pallas_mosaic_tpu_ragged_dot" or row.chip not in _OLDER_TILES:
+        return row.config
+    numbers = json.loads(row.key)["ragged_dot_dimension_numbers"]["dot_dimension_numbers"]
+    config = json.loads(row.config)
+    if numbers[0] == _TRANSPOSED_WEIGHTS:
+        config["tile_k"], config["tile_n"] = config["tile_n"], config["tile_k"]
+    return json.dumps(config)
+
+
 def compile_row(row: Row) -> None:
     """Compiles the row's operation for its chip, ahead of time, as tokamax's autotuner would have it measured.
 
@@ -119,7 +137,7 @@ def compile_row(row: Row) -> None:
             stack.enter_context(_tables_as_constants(np.asarray(spec["group_sizes"].value)))
         if type(operation).config_cls is not tokamax_op.NullConfig:
             configured = operation.replace(
-                config=pydantic.TypeAdapter(type(operation).config_cls).validate_json(row.config)
+                config=pydantic.TypeAdapter(type(operation).config_cls).validate_json(_config(row))
             )
         bound = configured.bind(**spec)
         function, arrays = benchmarking.standardize_function(configured, *bound.args, kwargs=bound.kwargs, seed=None)

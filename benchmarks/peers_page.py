@@ -225,7 +225,7 @@ def _line(chip: str, problem: str, each: Entry, peer: float | None, other: float
     if found is None or found.seconds is None:
         return [name, _why_none(each), NOT_RUN, "", error_text(each.error, ""), *([""] * 7)]
     assert found.plus_minus_seconds is not None
-    useful = utilisation(PROBLEMS[problem].matmul_flops, found.seconds, chip_named(chip))
+    useful = utilisation(PROBLEMS[problem].matmul_flops, found.seconds, chip_named(chip).peak_bf16_flops_per_second)
     moved = ""
     if each.other_configuration not in (None, each.configuration):
         moved = f" ({words(each.other_configuration)})"

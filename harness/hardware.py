@@ -17,7 +17,8 @@ class Chip:
     Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the
     whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
     the other TPUs; on a GPU the whole chip, `cores` being its streaming multiprocessors.
-    `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
+    Those of narrower types are None where the chip multiplies them no faster than bfloat16, to which its
+    compiler then widens them. `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
     `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on
     a TPU). `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
     `scoped_vmem_bytes` what one kernel gets of it by default. `mxu_size` are the rows and columns
@@ -39,6 +40,9 @@ class Chip:
     source: str
     platform: Literal["tpu", "cuda"] = "tpu"
     cache_bytes: int = 0
+    peak_int8_ops_per_second: float | None = None
+    peak_fp8_flops_per_second: float | None = None
+    peak_int4_ops_per_second: float | None = None
 
     @property
     def kind(self) -> Literal["TPU", "GPU"]:
@@ -52,10 +56,29 @@ class Chip:
     @property
     def ridge_flops_per_byte(self) -> float:
         """The operational intensity at which compute and memory take equally long."""
-        return self.peak_bf16_flops_per_second / self.hbm_bytes_per_second
+        return self.ridge("bfloat16")
+
+    def peak_flops_per_second(self, dtype: str) -> float:
+        """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
+
+        Of float32 it is bfloat16's: one bfloat16 pass is the default precision of a TPU.
+        """
+        narrow = {
+            "int8": self.peak_int8_ops_per_second,
+            "float8": self.peak_fp8_flops_per_second,
+            "int4": self.peak_int4_ops_per_second,
+        }
+        found = narrow.get("float8" if dtype.startswith("float8") else dtype.removeprefix("u"))
+        return found or self.peak_bf16_flops_per_second
+
+    def ridge(self, dtype: str) -> float:
+        """The operational intensity at which matmuls of `dtype` and memory take equally long, in FLOP/byte."""
+        return self.peak_flops_per_second(dtype) / self.hbm_bytes_per_second
 
 
 _MIB = 1 << 20
+# Peaks of int8 and fp8 are published there too; those of int4 stand in jax's TPU table alone, which has none for int8
+# on v7x. The compiler spaces its matmuls of these types accordingly (libtpu 0.0.50).
 _CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
 
 # Scoped VMEM: the compiler's default limit for one kernel, as its error message states it.
@@ -81,6 +104,8 @@ TPUS = (
         device_kinds=("TPU v5 lite", "TPU v5e"),
         cores=1,
         peak_bf16_flops_per_second=197e12,
+        peak_int8_ops_per_second=394e12,
+        peak_int4_ops_per_second=788e12,
         hbm_bytes_per_second=819e9,
         hbm_bytes=17_200_000_000,
         vmem_bytes=128 * _MIB,
@@ -96,6 +121,8 @@ TPUS = (
         device_kinds=("TPU v5p", "TPU v5"),
         cores=2,
         peak_bf16_flops_per_second=459e12,
+        peak_int8_ops_per_second=918e12,
+        peak_int4_ops_per_second=1836e12,
         hbm_bytes_per_second=2765e9,
         hbm_bytes=103_000_000_000,
         vmem_bytes=64 * _MIB,
@@ -111,6 +138,8 @@ TPUS = (
         device_kinds=("TPU v6 lite", "TPU v6e"),
         cores=1,
         peak_bf16_flops_per_second=918e12,
+        peak_int8_ops_per_second=1836e12,
+        peak_int4_ops_per_second=3672e12,
         hbm_bytes_per_second=1640e9,
         hbm_bytes=34_400_000_000,
         vmem_bytes=128 * _MIB,
@@ -126,6 +155,7 @@ TPUS = (
         device_kinds=("TPU7x", "TPU v7x", "TPU v7"),
         cores=1,
         peak_bf16_flops_per_second=1153.5e12,
+        peak_fp8_flops_per_second=2307e12,
         hbm_bytes_per_second=3690e9,
         hbm_bytes=103_000_000_000,
         vmem_bytes=64 * _MIB,
@@ -137,7 +167,7 @@ TPUS = (
     ),
 )
 
-_NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense bfloat16), Hopper tuning guide (shared memory, L2)"
+_NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense peaks), Hopper tuning guide (shared memory, L2)"
 
 # The clock is the one at which the published peak holds: 4096 FLOP per cycle and multiprocessor.
 GPUS = (
@@ -148,6 +178,8 @@ GPUS = (
         device_kinds=("NVIDIA H100 80GB HBM3", "NVIDIA H100"),
         cores=132,
         peak_bf16_flops_per_second=989.4e12,
+        peak_int8_ops_per_second=1978.9e12,
+        peak_fp8_flops_per_second=1978.9e12,
         hbm_bytes_per_second=3350e9,
         hbm_bytes=80_000_000_000,
         vmem_bytes=228 * 1024,
@@ -165,6 +197,8 @@ GPUS = (
         device_kinds=("NVIDIA H200",),
         cores=132,
         peak_bf16_flops_per_second=989.4e12,
+        peak_int8_ops_per_second=1978.9e12,
+        peak_fp8_flops_per_second=1978.9e12,
         hbm_bytes_per_second=4800e9,
         hbm_bytes=141_000_000_000,
         vmem_bytes=228 * 1024,

@@ -25,19 +25,21 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
     work = evidence.problem.work
     latency = roofline.latency_seconds(evidence)
     hbm_bytes, traffic_source = roofline.traffic(evidence)
+    peak = roofline.peak(work, chip)
     compute_only = roofline.compute_only_seconds(work, chip)
     memory_only = None if hbm_bytes is None else roofline.memory_only_seconds(hbm_bytes, chip)
+    ridge = chip.ridge(work.matmul_dtype)
     intensity = work.flops / hbm_bytes if hbm_bytes else None
     util = mxu_util = rate = bandwidth_util = regime = gap = None
     if latency is not None:
-        util = roofline.utilisation(work.flops, latency, chip)
-        mxu_util = roofline.utilisation(work.matmul_flops, latency, chip)
+        util = roofline.utilisation(work.flops, latency, peak)
+        mxu_util = roofline.utilisation(work.matmul_flops, latency, peak)
     if latency is not None and hbm_bytes is not None and memory_only is not None:
         rate = hbm_bytes / latency
         bandwidth_util = memory_only / latency
         gap = latency - max(compute_only, memory_only)
     if util is not None and bandwidth_util is not None and intensity is not None:
-        regime = roofline.regime(util, bandwidth_util, intensity, chip)
+        regime = roofline.regime(util, bandwidth_util, intensity, ridge)
     gap_fraction = gap / latency if gap is not None and latency is not None else None
     tightest = tightest_call(evidence, chip)
     samples = evidence.samples
@@ -58,7 +60,7 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         bandwidth_util=bandwidth_util,
         intensity=intensity,
         minimum_intensity=work.flops / work.minimum_hbm_bytes,
-        ridge=chip.ridge_flops_per_byte,
+        ridge=ridge,
         compute_only_seconds=compute_only,
         memory_only_seconds=memory_only,
         gap_seconds=gap,

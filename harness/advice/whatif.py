@@ -33,10 +33,13 @@ def scaled(machine: Machine, scale: Scale) -> Machine:
         clock_hz=machine.clock_hz * clock,
         hbm_bytes_per_cycle=machine.hbm_bytes_per_cycle * scale.bandwidth / clock,
         dma_latency_cycles=in_cycles(machine.dma_latency_cycles, scale.dma_latency),
+        dma_write_latency_cycles=in_cycles(machine.dma_write_latency_cycles, scale.dma_latency),
         transfer_cycles=in_cycles(machine.transfer_cycles, scale.transfer_cost),
         matmul_rows_per_cycle=machine.matmul_rows_per_cycle * scale.mxu,
         push_cycles=max(1, round(machine.push_cycles / scale.mxu)),
         push_transposed_cycles=max(1, round(machine.push_transposed_cycles / scale.mxu)),
+        push_float32_cycles=max(1, round(machine.push_float32_cycles / scale.mxu)),
+        matmul_narrow_latency_cycles=max(1, round(machine.matmul_narrow_latency_cycles / scale.mxu)),
         matmul_latency_cycles=max(1, round(machine.matmul_latency_cycles / scale.mxu)),
     )
 

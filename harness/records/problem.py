@@ -30,13 +30,15 @@ class Array:
 class Work:
     """Useful work of one call, as the judge counts it: a causal kernel is credited with unmasked pairs only.
 
-    `exponentials` are those that the outputs cannot be computed without.
+    `exponentials` are those that the outputs cannot be computed without. `matmul_dtype` is what the matmuls' operands
+    are (numpy/ml_dtypes name): utilisation and roofline are against the chip's peak for it.
     """
 
     matmul_flops: int
     vector_flops: int
     minimum_hbm_bytes: int
     exponentials: int = 0
+    matmul_dtype: str = "bfloat16"
 
     @property
     def flops(self) -> int:

@@ -103,7 +103,8 @@ def _bandwidth(report: Report) -> str:
 def _utilisation(report: Report) -> str:
     if report.util is None or report.mxu_util is None:
         return "unknown"
-    peak = decimal(chip(report.chip).peak_bf16_flops_per_second, "FLOP/s", 0)
+    # The ridge is of the type that the matmuls multiply, and so is the peak.
+    peak = decimal(report.ridge * chip(report.chip).hbm_bytes_per_second, "FLOP/s", 0)
     if not report.mxu_util:
         return f"util {percent(report.util)} (all useful FLOPs, none in matmuls) of {peak}"
     return f"util {percent(report.util)} (all useful FLOPs), mxu {percent(report.mxu_util)} (matmul FLOPs) of {peak}"

@@ -68,7 +68,8 @@ class Channel:
         cost = read / machine.hbm_read_share + written / machine.hbm_write_share
         touched = amount * (cost or 1.0)
         self.hbm_free = max(self.hbm_free, clock) + machine.transfer_cycles + touched / machine.hbm_bytes_per_cycle
-        return ceil(self.hbm_free + machine.dma_latency_cycles)
+        latency = machine.dma_write_latency_cycles if destination == "hbm" else machine.dma_latency_cycles
+        return ceil(self.hbm_free + latency)
 
 
 # A transfer under way: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.

@@ -79,6 +79,7 @@ _LONGEST_MEMORY = 1 << 14
 
 _MXU = re.compile(r"mxu\d")
 _XLU = re.compile(r"xlu\d")
+_THIRD_XLU = "xlu2"
 # The width of a transpose stands behind its arrays: (vx, 128) or (vx, vy, 128).
 _WIDTH = re.compile(r", (\d+)$")
 _BUFFER = re.compile(r"mrb\[(\d+)\]")
@@ -113,8 +114,12 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
             return ()
         if name.startswith("vxpose"):
             return _transpose_uses(op, xlu[0], machine)
-        kind = "xlane" if ".xlane" in name else "permute"
-        return (Use(xlu[0], machine.xlu_cycles, f"{xlu[0]} {kind}", machine.xlu_latency_cycles, results=1),)
+        kind, latency = "permute", machine.permute_latency_cycles
+        if ".xlane" in name:
+            kind, latency = "xlane", machine.reduce_latency_cycles
+        if xlu[0] == _THIRD_XLU:
+            latency -= machine.third_xlu_early_cycles
+        return (Use(xlu[0], machine.xlu_cycles, f"{xlu[0]} {kind}", latency, results=1),)
     if name == "vpop.eup":
         return (Use("", 0, "eup", pops=True),)
     if name.startswith(EUP):
@@ -149,12 +154,17 @@ def _transpose_uses(op: Op, xlu: str, machine: Machine) -> tuple[Use, ...]:
 
     `width` columns become rows, 8 of 32 bits or 16 of 16 bits in a register; `binary` transposes two arrays.
     """
+    is_wide = ".b32" in op.opcode
+    cycles = machine.xlu_cycles if is_wide else machine.transpose_packed_cycles
     if ".end" not in op.opcode:
-        return (Use(xlu, machine.xlu_cycles, ""),)
+        return (Use(xlu, cycles, ""),)
     width = _WIDTH.search(op.arguments)
     rows = 16 if ".b16" in op.opcode else 32 if ".b8" in op.opcode else 8
     results = max(1, (int(width[1]) if width else 128) // rows * (2 if ".binary" in op.opcode else 1))
-    return (Use(xlu, machine.xlu_cycles, f"{xlu} trf", machine.xlu_latency_cycles, results, machine.xlu_cycles),)
+    latency = machine.transpose_latency_cycles if is_wide else machine.transpose_packed_latency_cycles
+    if xlu == _THIRD_XLU:
+        latency -= machine.third_xlu_transpose_early_cycles
+    return (Use(xlu, cycles, f"{xlu} trf", latency, results, spacing=cycles),)
 
 
 def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
@@ -163,12 +173,13 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         return (Use("", 0, f"{mxu}[{buffer[1]}]" if buffer else mxu, pops=True),)
     if name.startswith("vmatmul"):
         rows, results = _rows_and_results(name, machine)
-        # All types bring as many bytes a register; 8-bit ones go in faster where the chip multiplies them faster.
-        faster = machine.narrow_rate if rows == _NARROW_ROWS else 1
+        # All types bring as many bytes a register; 8-bit ones go in faster where the chip multiplies them as they are.
+        is_narrow = rows >= _NARROW_ROWS and ".bf16" not in name
+        faster = machine.narrow_rate ** (rows // _NARROW_ROWS) if is_narrow else 1
         cycles = max(1, round(rows / machine.matmul_rows_per_cycle / faster))
         spacing = cycles // results
         busy = cycles * machine.matmul_slowdown
-        latency = machine.matmul_latency_cycles
+        latency = machine.matmul_narrow_latency_cycles if is_narrow else machine.matmul_latency_cycles
         # In bfloat16's terms, so that they compare with its peak.
         flops = 2 * rows * machine.mxu_size**2 // faster
         # The first matmul with new weights takes them over from the staging registers when they are all there.
@@ -176,10 +187,13 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         if buffer is None:
             return (*latch, Use(mxu, busy, mxu, latency, results, spacing, flops=flops))
         first = int(buffer[1])
-        slots = (Use("", 0, f"{mxu}[{first + i}]", latency + i * spacing, results=1) for i in range(results))
+        slots = (Use("", 0, f"{mxu}[{first + i}]", latency + i, results=1) for i in range(results))
         return (*latch, Use(mxu, busy, "", flops=flops), *slots)
     if name.startswith("vmatpush"):
-        cycles = machine.push_transposed_cycles if ".xpose" in name else machine.push_cycles
+        # What pushes float32 names no type.
+        is_float32 = name.split(".")[1] in ("msra", "msrb")
+        plain = machine.push_float32_cycles if is_float32 else machine.push_cycles
+        cycles = machine.push_transposed_cycles if ".xpose" in name else plain
         return (Use(f"{mxu} weights", cycles, ""),)
     if name.startswith("vmatprep.subr"):
         # On 256-wide units one row pair is a prep and a push; the push carries the cost of both.
@@ -194,6 +208,8 @@ def _rows_and_results(name: str, machine: Machine) -> tuple[int, int]:
     """
     if ".f32" in name or ".s32" in name:
         return 8, max(1, machine.matmul_results // 2)
+    if ".s4" in name or ".u4" in name:
+        return 2 * _NARROW_ROWS, 4 * machine.matmul_results
     if ".s8" in name or ".u8" in name or ".x8" in name or ".f8" in name:
         return _NARROW_ROWS, 2 * machine.matmul_results
     return 16, machine.matmul_results

@@ -15,22 +15,27 @@ class Machine:
     hbm_bytes_per_cycle: bandwidth of HBM seen by one core, reads and writes together. Source: hardware.py.
     hbm_read_share, hbm_write_share: how much of that bandwidth reads and writes reach. CALIBRATED, per chip.
     granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
-    dma_latency_cycles: from issuing an HBM transfer to its flag, beyond its bytes. CALIBRATED.
+    dma_latency_cycles: from issuing a transfer from HBM to its flag, beyond its bytes; dma_write_latency_cycles: of
+        one to HBM. CALIBRATED.
     transfer_cycles: for how long each HBM transfer keeps the way to HBM busy beyond its bytes. CALIBRATED.
     wait_cycles: what waiting for a transfer costs the core even where it has arrived. CALIBRATED.
     mxus: matrix units per core; mxu_size: rows and columns of one. Source: hardware.py.
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
         from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
         256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
-    matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED, per chip.
+    matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED.
     narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 where the published peak
         for them is twice that of bfloat16, 1 where it is the same. Source: the chips' published peaks.
     matmul_results: vectors popped per 16-row (packed) matmul.
-    push_cycles, push_transposed_cycles: one MXU's weight port per pushed register pair.
+    push_cycles, push_transposed_cycles, push_float32_cycles: one MXU's weight port per pushed register (pair).
     prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to
-        a 256-wide unit. CALIBRATED: 2. The compiler's own spacing does not make it wait at all (8).
-    matmul_latency_cycles: from a matmul's issue to its first result.
-    xlu_cycles, xlu_latency_cycles: the cross-lane units, per operation.
+        a 256-wide unit: 8, which is to say at once. The compiler puts it right behind the push before.
+    matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: of 8-bit values.
+    xlu_cycles: how long an operation keeps a cross-lane unit; transpose_packed_cycles: a row of 16-bit values that is
+        to be transposed.
+    reduce_latency_cycles, permute_latency_cycles: from issue to result, of reductions over lanes and of what moves
+        lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first one out.
+    third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much sooner the third of three such units is done.
     eup_latency_cycles: the transcendental unit (one operation per cycle).
     eup_packed_cycles: for how long an operation on a register of packed halves keeps it, which takes two turns.
     branch_slots: bundles issued between a branch and its target; branch_slots_vary: the compiler may
@@ -38,7 +43,8 @@ class Machine:
 
     Where a unit's cycles and latencies come from: the spacing of its operations in the
     compiler's own schedule before it removes the empty bundles that the hardware's interlocks
-    replace (pass `packed-bundles-post-ra` of libtpu 0.0.50, a 128 x 256 attention kernel).
+    replace (pass `packed-bundles-post-ra` of libtpu 0.0.50; kernels in which each operation waits for
+    the one before, `benchmarks/compiler_latencies.py`).
     """
 
     chip: str
@@ -49,6 +55,7 @@ class Machine:
     hbm_write_share: float
     granule_bytes: int
     dma_latency_cycles: int
+    dma_write_latency_cycles: int
     transfer_cycles: int
     wait_cycles: int
     mxus: int
@@ -59,10 +66,18 @@ class Machine:
     matmul_results: int
     push_cycles: int
     push_transposed_cycles: int
+    push_float32_cycles: int
     prep_early_cycles: int
     matmul_latency_cycles: int
+    matmul_narrow_latency_cycles: int
     xlu_cycles: int
-    xlu_latency_cycles: int
+    transpose_packed_cycles: int
+    reduce_latency_cycles: int
+    permute_latency_cycles: int
+    transpose_latency_cycles: int
+    transpose_packed_latency_cycles: int
+    third_xlu_early_cycles: int
+    third_xlu_transpose_early_cycles: int
     eup_latency_cycles: int
     eup_packed_cycles: int
     branch_slots: int
@@ -77,9 +92,15 @@ class _Units:
     matmul_results: int
     push: int
     push_transposed: int
+    push_float32: int
     matmul_latency: int
+    matmul_narrow_latency: int
     xlu: int
-    xlu_latency: int
+    transpose_packed: int
+    reduce_latency: int
+    permute_latency: int
+    transpose_latency: int
+    transpose_packed_latency: int
     eup_latency: int
 
 
@@ -87,11 +108,17 @@ _UNITS = {
     "v4": _Units(
         granule=512,
         matmul_results=2,
-        push=4,
+        push=8,
         push_transposed=8,
+        push_float32=8,
         matmul_latency=83,
+        matmul_narrow_latency=83,
         xlu=8,
-        xlu_latency=79,
+        transpose_packed=16,
+        reduce_latency=79,
+        permute_latency=69,
+        transpose_latency=6,
+        transpose_packed_latency=22,
         eup_latency=7,
     ),
     "v5e": _Units(
@@ -99,9 +126,15 @@ _UNITS = {
         matmul_results=2,
         push=4,
         push_transposed=8,
+        push_float32=2,
         matmul_latency=125,
+        matmul_narrow_latency=115,
         xlu=8,
-        xlu_latency=91,
+        transpose_packed=16,
+        reduce_latency=115,
+        permute_latency=114,
+        transpose_latency=44,
+        transpose_packed_latency=60,
         eup_latency=6,
     ),
     "v5p": _Units(
@@ -109,9 +142,15 @@ _UNITS = {
         matmul_results=2,
         push=4,
         push_transposed=8,
+        push_float32=2,
         matmul_latency=125,
+        matmul_narrow_latency=115,
         xlu=8,
-        xlu_latency=91,
+        transpose_packed=16,
+        reduce_latency=115,
+        permute_latency=114,
+        transpose_latency=44,
+        transpose_packed_latency=60,
         eup_latency=8,
     ),
     "v6e": _Units(
@@ -119,9 +158,15 @@ _UNITS = {
         matmul_results=4,
         push=4,
         push_transposed=8,
+        push_float32=2,
         matmul_latency=192,
+        matmul_narrow_latency=182,
         xlu=4,
-        xlu_latency=137,
+        transpose_packed=4,
+        reduce_latency=137,
+        permute_latency=123,
+        transpose_latency=64,
+        transpose_packed_latency=70,
         eup_latency=13,
     ),
     "v7x": _Units(
@@ -129,19 +174,28 @@ _UNITS = {
         matmul_results=4,
         push=4,
         push_transposed=8,
-        matmul_latency=166,
+        push_float32=2,
+        matmul_latency=211,
+        matmul_narrow_latency=204,
         xlu=4,
-        xlu_latency=141,
+        transpose_packed=4,
+        reduce_latency=141,
+        permute_latency=127,
+        transpose_latency=68,
+        transpose_packed_latency=74,
         eup_latency=10,
     ),
 }
 
-# CALIBRATED. Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and 49
-# waits in 53 us), while attention in short steps, with three waits each, takes far longer than its schedule: a wait
-# costs the core something, which overlaps nothing. Latency: a Pallas matmul in 128-cubed blocks on v5e.
-_DMA_LATENCY_SECONDS = 350e-9
-_TRANSFER_SECONDS = 5e-9
-_WAIT_SECONDS = 30e-9
+# CALIBRATED. Attention on 512 rows waits in every step for what it has asked for a step before: that takes longer than
+# its units do where it has no mask to compute. A result is through sooner: grouped products that wait for each of
+# theirs show it. Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and
+# 49 waits in 53 us).
+_DMA_WRITE_LATENCY_SECONDS = 350e-9
+_TRANSFER_SECONDS = 4e-9
+_WAIT_SECONDS = 10e-9
+# CALIBRATED, on all chips. A sum of powers of two, so that the units come back to the same states.
+_MATMUL_SLOWDOWN = 65 / 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +204,14 @@ class _Calibrated:
 
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
-    matmul_slowdown: float = 1.0
+    dma_latency_seconds: float = 800e-9
 
 
 _CALIBRATED = {
-    "v5e": _Calibrated(matmul_slowdown=33 / 32),
+    # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
+    "v5e": _Calibrated(dma_latency_seconds=430e-9),
     "v6e": _Calibrated(hbm_read_share=0.95, hbm_write_share=0.82),
-    "v7x": _Calibrated(hbm_read_share=0.93, hbm_write_share=0.67, matmul_slowdown=33 / 32),
+    "v7x": _Calibrated(hbm_read_share=0.93, hbm_write_share=0.67),
 }
 # int8 on v5e to v6e, fp8 on v7x: twice the bfloat16 peak (Google Cloud TPU documentation); v4 has no faster type.
 _NARROW_RATE = {"v4": 1}
@@ -182,19 +237,28 @@ def machine_of(chip: Chip) -> Machine:
         granule_bytes=units.granule,
         transfer_cycles=round(_TRANSFER_SECONDS * chip.clock_hz),
         wait_cycles=round(_WAIT_SECONDS * chip.clock_hz),
-        dma_latency_cycles=round(_DMA_LATENCY_SECONDS * chip.clock_hz),
+        dma_latency_cycles=round(calibrated.dma_latency_seconds * chip.clock_hz),
+        dma_write_latency_cycles=round(_DMA_WRITE_LATENCY_SECONDS * chip.clock_hz),
         mxus=chip.mxus_per_core,
         mxu_size=chip.mxu_size,
         matmul_rows_per_cycle=rows_per_cycle,
-        matmul_slowdown=calibrated.matmul_slowdown,
+        matmul_slowdown=_MATMUL_SLOWDOWN,
         narrow_rate=_NARROW_RATE.get(chip.name, _FASTER_NARROW_RATE),
         matmul_results=units.matmul_results,
         push_cycles=units.push,
         push_transposed_cycles=units.push_transposed,
-        prep_early_cycles=2,
+        push_float32_cycles=units.push_float32,
+        prep_early_cycles=8,
         matmul_latency_cycles=units.matmul_latency,
+        matmul_narrow_latency_cycles=units.matmul_narrow_latency,
         xlu_cycles=units.xlu,
-        xlu_latency_cycles=units.xlu_latency,
+        transpose_packed_cycles=units.transpose_packed,
+        reduce_latency_cycles=units.reduce_latency,
+        permute_latency_cycles=units.permute_latency,
+        transpose_latency_cycles=units.transpose_latency,
+        transpose_packed_latency_cycles=units.transpose_packed_latency,
+        third_xlu_early_cycles=24,
+        third_xlu_transpose_early_cycles=11,
         eup_latency_cycles=units.eup_latency,
         eup_packed_cycles=2,
         branch_slots=6 if chip.name == "v7x" else 4,

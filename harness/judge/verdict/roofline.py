@@ -34,9 +34,14 @@ def finished_run(evidence: Evidence) -> Simulation | None:
     return run if run is not None and run.mean_seconds is not None else None
 
 
-def utilisation(flops: int, latency_seconds: float, chip: Chip) -> float:
+def peak(work: Work, chip: Chip) -> float:
+    """The chip's peak for the type that the matmuls multiply, FLOP/s."""
+    return chip.peak_flops_per_second(work.matmul_dtype)
+
+
+def utilisation(flops: int, latency_seconds: float, peak_flops_per_second: float) -> float:
     """Useful `flops` of one call over what the chip could do in that time, a fraction of 1."""
-    return flops / (latency_seconds * chip.peak_bf16_flops_per_second)
+    return flops / (latency_seconds * peak_flops_per_second)
 
 
 def score(util: float, latency_seconds: float) -> float:
@@ -44,16 +49,16 @@ def score(util: float, latency_seconds: float) -> float:
     return (100 * util) * 100 / (1e3 * latency_seconds)
 
 
-def regime(util: float, bandwidth_util: float, intensity: float, chip: Chip) -> Regime:
+def regime(util: float, bandwidth_util: float, intensity: float, ridge: float) -> Regime:
     """What binds: nothing if both utilisations are low, else the side of the ridge point the intensity lies on."""
     if util < LOW_UTILISATION and bandwidth_util < LOW_UTILISATION:
         return "latency-bound"
-    return "compute-bound" if intensity >= chip.ridge_flops_per_byte else "memory-bound"
+    return "compute-bound" if intensity >= ridge else "memory-bound"
 
 
 def compute_only_seconds(work: Work, chip: Chip) -> float:
-    """The time of all useful FLOPs (matmul and vector, the published form) at the chip's bf16 peak."""
-    return work.flops / chip.peak_bf16_flops_per_second
+    """The time of all useful FLOPs (matmul and vector, the published form) at the chip's peak for the matmuls' type."""
+    return work.flops / peak(work, chip)
 
 
 def memory_only_seconds(hbm_bytes: int, chip: Chip) -> float:
@@ -117,12 +122,13 @@ def impossibilities(work: Work, latency_seconds: float, chip: Chip) -> tuple[str
     which a cache may hold as much as it holds.
     """
     found = []
-    mxu_util = utilisation(work.matmul_flops, latency_seconds, chip)
+    most = peak(work, chip)
+    mxu_util = utilisation(work.matmul_flops, latency_seconds, most)
     if mxu_util > 1:
         found.append(
             f"{decimal(work.matmul_flops, 'FLOP')} of useful matmul work in {seconds(latency_seconds)} is "
             f"{decimal(work.matmul_flops / latency_seconds, 'FLOP/s')}, {percent(mxu_util)} of the "
-            f"{decimal(chip.peak_bf16_flops_per_second, 'FLOP/s')} that a {chip.name} can do"
+            f"{decimal(most, 'FLOP/s')} that a {chip.name} can do in {work.matmul_dtype}"
         )
     floor = least_memory_seconds(work, chip)
     if latency_seconds < floor:

@@ -60,7 +60,7 @@ def test_report_of_the_naive_kernel() -> None:
     ],
 )
 def test_regimes_at_their_borders(util: float, bandwidth: float, intensity: float, expected: str) -> None:
-    assert regime(util, bandwidth, intensity, V5E) == expected
+    assert regime(util, bandwidth, intensity, V5E.ridge_flops_per_byte) == expected
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_more_than_the_mxu_can_do_is_impossible() -> None:
     assert "111.1%" in sentence
     assert "197.0 TFLOP/s" in sentence
     # All FLOPs over peak may exceed 1 a little: softmax does not run on the MXU.
-    assert utilisation(work.flops, floor * 1.0001, V5E) > 1
+    assert utilisation(work.flops, floor * 1.0001, V5E.peak_bf16_flops_per_second) > 1
 
 
 def test_faster_than_the_minimum_traffic_is_impossible() -> None:

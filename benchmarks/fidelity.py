@@ -136,12 +136,13 @@ def chosen(each: int) -> list[Row]:
 def predict(rows: Iterable[Row], cache: Path) -> int:
     """Writes down what is simulated for validation rows that have no prediction yet; how many."""
     known = fidelity_rows.predicted()
-    lines = fidelity_rows.PREDICTIONS.read_text(encoding="utf-8").splitlines() if known else [*_HEAD, "row\tseconds"]
+    lines = fidelity_rows.PREDICTIONS.read_text(encoding="utf-8").splitlines() if known else []
+    lines = lines or [*_HEAD, "row\tseconds\tmodel"]
     added = 0
     for row in rows:
         outcome = simulated(row, cache) if row.purpose == "validation" and row.name not in known else None
         if outcome is not None and outcome.seconds is not None:
-            lines.append(f"{row.name}\t{outcome.seconds:.6e}")
+            lines.append(f"{row.name}\t{outcome.seconds:.6e}\t{fidelity_rows.MODEL}")
             added += 1
     fidelity_rows.PREDICTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return added
@@ -166,17 +167,18 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
         if row.purpose == "validation" and row.name not in fidelity_rows.predicted():
             continue
         measured = fidelity_rows.measured(row)
+        prediction, model = fidelity_rows.predicted().get(row.name, (None, 0))
         found.append(
             Point(
                 row=row.name,
                 chip=row.chip,
                 operation=row.operation,
-                purpose=row.purpose,
+                purpose="earlier" if row.purpose == "validation" and model < fidelity_rows.MODEL else row.purpose,
                 problem=fidelity_rows.shapes(row),
                 measured_seconds=measured.seconds,
                 spread=measured.spread,
                 simulated_seconds=outcome.seconds,
-                predicted_seconds=fidelity_rows.predicted().get(row.name),
+                predicted_seconds=prediction,
                 waits_for_transfers=outcome.waits_for_transfers,
                 waits_for_units=outcome.waits_for_units,
             )

@@ -57,6 +57,9 @@ _FLASH = "pallas_mosaic_tpu_flash_attention"
 _LAYOUT_DIGITS = ("q_layout", "k_layout", "v_layout")
 
 Purpose = Literal["fit", "validation", "untouched"]
+# The simulator that predictions are written down for: one more whenever a constant or rule has changed since rows were
+# read. What an earlier one predicted validated that one.
+MODEL = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +148,12 @@ def attention_rows() -> list[dict[str, str]]:
 
 
 @functools.cache
-def predicted() -> dict[str, float]:
-    """Seconds by row name, as predicted before the validation rows' times were read."""
+def predicted() -> dict[str, tuple[float, int]]:
+    """Seconds by row name, as predicted before the validation rows' times were read, and by which simulator (MODEL)."""
     if not PREDICTIONS.exists():
         return {}
     lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return {line["row"]: float(line["seconds"]) for line in csv.DictReader(lines, delimiter="\t")}
+    return {line["row"]: (float(line["seconds"]), int(line["model"])) for line in csv.DictReader(lines, delimiter="\t")}
 
 
 def shapes(row: Row) -> str:

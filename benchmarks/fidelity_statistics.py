@@ -4,6 +4,7 @@ import csv
 import dataclasses
 from collections.abc import Callable, Iterable
 from itertools import combinations
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,11 @@ Vector = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One row of the page. `predicted_seconds` is what was simulated before a validation row's time was read."""
+    """One row of the page.
+
+    `predicted_seconds` is what was simulated before a validation row's time was read; of purpose `earlier` are those
+    that were predicted by a simulator which has changed since.
+    """
 
     row: str
     chip: str
@@ -145,6 +150,16 @@ def grouped(found: Iterable[Point], key: Callable[[Point], str]) -> dict[str, li
 def within(found: Iterable[Point], fraction: float) -> float:
     """The relative error that `fraction` of the rows do not exceed, as a logarithm."""
     return float(np.quantile(np.abs(np.log1p([point.error for point in found])), fraction))
+
+
+def earned(found: Iterable[Point], fraction: float) -> float:
+    """The relative error, as a logarithm, within which one more row like these lies with that probability.
+
+    The k-th smallest of n errors with k = fraction (n + 1), rounded up, or the largest if there are too few: the
+    quantile itself would promise too much, for the constants were fitted to these rows.
+    """
+    errors = np.sort(np.abs(np.log1p([point.error for point in found])))
+    return float(errors[min(ceil(fraction * (len(errors) + 1)), len(errors)) - 1])
 
 
 def covered(found: Iterable[Point], claimed: Callable[[Point], float]) -> float:

@@ -182,11 +182,11 @@ def _sensitivity(entries: Entries, ratios: Ratios) -> str:
         )
     if not lines:
         return "How the ratios move with the machine's constants: not run (`--sensitivity`)."
-    head = ["chip", "problem", "ratio", "preps do not wait", "lowest of +/- 20 %", "highest of +/- 20 %"]
+    head = ["chip", "problem", "ratio", "preps wait", "lowest of +/- 20 %", "highest of +/- 20 %"]
     return f"""## If the machine is another
 
 The same two programs, with one constant of the simulated machine moved by 20 % either way, and with the rule that the
-published times decide against: that half a row pair need not wait for the weight port (SIMULATOR.md). Simulated; the
+compiler's own spacing decides against: that half a row pair waits for the weight port (SIMULATOR.md). Simulated; the
 clock and the bandwidth are left out.
 
 {table(lines, head)}"""

@@ -193,7 +193,7 @@ _UNITS = {
 # 49 waits in 53 us).
 _DMA_WRITE_LATENCY_SECONDS = 350e-9
 _TRANSFER_SECONDS = 4e-9
-_WAIT_SECONDS = 10e-9
+_WAIT_SECONDS = 20e-9
 # CALIBRATED, on all chips. A sum of powers of two, so that the units come back to the same states.
 _MATMUL_SLOWDOWN = 65 / 64
 

@@ -24,6 +24,26 @@ def test_published_work_floors_and_ridge() -> None:
     assert chip("v7x").ridge_flops_per_byte == pytest.approx(313, abs=0.5)
 
 
+def test_narrow_types_are_judged_by_their_own_peaks() -> None:
+    work = replace(statement().work, matmul_dtype="int8")
+    assert roofline.peak(work, V5E) == 394e12
+    assert roofline.compute_only_seconds(work, V5E) == work.flops / 394e12
+    assert V5E.ridge("int8") == pytest.approx(2 * V5E.ridge_flops_per_byte)
+    # What bfloat16 could not do, int8 can; twice as much it cannot either.
+    seconds = statement().work.matmul_flops / (1.5 * 197e12)
+    assert impossibilities(statement().work, seconds, V5E)
+    assert not impossibilities(work, seconds, V5E)
+    assert "394.0 TFLOP/s that a v5e can do in int8" in impossibilities(work, seconds / 1.5, V5E)[0]
+    found = report(replace(evidence(2.16e-3), problem=replace(statement(), work=work)), V5E)
+    assert found.util == pytest.approx(0.326 / 2, abs=0.0005)
+    # Chips without a faster unit for a type multiply it as bfloat16.
+    for name in ("v5e", "v6e"):
+        assert chip(name).peak_flops_per_second("float8_e4m3fn") == chip(name).peak_bf16_flops_per_second
+    assert chip("v7x").peak_flops_per_second("float8_e4m3fn") == 2 * chip("v7x").peak_bf16_flops_per_second
+    assert chip("v6e").peak_flops_per_second("uint4") == 4 * chip("v6e").peak_bf16_flops_per_second
+    assert chip("v4").peak_flops_per_second("int8") == chip("v4").peak_bf16_flops_per_second
+
+
 def test_published_score() -> None:
     assert score(0.648, 2.12e-3) == pytest.approx(3057, abs=0.5)
     found = report(evidence(2.16e-3), V5E)

@@ -75,9 +75,15 @@ _UNEXPLAINED = """## What is not explained
 - Gated linear units below 50 us, and programs of a few XLA operations in general: each operation waits for its first
   fetch and its last store, which takes more here than on the chip. Only attention's short steps ask for a latency that
   long (800 ns); XLA's operations alone would ask for half of it.
+- Products with transposed weights on v6e and v7x come out 4 to 16 % too fast. A transposed push that keeps its port for
+  12 cycles instead of the compiler's 8 would halve that and leave attention where it is; no row for fitting says so
+  yet.
 - Products of few rows a tile on v6e and v7x, which push weights nearly as often as they multiply, come out 5 to 11 %
   too fast, though nothing in the compiler's spacing says that they wait.
-- Backward attention of 512 rows and head_dim 256 on v7x: 11 % too fast. Sixty percent of it are XLA's copies.
+- Backward attention of 512 rows and head_dim 256 on v7x: 11 % too fast. Sixty percent of it are XLA's copies. With
+  head_dim 64 and 2048 rows, and with 192 for V, it is as much too slow.
+- That a prep of the left operand waits for the matmul before it is ruled out: backward attention would be 60 % and
+  products 30 % too slow.
 - The gradient of ragged dot with respect to its weights on v5p: one row executes more matmuls than the published time
   has room for, so that something else was measured.
 - Ragged dot v2 on v5p takes half of the published time: here two cores share it; whether they did there is not known.

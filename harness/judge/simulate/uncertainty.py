@@ -9,9 +9,9 @@ WIDER = 2
 # A kernel that waits for transfers for more of its time than this leans on memory, any other on the units.
 _MEMORY_SHARE = 0.25
 
-# Within this fraction one more row lies with 68.27 % (as many as within one standard deviation of a normal error), as the
-# rows that constants were fitted to let one expect: of kernels that lean on the units, and of those that lean on memory.
-# Fewer than eight rows of a kind are taken together with the chip's others: v5e has six in all.
+# Within this fraction one more row lies with 68.27 % (as many as within one standard deviation of a normal error), as
+# the rows that constants were fitted to let one expect: of kernels that lean on the units, and of those that lean on
+# memory. Fewer than eight rows of a kind are taken together with the chip's others: v5e has six in all.
 _ERROR = {"v5e": (0.021, 0.021), "v5p": (0.078, 0.120), "v6e": (0.060, 0.060), "v7x": (0.049, 0.081)}
 # The same over the rows of all chips: for chips of which no such times are published.
 UNSEEN_ERROR = 0.057

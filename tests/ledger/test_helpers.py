@@ -1,0 +1,77 @@
+"""Recovery of a candidate of several files: whichever of them were written when it was killed."""
+
+from pathlib import Path
+
+import pytest
+from ledger_fixtures import git, new_repository
+
+from harness import candidate_text
+from harness.errors import RatchetError
+from harness.ledger import Ledger
+
+OLD = {"deep.py": b"Q = 1\n", "tiles.py": b"import deep\nBQ = 128\n", "kernel.py": b"import tiles\nX = 1\n"}
+NEW = {"deep.py": b"Q = 2\n", "tiles.py": b"import deep\nBQ = 512\n", "kernel.py": b"import tiles\nX = 2\n"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = new_repository(tmp_path / "user")
+    for name, data in OLD.items():
+        (made / name).write_bytes(data)
+    git(made, "add", "-A")
+    git(made, "commit", "-qm", "Helpers")
+    return made
+
+
+def here(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in OLD}
+
+
+def begun(folder: Path) -> None:
+    """What an attempt with other constants has done when it is killed."""
+    ledger = Ledger.open(folder)
+    with ledger.lock():
+        ledger.begin(ledger.kernel_here(), "attempt 1")
+        ledger.restore_kernel(candidate_text.text_of(NEW))
+    assert here(folder) == NEW
+
+
+def recovered(folder: Path) -> tuple[str, ...]:
+    ledger = Ledger.open(folder)
+    with ledger.lock():
+        return ledger.recover()
+
+
+@pytest.mark.parametrize("written", [3, 2, 1])
+def test_what_was_begun_is_undone_in_every_file(folder: Path, written: int) -> None:
+    begun(folder)
+    for name in list(NEW)[written:]:
+        (folder / name).write_bytes(OLD[name])
+    (said,) = recovered(folder)
+    assert "is again what it was before" in said
+    assert here(folder) == OLD
+
+
+def test_a_helper_that_was_edited_since_stays(folder: Path) -> None:
+    begun(folder)
+    (folder / "deep.py").write_bytes(b"Q = 3  # an idea\n")
+    (said,) = recovered(folder)
+    assert "was edited since: it stays" in said
+    assert here(folder) == {**NEW, "deep.py": b"Q = 3  # an idea\n"}
+
+
+def test_the_text_at_a_commit_is_what_a_checkout_writes(folder: Path) -> None:
+    ledger = Ledger.open(folder)
+    assert ledger.kernel_at_head() == candidate_text.text_of(OLD) == ledger.kernel_here()
+    (folder / "deep.py").write_bytes(b"Q = 9\n")
+    assert ledger.kernel_at_head() == candidate_text.text_of(OLD)
+    assert ledger.would_lose(candidate_text.text_of(OLD)) == ()
+    # Once nothing imports it, its text is nobody's candidate.
+    (folder / "tiles.py").write_bytes(b"BQ = 128\n")
+    assert ledger.would_lose(candidate_text.text_of(OLD)) == ("deep.py",)
+
+
+def test_a_line_that_only_a_text_of_several_files_has_is_refused(folder: Path) -> None:
+    (folder / "tiles.py").write_bytes(b"BQ = 1\n# ---- beside kernel.py: deep.py ----\nQ = 7\n")
+    with pytest.raises(RatchetError, match=r"in tiles\.py"):
+        Ledger.open(folder).kernel_here()

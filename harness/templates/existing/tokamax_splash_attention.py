@@ -20,7 +20,17 @@ BLOCK_Q = 512
 BLOCK_KV = 512
 BLOCK_KV_COMPUTE = 512
 CAUSAL = False
+WINDOW = None  # of the keys that causal attention sees, the last so many; None: all
+SOFT_CAP = None
 SCALE = 1.0
+
+
+def visible(queries, keys):
+    """The mask of one head: which of the keys each query sees."""
+    first = keys - queries
+    if WINDOW is not None:
+        return masks.LocalMask((queries, keys), window_size=(WINDOW - 1, 0), offset=first)
+    return masks.CausalMask((queries, keys), offset=first) if CAUSAL else masks.FullMask((queries, keys))
 
 
 def kernel_fn(q, k, v):
@@ -29,10 +39,13 @@ def kernel_fn(q, k, v):
         return jax.vmap(kernel_fn)(q, k, v)
     shape = q.shape
     q, k, v = (x.reshape((1,) * (3 - x.ndim) + x.shape) for x in (q, k, v))
-    square = (q.shape[1], k.shape[1])
-    mask = masks.CausalMask(square, offset=square[1] - square[0]) if CAUSAL else masks.FullMask(square)
+    mask = visible(q.shape[1], k.shape[1])
     config = splash.SplashConfig(
-        block_q=BLOCK_Q, block_kv=BLOCK_KV, block_kv_compute=BLOCK_KV_COMPUTE, q_prescaled_log2e=True
+        block_q=BLOCK_Q,
+        block_kv=BLOCK_KV,
+        block_kv_compute=BLOCK_KV_COMPUTE,
+        attn_logits_soft_cap=SOFT_CAP,
+        q_prescaled_log2e=True,
     )
     # It has no scale of its own, and powers of two: both factors are multiplied into q at once, which is rounded once.
     q = (q.astype(jnp.float32) * (SCALE * math.log2(math.e))).astype(q.dtype)

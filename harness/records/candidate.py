@@ -72,7 +72,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PallasCall:
-    """One Pallas call found in the trace."""
+    """One Pallas call found in the trace; bounds of its grid that tables decide are those of the first timing input."""
 
     name: str
     grid: tuple[int, ...]

@@ -1,66 +1,90 @@
 """Matrix product with weights of eight bits, C = (A Q) * scales: shapes, useful work, exact outputs, their rounding."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from harness.errors import UsageError
 from harness.problems import product_probes
 from harness.problems.blocks import sampled_rows, shorter, turned
 from harness.problems.fields import require_dtype, require_sizes
 from harness.problems.matmul import COMPOSITE, Matmul
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
-from harness.problems.rounding import DTYPES, product_deviation
+from harness.problems.rounding import DTYPES, sum_variance, ulp
 from harness.records import Array, ExpectedCount, Statement, Work
 
 # The largest weight; -128 has no opposite, and quantisers leave it out.
 _LARGEST = 127
 # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
 _CHECKED = 5 << 30
-_A, _Q, _SCALES = range(3)
+_A, _Q, _SCALES, _ROW_SCALES = range(4)
+_BYTES = {"int8": 1, **{name: dtype.itemsize for name, dtype in DTYPES.items()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedMatmul:
-    """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: A and C in `dtype`, Q int8, one float32 scale for each column.
+    """C [m, n] = A [m, k] Q [k, n] * scales [1, n]: C in `dtype`, Q int8, one float32 scale for each column.
 
-    The products are added up in float32 and scaled once: a weight of eight bits is exact in bfloat16, a scaled one is
-    not. Raises UsageError `bad-problem` for sizes that do not exist.
+    `activations` is the type of A: `dtype`, or int8, and then there are float32 `row_scales` [m, 1] by which rows of C
+    are scaled too. The products are added up in float32 or int32 and scaled at the end: a weight of eight bits is
+    exact in bfloat16, a scaled one is not. Raises UsageError `bad-problem` for sizes and types that do not exist.
     """
 
     m: int
     n: int
     k: int
     dtype: str = "bfloat16"
+    activations: str = None  # type: ignore[assignment]  # filled in on construction
 
     def __post_init__(self) -> None:
-        """Refuses what does not exist."""
+        """Fills in the type of A, then refuses what does not exist."""
         require_sizes("quantized_matmul", m=self.m, n=self.n, k=self.k)
         require_dtype("quantized_matmul", self.dtype)
+        if self.activations is None:
+            object.__setattr__(self, "activations", self.dtype)
+        if self.activations not in (self.dtype, "int8"):
+            raise UsageError(
+                "bad-problem",
+                f"quantized_matmul: expected activations {self.dtype} or int8, got {self.activations!r}",
+            )
 
     def work(self) -> Work:
-        """The useful work of one call: 2 FLOPs per multiply-add, 1 per element for its scale; each array moved once."""
-        floats = (self.m * self.k + self.m * self.n) * DTYPES[self.dtype].itemsize
+        """The useful work of one call: 2 FLOPs per multiply-add, 1 per element and scale; each array moved once."""
+        arrays = (*self._inputs, self._output)
+        is_int8 = self.activations == "int8"
         return Work(
             matmul_flops=2 * self.m * self.n * self.k,
-            vector_flops=self.m * self.n,
-            minimum_hbm_bytes=floats + self.k * self.n + 4 * self.n,
+            vector_flops=(2 if is_int8 else 1) * self.m * self.n,
+            minimum_hbm_bytes=sum(math.prod(array.shape) * _BYTES[array.dtype] for array in arrays),
+            matmul_dtype="int8" if is_int8 else "bfloat16",
         )
+
+    @property
+    def _inputs(self) -> tuple[Array, ...]:
+        rows = (Array(name="row_scales", shape=(self.m, 1), dtype="float32"),)
+        return (
+            Array(name="a", shape=(self.m, self.k), dtype=self.activations),
+            Array(name="q", shape=(self.k, self.n), dtype="int8"),
+            Array(name="scales", shape=(1, self.n), dtype="float32"),
+            *(rows if self.activations == "int8" else ()),
+        )
+
+    @property
+    def _output(self) -> Array:
+        return Array(name="c", shape=(self.m, self.n), dtype=self.dtype)
 
     def statement(self) -> Statement:
         """This problem in words and numbers."""
         return Statement(
             operation="quantized_matmul",
-            title=f"matmul with int8 weights, {self.m} x {self.n} x {self.k} (m x n x k), {self.dtype}",
-            parameters=tuple((field, getattr(self, field)) for field in ("m", "n", "k", "dtype")),
-            inputs=(
-                Array(name="a", shape=(self.m, self.k), dtype=self.dtype),
-                Array(name="q", shape=(self.k, self.n), dtype="int8"),
-                Array(name="scales", shape=(1, self.n), dtype="float32"),
-            ),
-            outputs=(Array(name="c", shape=(self.m, self.n), dtype=self.dtype),),
+            title=f"matmul {self.activations} x int8, {self.m} x {self.n} x {self.k} (m x n x k), to {self.dtype}",
+            parameters=tuple((field, getattr(self, field)) for field in ("m", "n", "k", "dtype", "activations")),
+            inputs=self._inputs,
+            outputs=(self._output,),
             work=self.work(),
             expected=(
                 ExpectedCount(
@@ -78,14 +102,13 @@ class QuantizedMatmul:
         return self._product().families(full)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
-        """A, Q and scales: the B that a Matmul has in this family, each column rounded to 127 steps of its largest."""
+        """What a Matmul has in this family: each column of B, and each row of an A of int8, rounded to 127 steps."""
         a, b = self._product().make_inputs(family, seed)
-        wide = b.astype(np.float32)
-        largest = np.abs(wide).max(axis=0, keepdims=True)
-        # Powers of two beside what they are multiplied with would hide a scale that is rounded to bfloat16.
-        scales = np.where(largest > 0, largest / np.float32(_LARGEST), np.float32(1 / 3))
-        q = np.clip(np.rint(wide / scales), -_LARGEST, _LARGEST).astype(np.int8)
-        return a, q, scales.astype(np.float32)
+        q, scales = _quantized(b, axis=0)
+        if self.activations != "int8":
+            return a, q, scales
+        rounded, row_scales = _quantized(a, axis=1)
+        return rounded, q, scales, row_scales
 
     def _product(self) -> Matmul:
         """The product whose matrices these are, but for the rounding of B."""
@@ -119,6 +142,7 @@ class QuantizedMatmul:
             drawn.some_rows("a", _A, self.k),
             drawn.some_columns("q", _Q, self.k),
             drawn.some_columns("the scales", _SCALES, 1),
+            *([drawn.some_rows("the row scales", _ROW_SCALES, 1)] if self.activations == "int8" else []),
         )
 
     def reduced(self) -> Iterator["QuantizedMatmul"]:
@@ -147,17 +171,18 @@ class QuantizedMatmul:
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]`: standard deviation of the output if every honest rounding were random.
 
-        A scale turns the sum over k and all that was rounded in it alike, so that it is that of a product of A with
-        the scaled weights (`product_deviation`); the scaling itself is one more rounding to float32, which is nothing
-        beside one to bfloat16, and in float32 costs as much as one to the output.
+        The float32 sum over k (`sum_variance`) is scaled with all that was rounded in it; the scaling is one or two
+        more roundings to float32, each of a variance of at most (e32 c)^2 / 12; the output's own, ulp(c)^2 / 12.
         """
 
-        def deviation(a: Values, q: Values, scales: Values) -> Values:
-            scaled = q * scales
-            found = np.square(product_deviation(a, scaled, self.dtype))
-            if self.dtype == "float32":
-                found += np.square(np.float32(np.finfo(np.float32).eps) * (a @ scaled)) / 12
-            return np.asarray(np.sqrt(found))
+        eps32 = np.float32(np.finfo(np.float32).eps)
+
+        def deviation(a: Values, q: Values, factors: Values) -> Values:
+            sums = a @ q
+            variance = sum_variance(np.square(a) @ np.square(q), sums, self.k) * np.square(factors)
+            scaled = sums * factors
+            variance += np.square(ulp(scaled, self.dtype)) / 12 + np.square(eps32 * scaled) / 6
+            return np.asarray(np.maximum(np.sqrt(variance), np.finfo(np.float32).tiny))
 
         return self._of_rows(inputs, rows, np.float32, deviation)
 
@@ -168,5 +193,15 @@ class QuantizedMatmul:
         dtype: Any,
         function: Callable[[Values, Values, Values], Values],
     ) -> Exact:
-        a, q, scales = inputs
-        return function(a[rows].astype(dtype), q.astype(dtype), scales.astype(dtype)).astype(np.float64)
+        a, q, *scales = (array.astype(dtype) for array in inputs)
+        # [rows, n], of int8 activations the products of both scales.
+        factors = np.broadcast_to(scales[0], (len(rows), self.n)) * (scales[1][rows] if len(scales) > 1 else dtype(1))
+        return function(a[rows], q, factors).astype(np.float64)
+
+
+def _quantized(values: Values, axis: int) -> tuple[Values, Values]:
+    """`values` along the axis as int8 in steps of a 127th of the largest, and the float32 steps."""
+    wide = values.astype(np.float32)
+    largest = np.abs(wide).max(axis=axis, keepdims=True)
+    steps = np.where(largest > 0, largest / np.float32(_LARGEST), np.float32(1 / 3)).astype(np.float32)
+    return np.clip(np.rint(wide / steps), -_LARGEST, _LARGEST).astype(np.int8), steps

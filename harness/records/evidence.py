@@ -193,8 +193,7 @@ class Simulation:
     from VMEM, in executed slots. `unknown` names what the simulator did not understand; where
     it reached control flow there is no latency. `executed_steps` counts the grid steps that
     really ran, all kernels together; None where the schedule does not tell. `mxu_flops` is
-    what the executed matmul instructions did, whole arrays, useful
-    or not, 8-bit types counted as the bfloat16 work that takes as long. Where two cores share
+    what the executed matmul instructions did, whole arrays, useful or not. Where two cores share
     the work, cycles and op times are those of the core that ends last, everything else is the
     chip's; `breakdown` takes that core's cycles apart. `as_profiled_seconds` stands in old records only: what a
     device profile was thought to show. `relative_uncertainty` is how far the time, and its ratio to that of

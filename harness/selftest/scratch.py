@@ -27,6 +27,7 @@ _SETTINGS = {
     "backward": (("HEADS", "2"), ("SEQUENCE", "512")),
     "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
+    "int8": (("M", "512"), ("N", "512"), ("K", "512")),
     "rmsnorm": (("ROWS", "256"),),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
@@ -39,6 +40,7 @@ _TEMPLATES = {
     "float32": "matmul",
     "matmul": "matmul",
     "quantized": "quantized-matmul",
+    "int8": "quantized-matmul-int8",
     "grouped": "grouped-matmul",
     "backward": "attention-backward",
     "backward_causal": "attention-backward",

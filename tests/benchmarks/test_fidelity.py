@@ -82,10 +82,8 @@ def test_every_validation_row_of_the_page_was_predicted() -> None:
     assert shown
     assert set(shown) <= set(predicted)
     for name, point in shown.items():
-        assert (point.predicted_seconds, fidelity_rows.MODEL) == (
-            pytest.approx(predicted[name][0], rel=1e-5),
-            predicted[name][1],
-        )
+        assert point.predicted_seconds == pytest.approx(predicted[name][0], rel=1e-5)
+        assert predicted[name][1] == fidelity_rows.MODEL
 
 
 def test_a_validation_row_is_judged_by_its_prediction() -> None:

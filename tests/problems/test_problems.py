@@ -44,6 +44,7 @@ PROBLEMS: dict[str, Problem] = {
     "grouped matmul, float32": GroupedMatmul(m=260, groups=3, k=300, n=256, dtype="float32"),
     "grouped matmul, one group": GroupedMatmul(m=300, groups=1, k=256, n=128),
     "quantized matmul": QuantizedMatmul(m=260, n=384, k=512),
+    "quantized matmul, int8": QuantizedMatmul(m=260, n=256, k=384, activations="int8"),
     "quantized matmul, float32": QuantizedMatmul(m=260, n=256, k=300, dtype="float32"),
     "rmsnorm": RMSNorm(rows=256, columns=512),
     "rmsnorm, alone, float32": RMSNorm(rows=128, columns=384, residual=False, dtype="float32"),
@@ -55,6 +56,7 @@ MATMUL, NORM = Matmul(m=128, n=128, k=1024), RMSNorm(rows=64, columns=1024)
 BACKWARD = AttentionBackward(sequence=128, head_dim=64)
 GROUPED = GroupedMatmul(m=256, groups=4, k=512, n=128)
 QUANTIZED = QuantizedMatmul(m=128, n=128, k=1024)
+INT8 = QuantizedMatmul(m=128, n=128, k=1024, activations="int8")
 GATED, DOWN = SwiGLU(tokens=64, model=1024, hidden=128), SwiGLU(tokens=64, model=128, hidden=1024, down=True)
 
 
@@ -89,14 +91,15 @@ def matmul(**how: Any) -> Kernel:
 
 
 def quantized(
-    *, scales_as: Callable[[NDArray[Any]], NDArray[Any]] = np.copy, weights_as: Any = single, before: bool = False,
-    **how: Any,
+    *, scales_as: Callable[[NDArray[Any]], NDArray[Any]] = np.copy,
+    rows_as: Callable[[NDArray[Any]], NDArray[Any]] = np.copy,
+    weights_as: Any = single, before: bool = False, **how: Any,
 ) -> Kernel:  # fmt: skip
     """The product with the weights as they are, scaled at the end, or `before`: each weight scaled and rounded."""
 
     def run(inputs: Sequence[NDArray[Any]]) -> Outputs:
-        a, q, scales = inputs
-        weights, factors = weights_as(q), scales_as(scales)
+        a, q, scales, *of_rows = inputs
+        weights, factors = weights_as(q), scales_as(scales) * (rows_as(of_rows[0]) if of_rows else 1)
         if before:
             return (product(a, bf16(weights * factors), **how).astype(BF16),)
         return ((product(a, weights, **how) * factors).astype(BF16),)
@@ -280,6 +283,7 @@ HONEST: dict[str, tuple[Problem, Kernel]] = {
     "grouped matmul in one tile": (GROUPED, grouped(tile=256, block=512)),
     "quantized matmul": (QUANTIZED, quantized()),
     "quantized matmul in one block": (QUANTIZED, quantized(block=1024)),
+    "quantized matmul of int8": (INT8, quantized()),
     "norm": (NORM, norm()),
     "norm of the rounded sum": (NORM, norm(of_rounded=True)),
     "norm rounded before the weights": (NORM, norm(twice=True)),
@@ -306,6 +310,10 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "backward, do v rounded before delta is taken off": (BACKWARD, backward(products_as=bf16)),
     "quantized matmul, accumulator in bfloat16": (QUANTIZED, quantized(accumulate=bf16)),
     "quantized matmul, first block of k left out": (QUANTIZED, quantized(skip=0)),
+    "quantized matmul of int8, rows not scaled": (INT8, quantized(rows_as=np.ones_like)),
+    "quantized matmul of int8, row scales in bfloat16": (INT8, quantized(rows_as=bf16)),
+    "quantized matmul of int8, the next row's scale": (INT8, quantized(rows_as=lambda all_: np.roll(all_, 1, 0))),
+    "quantized matmul of int8, last block of k left out": (INT8, quantized(skip=7)),
     "quantized matmul, not scaled": (QUANTIZED, quantized(scales_as=np.ones_like)),
     "quantized matmul, scales in bfloat16": (QUANTIZED, quantized(scales_as=bf16)),
     "quantized matmul, the next column's scale": (QUANTIZED, quantized(scales_as=lambda all_: np.roll(all_, 1, 1))),

@@ -180,8 +180,7 @@ def _mxu_uses(name: str, mxu: str, machine: Machine) -> tuple[Use, ...]:
         spacing = cycles // results
         busy = cycles * machine.matmul_slowdown
         latency = machine.matmul_narrow_latency_cycles if is_narrow else machine.matmul_latency_cycles
-        # In bfloat16's terms, so that they compare with its peak.
-        flops = 2 * rows * machine.mxu_size**2 // faster
+        flops = 2 * rows * machine.mxu_size**2
         # The first matmul with new weights takes them over from the staging registers when they are all there.
         latch = (Use(f"{mxu} weights", 0, ""),) if "lgmr" in name or ".dwg" in name else ()
         if buffer is None:

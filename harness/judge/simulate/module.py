@@ -160,7 +160,9 @@ def impossibilities(simulation: Simulation, chip: Chip) -> tuple[str, ...]:
         for unit in simulation.units
         if unit.busy_cycles is not None and unit.busy_cycles > cycles
     ]
-    if (simulation.mxu_flops or 0) > chip.peak_bf16_flops_per_second * _ROUNDED_PEAK * seconds:
+    # Which types a program multiplies, is not counted; that no unit is busier than it can be, is checked above.
+    most = max(chip.peak_flops_per_second(dtype) for dtype in ("bfloat16", "int8", "float8", "int4"))
+    if (simulation.mxu_flops or 0) > most * _ROUNDED_PEAK * seconds:
         found.append(f"{simulation.mxu_flops} FLOPs in {seconds} s are more than the MXUs can do")
     moved = simulation.hbm_read_bytes + simulation.hbm_written_bytes
     if moved > chip.hbm_bytes_per_second * seconds:

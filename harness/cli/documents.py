@@ -206,7 +206,7 @@ DOCUMENTS = {
     # Attempts are printed as they are stored, so they share the number of the stored form.
     "experiment": Document(SCHEMA, AttemptDocument),
     "show": Document(SCHEMA, AttemptDocument),
-    "judge": Document(6, JudgeDocument),
+    "judge": Document(7, JudgeDocument),
     "results": Document(2, ResultsDocument),
     "revoke": Document(1, RevokeDocument),
     "status": Document(2, Status),

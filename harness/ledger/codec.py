@@ -13,6 +13,7 @@ Schema history
 6   A simulation may have `runs`, of which the latency is the mean, an array `low` and `high`.
 7   A trace names the packages that the candidate imports and their files (`imported`, `sources`). The text of a
     candidate may hold helper modules behind its kernel.py.
+8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 7
+SCHEMA = 8
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

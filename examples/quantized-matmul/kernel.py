@@ -14,8 +14,8 @@ KERNEL_NAME = "naive_quantized_matmul"
 PROBLEM_DESCRIPTION = "matmul with int8 weights and a scale for each column, added up in float32"
 
 BM = 512
-BN = 512
-BK = 512
+BN = 1024
+BK = 2048
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 

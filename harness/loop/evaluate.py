@@ -1,5 +1,6 @@
 """What one evaluation of a kernel.py needs and gives: the options, and everything found out about the bytes."""
 
+import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,8 +114,11 @@ def _programs(contest: Contest) -> SeenPrograms | None:
 
 def _ignored(folder: Path) -> None:
     """Makes the folder one that git passes over: a contest that was made by hand may have no .gitignore."""
-    if not (folder / ".gitignore").exists():
-        files.write_atomically(folder / ".gitignore", b"*\n")
+    with files.refusals_in_words(f"writing {folder}"):
+        files.make_directory(folder)
+        # Several settings of a sweep are evaluated at a time: the first writes it.
+        with contextlib.suppress(FileExistsError), open(folder / ".gitignore", "xb") as stream:
+            stream.write(b"*\n")
 
 
 def sha256(kernel: bytes) -> str:

@@ -224,7 +224,9 @@ class Attention:
         elif family in group_sizes.DRAWN:
             sizes = [group_sizes.DRAWN[family](self.sequence, self.segments, random) for _ in range(self.batch)]
         else:
-            sizes = [group_sizes.unaligned(self.sequence, self.segments, random) for _ in range(self.batch)]
+            # At a reduced shape no block of queries can have more sequences than there are few.
+            draw = group_sizes.crowded if family == "composite" else group_sizes.unaligned
+            sizes = [draw(self.sequence, self.segments, random) for _ in range(self.batch)]
         return np.stack([np.repeat(np.arange(self.segments, dtype=np.int32), own) for own in sizes])
 
     def families(self, full: bool) -> tuple[str, ...]:

@@ -66,12 +66,22 @@ def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
     return found
 
 
+def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
+    """One row in each of three quarters of the groups, one behind the other: a tile has more groups than is usual."""
+    few = min(groups - max(1, groups // 4), rows)
+    found = np.ones(groups, np.int32)
+    place = int(random.integers(groups - few + 1))
+    found[np.r_[:place, place + few : groups]] = unaligned(rows - few, groups - few, random)
+    return found
+
+
 DRAWN: dict[str, Callable[[int, int, np.random.Generator], Sizes]] = {
     "unaligned": unaligned,
     "aligned": aligned,
     "empty-groups": empty_groups,
     "one-group": one_group,
     "single-rows": single_rows,
+    "crowded": crowded,
 }
 TIMED: dict[str, Callable[[int, int], Sizes]] = {"balanced": balanced, "skewed": skewed}
 

@@ -19,7 +19,7 @@ from harness.problems.timing import Stated
 from harness.records import Array, ExpectedCount, Statement, Work
 
 # Each kind of group sizes with values N(0, 1), each kind of values with borders anywhere.
-_OF_SIZES = ("empty-groups", "one-group", "single-rows", "aligned")
+_OF_SIZES = ("empty-groups", "one-group", "single-rows", "aligned", "crowded")
 _OF_VALUES = ("needles", "far-values", "cancelling")
 # Multiply-adds that one check may cost on its rows, each four times: two seconds on one core.
 _CHECKED = 5 << 30
@@ -101,9 +101,10 @@ class GroupedMatmul:
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """LHS, RHS and the sizes of the named family or recipe. Raises ValueError for a family that does not exist.
 
-        balanced, skewed: as timed. empty-groups, one-group, single-rows, aligned: such sizes, values N(0, 1).
-        needles, far-values, cancelling: such values, as of a Matmul, borders of groups anywhere. Drawn families and
-        composite: such values, sizes of any of these kinds.
+        balanced, skewed: as timed. empty-groups, one-group, single-rows, aligned, crowded: such sizes, values N(0, 1).
+        needles, far-values, cancelling: such values, as of a Matmul, borders of groups anywhere. Drawn families: such
+        values, sizes of any of these kinds. composite: such values, and crowded sizes, as no reduced shape has so many
+        groups.
         """
         values = "normal" if family in (*group_sizes.TIMED, *_OF_SIZES) else family
         lhs, columns = self._products().make_inputs(values, seed)
@@ -114,7 +115,7 @@ class GroupedMatmul:
     def _group_sizes(self, family: str, seed: int) -> group_sizes.Sizes:
         if family in group_sizes.TIMED:
             return group_sizes.TIMED[family](self.m, self.groups)
-        kinds = {**dict.fromkeys(_OF_VALUES, "unaligned"), **{kind: kind for kind in _OF_SIZES}}
+        kinds = {**dict.fromkeys(_OF_VALUES, "unaligned"), **{kind: kind for kind in _OF_SIZES}, "composite": "crowded"}
         draw = group_sizes.DRAWN[kinds[family]] if family in kinds else group_sizes.any_kind
         return draw(self.m, self.groups, space.recipe_generator(f"sizes of {family}", seed))
 

@@ -18,12 +18,15 @@ _SETTINGS = {
     "causal": (("SEQUENCE", "512"), ("HEADS", "2"), ("KV_HEADS", "2"), ("CAUSAL", "True")),
     "window": (("SEQUENCE", "512"), ("HEADS", "2"), ("WINDOW", "200"), ("SOFT_CAP", "50.0")),
     "packed": (("SEQUENCE", "512"), ("HEADS", "2"), ("SEGMENTS", "4")),
+    # More than a reduced shape has.
+    "packed_many": (("SEQUENCE", "1024"), ("SEGMENTS", "8")),
     # A chip whose two cores split parallel axes.
     "v5p": (("SEQUENCE", "512"), ("CHIP", '"v5p"')),
     # A product of float32: precision of its passes shows.
     "float32": (("M", "512"), ("N", "512"), ("K", "512"), ("DTYPE", '"float32"')),
     "matmul": (("M", "512"), ("N", "512"), ("K", "512")),
     "grouped": (("M", "512"), ("GROUPS", "4"), ("K", "512"), ("N", "512")),
+    "grouped_many": (("M", "1024"), ("GROUPS", "8"), ("K", "512"), ("N", "512")),
     "backward": (("HEADS", "2"), ("SEQUENCE", "512")),
     "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
@@ -37,11 +40,13 @@ _SETTINGS = {
 _TEMPLATES = {
     "window": "attention-causal",
     "packed": "attention-packed",
+    "packed_many": "attention-packed",
     "float32": "matmul",
     "matmul": "matmul",
     "quantized": "quantized-matmul",
     "int8": "quantized-matmul-int8",
     "grouped": "grouped-matmul",
+    "grouped_many": "grouped-matmul",
     "backward": "attention-backward",
     "backward_causal": "attention-backward",
     "rmsnorm": "rmsnorm",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.errors import RatchetError
-from harness.problems import GroupedMatmul, Matmul, complaints, group_sizes, timing_inputs
+from harness.problems import Attention, GroupedMatmul, Matmul, complaints, group_sizes, timing_inputs
 from harness.problems.timing import differing
 
 WHOLE = GroupedMatmul(m=1024, groups=4, k=256, n=256)
@@ -49,8 +49,18 @@ def test_checks_have_the_sizes_that_kernels_forget() -> None:
         assert np.count_nonzero(sizes["empty-groups"]) <= 2
         assert 0 in (sizes["empty-groups"][0], sizes["empty-groups"][-1])
         assert np.count_nonzero(sizes["single-rows"] == 1) == 3
+        assert np.count_nonzero(sizes["crowded"] == 1) >= 3
         assert not (sizes["aligned"] % 128).any()
         assert np.any(np.cumsum(sizes["needles"])[:-1] % 128)
+
+
+def test_at_the_full_shape_a_tile_has_more_groups_than_any_reduced_shape() -> None:
+    most = max(shape.groups for shape in replace(WHOLE, groups=16).reduced())
+    for seed in range(8):
+        ids = Attention(sequence=4096, head_dim=128, causal=True, segments=16).make_inputs("composite", seed)[-1]
+        for sizes in (replace(WHOLE, groups=16).make_inputs("composite", seed)[2], np.bincount(ids, minlength=16)):
+            tile = np.repeat(np.arange(16), sizes)[: sizes.sum() // 128 * 128].reshape(-1, 128)
+            assert max(len(np.unique(groups)) for groups in tile) > most
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 64])

@@ -73,7 +73,9 @@ class _Drawn:
             stays += self._others_than(_DV, rows)
         else:
             stays.append(self._part(_DV, range(self._sequence)))
-        return self._probe(name, array, _TURNED, moves, stays)
+        # A large score, turned, may be so far above the logarithm of sums, which is given, that its weight is inf.
+        factor = _HALVED if array == _K and self._family == "composite" else _TURNED
+        return self._probe(name, array, factor, moves, stays)
 
     def of_every_block(self, blocks: tuple[range, ...]) -> Probe:
         """All of do of the head, each block of queries in columns of its own: dv of all keys that it sees, there."""

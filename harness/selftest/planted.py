@@ -35,7 +35,7 @@ def kernels() -> tuple[Planted, ...]:
 
 
 def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, ...]:
-    """Those of `every` with these names, in their order. Raises UsageError `unknown-candidate`."""
+    """Those of `every` with these names, each once, in their order. Raises UsageError `unknown-candidate`."""
     known = {planted.name: planted for planted in every}
     for name in names:
         if name not in known:
@@ -45,7 +45,7 @@ def named(every: tuple[Planted, ...], names: tuple[str, ...]) -> tuple[Planted, 
                 f"expected --only with the name of one of {len(known)} planted candidates, such as {', '.join(near)}, "
                 f"got {name!r}; without --only each of them is tried and named",
             )
-    return tuple(known[name] for name in names)
+    return tuple(known[name] for name in dict.fromkeys(names))
 
 
 def _files(folder: Path) -> list[Path]:

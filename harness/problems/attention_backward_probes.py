@@ -74,7 +74,7 @@ class _Drawn:
         else:
             stays.append(self._part(_DV, range(self._sequence)))
         # A large score, turned, may be so far above the logarithm of sums, which is given, that its weight is inf.
-        factor = _HALVED if array == _K and self._family == "composite" else _TURNED
+        factor = _TURNED * _HALVED if array == _K and self._family == "composite" else _TURNED
         return self._probe(name, array, factor, moves, stays)
 
     def of_every_block(self, blocks: tuple[range, ...]) -> Probe:

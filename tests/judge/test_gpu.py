@@ -49,6 +49,8 @@ CARRIED = (
         "    o_ref[...] = jnp.where(pl.program_id(2) == 0, found, o_ref[...])",
     ),
 )
+_INCONCLUSIVE = 3
+_TRIES = 5
 NOT_RESCALED = (("old_sum * rescale + weights", "old_sum + weights"), ("acc * rescale[:, None]", "acc"))
 
 
@@ -87,13 +89,18 @@ def evaluated(contest: Path, source: str, work: str) -> Evidence:
 
 @pytest.fixture(scope="module")
 def baseline(contest: Path) -> str:
-    """What the first attempt prints."""
-    return ratchet(contest, "experiment: baseline", "--on", "cpu", expect=0).stdout
+    """What the first attempt prints that is no noise: on a busy machine, samples may scatter too much for an answer."""
+    for _ in range(_TRIES):
+        done = ratchet(contest, "experiment: baseline", "--on", "cpu")
+        if done.returncode != _INCONCLUSIVE:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def good(contest: Path, baseline: str) -> Evidence:
-    (recorded,) = (contest / "experiments").glob("0001-*.json")
+    recorded = max((contest / "experiments").glob("*.json"))
     return decode_attempt(recorded.read_bytes(), recorded.name).evidence
 
 

@@ -46,6 +46,8 @@ _POLL_SECONDS = 0.2
 _MOST_WAITING = 8
 # A process that is stuck in the kernel cannot be waited for for ever.
 _ENDING_SECONDS = 2.0
+_AUTOGROUP_TRIES = 3
+_AUTOGROUP_SECONDS = 0.1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -196,9 +198,24 @@ class Children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 
     def yield_to_others(self, child: Child, niceness: int) -> None:
-        """Lets other processes have the cores before this child and its threads."""
+        """Lets other processes have the cores before this child and its threads.
+
+        Linux shares cores out among sessions first, and each child has one: between them only the niceness of the
+        session counts (autogroup, see sched(7)), which a kernel may lack.
+        """
+        pid = child.process.pid
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PGRP, child.process.pid, niceness)
+            os.setpriority(os.PRIO_PGRP, pid, niceness)
+        for _ in range(_AUTOGROUP_TRIES):
+            try:
+                Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
+            except BlockingIOError:
+                # Ten changes a second are taken from all processes without privileges together.
+                time.sleep(_AUTOGROUP_SECONDS)
+            except OSError:
+                return
+            else:
+                return
 
     def wait(self) -> tuple[Job, Any]:
         """The next job that is done, and its reply (of the job's reply type) or its Failure.

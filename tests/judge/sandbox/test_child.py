@@ -179,3 +179,17 @@ def test_waiting_for_a_core_is_not_held_against_a_child() -> None:
         for child in started:
             child.kill()
             child.communicate()
+
+
+AUTOGROUP = Path("/proc/self/autogroup")
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel shares cores out among processes, not sessions")
+def test_a_child_that_yields_does_so_as_a_session(tmp_path: Path) -> None:
+    with Children(MEMORY) as children:
+        child = children.start("candidate", "harness.judge.evaluate.candidate", tmp_path, environment.on_cpu())
+        pid = child.process.pid
+        children.yield_to_others(child, 10)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 10
+        assert Path(f"/proc/{pid}/autogroup").read_text().split()[-1] == "10"
+        assert Path(f"/proc/{pid}/autogroup").read_text() != AUTOGROUP.read_text()

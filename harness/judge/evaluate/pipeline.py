@@ -131,6 +131,7 @@ class Evaluation:
         # Of the answer that is being taken.
         self._rank: Rank = ()
         self._is_slower = False
+        self._are_yielding = False
         self._reply: TraceReply | None = None
         # What is known of this very program from an earlier evaluation.
         self.seen: Seen | None = None
@@ -196,9 +197,8 @@ class Evaluation:
         """The candidate is traced: whoever wants to know hears it, and the checking process warms up."""
         self._reply = reply
         self._after_trace(reply.trace)
-        self._children.yield_to_others(self._child("candidate"), _NICENESS)
         if self.plan.checked:
-            self._children.yield_to_others(self._child("checker"), _NICENESS)
+            self._child("checker")
 
     def timed(self) -> None:
         """The evidence has its simulated latency: where that is too slow, the full shape is not asked about."""
@@ -266,6 +266,7 @@ class Evaluation:
             self._drop()
             if not self._jobs:
                 return
+            self._share_cores()
             for job, reply in (self._children.wait(), *self._children.done_meanwhile()):
                 if job not in self._jobs:
                     continue
@@ -280,6 +281,13 @@ class Evaluation:
                     at_full = job.task == "interpret_full"
                     self.fail(not_interpreted(reply, self.reply.difference) if at_full else reply)
                 self._close(job.label, reply.kind if isinstance(reply, Failure) else "done")
+
+    def _share_cores(self) -> None:
+        """While the chip's program is compiled and simulated, for which all else waits, the others yield to that."""
+        is_compiling = any(stage.child in ("compiler", "simulator") for stage, _, _ in self._jobs.values())
+        for name in {"candidate", "checker"} & set(self._started) if is_compiling != self._are_yielding else ():
+            self._children.yield_to_others(self._started[name], _NICENESS if is_compiling else 0)
+        self._are_yielding = is_compiling
 
     def _drop(self) -> None:
         """Forgets the requests that cannot change the outcome any more, and those of processes that have ended."""

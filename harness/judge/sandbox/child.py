@@ -198,7 +198,7 @@ class Children:
             child.queue = deque(job for place, job in enumerate(child.queue) if not place or job not in jobs)
 
     def yield_to_others(self, child: Child, niceness: int) -> None:
-        """Lets other processes have the cores before this child and its threads.
+        """Lets other processes have the cores before this child and its threads; not any more with 0.
 
         Linux shares cores out among sessions first, and each child has one: between them only the niceness of the
         session counts (autogroup, see sched(7)), which a kernel may lack.

@@ -285,8 +285,10 @@ class Evaluation:
     def _share_cores(self) -> None:
         """While the chip's program is compiled and simulated, for which all else waits, the others yield to that."""
         is_compiling = any(stage.child in ("compiler", "simulator") for stage, _, _ in self._jobs.values())
-        for name in {"candidate", "checker"} & set(self._started) if is_compiling != self._are_yielding else ():
-            self._children.yield_to_others(self._started[name], _NICENESS if is_compiling else 0)
+        if is_compiling != self._are_yielding:
+            for name, child in self._started.items():
+                if name in ("candidate", "checker"):
+                    self._children.yield_to_others(child, _NICENESS if is_compiling else 0)
         self._are_yielding = is_compiling
 
     def _drop(self) -> None:

@@ -84,6 +84,8 @@ def _found(module: str, function: str, most: int, asked: str) -> Target:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             names[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            names[node.name] = None
         elif isinstance(node, ast.Assign):
             names.update({each.id: None for each in node.targets if isinstance(each, ast.Name)})
         elif isinstance(node, ast.ImportFrom) and most:

@@ -89,6 +89,11 @@ def test_a_name_that_a_package_hands_on_is_followed() -> None:
     assert (found.path.name, found.module.rpartition(".")[2]) == ("splash_attention_kernel.py", "splash_attention")
 
 
+def test_a_class_may_be_what_is_called() -> None:
+    found = existing.target("jax.experimental.pallas.ops.tpu.splash_attention:CausalMask")
+    assert (found.path.name, found.node) == ("splash_attention_mask.py", None)
+
+
 def test_a_template_that_does_not_trace_at_new_sizes_is_said_to(tmp_path: Path) -> None:
     done = ratchet(tmp_path, "new", "mine", "--quiet", "--like", "attention", "--set", "SEQUENCE=1000", expect=0)
     assert "kernel.py does not trace at these sizes" in done.stdout

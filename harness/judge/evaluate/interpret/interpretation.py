@@ -18,6 +18,7 @@ from jax.extend import core
 
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import pallas_on_cpu, undefined
+from harness.judge.evaluate.interpret.partial_copies import copies_of_any_size
 from harness.judge.evaluate.trace import kernels
 from harness.judge.sandbox.messages import Fill
 
@@ -179,6 +180,6 @@ def export(closed: Any, shapes: tuple[jax.ShapeDtypeStruct, ...], platform: str,
         unchecked = [jax.export.DisabledSafetyCheck.custom_call(kernels.TRITON_CALL)] if platform == "cuda" else []
         compiled = jax.jit(runnable(closed, False, chip))
         return jax.export.export(compiled, platforms=[platform], disabled_checks=unchecked)(*shapes)
-    with quick_grid_loop(), memory_filled_with(fill):
+    with quick_grid_loop(), copies_of_any_size(), memory_filled_with(fill):
         program = runnable(closed, True, chip, is_flipped=fill == "marked")
         return jax.export.export(jax.jit(program), platforms=[platform])(*shapes)

@@ -46,7 +46,11 @@ _NO_SPARSECORE = (
 
 def refuse_sharded(jaxpr: Jaxpr) -> None:
     """Raises Rejected `sharded` where a program is made for several devices, even if it runs on one here."""
-    for equation in equations(jaxpr, into_pallas=False):
+    every = tuple(equations(jaxpr, into_pallas=False))
+    if any(equation.primitive.name in _OVER_CORES for equation in every):
+        # Refused as such later; what names an axis there means the cores of one chip.
+        return
+    for equation in every:
         name = equation.primitive.name
         if name in _SHARDED:
             raise _sharded(name, line_of(equation))

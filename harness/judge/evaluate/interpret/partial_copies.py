@@ -1,0 +1,99 @@
+"""Copies of a size that is known at run time only (the last block of an inner pipeline, say), on a CPU.
+
+XLA knows no such sizes, and JAX's rules for copies fail on them (seen in 0.10.2 and 0.12.0). Here the whole that could
+be copied is read, and what lies within the size is written.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jax._src.state import discharge, indexing
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`sizes` elements of `whole` from `starts` on, along each axis; `squeezed` axes are left out of what is copied."""
+
+    whole: Any
+    starts: tuple[Any, ...]
+    sizes: tuple[Any, ...]
+    squeezed: tuple[int, ...]
+
+    @property
+    def size(self) -> Any:
+        """How many elements those are, which is what semaphores count."""
+        return math.prod(self.sizes)
+
+
+@contextlib.contextmanager
+def copies_of_any_size() -> Iterator[None]:
+    """Within this context `interpret=True` is lowered for copies of any size. Raises NotImplementedError for others."""
+    read, swap = discharge.transform_array, discharge.transform_swap_array
+
+    def read_part(x: Any, transforms: Any) -> Any:
+        return _part(x, transforms, read) if _is_sized(transforms) else read(x, transforms)
+
+    def write_part(x: Any, transforms: Any, value: Any) -> Any:
+        if not _is_sized(transforms) and not isinstance(value, _Part):
+            return swap(x, transforms, value)
+        *before, _ = transforms or (None,)
+        if not _is_sized(transforms):
+            # The target is all of what a static index gives.
+            inner = read(x, transforms)
+            target = _Part(inner, (0,) * inner.ndim, inner.shape, ())
+            return value, swap(x, transforms, _written(target, value))[1]
+        target = _part(x, transforms, read)
+        if not isinstance(value, _Part):
+            value = _Part(value, (0,) * value.ndim, value.shape, ())
+        return value, swap(x, before, _written(target, value))[1]
+
+    discharge.transform_array, discharge.transform_swap_array = read_part, write_part
+    try:
+        yield
+    finally:
+        discharge.transform_array, discharge.transform_swap_array = read, swap
+
+
+def _is_sized(transforms: Any) -> bool:
+    """Whether one of these says a size that is known at run time only."""
+    indexers = (one for one in transforms or () if isinstance(one, indexing.NDIndexer))
+    return any(indexer.is_dynamic_size for indexer in indexers)
+
+
+def _part(x: Any, transforms: Sequence[Any], read: Any) -> _Part:
+    *before, last = transforms
+    sliced = discharge._maybe_convert_to_dynamic_slice(last) if isinstance(last, indexing.NDIndexer) else None
+    if _is_sized(before) or sliced is None:
+        raise NotImplementedError("a copy whose size is known at run time only, of a reference that is indexed further")
+    starts, sizes, squeezed = sliced
+    return _Part(read(x, before), tuple(starts), tuple(sizes), tuple(squeezed))
+
+
+def _written(target: _Part, source: _Part) -> Any:
+    """The whole of the target after the copy; what lies beyond the sizes stays as it is."""
+    kept = [axis for axis in range(source.whole.ndim) if axis not in source.squeezed]
+    free = [axis for axis in range(target.whole.ndim) if axis not in target.squeezed]
+    if len(kept) != len(free):
+        raise NotImplementedError("a copy whose size is known at run time only, between arrays of different ranks")
+    value = source.whole
+    for axis in source.squeezed:
+        value = lax.dynamic_slice_in_dim(value, source.starts[axis], 1, axis)
+    value = lax.squeeze(value, source.squeezed)
+    # The most that can be copied, and where that much of the target begins.
+    shape, begins, is_copied = [1] * target.whole.ndim, list(target.starts), jnp.bool_(True)
+    for place, (of, to) in enumerate(zip(kept, free, strict=True)):
+        most = min(source.whole.shape[of], target.whole.shape[to])
+        shape[to] = most
+        begins[to] = jnp.clip(target.starts[to], 0, target.whole.shape[to] - most)
+        position = jnp.arange(most) + begins[to] - target.starts[to]
+        value = jnp.take(value, position + source.starts[of], axis=place, mode="clip")
+        within = (position >= 0) & (position < target.sizes[to])
+        is_copied &= within.reshape([-1 if axis == place else 1 for axis in range(len(kept))])
+    old = lax.dynamic_slice(target.whole, begins, shape)
+    new = jnp.where(is_copied, value, lax.squeeze(old, target.squeezed))
+    return lax.dynamic_update_slice(target.whole, lax.expand_dims(new, target.squeezed), begins)

@@ -11,6 +11,7 @@ from harness.problems.problem import Problem
 from harness.problems.quantized_matmul import QuantizedMatmul
 from harness.problems.rmsnorm import RMSNorm
 from harness.problems.space import Space
+from harness.problems.suite import Member, Suite
 from harness.problems.swiglu import SwiGLU
 from harness.problems.timing import timing_inputs
 from harness.problems.tolerance import check

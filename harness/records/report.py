@@ -92,11 +92,21 @@ class CycleShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReport:
+    """What the evidence about one member of a suite means; `weight` is its share of the score."""
+
+    name: str
+    weight: float
+    report: "Report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the evidence means, all of it derived. Times in seconds, rates per second, fractions of 1.
 
     `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from.
-    Everything that needs a latency is None where there is none.
+    Everything that needs a latency is None where there is none. Of a suite times and rates are weighted geometric
+    means, and what such a mean does not mean (regime, gap, counters) is in `members` alone.
     """
 
     chip: str
@@ -130,6 +140,7 @@ class Report:
     device_median_seconds: float | None = None
     host_median_seconds: float | None = None
     cycle_shares: CycleShares | None = None
+    members: tuple[MemberReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,6 +127,7 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         key=attempt.key,
         revokes=attempt.revocation.revoked if attempt.revocation else (),
         holder=attempt.revocation.holder if attempt.revocation else None,
+        members=tuple((one.name, None if failed else one.report.seconds) for one in report.members),
     )
 
 

@@ -151,7 +151,8 @@ class Row:
     its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
     `key` is the whole key behind `key_digest`, so that a table can say what changed. `is_on_branch`
     is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
-    `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to.
+    `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to. Of a suite
+    `members` are the names of its members and their times.
     """
 
     number: int
@@ -178,6 +179,7 @@ class Row:
     is_on_branch: bool | None = None
     revokes: tuple[int, ...] = ()
     holder: int | None = None
+    members: tuple[tuple[str, float | None], ...] = ()
 
     @property
     def is_title(self) -> bool:

@@ -6,6 +6,8 @@ from harness.problems.conformance import complaints, require_conforming
 from harness.problems.defined import Defined
 from harness.problems.grouped_matmul import GroupedMatmul
 from harness.problems.matmul import Matmul
+from harness.problems.outputs import as_read
+from harness.problems.paged_attention import PagedAttention
 from harness.problems.probes import Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
 from harness.problems.quantized_matmul import QuantizedMatmul

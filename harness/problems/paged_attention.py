@@ -107,7 +107,7 @@ class PagedAttention:
 
     @property
     def _timed(self) -> tuple[str, ...]:
-        return paged_tables.TIMED[: 1 if self.tokens is None else None]
+        return ("decode",) if self.tokens is None else paged_tables.TIMED
 
     @property
     def _kinds(self) -> tuple[str, ...]:

@@ -1,6 +1,9 @@
 """A suite in a real repository with the real compiler: a win, a loss at one member, and the verbs that look at them."""
 
+import base64
+import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +51,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_win_is_on_the_branch_and_shows_each_member(contest: Path) -> None:
     shown = run(contest, "show", "2")
-    assert "weighted geometric means over the suite" in shown
+    assert "weighted geometric means over the suite" in " ".join(shown.split())
     table = {line.split()[0]: line.split() for line in shown.splitlines() if line.startswith("prefill-")}
     assert (table["prefill-512"][1], table["prefill-1024"][1]) == ("25.0%", "75.0%")
     record = json.loads(run(contest, "show", "2", "--json"))["attempt"]
@@ -90,7 +93,10 @@ def test_what_takes_one_problem_refuses_a_suite(contest: Path) -> None:
 def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:
     run(contest, "report")
     page = (contest / "profile_data" / "report.html").read_text()
-    assert "latency at prefill-1024" in page
+    chunk = re.search(r'id="chunk-0"[^>]*>([^<]*)<', page)
+    assert chunk is not None
+    attempts = json.loads(gzip.decompress(base64.b64decode(chunk[1])))["attempts"]
+    assert all("latency at prefill-1024" in [figure[0] for figure in one["figures"]] for one in attempts)
     assert "suite of 2: prefill-512 (25%), prefill-1024 (75%)" in run(contest, "next")
 
 

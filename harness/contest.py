@@ -2,8 +2,9 @@
 
 import hashlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from harness import candidate_text
 from harness.errors import RatchetError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
-from harness.problems import Problem, defined
+from harness.problems import Problem, Suite, defined
 from harness.problems.conformance import MISTAKES
 from harness.records import Key, Source
 
@@ -22,10 +23,10 @@ PACKAGE = Path(harness.__file__).parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """A folder with a prepare.py and a kernel.py: the problem, and the chip it is judged for."""
+    """A folder with a prepare.py and a kernel.py: the problem, or a suite of them, and the chip it is judged for."""
 
     directory: Path
-    problem: Problem
+    problem: Problem | Suite
     chip: Chip
 
     @property
@@ -45,6 +46,16 @@ class Contest:
         """A hash of what is computed, as the judge states it."""
         stated = _without_none(msgspec.to_builtins(self.problem.statement()))
         return hashlib.sha256(msgspec.json.encode(stated)).hexdigest()[:16]
+
+    def single_problem(self, doing: str) -> Problem:
+        """The problem, for what takes one. Raises RatchetError `is-suite` with what cannot be done for a suite."""
+        if not isinstance(self.problem, Suite):
+            return self.problem
+        names = ", ".join(member.name for member in self.problem.members)
+        raise RatchetError(
+            "is-suite", f"{doing} takes one problem, and {self.directory.name} is a suite of {names}; make a contest "
+            "of the member that is meant, with the same kernel.py"
+        )  # fmt: skip
 
     def judge_files(self) -> tuple[Path, ...]:
         """Every file that a verdict can depend on: prepare.py, then those of the harness."""
@@ -83,7 +94,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     return Contest(directory=directory, problem=problem, chip=chip(chip_name or own_chip))
 
 
-def _prepared(path: Path) -> tuple[Problem, str]:
+def _prepared(path: Path) -> tuple[Problem | Suite, str]:
     """The problem and the chip that this prepare.py names. Raises RatchetError `bad-prepare`."""
 
     def bad(said: str) -> RatchetError:
@@ -108,13 +119,25 @@ def _prepared(path: Path) -> tuple[Problem, str]:
         )
     if not isinstance(own_chip, str):
         raise bad(f"expected CHIP to be a name such as 'v5e', got {own_chip!r}")
+    try:
+        if isinstance(problem, Suite):
+            members = tuple(
+                replace(member, problem=_taken(module, source, path, member.problem)) for member in problem.members
+            )
+            suite = replace(problem, members=members)
+            suite.statement()
+            return suite, own_chip
+        return _taken(module, source, path, problem), own_chip
+    except ValueError as error:
+        raise bad(str(error)) from error
+
+
+def _taken(module: ModuleType, source: bytes, path: Path, problem: Problem) -> Problem:
+    """`problem` as it can be handed on. Raises ValueError where it is none, or of a class that the hash misses."""
     missing = defined.missing_methods(problem)
     if missing:
-        raise bad(
+        raise ValueError(
             f"expected problem() to return a Problem (docs/OPERATORS.md), got a {type(problem).__name__} without "
             f"{', '.join(missing)}"
         )
-    try:
-        return defined.taken(module, source, str(path), problem), own_chip
-    except ValueError as error:
-        raise bad(str(error)) from error
+    return defined.taken(module, source, str(path), problem)

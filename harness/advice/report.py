@@ -9,7 +9,7 @@ from harness.advice.counters import counter_lines, unit_uses
 from harness.advice.cycle_shares import cycle_shares
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
-from harness.records import Attempt, Evidence, PallasCall, Report, Row, Source
+from harness.records import Attempt, Evidence, Hint, MemberReport, PallasCall, Report, Row, Source
 
 
 def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Report:
@@ -76,7 +76,26 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         units=unit_uses(evidence),
         cycle_shares=cycle_shares(roofline.finished_run(evidence)),
     )
-    return replace(result, hints=diagnose.hints(evidence, result, previous))
+    if not evidence.members:
+        return replace(result, hints=diagnose.hints(evidence, result, previous))
+    members = tuple(
+        MemberReport(name=one.name, weight=one.weight, report=report(found, chip))
+        for one, found in evidence.named_members
+    )
+    return replace(
+        result, regime=None, gap_seconds=None, gap_fraction=None, gap_size=None, impossible=(), members=members,
+        hints=_hints(members),
+    )  # fmt: skip
+
+
+def _hints(members: tuple[MemberReport, ...]) -> tuple[Hint, ...]:
+    """The first hint of each member, by its name: those first whose gain counts most for the mean, as far as known."""
+    first = [(one, one.report.hints[0]) for one in members if one.report.hints]
+    named = [
+        (one.weight * (hint.gain or 0.0), replace(hint, observation=f"{one.name}: {hint.observation}"))
+        for one, hint in first
+    ]
+    return tuple(hint for _, hint in sorted(named, key=lambda each: -each[0]))
 
 
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
@@ -108,6 +127,7 @@ def row(attempt: Attempt, report: Report, key_digest: str) -> Row:
         key=attempt.key,
         revokes=attempt.revocation.revoked if attempt.revocation else (),
         holder=attempt.revocation.holder if attempt.revocation else None,
+        members=tuple((one.name, None if failed else one.report.seconds) for one in report.members),
     )
 
 

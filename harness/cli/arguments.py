@@ -44,6 +44,10 @@ def add_json(parser: argparse.ArgumentParser, printed: str) -> None:
     parser.add_argument("--json", action="store_true", help=f"print {printed}")
 
 
+def add_member(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--member", default=None, metavar="NAME", help="of a suite, the member that is meant")
+
+
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 

@@ -17,6 +17,7 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
+from harness.loop.suite_member import evidence_of, require_member
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
@@ -69,23 +70,32 @@ class Diagnosis:
 def diagnose(given: Namespace) -> Outcome:
     if given.number is not None and given.chip is not None:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
-    found = diagnosis(directory(given.directory).resolve(), given.number, given.chip, quiet=given.quiet or given.json)
+    found = diagnosis(
+        directory(given.directory).resolve(), given.number, given.chip, given.member, quiet=given.quiet or given.json
+    )
     return Outcome(
         document=TablesDocument(command="diagnose", tables=figures([found.table])),
         text=lambda: diagnosis_text(found.name, found.report, found.notes, terminal_width(), colour()),
     )
 
 
-def diagnosis(folder: Path, number: int | None, chip_name: str | None, *, quiet: bool) -> Diagnosis:
-    """What was found about attempt `number`, or about kernel.py as it stands. Raises RatchetError `unknown-attempt`."""
+def diagnosis(folder: Path, number: int | None, chip_name: str | None, member: str | None, *, quiet: bool) -> Diagnosis:
+    """What was found about attempt `number`, or about kernel.py as it stands; of a suite at `member`.
+
+    Raises RatchetError `unknown-attempt`, UsageError `which-member`.
+    """
     if number is None:
         contest = contests.load(folder, chip_name)
+        require_member(contest.problem.statement(), member)
         with Progress(quiet=quiet) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         name, own = "kernel.py", contest.chip
     else:
         evidence = Ledger.open(folder).attempt(number).evidence
         name, own = f"attempt {number}", chip(evidence.chip)
+    evidence = evidence_of(evidence, member)
+    if member:
+        name += f" at {member}"
     report = reporting.report(evidence, own)
     ceilings, note = _ceilings(folder, evidence, own)
     rows = _earlier(folder, number)

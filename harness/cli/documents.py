@@ -206,10 +206,10 @@ DOCUMENTS = {
     # Attempts are printed as they are stored, so they share the number of the stored form.
     "experiment": Document(SCHEMA, AttemptDocument),
     "show": Document(SCHEMA, AttemptDocument),
-    "judge": Document(7, JudgeDocument),
-    "results": Document(2, ResultsDocument),
+    "judge": Document(8, JudgeDocument),
+    "results": Document(3, ResultsDocument),
     "revoke": Document(1, RevokeDocument),
-    "status": Document(2, Status),
+    "status": Document(3, Status),
     "next": Document(2, SearchState),
     "checkout": Document(1, DoneDocument),
     "undo": Document(1, DoneDocument),

@@ -28,7 +28,9 @@ _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 def hlo(given: Namespace) -> Outcome:
     named = chips.target(given.chip) if given.chip else None
-    module, target = _module(given.what, directory(given.directory), named, quiet=given.quiet or given.json)
+    module, target = _module(
+        given.what, directory(given.directory), named, given.member, quiet=given.quiet or given.json
+    )
     found = _tables(module, given.op, target, given.top)
     return Outcome(
         document=TablesDocument(command="hlo", tables=figures(found)),
@@ -36,7 +38,9 @@ def hlo(given: Namespace) -> Outcome:
     )
 
 
-def _module(what: str | None, folder: Path, named: Target | None, *, quiet: bool) -> tuple[Module, Target]:
+def _module(
+    what: str | None, folder: Path, named: Target | None, member: str | None, *, quiet: bool
+) -> tuple[Module, Target]:
     default = named or chips.target(DEFAULT_CHIP)
     if what == "-":
         return read(sys.stdin.buffer.read(), "stdin"), default
@@ -50,7 +54,7 @@ def _module(what: str | None, folder: Path, named: Target | None, *, quiet: bool
             f"expected a file, - for stdin, the number of an attempt, or HLO such as 'f32[3,5]{{1,0:T(2,2)}}', got "
             f"{what!r}: there is no such file",
         )
-    meant = subject(folder.resolve(), what, None, quiet=quiet)
+    meant = subject(folder.resolve(), what, None, member, quiet=quiet)
     texts = (meant.dumps.parent / "kernel.hlo.txt", *sorted(meant.dumps.glob("*TLP-hlo.txt")))
     text = next((path for path in texts if path.is_file()), None)
     if text is None:

@@ -14,6 +14,7 @@ from harness.hardware import chip
 from harness.loop import new_contest, search_state
 from harness.loop import undo as undoing
 from harness.loop.settings import parse
+from harness.loop.suite_member import of_member
 from harness.records import Policy
 from harness.render import report_text
 from harness.render.progress import Progress
@@ -29,6 +30,10 @@ def show(given: Namespace) -> Outcome:
         way, verb = ("all of them", "results") if ledger.rows(1)[0] else ("the first is made by", BASELINE)
         raise RatchetError(error.kind, f"{error}; {way}: {command(verb, given.directory)}") from error
 
+    document = AttemptDocument(attempt=attempt, row=None)
+    if given.member:
+        attempt = of_member(attempt, given.member)
+
     def text() -> str:
         return report_text.show_text(
             attempt,
@@ -39,7 +44,7 @@ def show(given: Namespace) -> Outcome:
             revoked=search_state.revoked_by(ledger.rows()[0], given.number),
         )
 
-    return Outcome(document=AttemptDocument(attempt=attempt, row=None), text=text)
+    return Outcome(document=document, text=text)
 
 
 def checkout(given: Namespace) -> Outcome:

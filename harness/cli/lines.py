@@ -23,6 +23,7 @@ from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
+from harness.loop.suite_member import evidence_of, require_member
 from harness.records import Evidence, Policy, Statement
 from harness.render.layout import terminal_width
 from harness.render.lines import listing, narrowest
@@ -39,6 +40,7 @@ def lines(given: Namespace) -> Outcome:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
     if given.number is None:
         contest = contests.load(directory(given.directory), given.chip)
+        require_member(contest.problem.statement(), given.member)
         title, kernel = "kernel.py as it stands", contest.kernel().decode("utf-8", "replace")
         with Progress(quiet=given.quiet or given.json) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
@@ -49,6 +51,9 @@ def lines(given: Namespace) -> Outcome:
         evidence = ledger.attempt(given.number).evidence
         back = command(f"checkout {given.number}", given.directory)
         again = f". Records stay as they were made; to see its lines: {back}, then {command('lines', given.directory)}"
+    evidence = evidence_of(evidence, given.member)
+    if given.member:
+        title += f" at {given.member}"
     run = evidence.simulation
     if run is None or run.seconds is None:
         raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {_why_none(evidence)}")
@@ -93,28 +98,34 @@ def dumped(given: Namespace, *, quiet: bool) -> tuple[Subject, ModuleDump, dict[
     """What is meant, its schedules, and what `--operand` gives their arguments. Raises what finding each raises."""
     if given.operand and (given.what is None or re.fullmatch(r"\d+", given.what)):
         raise UsageError("usage", "--operand is for dumps: a contest states itself what its tables hold, in prepare.py")
-    meant = subject(directory(given.directory).resolve(), given.what, given.chip, quiet=quiet)
+    meant = subject(directory(given.directory).resolve(), given.what, given.chip, given.member, quiet=quiet)
     dump = dump_directory.read(meant.dumps, meant.chip)
     return meant, dump, operands(given.operand, dump)
 
 
-def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: bool) -> Subject:
-    """The schedules meant, and their chip.
+def subject(folder: Path, what: str | None, chip_name: str | None, member: str | None, *, quiet: bool) -> Subject:
+    """The schedules meant, and their chip; of a suite those of `member`.
 
-    Raises RatchetError `no-simulation`, `no-dump`, `unknown-attempt`; UsageError `usage`, `unknown-chip`.
+    Raises RatchetError `no-simulation`, `no-dump`, `unknown-attempt`; UsageError `usage`, `unknown-chip`,
+    `which-member`.
     """
     if what is None:
         contest = contests.load(folder, chip_name)
+        require_member(contest.problem.statement(), member)
         with Progress(quiet=quiet) as progress:
-            evidence = evaluation_cache.evidence(contest, Policy(), progress)
+            evidence = evidence_of(evaluation_cache.evidence(contest, Policy(), progress), member)
         dumps = _dumps(folder, evidence, "kernel.py")
-        return Subject(name="kernel.py", dumps=dumps, chip=contest.chip, problem=evidence.problem)
+        return Subject(name=_named("kernel.py", member), dumps=dumps, chip=contest.chip, problem=evidence.problem)
     if re.fullmatch(r"\d+", what):
         if chip_name is not None:
             raise UsageError("usage", "an attempt has its own chip: leave --chip out")
-        evidence = Ledger.open(folder).attempt(int(what)).evidence
+        evidence = evidence_of(Ledger.open(folder).attempt(int(what)).evidence, member)
         dumps = _dumps(folder, evidence, f"attempt {int(what)}")
-        return Subject(name=f"{int(what):04d}", dumps=dumps, chip=chip(evidence.chip), problem=evidence.problem)
+        return Subject(
+            name=_named(f"{int(what):04d}", member), dumps=dumps, chip=chip(evidence.chip), problem=evidence.problem
+        )
+    if member is not None:
+        raise UsageError("usage", "--member is for a suite: a directory of dumps is of one program")
     if not Path(what).is_dir():
         raise UsageError("usage", f"expected the number of an attempt or a directory of compiler dumps, got {what!r}")
     if chip_name is None:
@@ -124,6 +135,10 @@ def subject(folder: Path, what: str | None, chip_name: str | None, *, quiet: boo
     # A folder called `dumps` says nothing; the one above it does.
     name = "-".join(part for part in dumps.resolve().parts[-2:] if part != "dumps")
     return Subject(name=re.sub(r"[^\w.-]", "_", name), dumps=dumps, chip=chip(chip_name))
+
+
+def _named(name: str, member: str | None) -> str:
+    return f"{name}-{member}" if member else name
 
 
 def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:

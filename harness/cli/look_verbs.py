@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number
+from harness.cli.arguments import Parser, add_json, add_member, add_quiet, at_least, attempt_number
 from harness.cli.verb import Verb
 
 
@@ -29,6 +29,7 @@ class Show(Verb):
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
+        add_member(parser)
         add_json(parser, "the record")
 
 
@@ -78,5 +79,6 @@ class Diagnose(Verb):
             "number", type=int, nargs="?", metavar="N", help="the attempt (default: kernel.py as it stands)"
         )
         parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
+        add_member(parser)
         add_json(parser, "the findings as JSON")
         add_quiet(parser)

@@ -60,7 +60,7 @@ def _kernel(contest: Contest, on: str | None) -> Kernel:
     return Kernel(
         contest=contest.directory,
         text=contest.kernel(),
-        problem=contest.problem,
+        problem=contest.single_problem("a capture"),
         chip=contest.chip,
         source=source,
         policy=Policy(),

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_quiet, at_least, attempt_number
+from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_member, add_quiet, at_least, attempt_number
 from harness.cli.verb import Verb
 from harness.errors import UsageError
 from harness.workbench.hlo import chips
@@ -31,6 +31,7 @@ class Lines(Verb):
             "number", type=attempt_number, metavar="N", nargs="?", help="the attempt (default: kernel.py as it stands)"
         )
         parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
+        add_member(parser)
         add_json(parser, "the figures as JSON")
         add_quiet(parser)
 
@@ -161,6 +162,7 @@ class Hlo(Verb):
         parser.add_argument(
             "--top", type=at_least(1), default=12, metavar="N", help="rows of each table of a module (12)"
         )
+        add_member(parser)
         add_json(parser, "the tables as JSON")
         add_quiet(parser)
 
@@ -227,6 +229,7 @@ def _add_subject(parser: Parser) -> None:
         "what", nargs="?", help="an attempt, or a directory of compiler dumps (default: kernel.py as it stands)"
     )
     parser.add_argument("--chip", default=None, help="the chip that the dumps are for, or that kernel.py is judged for")
+    add_member(parser)
     _add_operand(parser)
 
 

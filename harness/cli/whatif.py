@@ -22,7 +22,8 @@ def whatif(given: Namespace) -> Outcome:
     real, found = answers(dump, meant.chip, _asked(factors) or SWEEP, operands=contents)
     if real.seconds is None:
         raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")
-    name = f"attempt {int(meant.name)}" if meant.name.isdecimal() else meant.name
+    number, dash, member = meant.name.partition("-")
+    name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else meant.name
     return Outcome(
         document=WhatifDocument(source="simulated", chip=real.chip, seconds=real.seconds, answers=found),
         text=lambda: _text(name, real, found),

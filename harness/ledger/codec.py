@@ -14,6 +14,7 @@ Schema history
 7   A trace names the packages that the candidate imports and their files (`imported`, `sources`). The text of a
     candidate may hold helper modules behind its kernel.py.
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
+9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 8
+SCHEMA = 9
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

@@ -84,7 +84,7 @@ def repeat(contest: Contest, kernel: bytes, path: Path) -> Attack:
 
 def _plan(contest: Contest) -> Plan:
     return Plan(
-        contest=contest.directory, problem=contest.problem, chip=contest.chip, policy=Policy(),
-        work=contest.directory / "profile_data" / "attack" / "work", simulate=simulate.run, source="simulated",
-        deep=False, timed=False,
+        contest=contest.directory, problem=contest.single_problem("a search for bad inputs"), chip=contest.chip,
+        policy=Policy(), work=contest.directory / "profile_data" / "attack" / "work", simulate=simulate.run,
+        source="simulated", deep=False, timed=False,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from harness.ledger import git
 from harness.ledger.git import write
 from harness.loop import existing, scaffold, trial
 from harness.loop.settings import names, rewrite
-from harness.records import Failure, Statement
+from harness.records import KERNEL, Failure, Statement, SuiteMember
 from harness.units import seconds
 
 
@@ -77,7 +77,7 @@ def _around(
 ) -> tuple[bytes, tuple[str, ...]]:
     """The first kernel.py around `target` that passes at small shapes, else the first that traces; and what it does."""
     problem = names(contest.directory.joinpath("prepare.py").read_bytes())
-    statement = contest.problem.statement()
+    statement = _for_one_function(contest)
     refused: list[Failure] = []
     traced: list[tuple[existing.Variant, Failure]] = []
     for variant in existing.variants(target, statement, settings):
@@ -105,6 +105,16 @@ def _around(
     return variant.kernel, (f"{said}; edit kernel.py before the baseline",)
 
 
+def _for_one_function(contest: Contest) -> Statement:
+    """What the function is to compute; of a suite at its first member. Raises RatchetError `is-suite`."""
+    statement = contest.problem.statement()
+    if statement.members is None:
+        return statement
+    if any(member.function != KERNEL for member in statement.members):
+        contest.single_problem("--from")
+    return statement.members[0].statement
+
+
 def _set(kernel: bytes, settings: tuple[tuple[str, str], ...], problem: frozenset[str]) -> bytes:
     """`kernel` with the constants that it has; one that neither it nor the problem has is refused."""
     own = names(kernel)
@@ -127,10 +137,22 @@ def _repository(directory: Path, undo: ExitStack) -> tuple[Repo, bool]:
 
 
 def _signature(statement: Statement) -> str:
-    """What kernel.py has to define, in one sentence."""
+    """What kernel.py has to define, in one sentence; of a suite in one for each of its functions."""
+    if statement.members is None:
+        return f"{_call(statement, KERNEL)}; compute_flops() must return {statement.work.flops:,}"
+    called: dict[str, list[SuiteMember]] = {}
+    for member in statement.members:
+        called.setdefault(member.function, []).append(member)
+    return "\n".join(
+        f"{_call(members[0].statement, function)} at {', '.join(member.name for member in members)}"
+        for function, members in called.items()
+    )
+
+
+def _call(statement: Statement, function: str) -> str:
     outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.outputs)
     names = ", ".join(array.name for array in statement.inputs)
-    return f"kernel_fn({names}) -> {outputs}; compute_flops() must return {statement.work.flops:,}"
+    return f"{function}({names}) -> {outputs}"
 
 
 def _commit(repository: Repo, paths: tuple[Path, ...], message: str) -> str:

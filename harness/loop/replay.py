@@ -49,7 +49,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     work = f"replay/{number:04d}"
     with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
         evidence = evaluate(
-            contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.checks),
+            contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.all_checks),
             is_anew=True,
         )  # fmt: skip
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
@@ -73,7 +73,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         drift=now.seconds / then.seconds if same_thing and known and now.seconds and then.seconds else None,
         changes=changes(evidence, attempt.evidence, contest.chip),
         scratch=f"profile_data/{work}",
-        redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.checks),
+        redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.all_checks),
         are_same_draws=(attempt.key.judge, attempt.key.problem) == (key.judge, key.problem),
     )
 
@@ -81,7 +81,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
 def _redrawn(then: Check, evidence: Evidence) -> Redrawn:
     """The recorded check beside the one of the same draw in `evidence`."""
     named = (then.draw, then.family)
-    now = next((check for check in evidence.checks if (check.draw, check.family) == named), None)
+    now = next((check for check in evidence.all_checks if (check.draw, check.family) == named), None)
     if now is not None:
         why_not = ""
     elif then.mode == "device":
@@ -160,7 +160,9 @@ def _was_compared(attempt: Attempt) -> bool:
 def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgement:
     report = reporting.report(evidence, contest.chip)
     used = [
-        (f"{check.family} ({check.mode})", part) for check in evidence.checks if (part := _fraction(check)) is not None
+        (f"{check.family} ({check.mode})", part)
+        for check in evidence.all_checks
+        if (part := _fraction(check)) is not None
     ]
     return Judgement(
         outcome=verdict.outcome,
@@ -171,8 +173,8 @@ def _judgement(evidence: Evidence, verdict: Verdict, contest: Contest) -> Judgem
         plus_minus_seconds=report.plus_minus_seconds,
         score=report.score,
         time_ratio=verdict.time_ratio,
-        checks_passed=sum(check.passed for check in evidence.checks),
-        checks=len(evidence.checks),
+        checks_passed=sum(check.passed for check in evidence.all_checks),
+        checks=len(evidence.all_checks),
         tightest=max(used, key=lambda pair: pair[1], default=None),
         fingerprint=evidence.trace.fingerprint if evidence.trace else "",
     )

@@ -11,6 +11,7 @@ from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import resimulation
 from harness.judge.simulate import machine_variants
 from harness.judge.verdict import decision as judging
+from harness.judge.verdict import members
 from harness.records import Evidence, Failure, Policy, Resimulation
 
 
@@ -47,7 +48,8 @@ def resimulated(
     for other in (*there, None):
         if other is None:
             defender.again()
-        found = _run(data / (other or defender.works[0]), data / work, contest, policy)
+        champion = data / (other or defender.works[0])
+        found = _run(champion, data / work, contest, policy, evidence, defender.evidence)
         if not isinstance(found, Failure) and _is_the_champion(found, defender.evidence):
             break
     if isinstance(found, Failure):
@@ -58,9 +60,20 @@ def resimulated(
     return found
 
 
-def _run(champion: Path, candidate: Path, contest: Contest, policy: Policy) -> tuple[Resimulation, ...] | Failure:
-    dumps = (champion / "dumps", candidate / "dumps")
-    return resimulation.run(*dumps, contest.chip, policy, machine_variants.resimulate)
+def _run(
+    champion: Path, candidate: Path, contest: Contest, policy: Policy, ours: Evidence, theirs: Evidence
+) -> tuple[Resimulation, ...] | Failure:
+    """Each program that is not the same in both; a suite's runs are put together from those of its members."""
+    found: dict[str, tuple[Resimulation, ...]] = {}
+    for (name, new), (_, old) in members.pairs(ours, theirs):
+        if name and members.is_same_program(new, old):
+            continue
+        dumps = (champion / name / "dumps", candidate / name / "dumps")
+        runs = resimulation.run(*dumps, contest.chip, policy, machine_variants.resimulate)
+        if isinstance(runs, Failure):
+            return runs
+        found[name] = runs
+    return members.resimulated(ours, theirs, found) if ours.members else found[""]
 
 
 def _is_the_champion(runs: tuple[Resimulation, ...], champion: Evidence) -> bool:

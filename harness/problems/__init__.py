@@ -6,11 +6,14 @@ from harness.problems.conformance import complaints, require_conforming
 from harness.problems.defined import Defined
 from harness.problems.grouped_matmul import GroupedMatmul
 from harness.problems.matmul import Matmul
+from harness.problems.outputs import as_read
+from harness.problems.paged_attention import PagedAttention
 from harness.problems.probes import Probe, changed, check_determinism, check_probe
 from harness.problems.problem import Problem
 from harness.problems.quantized_matmul import QuantizedMatmul
 from harness.problems.rmsnorm import RMSNorm
 from harness.problems.space import Space
+from harness.problems.suite import Member, Suite
 from harness.problems.swiglu import SwiGLU
 from harness.problems.timing import timing_inputs
 from harness.problems.tolerance import check

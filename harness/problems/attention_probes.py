@@ -11,17 +11,17 @@ from harness.problems.probes import Part, Probe, Region
 # Weights of N(0, 1) inputs are within e^-12 of each other, so that a value this much larger moves
 # every output that reads it, and a masked one moves nothing only where its weight is exactly 0. Sums
 # over 2^40 such values are still finite.
-_LOUD = 2.0**40
+LOUD = 2.0**40
 # Key by key in turn. Keys that are equal have equal weights, and so few digits have their values that the sum of some
 # is exactly 0 now and then: nothing moves if all are made louder by the same.
-_LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, _LOUD)
+LOUDNESSES = (2.0**64, 2.0**56, 2.0**48, LOUD)
 # A kernel need not subtract a maximum from capped scores: its weights may be e^50, and their sums are to be finite too.
-_CAPPED_LOUDNESSES = (_LOUD, 2.0**32, 2.0**24)
+_CAPPED_LOUDNESSES = (LOUD, 2.0**32, 2.0**24)
 # Logits of N(0, 1) inputs grow to about 4096 N(0, 1): beyond the -10000 that is sometimes added where
 # a hidden score has to be replaced.
-_DRAWN_TO = 2.0**12
+DRAWN_TO = 2.0**12
 # With two visible keys or more the weights depend on the query, with eight by far more than any rounding.
-_ENOUGH_KEYS = 8
+ENOUGH_KEYS = 8
 
 _Q, _K, _V = range(3)
 
@@ -69,7 +69,7 @@ class _Drawn:
         edges = [0, *range(size - shift, shape.kv_sequence, size), shape.kv_sequence]
         blocks = len(edges) - 1
         cuts = [block * shape.head_dim // blocks for block in range(blocks + 1)]
-        loudnesses = _LOUDNESSES if shape.soft_cap is None else _CAPPED_LOUDNESSES
+        loudnesses = LOUDNESSES if shape.soft_cap is None else _CAPPED_LOUDNESSES
         regions, moves, stays = [], [], []
         for keys, columns in zip(spans(edges), spans(cuts), strict=True):
             for turn, factor in enumerate(loudnesses[: len(keys)]):
@@ -115,11 +115,11 @@ class _Drawn:
         regions = [
             self._region(array, head, keys, self._columns, factor)
             for head in every
-            for array, factor in ((_K, _DRAWN_TO), (_V, _LOUD))
+            for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
         ]
         heads = range(shape.batch * shape.heads)
         # A row that sees one or two of them only may by chance give them hardly any weight before and after.
-        sighted = range(middle + _ENOUGH_KEYS, shape.sequence)
+        sighted = range(middle + ENOUGH_KEYS, shape.sequence)
         moves = [self._whole(self._rows(head, sighted)) for head in heads]
         stays = [self._whole(self._rows(head, range(middle))) for head in heads]
         return self._probe(f"keys and values from {keys.start} on", "normal", regions, moves, stays)
@@ -132,11 +132,11 @@ class _Drawn:
         regions = [
             self._region(array, head, keys, self._columns, factor)
             for head in every
-            for array, factor in ((_K, _DRAWN_TO), (_V, _LOUD))
+            for array, factor in ((_K, DRAWN_TO), (_V, LOUD))
         ]
         heads = range(shape.batch * shape.heads)
         # These see no others.
-        inside = range(max(0, _ENOUGH_KEYS - self._offset), keys.stop - self._offset)
+        inside = range(max(0, ENOUGH_KEYS - self._offset), keys.stop - self._offset)
         behind = range(keys.stop - 1 - self._offset + window, shape.sequence)
         moves = [self._whole(self._rows(head, inside)) for head in heads]
         stays = [self._whole(self._rows(head, behind)) for head in heads]
@@ -176,7 +176,7 @@ class _Drawn:
         """Those of these queries of a head that see enough keys to depend on the query, in stretches."""
         first, end = self._shape.seen(np.arange(rows.start, rows.stop))
         entry = head // self._shape.heads
-        is_sighted = (end - first)[entry] >= _ENOUGH_KEYS
+        is_sighted = (end - first)[entry] >= ENOUGH_KEYS
         edges = np.flatnonzero(np.diff(is_sighted, prepend=False, append=False)) + rows.start
         yield from (range(start, stop) for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 import harness
+from harness.problems.outputs import Padded
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Problem, Rows, Values
 from harness.problems.timing import Stated, Timed
@@ -102,6 +105,9 @@ class Defined:
 
     def timing_inputs(self) -> Stated:
         return self.problem.timing_inputs() if isinstance(self.problem, Timed) else {}
+
+    def unused_rows(self, inputs: Sequence[Values]) -> Rows:
+        return self.problem.unused_rows(inputs) if isinstance(self.problem, Padded) else np.arange(0)
 
     def _like(self, problem: Problem) -> "Defined":
         return Defined(self.source, self.path, problem)

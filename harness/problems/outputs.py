@@ -1,12 +1,39 @@
 """All outputs of a problem seen as one matrix: row by row, those of several outputs beside each other."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.records import Array
+from harness.records import Array, Statement
+
+
+@runtime_checkable
+class Padded(Protocol):
+    """A problem whose outputs may have rows that nobody reads, where a batch is shorter than its array."""
+
+    def statement(self) -> Statement:
+        """As of a Problem."""
+
+    def unused_rows(self, inputs: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+        """The rows that may hold anything, NaN too, in a call with these inputs."""
+
+
+def as_read(
+    problem: object, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]
+) -> tuple[NDArray[Any], ...]:
+    """The outputs with 0 in rows that nobody reads; as they are where they have not the shape that is stated."""
+    rows = problem.unused_rows(inputs) if isinstance(problem, Padded) else ()
+    if not isinstance(problem, Padded) or not len(rows):
+        return tuple(outputs)
+    stated = problem.statement().outputs
+    if [getattr(array, "shape", None) for array in outputs] != [output.shape for output in stated]:
+        return tuple(outputs)
+    copies = tuple(np.array(array) for array in outputs)
+    for array in copies:
+        in_rows(array)[rows] = 0
+    return copies
 
 
 def in_rows(array: NDArray[Any]) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.problems.outputs import element, in_rows, spans
+from harness.problems.outputs import as_read, element, in_rows, spans
 from harness.problems.problem import Exact, Problem, Rows, Values
 from harness.records import Array, Check, Failure, Mode
 
@@ -155,7 +155,7 @@ def check(
     this order; the first that applies ends it.
     """
     expected = problem.statement().outputs
-    arrays = (outputs,) if isinstance(outputs, np.ndarray) else tuple(outputs)
+    arrays = as_read(problem, inputs, (outputs,) if isinstance(outputs, np.ndarray) else tuple(outputs))
     failure = _malformed(expected, arrays, family, seed)
     if failure is not None:
         return _unmeasured(expected[0], family, mode, seed), failure

@@ -34,13 +34,23 @@ from harness.records.evidence import (
     TimedRun,
     Unit,
 )
-from harness.records.problem import Array, ExpectedCount, Parameter, Statement, Work
+from harness.records.problem import (
+    KERNEL,
+    Array,
+    ExpectedCount,
+    Parameter,
+    Statement,
+    SuiteMember,
+    Work,
+    weighted_geometric_mean,
+)
 from harness.records.report import (
     Ceiling,
     CounterLine,
     CycleShares,
     Hint,
     LogState,
+    MemberReport,
     Report,
     Row,
     Share,
@@ -59,6 +69,7 @@ from harness.records.verdict import (
     Change,
     Key,
     Kind,
+    MemberTimes,
     Outcome,
     PairedBenchmark,
     Policy,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from harness.records.candidate import Claims, Failure, Trace
 from harness.records.cycle_breakdown import CycleBreakdown
-from harness.records.problem import Statement
+from harness.records.problem import Statement, SuiteMember
 
 Source = Literal["measured", "measured cpu", "simulated"]
 
@@ -320,7 +320,9 @@ class Evidence:
     """Everything found out about one candidate; what a failure kept from being found is None or empty.
 
     `unchecked` names the checks that were not run because its simulated time is too slow: such evidence can be
-    rejected for its time and serves nothing else.
+    rejected for its time and serves nothing else. Of a suite `members` are the evidence of its members in the order of
+    `problem.members`, up to the one that failed; then what is of one program is theirs alone, and latency, trace
+    (its fingerprint is of all of them) and failure are of the whole.
     """
 
     problem: Statement
@@ -340,3 +342,19 @@ class Evidence:
     failure: Failure | None = None
     isolation: Isolation | None = None
     unchecked: tuple[str, ...] = ()
+    members: "tuple[Evidence, ...]" = ()
+
+    @property
+    def named_members(self) -> "tuple[tuple[SuiteMember, Evidence], ...]":
+        """Each member of a suite that was evaluated, as it is stated, and its evidence; nothing of a single problem."""
+        return tuple(zip(self.problem.members or (), self.members, strict=False))
+
+    @property
+    def programs(self) -> "tuple[tuple[str, Evidence], ...]":
+        """The evidence about each program: that of the members by name; of a single problem this one, named ""."""
+        return tuple((one.name, found) for one, found in self.named_members) or (("", self),)
+
+    @property
+    def all_checks(self) -> tuple[Check, ...]:
+        """The checks of all programs."""
+        return tuple(check for _, found in self.programs for check in found.checks)

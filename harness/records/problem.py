@@ -1,8 +1,13 @@
 """What is computed, as the judge states it."""
 
+import math
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+# What kernel.py calls the function that is judged, unless a suite names another.
+KERNEL = "kernel_fn"
 Parameter = str | int | float | bool
 _TABLES = ("int16", "uint16", "int32", "uint32", "int64", "uint64")
 
@@ -64,7 +69,9 @@ class ExpectedCount:
 class Statement:
     """A problem as it is recorded: what is computed, in the words and numbers of the judge.
 
-    Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`.
+    Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`. Of a suite
+    `members` say what is computed, and `may_lose` by which share of its time each may get slower; it has no inputs
+    and outputs of its own, and its work is the weighted geometric mean of theirs.
     """
 
     operation: str
@@ -74,3 +81,25 @@ class Statement:
     outputs: tuple[Array, ...]
     work: Work
     expected: tuple[ExpectedCount, ...] = ()
+    members: "tuple[SuiteMember, ...] | None" = None
+    may_lose: float | None = None
+
+    def mean(self, values: Iterable[float]) -> float:
+        """The mean of one value for each member, as the score of a suite weighs them."""
+        return weighted_geometric_mean(values, [member.weight for member in self.members or ()])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteMember:
+    """A problem of a suite: its name in reports, its share of the score (all sum to 1), its function of kernel.py."""
+
+    name: str
+    weight: float
+    function: str
+    statement: Statement
+
+
+def weighted_geometric_mean(values: Iterable[float], weights: Iterable[float]) -> float:
+    """The mean whose ratios are the means of the ratios; 0 where one of the values is."""
+    known = [*values]
+    return 0.0 if min(known) <= 0 else math.exp(statistics.fmean(map(math.log, known), [*weights]))

@@ -92,11 +92,21 @@ class CycleShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReport:
+    """What the evidence about one member of a suite means; `weight` is its share of the score."""
+
+    name: str
+    weight: float
+    report: "Report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the evidence means, all of it derived. Times in seconds, rates per second, fractions of 1.
 
     `hbm_bytes` are actual bytes with re-reads; `traffic_source` names where they come from.
-    Everything that needs a latency is None where there is none.
+    Everything that needs a latency is None where there is none. Of a suite times and rates are weighted geometric
+    means, and what such a mean does not mean (regime, gap, counters) is in `members` alone.
     """
 
     chip: str
@@ -130,6 +140,7 @@ class Report:
     device_median_seconds: float | None = None
     host_median_seconds: float | None = None
     cycle_shares: CycleShares | None = None
+    members: tuple[MemberReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +151,8 @@ class Row:
     its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
     `key` is the whole key behind `key_digest`, so that a table can say what changed. `is_on_branch`
     is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
-    `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to.
+    `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to. Of a suite
+    `members` are the names of its members and their times.
     """
 
     number: int
@@ -167,6 +179,7 @@ class Row:
     is_on_branch: bool | None = None
     revokes: tuple[int, ...] = ()
     holder: int | None = None
+    members: tuple[tuple[str, float | None], ...] = ()
 
     @property
     def is_title(self) -> bool:

@@ -91,11 +91,8 @@ NOMINAL = "nominal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resimulation:
-    """Champion and candidate simulated again, both on the variant `name` of the machine (simulate/machine_variants.py).
-
-    `nominal` is the machine unchanged. Seconds are None where the simulator has no time.
-    """
+class MemberTimes:
+    """Champion and candidate at the member `name` of a suite. Seconds are None where there is no time."""
 
     name: str
     champion_seconds: float | None
@@ -104,9 +101,31 @@ class Resimulation:
     @property
     def time_ratio(self) -> float | None:
         """Candidate / champion, None where either is not known."""
-        if not self.champion_seconds or self.candidate_seconds is None:
-            return None
-        return self.candidate_seconds / self.champion_seconds
+        return _ratio(self.champion_seconds, self.candidate_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resimulation:
+    """Champion and candidate simulated again, both on the variant `name` of the machine (simulate/machine_variants.py).
+
+    `nominal` is the machine unchanged. Seconds are None where the simulator has no time. Of a suite they are the
+    weighted geometric means, and `members` those whose program is another than the champion's; the others take their
+    nominal time, for a program is no faster than itself on any machine.
+    """
+
+    name: str
+    champion_seconds: float | None
+    candidate_seconds: float | None
+    members: tuple[MemberTimes, ...] = ()
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Candidate / champion, None where either is not known."""
+        return _ratio(self.champion_seconds, self.candidate_seconds)
+
+
+def _ratio(champion_seconds: float | None, candidate_seconds: float | None) -> float | None:
+    return candidate_seconds / champion_seconds if champion_seconds and candidate_seconds is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +136,7 @@ class Verdict:
     Measured verdicts only: `attempts_since_accept` counts this attempt and the measured ones since
     the last accept, `error_rate` is the chance it left to a candidate that gains too little.
     Simulated gains only: `resimulated` is the pair on other machines, on which the gain has to hold.
+    Suites only: `members` are the times at each of them.
     """
 
     outcome: Outcome
@@ -129,6 +149,7 @@ class Verdict:
     attempts_since_accept: int | None = None
     error_rate: float | None = None
     resimulated: tuple[Resimulation, ...] = ()
+    members: tuple[MemberTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

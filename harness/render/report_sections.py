@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.hardware import chip
-from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation
+from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation, Verdict
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, flow, wrap
 from harness.render.series import source_label
@@ -59,6 +59,28 @@ def timing_inputs(evidence: Evidence, width: int) -> list[str]:
     times = [f"{run.name} {'unknown' if run.seconds is None else seconds(run.seconds)}" for run in runs]
     rest = f"; cycles, units and steps below are of {runs[0].name}" if runs[1:] else ""
     return wrap(f"{' · '.join(times)} [simulated {evidence.chip}{rest}]", width, "Timing inputs:         ")
+
+
+def members(report: Report, verdict: Verdict, width: int) -> list[str]:
+    """The members of a suite: weight, the champion's time if there is one, the candidate's, its share of the peak."""
+    pairs = {one.name: one for one in verdict.members}
+    body = []
+    for one in report.members:
+        row = [one.name, percent(one.weight), _time(one.report.seconds)]
+        if pairs:
+            pair = pairs[one.name]
+            ratio = "unknown" if pair.time_ratio is None else f"{pair.time_ratio:.4f}"
+            row = [*row[:2], _time(pair.champion_seconds), row[2], ratio]
+        body.append([*row, _percent(one.report.util), (one.report.regime or "unknown").upper()])
+    if not body:
+        return []
+    times = ["champion", "candidate", "ratio"] if pairs else ["time"]
+    table = grid(["member", "weight", *times, "util", "regime"], body, f"lr{'r' * len(times)}rl")
+    return [*(cut(line, width) for line in table), f"times [{label(report)}]"]
+
+
+def _time(taken: float | None) -> str:
+    return "unknown" if taken is None else seconds(taken)
 
 
 def unknowns(evidence: Evidence, report: Report, width: int) -> list[str]:
@@ -186,7 +208,7 @@ def vmem(report: Report, calls: Sequence[PallasCall], width: int, *, full: bool)
 
 def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
     """How many checks were made and how near the worst came to its tolerance."""
-    done = evidence.checks
+    done = evidence.all_checks
     if not done:
         return ["Correctness:           no check was made"]
     failed = sum(not check.passed for check in done)

@@ -53,7 +53,10 @@ def report_text(
     lines += _reasons(attempt.verdict, width, full=full)
     lines += _against_champion(attempt, report, width)
     lines += report_sections.moved(attempt.verdict.changes, width, full=full)
-    lines += ["", *_findings(attempt.evidence, report, champion_report, kernel, width, full=full, colour=colour)]
+    findings = _findings(
+        attempt.evidence, report, champion_report, attempt.verdict, kernel, width, full=full, colour=colour
+    )
+    lines += ["", *findings]
     return joined([*lines, *_rest(whole, full=full)])
 
 
@@ -74,7 +77,7 @@ def judge_text(
     word = "PASSED" if verdict.outcome == "accept" else word
     lines = [f"{paint(word, style, colour)}  {evidence.problem.title}; nothing is recorded"]
     lines += _reasons(verdict, width, full=full)
-    lines += ["", *_findings(evidence, report, None, kernel, width, full=full, colour=colour)]
+    lines += ["", *_findings(evidence, report, None, verdict, kernel, width, full=full, colour=colour)]
     return joined([*lines, *_rest(whole, full=full)])
 
 
@@ -125,9 +128,19 @@ def _judged_against(attempt: Attempt) -> str:
 
 
 def _findings(
-    evidence: Evidence, report: Report, champion: Report | None, kernel: str, width: int, *, full: bool, colour: bool
+    evidence: Evidence,
+    report: Report,
+    champion: Report | None,
+    verdict: Verdict,
+    kernel: str,
+    width: int,
+    *,
+    full: bool,
+    colour: bool,
 ) -> list[str]:
     """Everything below the verdict."""
+    if evidence.problem.members is not None:
+        return _of_suite(evidence, report, verdict, width, full=full, colour=colour)
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     found: list[Sequence[str]] = []
     if evidence.failure is None:
@@ -149,6 +162,19 @@ def _findings(
         found += [[*_work_in_kernels(evidence, width), *checked], report_sections.stages(evidence, width)]
     else:
         found += [[*machine, *memory, *checked, *report_sections.counters_at_a_glance(report, champion, width)]]
+    found += [report_sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]
+    return [line for lines in found if lines for line in (*lines, "")]
+
+
+def _of_suite(
+    evidence: Evidence, report: Report, verdict: Verdict, width: int, *, full: bool, colour: bool
+) -> list[str]:
+    """The same of a suite: each member in a line, what is behind it where somebody asks for that member alone."""
+    found: list[Sequence[str]] = [report_sections.result(report)[:1]] if evidence.failure is None else []
+    found.append(report_sections.members(report, verdict, width))
+    found.append(report_sections.checks(evidence, width, full=full))
+    if full:
+        found.append(report_sections.stages(evidence, width))
     found += [report_sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]
     return [line for lines in found if lines for line in (*lines, "")]
 

@@ -52,6 +52,7 @@ def results_table(
         hypothesis,
         _Column(title="score", text=lambda row: None if row.score is None else f"{row.score:.1f}"),
         _Column(title="time\nms", text=lambda row: None if row.seconds is None else _milliseconds(row.seconds)),
+        *(_of_member(name) for name in dict.fromkeys(name for row in rows for name, _ in row.members)),
         _Column(title="change\nof time", text=lambda row: _change(row.time_ratio)),
         _Column(title="expec-\nted", text=lambda row: _change(row.expected_time_ratio), rank=6),
         _Column(title="util", text=lambda row: _share(row.util), rank=7),
@@ -89,6 +90,16 @@ def results_table(
     if calibration and (said := calibration_line(calibration)):
         out += wrap(said, width)
     return "\n".join(line.rstrip() for line in out)
+
+
+def _of_member(name: str) -> _Column:
+    """The times at one member of a suite."""
+
+    def text(row: Row) -> str | None:
+        seconds = dict(row.members).get(name)
+        return None if seconds is None else _milliseconds(seconds)
+
+    return _Column(title=f"{name}\nms", text=text, rank=8)
 
 
 def _with_groups(lines: list[str], rows: Sequence[Row], width: int) -> list[str]:

@@ -1,5 +1,6 @@
 """A new contest: in a repository or where there is none, with constants that make a problem or leave nothing behind."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,26 @@ def test_a_contest_around_a_published_kernel(tmp_path: Path) -> None:
     assert (known["BLOCK_Q"], known["CAUSAL"], known["SCALE"]) == ("256", "True", repr(128**-0.5))
     # The reference is the problem's.
     assert "jax.experimental" not in (folder / "prepare.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "block"),
+    [
+        ("paged_attention:paged_attention", "paged-attention", "PAGES_PER_COMPUTE_BLOCK"),
+        ("ragged_paged_attention:ragged_paged_attention", "ragged-paged-attention", "NUM_KV_PAGES_PER_BLOCK"),
+    ],
+)
+def test_a_contest_around_a_published_kernel_with_tables(tmp_path: Path, name: str, like: str, block: str) -> None:
+    sizes = {"SEQUENCES": 8, "PAGES": 64, "PAGES_PER_SEQUENCE": 8, block: 2} | (
+        {"TOKENS": 64} if "ragged" in like else {}
+    )
+    small = [word for constant, value in sizes.items() for word in ("--set", f"{constant}={value}")]
+    wanted = f"jax.experimental.pallas.ops.tpu.{name}"
+    done = ratchet(tmp_path, "new", "mine", "--quiet", "--from", wanted, "--like", like, *small, expect=0)
+    assert "right at small shapes" in done.stdout
+    assert "[simulated v5e]" in done.stdout
+    known = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
+    assert (known[block], known["SCALE"]) == ("2", repr(1 / math.sqrt(128)))
 
 
 def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Path) -> None:

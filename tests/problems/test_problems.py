@@ -14,6 +14,7 @@ from harness.problems import (
     AttentionBackward,
     GroupedMatmul,
     Matmul,
+    PagedAttention,
     Problem,
     QuantizedMatmul,
     RMSNorm,
@@ -29,6 +30,7 @@ Outputs = tuple[NDArray[Any], ...]
 Kernel = Callable[[Sequence[NDArray[Any]]], Outputs]
 BF16 = ml_dtypes.bfloat16
 
+PAGES: dict[str, Any] = {"sequences": 5, "pages": 40, "page_size": 16, "pages_per_sequence": 12}
 PROBLEMS: dict[str, Problem] = {
     "attention": Attention(sequence=260, head_dim=64),
     "attention, causal": Attention(sequence=260, head_dim=64, causal=True),
@@ -46,6 +48,11 @@ PROBLEMS: dict[str, Problem] = {
     "quantized matmul": QuantizedMatmul(m=260, n=384, k=512),
     "quantized matmul, int8": QuantizedMatmul(m=260, n=256, k=384, activations="int8"),
     "quantized matmul, float32": QuantizedMatmul(m=260, n=256, k=300, dtype="float32"),
+    "paged attention": PagedAttention(heads=4, kv_heads=2, head_dim=64, **PAGES),
+    "paged attention, ragged": PagedAttention(tokens=70, heads=4, kv_heads=2, head_dim=64, **PAGES),
+    "paged attention, ragged, float32": PagedAttention(
+        tokens=20, heads=1, kv_heads=1, head_dim=64, dtype="float32", **PAGES
+    ),
     "rmsnorm": RMSNorm(rows=256, columns=512),
     "rmsnorm, alone, float32": RMSNorm(rows=128, columns=384, residual=False, dtype="float32"),
     "swiglu": SwiGLU(tokens=260, model=260, hidden=256),

@@ -80,9 +80,9 @@ def trace(request: TraceRequest) -> TraceReply:
         module, flags = contract.load(_sources)
         known_bugs.refuse(_sources.values(), jax.__version__)
         one_core.refuse_counting(_sources.values())
-        function = contract.bound(module, statement)
-        claims = contract.claims(module, statement)
-        tracing = contract.CandidateCode("contract", "trace-error", "tracing kernel_fn")
+        function = contract.bound(module, statement, request.function)
+        claims = contract.claims(module, statement, request.function)
+        tracing = contract.CandidateCode("contract", "trace-error", f"tracing {request.function}")
         with tracing, interpretation.aiming_at(request.chip):
             _full = _trace(function, problem, request.chip)
     except Rejected as rejected:
@@ -90,7 +90,7 @@ def trace(request: TraceRequest) -> TraceReply:
         raise explained from rejected
     work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
     _refuse(claims, work, statement)
-    _refuse_another(_full, statement)
+    _refuse_another(_full, statement, request.function)
     with interpretation.aiming_at(request.chip):
         position, _reduced = _choose_reduced(function, _full)
         _second_shape, other_shapes = _second(function, _full, _reduced)
@@ -169,15 +169,15 @@ def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
     return [stated.get(array.name) for array in problem.statement().inputs]
 
 
-def _refuse_another(traced: _Traced, statement: Statement) -> None:
+def _refuse_another(traced: _Traced, statement: Statement, name: str) -> None:
     """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another program.
 
     That happens where a constant comes from a clock, from random numbers, or from the address of
     an object. The free places of small objects are taken meanwhile, so that a new one gets another.
     """
     ballast = [object() for _ in range(_BALLAST)]
-    function = contract.bound(contract.load(_sources)[0], statement)
-    with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"), interpretation.aiming_at(traced.chip):
+    function = contract.bound(contract.load(_sources)[0], statement, name)
+    with contract.CandidateCode("contract", "trace-error", f"tracing {name}"), interpretation.aiming_at(traced.chip):
         again = _trace(function, traced.problem, traced.chip)
     del ballast
     if jaxprs.text(again.closed) != jaxprs.text(traced.closed):

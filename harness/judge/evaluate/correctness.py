@@ -52,8 +52,9 @@ def probe(request: ProbeRequest) -> ProbeReply:
     for one in problem.probes(request.full, request.seed):
         if family != one.family:
             family, inputs = one.family, problem.make_inputs(one.family, request.seed)
-        before = _run_once(request.artifact, inputs)
-        after = _run_untouched(request.artifact, problems.changed(one, inputs))
+        before = problems.as_read(problem, inputs, _run_once(request.artifact, inputs))
+        changed = problems.changed(one, inputs)
+        after = problems.as_read(problem, changed, _run_untouched(request.artifact, changed))
         found, failure = problems.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
         # Probes of the same name are recorded as one check.
         if checks and checks[-1].family == found.family:
@@ -64,7 +65,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
             return ProbeReply(checks=tuple(checks), failure=failure)
     if not request.full:
         # After other calls in between, so that whatever one call leaves behind shows too.
-        again = _run_untouched(request.artifact, inputs)
+        again = problems.as_read(problem, inputs, _run_untouched(request.artifact, inputs))
         found, failure = problems.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
         checks.append(found)
     return ProbeReply(checks=tuple(checks), failure=failure)

@@ -18,13 +18,14 @@ from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.evaluate.pipeline import Evaluation
 from harness.judge.evaluate.plan import Plan, Progress, Simulate
 from harness.judge.evaluate.stages import STAGES, left_out
+from harness.judge.evaluate.suite import evaluate_suite, members_progress
 from harness.judge.evaluate.timing.device import source
 from harness.judge.sandbox import confinement, warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.environment import environment
 from harness.judge.sandbox.messages import CompileReply
 from harness.judge.sandbox.strip_paths import strip_paths
-from harness.problems import Defined, Problem, require_conforming
+from harness.problems import Defined, Member, Problem, Suite, require_conforming
 from harness.problems.timing import Stated
 from harness.records import Draw, Evidence, Policy, Trace
 
@@ -37,7 +38,7 @@ _STAMP = "kernel.sha256"
 def evaluate(
     contest: Path,
     kernel: bytes,
-    problem: Problem,
+    problem: Problem | Suite,
     chip: Chip,
     policy: Policy,
     *,
@@ -64,11 +65,13 @@ def evaluate(
     shape is not checked, and the evidence names what was left out (`unchecked`). What is among `programs` is not
     compiled and simulated again, and what is not is put there, if children are confined.
     `simulate(dump_directory, chip, deadline_seconds=...)` has to be a function at the top of a module. `after_trace`
-    may raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind.
+    may raise: then nothing more happens. Whatever is raised, Ctrl-C too, no process is left behind. The members of a
+    suite are evaluated each in a folder of its name below `work_directory`; `after_trace` and `is_slower` are asked
+    about the whole.
 
     Raises RatchetError `no-libtpu`, `no-device`, `no-space`, `bad-problem` (a problem of the contest's own that does
     not keep what every problem must keep), `no-timing-inputs` and `bad-timing-inputs` (see `problems.timing`),
-    `dtype-not-on-chip`;
+    `dtype-not-on-chip`, `suite-not-timed` (a suite, whose times a device would have to take);
     UsageError `unknown-device`.
     """
     if policy.is_confined:
@@ -80,32 +83,66 @@ def evaluate(
             "expected libtpu, the TPU compiler, found none; install it with pip install 'jax[tpu]' "
             "(x86-64 Linux only; ./ratchet.sh does it there)",
         )
-    if isinstance(problem, Defined):
-        require_conforming(problem)
-    _require_dtypes(problem, chip)
-    timings = problems.timing_inputs(problem)
-    plan = Plan(
-        contest=contest, problem=problem, chip=chip, policy=policy, work=work_directory, simulate=simulate,
-        source=where, deep=deep, timed=timed, checked=checked, draws=draws,
-        is_slower=is_slower if checked else None, programs=programs if _is_out_of_reach(policy) else None,
+    suite = problem if isinstance(problem, Suite) else None
+    if suite is not None and where != "simulated":
+        raise RatchetError(
+            "suite-not-timed",
+            f"a suite is judged by simulated times, not by {where} ones: --on simulated judges it; a device times a "
+            "contest of one of its members",
+        )
+    members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+    plans = tuple(
+        Plan(
+            contest=contest, problem=member.problem, chip=chip, policy=policy, work=work_directory / member.name,
+            simulate=simulate, source=where, deep=deep, timed=timed, checked=checked, function=member.function,
+            draws=draws, is_slower=is_slower if checked and suite is None else None,
+            programs=programs if _is_out_of_reach(policy) else None,
+        )
+        for member in members
     )  # fmt: skip
+    for plan in plans:
+        if isinstance(plan.problem, Defined):
+            require_conforming(plan.problem)
+        _require_dtypes(plan.problem, chip)
+    stated = [problems.timing_inputs(plan.problem) for plan in plans]
     try:
-        prepare(plan, kernel)
-        timing_tables.write(plan.dumps, _by_position(problem, timings))
+        for plan, timings in zip(plans, stated, strict=True):
+            prepare(plan, kernel)
+            timing_tables.write(plan.dumps, _by_position(plan.problem, timings))
         with Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children:
-            evaluation = Evaluation(plan, children, progress, after_trace)
-            found = evaluation.run(STAGES, left_out)
-        _keep(plan, evaluation, found)
+            if suite is None:
+                evaluations = [Evaluation(plans[0], children, progress, after_trace)]
+                found = evaluations[0].run(STAGES, left_out)
+            else:
+                # What finds the dumps of an attempt looks here first.
+                stamp(work_directory, kernel)
+                evaluations = [
+                    Evaluation(plan, children, members_progress(member.name, progress), lambda trace: None)
+                    for member, plan in zip(members, plans, strict=True)
+                ]
+                found = evaluate_suite(suite, evaluations, is_slower if checked else None, after_trace)
+        for evaluation in evaluations:
+            _keep(evaluation.plan, evaluation, evaluation.found)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         said = f"no space left while writing to {work_directory}; make room and run again"
         raise RatchetError("no-space", said) from error
     finally:
-        shutil.rmtree(plan.scratch, ignore_errors=True)
+        for plan in plans:
+            shutil.rmtree(plan.scratch, ignore_errors=True)
     if found.failure is not None and found.failure.kind == "no-space":
         raise RatchetError("no-space", f"{found.failure.message}; make room and run again")
-    return replace(found, failure=strip_paths(found.failure, Path(harness.__file__).parents[1], contest))
+    return _stripped(found, contest)
+
+
+def _stripped(found: Evidence, contest: Path) -> Evidence:
+    """The same without the paths of this machine in what failed."""
+    return replace(
+        found,
+        failure=strip_paths(found.failure, Path(harness.__file__).parents[1], contest),
+        members=tuple(_stripped(member, contest) for member in found.members),
+    )
 
 
 def _require_dtypes(problem: Problem, chip: Chip) -> None:
@@ -155,6 +192,11 @@ def is_of(work: Path, kernel: bytes) -> bool:
         return False
 
 
+def stamp(work: Path, kernel: bytes) -> None:
+    """Says in `work` of which kernel.py its files are."""
+    (work / _STAMP).write_text(_digest(kernel), encoding="utf-8")
+
+
 def _digest(kernel: bytes) -> str:
     return hashlib.sha256(kernel).hexdigest()
 
@@ -167,5 +209,5 @@ def prepare(plan: Plan, kernel: bytes) -> None:
         path.mkdir(parents=True)
     for name, data in candidate_text.files_of(kernel).items():
         (plan.directory_of("candidate") / name).write_bytes(data)
-    (plan.work / _STAMP).write_text(_digest(kernel), encoding="utf-8")
+    stamp(plan.work, kernel)
     plan.pickled_problem.write_bytes(pickle.dumps(plan.problem))

@@ -132,6 +132,8 @@ class Evaluation:
         self._rank: Rank = ()
         self._is_slower = False
         self._are_yielding = False
+        # The step up to which things are asked for.
+        self._until = DEVICE
         self._reply: TraceReply | None = None
         # What is known of this very program from an earlier evaluation.
         self.seen: Seen | None = None
@@ -156,16 +158,34 @@ class Evaluation:
         `left_out` names the checks that are not run on a candidate that is too slow. What `after_trace` raises is
         passed on.
         """
+        self.until(DEVICE, stages)
         plan = self.plan
-        # Importing JAX takes longer than tracing: the compiler's process warms up meanwhile.
-        self._child("candidate")
-        self._child("compiler")
-        self._begin(stages, Product("kernel", None))
-        self._work_off(stages)
         if self._last is None and plan.timed and plan.source != "simulated":
             device = "cpu" if plan.source == "measured cpu" else plan.chip.platform
             self._begin(stages, Product("device", device))
             self._work_off(stages)
+        return self.ended(left_out)
+
+    def until(self, step: int, stages: tuple[Stage, ...]) -> None:
+        """Everything up to that step; to be asked for in increasing order. Of several evaluations one at a time."""
+        is_new, self._until = not self._started, step
+        if is_new:
+            # Importing JAX takes longer than tracing: the compiler's process warms up meanwhile.
+            self._child("candidate")
+            self._child("compiler")
+            self._begin(stages, Product("kernel", None))
+        self._work_off(stages)
+        if step < FULL:
+            # Until somebody asks for more, nothing of it is under way.
+            for name in tuple(self._open):
+                self._end(name, "done")
+
+    def stop(self) -> None:
+        """Takes the candidate for too slow for the full shape to matter, as `plan.is_slower` would."""
+        self._is_slower = True
+
+    def ended(self, left_out: Callable[["Evaluation"], tuple[str, ...]]) -> Evidence:
+        """The evidence, once nothing more is to be asked."""
         last = self._last
         for name in tuple(self._open):
             self._end(name, "not needed")
@@ -186,6 +206,11 @@ class Evaluation:
             unchecked=left_out(self) if is_slower else (),
             stages=tuple(sorted(self.found.stages, key=lambda stage: stage.start_seconds)),
         )
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something that was found so far ends it."""
+        return bool(self._failures)
 
     @property
     def reply(self) -> TraceReply:
@@ -250,7 +275,7 @@ class Evaluation:
         for stage, product in held:
             if last is not None and stage.rank > last:
                 continue
-            if stage.rank[0] == FULL and is_early:
+            if stage.rank[0] > self._until or (stage.rank[0] == FULL and is_early):
                 self._held.append((stage, product))
                 continue
             for request in stage.requests(self, product.value):

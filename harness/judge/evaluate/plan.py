@@ -8,7 +8,7 @@ from harness.hardware import Chip
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.sandbox import environment
 from harness.problems import Problem
-from harness.records import Draw, Evidence, Policy, Simulation, Source
+from harness.records import KERNEL, Draw, Evidence, Policy, Simulation, Source
 
 Progress = Callable[[str, str, float], None]
 Simulate = Callable[..., Simulation]
@@ -28,6 +28,8 @@ class Plan:
     deep: bool
     timed: bool
     checked: bool = True
+    # The function of kernel.py that computes the problem.
+    function: str = KERNEL
     # Of an earlier evaluation, to be repeated beside what is drawn now.
     draws: tuple[Draw, ...] = ()
     # Whether evidence with a simulated latency is of a candidate that is too slow to be asked about further; None:

@@ -91,7 +91,9 @@ def _taken(evaluation: Evaluation, name: str, kept: Path, stage: FailureStage) -
 def _trace(evaluation: Evaluation, _: object) -> Iterator[TraceRequest]:
     plan = evaluation.plan
     artifact = str(plan.written(plan.chip.platform))
-    yield TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact)
+    yield TraceRequest(
+        problem=str(plan.pickled_problem), chip=plan.chip, artifact=artifact, function=plan.function
+    )  # fmt: skip
 
 
 def _traced(evaluation: Evaluation, asked: TraceRequest, reply: TraceReply) -> Products:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from harness.hardware import Chip
-from harness.records import Check, Claims, Failure, HloCounts, MosaicCounts, Resimulation, Samples, Stage, Trace
+from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCounts, Resimulation, Samples, Stage, Trace
 
 # What a TPU's profiler may be asked for. JAX takes any word and, on a CPU, says nothing about a wrong one.
 TraceMode: TypeAlias = Literal["TRACE_ONLY_HOST", "TRACE_ONLY_XLA", "TRACE_COMPUTE", "TRACE_COMPUTE_AND_SYNC"]
@@ -64,11 +64,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRequest:
-    """Trace kernel.py of the working directory for the pickled problem; write the chip's program to `artifact`."""
+    """Trace `function` of the directory's kernel.py for the pickled problem; write the chip's program to `artifact`."""
 
     problem: str
     chip: Chip
     artifact: str
+    function: str = KERNEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

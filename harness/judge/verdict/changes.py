@@ -1,6 +1,7 @@
 """What moved between champion and candidate: the numbers that a verdict gives as its explanation."""
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 from harness.hardware import Chip
@@ -12,7 +13,17 @@ _NOTABLE_CHANGE = math.log(1.01)
 
 
 def changes(candidate: Evidence, champion: Evidence, chip: Chip) -> tuple[Change, ...]:
-    """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first."""
+    """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first.
+
+    Of a suite at each member, with its name.
+    """
+    if candidate.members:
+        each = (
+            replace(change, name=f"{change.name} of {name}")
+            for (name, ours), (_, theirs) in zip(candidate.programs, champion.programs, strict=False)
+            for change in changes(ours, theirs, chip)
+        )
+        return tuple(sorted(each, key=_size, reverse=True))
     before, after = _movable(champion, chip), _movable(candidate, chip)
     moved = []
     for name, (unit, new) in after.items():

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from harness.judge.verdict import members
 from harness.records import NOMINAL, Evidence, Resimulation, Verdict
 from harness.units import percent, seconds
 
@@ -19,9 +20,10 @@ def judged(verdict: Verdict, candidate: Evidence, champion: Evidence, resimulate
     minimum effect again under each change would ask for more than that of every gain, for a change that makes
     all kernels faster (transfers at no cost) makes what they differ in smaller as well. A ratio of 1 or more says
     that the sign of the change hangs on that constant alone. Without runs, with runs that have no time, or with
-    nominal ones of other times than were judged, nobody knows: inconclusive.
+    nominal ones of other times than were judged, nobody knows: inconclusive. Of a suite no member may lose more than
+    it may on any of them.
     """
-    doubt = _unusable(candidate, champion, resimulated) or _lost(resimulated)
+    doubt = _unusable(candidate, champion, resimulated) or _lost(resimulated) or _members_lost(candidate, resimulated)
     if doubt:
         return replace(verdict, outcome="inconclusive", reasons=(doubt, *verdict.reasons), resimulated=resimulated)
     return replace(verdict, reasons=(*verdict.reasons, summary(resimulated)), resimulated=resimulated)
@@ -74,6 +76,14 @@ def _lost(resimulated: tuple[Resimulation, ...]) -> str:
         f"the gain hangs on a constant of the simulator that is in doubt: under {worst.name} the candidate takes "
         f"{_times(worst)}; make a change that gains under both, or let a device tell"
     )
+
+
+def _members_lost(candidate: Evidence, resimulated: tuple[Resimulation, ...]) -> str:
+    """What is to be said of a member that loses too much on one of the machines; "" where there is none."""
+    for run in resimulated:
+        for said in members.losers(candidate.problem, run.members, f"simulated under {run.name}"):
+            return f"how much a member loses hangs on a constant of the simulator that is in doubt: {said}"
+    return ""
 
 
 def _times(run: Resimulation) -> str:

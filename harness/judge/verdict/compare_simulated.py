@@ -17,6 +17,7 @@ for its program, one standard deviation of such a pair's ratio; of the two recor
 
 import math
 
+from harness.judge.verdict.members import is_same_program, pairs
 from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Evidence, Outcome, Policy, Simulation
 from harness.units import percent
@@ -73,7 +74,25 @@ def rule(champion_seconds: float, candidate_seconds: float, uncertainty: float |
 
 
 def uncertainty(candidate: Evidence, champion: Evidence) -> float | None:
-    """One standard deviation of the pair's time ratio as a fraction of it, or None where a record does not say."""
+    """One standard deviation of the pair's time ratio as a fraction of it, or None where a record does not say.
+
+    Of a suite the weighted mean of its members': what the simulator gets wrong it gets wrong at all shapes alike, so
+    errors do not average out. A member whose program is the champion's own has none: it is no faster than itself.
+    """
+    if candidate.members:
+        of_members = [_of_member(ours, theirs) for (_, ours), (_, theirs) in pairs(candidate, champion)]
+        if None in of_members:
+            return None
+        weights = [member.weight for member, _ in candidate.named_members]
+        return sum(weight * (each or 0.0) for weight, each in zip(weights, of_members, strict=True))
+    return _of_one(candidate, champion)
+
+
+def _of_member(candidate: Evidence, champion: Evidence) -> float | None:
+    return 0.0 if is_same_program(candidate, champion) else _of_one(candidate, champion)
+
+
+def _of_one(candidate: Evidence, champion: Evidence) -> float | None:
     runs = (candidate.simulation, champion.simulation)
     known = [_relative(run) for run in runs if run is not None]
     return max(known) if len(known) == len(runs) and min(known) >= 0 else None

@@ -10,6 +10,7 @@ from harness.judge.verdict import (
     compare_resimulated,
     compare_simulated,
     crosscheck,
+    members,
     roofline,
     schedule_checks,
     stats,
@@ -33,18 +34,13 @@ def decide(
     Failed: something failed, or the latency is more than `chip` can do. Inconclusive: a latency,
     a check or the pairs of `paired` are missing, or the interval does not settle it. A simulated
     gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
-    each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive); of
+    each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive), and no
+    member of a suite may take more time than it may lose, there neither; of
     a measured one the whole confidence interval must lie beyond it, an interval that is the wider
     the more attempts there were since the last accept (`attempts_since_accept` counts this one).
     Raises ValueError where the two were not taken under the same key.
     """
-    failure = (
-        candidate.failure
-        or _failed_check(candidate)
-        or crosscheck.failure(candidate)
-        or schedule_checks.failure(candidate)
-        or _impossible(candidate, paired, chip)
-    )
+    failure = candidate.failure or _found_failing(candidate, paired, chip)
     if failure:
         return Verdict(outcome="failed", reasons=(f"{failure.stage}: {failure.message}",), failure=failure)
     if candidate.unchecked and champion is not None and is_slower(candidate, champion, policy, chip):
@@ -55,7 +51,7 @@ def decide(
     own = _latency(candidate)
     if champion is None:
         time = f"{seconds(_known(candidate))}, {_label(own.source, chip)}"
-        reason = f"all {len(candidate.checks)} checks passed; judged on its own, against no champion: {time}"
+        reason = f"all {len(candidate.all_checks)} checks passed; judged on its own, against no champion: {time}"
         return Verdict(outcome="accept", reasons=(reason,))
     _require_comparable(candidate, champion, chip)
     moved = changes(candidate, champion, chip)
@@ -88,25 +84,28 @@ def is_simulated_gain(candidate: Evidence, champion: Evidence, policy: Policy, c
 def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> bool:
     """Whether the whole interval of the candidate's simulated time lies above the champion's time.
 
-    Then no check can make it a win, and those that are left need not be run. Never where a time is unknown, or not
-    simulated, or the champion's evidence carries no verdict. Raises ValueError where the two are not comparable.
+    Or whether a member of a suite takes more time than it may. Then no check can make it a win, and those that are
+    left need not be run. Never where a time is unknown, or not simulated, or the champion's evidence carries no
+    verdict. Raises ValueError where the two are not comparable.
     """
     if candidate.latency is None or candidate.latency.source != "simulated" or _doubts(champion, "the champion"):
         return False
     if roofline.latency_seconds(candidate) is None:
         return False
     _require_comparable(candidate, champion, chip)
-    low = _simulated(candidate, champion, policy, chip, ()).time_ratio_low
-    return low is not None and low > 1
+    verdict = _simulated(candidate, champion, policy, chip, ())
+    low = verdict.time_ratio_low
+    return (low is not None and low > 1) or bool(_losers(candidate, verdict, chip))
 
 
 def _slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> Verdict:
     """The rejection of a candidate for its time alone; it says how much of it was checked."""
     verdict = _simulated(candidate, champion, policy, chip, changes(candidate, champion, chip))
-    run = len(candidate.checks)
+    run = len(candidate.all_checks)
+    slower = "slower" if verdict.time_ratio is None or verdict.time_ratio > 1 else "too slow at a member"
     reason = (
-        f"slower, {run} of {run + len(candidate.unchecked)} checks run: whether it is right at the contest's own shape "
-        "was not asked"
+        f"{slower}, {run} of {run + len(candidate.unchecked)} checks run: whether it is right at the contest's own "
+        "shape was not asked"
     )
     return replace(verdict, outcome="reject", reasons=(*verdict.reasons, reason))
 
@@ -117,14 +116,22 @@ def _simulated(
     ours, theirs = _known(candidate), _known(champion)
     ruling = compare_simulated.rule(theirs, ours, compare_simulated.uncertainty(candidate, champion), policy)
     times = f"{seconds(ours)} against {seconds(theirs)}, {_label('simulated', chip)}"
-    return Verdict(
+    mean = ", weighted geometric means over the suite" if candidate.members else ""
+    verdict = Verdict(
         outcome=ruling.outcome,
-        reasons=(f"{ruling.reason}: {times}",),
+        reasons=(f"{ruling.reason}: {times}{mean}",),
         time_ratio=ruling.ratio,
         time_ratio_low=ruling.low,
         time_ratio_high=ruling.high,
         changes=moved,
+        members=members.times(candidate, champion),
     )
+    losing = _losers(candidate, verdict, chip)
+    return replace(verdict, outcome="reject", reasons=(*losing, *verdict.reasons)) if losing else verdict
+
+
+def _losers(candidate: Evidence, verdict: Verdict, chip: Chip) -> tuple[str, ...]:
+    return members.losers(candidate.problem, verdict.members, _label("simulated", chip))
 
 
 def _measured(
@@ -192,6 +199,20 @@ def _host_only(candidate: Evidence, champion: Evidence, paired: PairedBenchmark,
     )
 
 
+def _found_failing(candidate: Evidence, paired: PairedBenchmark | None, chip: Chip) -> Failure | None:
+    """What no stage called a failure and is one all the same; of a suite that of the first member that has one."""
+    for name, evidence in candidate.programs:
+        failure = (
+            _failed_check(evidence)
+            or crosscheck.failure(evidence)
+            or schedule_checks.failure(evidence)
+            or _impossible(evidence, paired, chip)
+        )
+        if failure:
+            return replace(failure, message=f"{name}: {failure.message}") if name else failure
+    return None
+
+
 def _failed_check(evidence: Evidence) -> Failure | None:
     """A check that did not pass is a failure even where the stage that ran it forgot to say so."""
     for check in evidence.checks:
@@ -241,10 +262,19 @@ def _doubts(evidence: Evidence, who: str) -> tuple[str, ...]:
         return (f"{who} failed under this key ({evidence.failure.kind}), so there is no time to compare with",)
     if evidence.unchecked:
         return (f"{len(evidence.unchecked)} checks of {who} were not run, and nothing unchecked is accepted",)
+    if len(evidence.members) != len(evidence.problem.members or ()):
+        return (f"not every member of the suite was evaluated of {who}, and nothing unchecked is accepted",)
+    if evidence.members:
+        doubts = (_doubts(member, f"{who} at {named.name}") for named, member in evidence.named_members)
+        return tuple(doubt for each in doubts for doubt in each) or _without_time(evidence, who)
     if not evidence.checks:
         return (f"no correctness check of {who} was run, and nothing unchecked is accepted",)
     if unknown := schedule_checks.doubts(evidence):
         return unknown
+    return _without_time(evidence, who)
+
+
+def _without_time(evidence: Evidence, who: str) -> tuple[str, ...]:
     if roofline.latency_seconds(evidence) is not None:
         return ()
     reasons = evidence.latency.reasons if evidence.latency else ()

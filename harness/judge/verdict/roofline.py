@@ -84,8 +84,16 @@ def traffic(evidence: Evidence) -> tuple[int | None, TrafficSource]:
     Derived from the block index maps of the Pallas calls; where a kernel moves an operand by
     hand, the simulator's DMA bytes of the whole chip stand in. So they do where they are fewer: the
     maps do not show where an array lies, and what one kernel hands to the next XLA leaves in VMEM if
-    it fits. Only the schedule's own transfers are traffic then.
+    it fits. Only the schedule's own transfers are traffic then. Of a suite it is the weighted geometric mean.
     """
+    if evidence.members:
+        of_members = [traffic(found) for found in evidence.members]
+        counts = [count for count, _ in of_members if count is not None]
+        if len(counts) < len(evidence.problem.members or ()):
+            return None, "unknown"
+        sources = {source for _, source in of_members}
+        is_derived = sources == {"block index maps"}
+        return round(evidence.problem.mean(counts)), "block index maps" if is_derived else "simulated DMA"
     calls = evidence.trace.pallas_calls if evidence.trace else ()
     derived = [call.hbm_bytes for call in calls]
     known = [count for count in derived if count is not None]

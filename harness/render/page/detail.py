@@ -150,10 +150,16 @@ def _figures(entry: Entry, report: Report) -> list[Figure]:
         line("memory-only", lambda r: r.memory_only_seconds, seconds),
         line("gap to the larger of the two", lambda r: r.gap_fraction, percent),
         line("VMEM", lambda r: r.vmem_bytes, kibibytes),
+        *(line(f"latency at {one.name}", _at(one.name), seconds) for one in report.members),
         line("device time, median", lambda r: r.device_median_seconds, seconds),
         line("host time, median", lambda r: r.host_median_seconds, seconds),
     ]
     return [row for row in rows if row[0] not in _ONLY_WHERE_KNOWN or row[1] != "unknown"]
+
+
+def _at(member: str) -> Callable[[Report], float | None]:
+    """The latency at that member of a suite."""
+    return lambda report: next((one.report.seconds for one in report.members if one.name == member), None)
 
 
 def _counters(entry: Entry, report: Report) -> list[tuple[str, ...]]:
@@ -178,6 +184,9 @@ def _time(entry: Entry, report: Report, missing: list[str]) -> list[Plain]:
     attempt = entry.attempt
     run = attempt.evidence.simulation if attempt else None
     here = pieces(report, run, attempt)
+    if not here and report.members:
+        missing.append("A suite has no one run to take apart: `show N --member NAME` and `lines N --member NAME` do.")
+        return []
     if not here:
         why = "it was measured, not simulated" if entry.row.source != "simulated" else "it has no simulated latency"
         missing.append(f"Where the time goes is not known: {why}.")
@@ -228,7 +237,7 @@ def _checks(evidence: Evidence) -> list[tuple[str, ...]]:
         figures = (number(check.error), number(check.honest_error), number(check.tolerance))
         return (clean(check.family), check.mode_words, shape, check.criterion, *figures, passed)
 
-    return [line(check) for check in evidence.checks]
+    return [line(check) for check in evidence.all_checks]
 
 
 def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str]) -> Plain:
@@ -249,7 +258,13 @@ def _kernel(entry: Entry, attempt: Attempt | None, pool: Pool, missing: list[str
             if line.line not in heat or line.file != KERNEL:
                 name = f"{line.file}:{line.line}" if line.line else "no line: launch, other ops, what the compiler adds"
                 others.append((clean(name), count(line.cycles), percent(line.cycles / breakdown.cycles)))
-    elif lines and attempt is not None and entry.row.source == "simulated" and not _says_why(missing):
+    elif (
+        lines
+        and attempt is not None
+        and not attempt.evidence.members
+        and entry.row.source == "simulated"
+        and not _says_why(missing)
+    ):
         missing.append("No line of kernel.py has cycles: there is no simulated run that came to its end.")
     return {"kernel": [pool(line) for line in lines], "heat": heat, "others": others}
 

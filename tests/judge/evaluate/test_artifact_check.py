@@ -38,3 +38,28 @@ def both(checked: str, compiled: str) -> tuple[bool, bool]:
 )
 def test_a_widened_operand_is_told_from_a_float32_one(checked: str, on_chip: str, expected: tuple[bool, bool]) -> None:
     assert both(checked, ON_CHIP.format(on_chip)) == expected
+
+
+EXPONENTIAL = '  %6 = "stablehlo.exponential"(%5) : (tensor<8xf32>) -> tensor<8xf32>\n'
+ROUNDED = (
+    '  %7 = "stablehlo.reduce_precision"(%6) <{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}> : (tensor<8xf32>) -> '
+    "tensor<8xf32>\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("rest", "dtype"),
+    [
+        ("", "bf16"),
+        # Something else has it before it is rounded.
+        ('  %8 = "stablehlo.add"(%6, %7) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>\n', "f32"),
+        # The name was given to another value since.
+        (
+            '  %6 = "stablehlo.add"(%7, %7) : (f32, f32) -> f32\n  %8 = "stablehlo.add"(%6, %6) : (f32, f32) -> f32\n',
+            "bf16",
+        ),
+    ],
+)
+def test_a_value_that_is_kept_before_it_is_rounded_is_float32(rest: str, dtype: str) -> None:
+    found = counted((EXPONENTIAL + ROUNDED + rest,), ("stablehlo.exponential",))
+    assert [dtypes for _, dtypes in found] == [(dtype,)]

@@ -121,3 +121,48 @@ def test_two_cores_split_leading_axes_only() -> None:
     with pytest.raises(Rejected, match="come first"):
         grids.as_interpreted(gridded((4, 2), ("arbitrary", "parallel")), pltpu.InterpretParams(num_cores_or_threads=2))
     assert grids.as_interpreted(gridded((4, 2), None), pltpu.InterpretParams()) == {}
+
+
+def counting_kernel(table_ref: Any, x_ref: Any, o_ref: Any) -> None:
+    """Adds how many steps there were, which it counts in a table that it was given."""
+    table_ref[1] = table_ref[1] + 1
+    o_ref[...] = x_ref[...] + (100 * table_ref[0] + table_ref[1]).astype(jnp.float32)
+
+
+def kept_views_kernel(x_ref: Any, o_ref: Any) -> None:
+    """Reads every other row as integers of another shape, and writes half of what it makes of them."""
+    bits = x_ref.reshape(ROWS // 2, 2, COLUMNS).bitcast(jnp.int32)[:, 1, :]
+    o_ref[...] = jnp.zeros_like(o_ref)
+    mask = jax.lax.broadcasted_iota(jnp.int32, bits.shape, 1) < 100
+    pltpu.store(o_ref.at[:, 0, :], jax.lax.bitcast_convert_type(bits, jnp.float32) * 2, mask=mask)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_what_a_step_leaves_in_its_table_the_next_one_finds(checked: bool) -> None:
+    def program(x: Any) -> Any:
+        rows = pl.BlockSpec((8, COLUMNS), lambda i, j, table: (2 * i + j, 0))
+        spec = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=(2, 2), in_specs=[rows], out_specs=rows)
+        start = jnp.array([3, 10], jnp.int32)
+        return pl.pallas_call(counting_kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), grid_spec=spec)(
+            start, x
+        )
+
+    x = np.zeros((4 * 8, COLUMNS), np.float32)
+    interpret = interpretation.checking_parameters(chip("v5e"), 4) if checked else True
+    found = interpretation.runnable(jax.make_jaxpr(program)(x), interpret, chip("v5e"))
+    out = np.asarray(jax.jit(found)(x)[0])
+    assert [float(out[8 * step, 0]) for step in range(4)] == [311.0, 312.0, 313.0, 314.0]
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_memory_seen_as_another_shape_and_writes_under_a_mask(checked: bool) -> None:
+    def program(x: Any) -> Any:
+        return pl.pallas_call(kept_views_kernel, out_shape=jax.ShapeDtypeStruct((ROWS // 2, 2, COLUMNS), x.dtype))(x)
+
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
+    interpret = interpretation.checking_parameters(chip("v5e"), 1) if checked else True
+    found = interpretation.runnable(jax.make_jaxpr(program)(x), interpret, chip("v5e"))
+    out = np.asarray(jax.jit(found)(x)[0])
+    expected = np.zeros((ROWS // 2, 2, COLUMNS), np.float32)
+    expected[:, 0, :100] = 2 * x[1::2, :100]
+    np.testing.assert_array_equal(out, expected)

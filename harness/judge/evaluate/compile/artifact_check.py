@@ -11,7 +11,7 @@ cost no product and no exponential; how many products really run, the simulator 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +30,7 @@ _OPERATION = re.compile(r'(?:(?P<value>%\w+) = )?"(?P<name>[\w.]+)"\(.*: \((?P<o
 _ROUNDED = re.compile(r'"stablehlo\.reduce_precision"\((?P<value>%\w+)\) .*mantissa_bits = 7\b')
 _TYPE = re.compile(r"(?:vector|tensor)<(?P<shape>(?:\d+x)*)(?P<dtype>\w+)[,>]")
 _DEFINED = re.compile(r"\s*(?P<value>%\w+) = ")
+_VALUE = re.compile(r"%\w+")
 _WIDENED = re.compile(r'"stablehlo\.convert"\(%[\w#]+\).*: \(tensor<(?:\d+x)*bf16>\) -> tensor<(?:\d+x)*f32>')
 _ARGUMENTS = re.compile(r'"\((?P<arguments>%[\w#]+(?:, %[\w#]+)*)\)')
 _PRODUCTS = (
@@ -85,13 +86,16 @@ def counted(texts: Iterable[str], names: tuple[str, ...], *, as_widened: bool = 
     for text in texts:
         value, before = "", None
         narrow: set[str] = set()
-        for line in text.splitlines():
+        lines = text.splitlines()
+        uses = _uses(lines)
+        for number, line in enumerate(lines):
             defined = _DEFINED.match(line)
             if defined and not as_widened:
                 # A name that is defined again is another value.
                 (narrow.add if _WIDENED.search(line) else narrow.discard)(defined["value"])
             rounded = _ROUNDED.search(line)
-            if rounded and before and rounded["value"] == value:
+            # What others have too before it is rounded is no operation on bfloat16.
+            if rounded and before and rounded["value"] == value and uses[number - 1] == 1:
                 found[before] -= 1
                 found[(before[0], ("bf16",) * len(before[1]))] += 1
             match = _OPERATION.search(line)
@@ -109,6 +113,21 @@ def counted(texts: Iterable[str], names: tuple[str, ...], *, as_widened: bool = 
                 value, before = match["value"], (sizes, tuple(dtype for _, dtype in operands))
                 found[before] += 1
     return +found
+
+
+def _uses(lines: Sequence[str]) -> Counter[int]:
+    """How often the value that a line defines is used, by the number of the line."""
+    found: Counter[int] = Counter()
+    defined: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        definition = _DEFINED.match(line)
+        found.update(
+            defined[name] for name in _VALUE.findall(line, definition.end() if definition else 0) if name in defined
+        )
+        if definition:
+            # A name that is defined again is another value.
+            defined[definition["value"]] = number
+    return found
 
 
 def agree(checked: Counted, compiled: Counted) -> bool:

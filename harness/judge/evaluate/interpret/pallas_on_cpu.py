@@ -9,7 +9,7 @@ from jax.extend import core
 from jax.extend.core import primitives
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import chip_model, undefined
+from harness.judge.evaluate.interpret import chip_model, kept_tables, plain_accesses, undefined
 from harness.judge.evaluate.trace import grids
 from harness.judge.evaluate.trace.jaxprs import Equation, Jaxpr, inner, is_pallas_call, pallas_calls, with_inner
 
@@ -28,16 +28,19 @@ def with_interpret(jaxpr: Jaxpr, interpret: object, chip: Chip, *, is_flipped: b
     changed = []
     for equation in jaxpr.eqns:
         if is_pallas_call(equation):
-            params = {**equation.params, "interpret": interpret}
+            kept = kept_tables.with_kept_tables(equation) if interpret is True else {}
+            params = {**equation.params, **kept, "interpret": interpret}
             if interpret:
                 params["jaxpr"] = chip_model.as_on_chip(params["jaxpr"], chip)
                 params["grid_mapping"] = _index_maps_as_on_chip(params["grid_mapping"], chip)
+                params["jaxpr"] = plain_accesses.with_plain_writes(params["jaxpr"])
             if is_flipped:
                 params["jaxpr"] = undefined.with_flipped_comparisons(params["jaxpr"])
             if interpret is True:
                 # Of these the TPU interpreter checks indices by itself.
                 params["jaxpr"] = undefined.with_marked_indices(params["jaxpr"])
             if isinstance(interpret, pltpu.InterpretParams):
+                params["jaxpr"] = plain_accesses.with_plain_reads(params["jaxpr"])
                 params |= grids.as_interpreted(equation, interpret)
             equation = equation.replace(params=params, effects={*equation.effects, *effects})
         elif any(map(pallas_calls, inner(equation))):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from harness.judge.evaluate.trace import imports
 from harness.judge.sandbox.messages import Rejected, described, traced
-from harness.records import Claims, Stage, Statement, TilingClaim
+from harness.records import KERNEL, Claims, Stage, Statement, TilingClaim
 
 FILE = "kernel.py"
 # A kernel.py may change it while it runs.
@@ -116,21 +116,21 @@ class _Helpers(MetaPathFinder, Loader):
         exec(self._codes[module.__name__], module.__dict__)
 
 
-def bound(module: types.ModuleType, statement: Statement) -> Callable[..., Any]:
-    """kernel_fn as a function of the problem's inputs in order, passed by name where it has their names.
+def bound(module: types.ModuleType, statement: Statement, name: str) -> Callable[..., Any]:
+    """Its function of that name as one of the problem's inputs in order, passed by name where it has their names.
 
     Raises Rejected `missing-kernel-fn` or `wrong-signature`.
     """
     names = [array.name for array in statement.inputs]
-    expected = f"kernel_fn({', '.join(names)})"
-    function = getattr(module, "kernel_fn", None)
+    expected = f"{name}({', '.join(names)})"
+    function = getattr(module, name, None)
     if function is None:
-        others = sorted(name for name, value in vars(module).items() if inspect.isfunction(value))
+        others = sorted(other for other, value in vars(module).items() if inspect.isfunction(value))
         found = ", ".join(others) or "none"
         raise Rejected("contract", "missing-kernel-fn", f"expected {FILE} to define {expected}; its functions: {found}")
     if not callable(function):
         raise Rejected(
-            "contract", "missing-kernel-fn", f"expected kernel_fn to be a function, got {type(function).__name__}"
+            "contract", "missing-kernel-fn", f"expected {name} to be a function, got {type(function).__name__}"
         )
     try:
         signature = inspect.signature(function)
@@ -147,23 +147,24 @@ def bound(module: types.ModuleType, statement: Statement) -> Callable[..., Any]:
             continue
     line = function.__code__.co_firstlineno if inspect.isfunction(function) else None
     where = f"{FILE} line {line}: " if line else ""
-    raise Rejected("contract", "wrong-signature", f"{where}expected {expected}, got kernel_fn{signature}")
+    raise Rejected("contract", "wrong-signature", f"{where}expected {expected}, got {name}{signature}")
 
 
-def claims(module: types.ModuleType, statement: Statement) -> Claims:
+def claims(module: types.ModuleType, statement: Statement, function: str) -> Claims:
     """What the kernel says about itself; None for a claim that it does not make. Raises Rejected `bad-claim`.
 
-    A kernel without a name is called after its file's kernel_fn, one without a description after the problem.
+    A kernel without a name is called after its file's function, one without a description after the problem. What
+    compute_flops() and get_tiling_meta() say is said of kernel_fn, and of no other function that a suite judges.
     """
     flops = tiling = None
-    if hasattr(module, "compute_flops"):
+    if hasattr(module, "compute_flops") and function == KERNEL:
         with CandidateCode("contract", "bad-claim", "compute_flops()"):
             flops = _integer(_claim(module.compute_flops, statement), "compute_flops()")
-    if hasattr(module, "get_tiling_meta"):
+    if hasattr(module, "get_tiling_meta") and function == KERNEL:
         with CandidateCode("contract", "bad-claim", "get_tiling_meta()"):
             tiling = _tiling(_claim(module.get_tiling_meta, statement))
     return Claims(
-        kernel_name=_words(module, "KERNEL_NAME", "kernel_fn"),
+        kernel_name=_words(module, "KERNEL_NAME", function),
         problem_description=_words(module, "PROBLEM_DESCRIPTION", statement.title),
         flops=flops,
         tiling=tiling,

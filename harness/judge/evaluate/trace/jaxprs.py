@@ -205,22 +205,42 @@ def refuse_foreign_work(jaxpr: Jaxpr) -> None:
         )  # fmt: skip
 
 
-def refuse_changed_tables(jaxpr: Jaxpr) -> None:
-    """Raises Rejected `table-changed` where a kernel writes to an input of integers.
+def written_tables(equation: Equation) -> list[Any]:
+    """The inputs of integers that this Pallas call's kernel writes to, in order."""
+    body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+    written = {effect.input for effect in body.effects if isinstance(effect, (WriteEffect, AccumEffect))}
+    inputs = body.invars[: mapping.num_index_operands + mapping.num_inputs]
+    return [ref for ref in inputs if ref in written and not jnp.issubdtype(ref.aval.dtype, jnp.floating)]
 
-    What such a table holds decides which blocks are computed, and the simulator knows it as it was handed over.
+
+def refuse_changed_tables(jaxpr: Jaxpr) -> None:
+    """Raises Rejected `table-changed` where a kernel writes to an input of integers that is more than its own copy.
+
+    What such a table holds decides which blocks are computed, and the simulator knows it as it was handed over. One
+    that is handed over in scalar memory (`num_scalar_prefetch`) is the kernel's own: the simulator keeps what each step
+    writes there. But index maps may be asked for a step before the one ahead of it has written, and of a
+    kernel under vmap nobody says which steps share a table.
     """
     for equation in pallas_calls(jaxpr):
         body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
-        inputs = body.invars[: mapping.num_index_operands + mapping.num_inputs]
-        written = {effect.input for effect in body.effects if isinstance(effect, (WriteEffect, AccumEffect))}
-        for position, ref in enumerate(inputs):
-            if ref in written and not jnp.issubdtype(ref.aval.dtype, jnp.floating):
+        for ref in written_tables(equation):
+            position = body.invars.index(ref)
+            asked = [
+                part.index_map_jaxpr.jaxpr.invars[len(mapping.grid) + position] in _read(part.index_map_jaxpr.jaxpr)
+                for part in mapping.block_mappings
+                if position < mapping.num_index_operands
+            ]
+            if not asked or any(asked) or mapping.vmapped_dims:
                 raise Rejected(
                     "static", "table-changed",
                     f"{line_of(equation)}expected the kernel to leave its inputs of integers alone, but it writes to "
                     f"input {position}, {ref.aval}; use scratch memory",
                 )  # fmt: skip
+
+
+def _read(jaxpr: Jaxpr) -> set[Any]:
+    """The variables that its equations have as operands."""
+    return {var for equation in jaxpr.eqns for var in equation.invars if isinstance(var, core.Var)}
 
 
 def flops(jaxpr: Jaxpr, steps: Mapping[int, int], where: Literal["pallas", "outside"] = "outside") -> Flops:

@@ -1,0 +1,74 @@
+"""Tables in scalar memory that a kernel writes to: what a step leaves there, the next one finds, as on a chip.
+
+JAX's `interpret=True` gives every step the table as it was handed over. Here such a kernel has a copy of it in scratch
+memory, made by the first step. Of TPU interpret mode none is needed.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax, tree_util
+from jax._src.pallas import primitives as pallas_primitives
+from jax._src.state.primitives import get_p, swap_p
+from jax._src.state.types import ReadEffect, WriteEffect
+from jax.extend import core
+
+from harness.judge.evaluate.trace.jaxprs import Equation, inlined, written_tables
+
+_WHOLE = tree_util.tree_structure(())
+
+
+def with_kept_tables(equation: Equation) -> dict[str, Any]:
+    """The kernel and the mapping of this Pallas call, with each table that it writes to in scratch memory."""
+    body, mapping = equation.params["jaxpr"], equation.params["grid_mapping"]
+    tables = written_tables(equation)
+    if not tables:
+        return {}
+    copies = {table: core.Var(table.aval) for table in tables}
+    added = [core.Var(jax.core.ShapedArray((), jnp.int32)) for _ in mapping.grid]
+    first: list[Equation] = [
+        core.new_jaxpr_eqn([], [place], pallas_primitives.program_id_p, {"axis": axis}, set())
+        for axis, place in enumerate(added)
+    ]
+    for table, copy in copies.items():
+        first += _copied_at_the_first_step(table, copy, added)
+
+    def moved(effects: Any) -> set[Any]:
+        return {type(one)(copies[one.input]) if getattr(one, "input", None) in copies else one for one in effects}
+
+    equations = [
+        each.replace(
+            invars=[copies.get(var, var) if isinstance(var, core.Var) else var for var in each.invars],
+            effects=moved(each.effects),
+        )
+        for each in body.eqns
+    ]
+    invars = [*body.invars, *copies.values()]
+    effects = {*moved(body.effects), *map(ReadEffect, tables)}
+    changed = body.replace(invars=invars, eqns=[*first, *equations], effects=effects)
+    if body.debug_info.arg_names is not None:
+        names = (*body.debug_info.arg_names, *("" for _ in tables))
+        changed = changed.replace(debug_info=body.debug_info._replace(arg_names=names))
+    scratch = (*mapping.scratch_avals, *(copy.aval for copy in copies.values()))
+    return {"jaxpr": changed, "grid_mapping": dataclasses.replace(mapping, scratch_avals=scratch)}
+
+
+def _copied_at_the_first_step(table: Any, copy: Any, places: list[Any]) -> list[Equation]:
+    array = jax.core.ShapedArray(table.aval.shape, table.aval.dtype)
+    given, kept, chosen, before = (core.Var(array) for _ in range(4))
+
+    def model(given: Any, kept: Any, *places: Any) -> Any:
+        is_first = lax.full((), True)
+        for place in places:
+            is_first = lax.bitwise_and(is_first, lax.eq(place, lax.full_like(place, 0)))
+        return lax.select(lax.broadcast(is_first, given.shape), given, kept)
+
+    params = {"tree": _WHOLE}
+    return [
+        core.new_jaxpr_eqn([table], [given], get_p, params, {ReadEffect(table)}),
+        core.new_jaxpr_eqn([copy], [kept], get_p, params, {ReadEffect(copy)}),
+        *inlined(model, [given, kept, *places], [chosen], None),
+        core.new_jaxpr_eqn([copy, chosen], [before], swap_p, params, {WriteEffect(copy)}),
+    ]

@@ -1,0 +1,131 @@
+"""A suite under the judge: its members step by step side by side, so that what is cheap ends it before what is dear."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from harness.judge.evaluate.pipeline import COMPARE, DEVICE, TRACE, Evaluation
+from harness.judge.evaluate.plan import Progress
+from harness.judge.evaluate.stages import STAGES, left_out
+from harness.problems import Suite
+from harness.records import Claims, Evidence, Failure, Latency, Statement, Trace
+
+
+def evaluate_suite(
+    suite: Suite,
+    evaluations: Sequence[Evaluation],
+    is_slower: Callable[[Evidence], bool] | None,
+    after_trace: Callable[[Trace], None],
+) -> Evidence:
+    """The evidence about a suite, from an evaluation of each member, up to the first member that fails.
+
+    First every member is traced, then every one is checked at reduced shapes, compiled and simulated, then every one
+    is checked at its full shape; where `is_slower` says so of the evidence before that, not at all.
+    """
+    statement = suite.statement()
+
+    def taken(count: int) -> Evidence:
+        return combined(statement, [each.ended(left_out) for each in evaluations[:count]])
+
+    for step in (TRACE, COMPARE, DEVICE):
+        if step == DEVICE and is_slower is not None and is_slower(taken(len(evaluations))):
+            for each in evaluations:
+                each.stop()
+            break
+        for place, each in enumerate(evaluations, 1):
+            each.until(step, STAGES)
+            if each.has_failed:
+                return taken(place)
+        if step == TRACE:
+            trace = _trace(statement, [each.found for each in evaluations])
+            assert trace is not None
+            after_trace(trace)
+    return taken(len(evaluations))
+
+
+def members_progress(name: str, progress: Progress) -> Progress:
+    """What tells of the stages of one member."""
+    return lambda stage, state, seconds: progress(f"{name} {stage}", state, seconds)
+
+
+def combined(suite: Statement, members: Sequence[Evidence]) -> Evidence:
+    """The evidence about a suite from that of its members, in their order; the last may have failed."""
+    names = [member.name for member in suite.members or ()]
+    named = [*zip(names, members, strict=False)]
+    first, failure = members[0], members[-1].failure
+    return Evidence(
+        problem=suite,
+        chip=first.chip,
+        environment=first.environment,
+        claims=Claims(kernel_name=first.claims.kernel_name, problem_description=suite.title, flops=None, tiling=None)
+        if first.claims
+        else None,
+        trace=_trace(suite, members),
+        warnings=_said((name, found.warnings) for name, found in named),
+        latency=_latency(suite, named),
+        stages=tuple(replace(stage, stage=f"{name} {stage.stage}") for name, found in named for stage in found.stages),
+        failure=of_member(names[len(members) - 1], failure),
+        isolation=first.isolation,
+        unchecked=_named((name, found.unchecked) for name, found in named),
+        members=tuple(members),
+    )
+
+
+def of_member(name: str, failure: Failure | None) -> Failure | None:
+    """The failure of the member as one of the suite."""
+    return replace(failure, message=f"{name}: {failure.message}") if failure else None
+
+
+def _trace(suite: Statement, members: Sequence[Evidence]) -> Trace | None:
+    """What is said of all traces together; None unless there is one of each member."""
+    traces = [found.trace for found in members if found.trace is not None]
+    if len(traces) < len(suite.members or ()):
+        return None
+    return Trace(
+        fingerprint=hashlib.sha256(json.dumps([trace.fingerprint for trace in traces]).encode()).hexdigest(),
+        pallas_calls=(),
+        pallas_flops=sum(trace.pallas_flops for trace in traces),
+        outside_flops=sum(trace.outside_flops for trace in traces),
+        exponentials=sum(trace.exponentials for trace in traces),
+        seconds=sum(trace.seconds for trace in traces),
+        imported=tuple(dict.fromkeys(each for trace in traces for each in trace.imported)),
+        sources=tuple(dict.fromkeys(each for trace in traces for each in trace.sources)),
+    )
+
+
+def _latency(suite: Statement, named: Sequence[tuple[str, Evidence]]) -> Latency | None:
+    """The weighted geometric mean of the members' times; None where one of them has not come to a latency.
+
+    Its error is the weighted mean of theirs, relative to each: what the simulator gets wrong it gets wrong at all
+    shapes alike, so that errors do not average out.
+    """
+    times = [found.latency for _, found in named if found.latency is not None]
+    if len(times) < len(suite.members or ()):
+        return None
+    known = [time.seconds for time in times if time.seconds]
+    if len(known) < len(times):
+        reasons = _named((name, found.latency.reasons) for name, found in named if found.latency)
+        return Latency(source="simulated", seconds=None, plus_minus_seconds=None, reasons=reasons)
+    mean = suite.mean(known)
+    off = [time.plus_minus_seconds / time.seconds for time in times if time.plus_minus_seconds and time.seconds]
+    weights = [member.weight for member in suite.members or ()]
+    relative = sum(weight * each for weight, each in zip(weights, off, strict=True)) if len(off) == len(times) else None
+    return Latency(
+        source="simulated",
+        seconds=mean,
+        plus_minus_seconds=None if relative is None else relative * mean,
+        reasons=(f"weighted geometric mean over {', '.join(name for name, _ in named)}",),
+    )
+
+
+def _said(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    """What is said of members, with the name of each; what is said of all of them, once and without."""
+    each = [*sentences]
+    of_all = [sentence for sentence in each[0][1] if all(sentence in others for _, others in each)]
+    own = [(name, tuple(sentence for sentence in others if sentence not in of_all)) for name, others in each]
+    return (*of_all, *_named(own))
+
+
+def _named(sentences: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
+    return tuple(f"{name}: {sentence}" for name, others in sentences for sentence in others)

@@ -1,0 +1,83 @@
+"""The members of a suite, champion beside candidate: their times, and those that take more time than they may."""
+
+from collections.abc import Iterable, Mapping
+
+from harness.judge.verdict.ruling import ROUNDING
+from harness.records import Evidence, MemberTimes, Resimulation, Statement
+from harness.units import percent, seconds
+
+Named = tuple[str, Evidence]
+
+
+def pairs(candidate: Evidence, champion: Evidence) -> tuple[tuple[Named, Named], ...]:
+    """Each program of the candidate with the champion's. Raises ValueError where they are not of the same members."""
+    return tuple(zip(candidate.programs, champion.programs, strict=True))
+
+
+def is_same_program(candidate: Evidence, champion: Evidence) -> bool:
+    """Whether both were traced to the same program and take the same time, as one program does."""
+    ours, theirs = candidate.trace, champion.trace
+    is_same = ours is not None and theirs is not None and ours.fingerprint == theirs.fingerprint
+    return is_same and _seconds(candidate) == _seconds(champion)
+
+
+def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
+    """Both at each member of a suite; nothing of a single problem."""
+    if not candidate.members:
+        return ()
+    return tuple(
+        MemberTimes(name=name, champion_seconds=_seconds(theirs), candidate_seconds=_seconds(ours))
+        for (name, ours), (_, theirs) in pairs(candidate, champion)
+    )
+
+
+def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tuple[str, ...]:
+    """A sentence on each member that takes more time than it may, or nobody knows; `under` says what was simulated."""
+    most = suite.may_lose or 0.0
+    found = []
+    for one in members:
+        ratio = one.time_ratio
+        if ratio is None:
+            found.append(f"{one.name} has no time, {under}")
+        # Written so that a NaN loses too.
+        elif not ratio <= 1 + most + ROUNDING:
+            known = (one.candidate_seconds or 0.0, one.champion_seconds or 0.0)
+            found.append(
+                f"{one.name} takes {percent(ratio - 1)} more time than the champion, and no member may lose more than "
+                f"{percent(most)}: {' against '.join(map(seconds, known))}, {under}"
+            )
+    return tuple(found)
+
+
+def resimulated(
+    candidate: Evidence, champion: Evidence, runs: Mapping[str, tuple[Resimulation, ...]]
+) -> tuple[Resimulation, ...]:
+    """The runs of a suite, from those of its members, by name, whose programs differ; there is at least one."""
+    alike = {one.name: one for one in times(candidate, champion) if one.name not in runs}
+    found = []
+    for each in zip(*runs.values(), strict=True):
+        changed = {
+            name: MemberTimes(name=name, champion_seconds=run.champion_seconds, candidate_seconds=run.candidate_seconds)
+            for name, run in zip(runs, each, strict=True)
+        }
+        of_all = [(alike | changed)[name] for name, _ in candidate.programs]
+        found.append(
+            Resimulation(
+                name=each[0].name,
+                champion_seconds=_mean(candidate.problem, [one.champion_seconds for one in of_all]),
+                candidate_seconds=_mean(candidate.problem, [one.candidate_seconds for one in of_all]),
+                members=tuple(changed.values()),
+            )
+        )
+    return tuple(found)
+
+
+def _mean(suite: Statement, seconds: Iterable[float | None]) -> float | None:
+    """None where one of the times is."""
+    every = [*seconds]
+    known = [one for one in every if one is not None]
+    return suite.mean(known) if len(known) == len(every) else None
+
+
+def _seconds(evidence: Evidence) -> float | None:
+    return evidence.latency.seconds if evidence.latency else None

@@ -1,0 +1,168 @@
+"""Page tables of paged attention: which sequences there are, how long they are, and in which pages their keys lie."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int32]
+
+# Contents that kernels forget, each by itself: see `draw`.
+KINDS = ("any", "page-borders", "fresh", "full-table", "few-sequences", "shared-pages")
+# What has most work first: the counts that a program is held against are those of its run with the first.
+TIMED = ("mixed", "decode")
+# Of the sequences in a timed mixed batch so many have one query; the last ones share the other queries.
+_DECODING = 7 / 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the arrays have room for; `is_decode`: every sequence has exactly one query, and none is left out."""
+
+    tokens: int
+    sequences: int
+    pages: int
+    page_size: int
+    pages_per_sequence: int
+    is_decode: bool
+
+    @property
+    def longest(self) -> int:
+        """The keys of a sequence that has every page it can have."""
+        return self.pages_per_sequence * self.page_size
+
+    @property
+    def most_sequences(self) -> int:
+        """Each has a query."""
+        return min(self.sequences, self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """One of the sequences: its queries are rows `tokens` of q, the last of its `length` keys; its pages in order."""
+
+    tokens: range
+    length: int
+    pages: Ints
+
+    @property
+    def history(self) -> int:
+        """The keys before the first query's own."""
+        return self.length - len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """The tables as kernels get them: int32 [sequences], [sequences, pages_per_sequence], [sequences + 1], and a count.
+
+    Of the first two only the first `count` rows mean anything, of the starts one more.
+    """
+
+    kv_lens: Ints
+    page_indices: Ints
+    cu_q_lens: Ints
+    count: int
+
+    def sequences(self, page_size: int) -> Iterator[Sequence]:
+        """The sequences that there are, in order."""
+        for number in range(self.count):
+            length = int(self.kv_lens[number])
+            start, stop = self.cu_q_lens[number : number + 2].tolist()
+            pages = self.page_indices[number, : -(-length // page_size)]
+            yield Sequence(tokens=range(start, stop), length=length, pages=pages)
+
+
+def timed(room: Room, kind: str) -> Tables:
+    """decode: one query for each sequence. mixed: as many sequences, the last eighth of them with many queries each.
+
+    Lengths are spread evenly from an eighth of the longest to all of it; always alike.
+    """
+    random = np.random.default_rng((room.sequences, room.longest, room.tokens))
+    count = room.most_sequences
+    queries = np.ones(count, np.int64)
+    if kind == "mixed":
+        prefilling = slice(min(count - 1, int(_DECODING * count)), None)
+        queries[prefilling] += _split(room.tokens - count, count - prefilling.start)
+        np.minimum(queries, room.longest, out=queries)
+    lengths = random.integers(room.longest // 8, room.longest, count, endpoint=True)
+    return _placed(room, queries, lengths, random)
+
+
+def draw(room: Room, kind: str, random: np.random.Generator) -> Tables:
+    """Tables of this kind; pages are permuted, and entries that mean nothing hold anything that is in range.
+
+    any: lengths and numbers of queries anywhere. page-borders: sequences, or their history, end at a border of a page
+    or next to it. fresh: no keys but the queries' own, so that single queries have one. full-table: some sequences
+    have every page they can have. few-sequences: one or two of all that there is room for. shared-pages: sequences
+    begin with the same pages.
+    """
+    most = room.most_sequences
+    few = min(most, 2) if kind == "few-sequences" else most
+    count = most if room.is_decode else int(random.integers(1, few, endpoint=True))
+    queries = _queries(room, count, random)
+    lengths = random.integers(queries, room.longest, endpoint=True)
+    if kind == "page-borders":
+        near = random.integers(1, room.pages_per_sequence, count, endpoint=True) * room.page_size
+        lengths = near + random.integers(-1, 2, count) + queries * random.integers(2, size=count)
+    elif kind == "fresh":
+        lengths = queries
+    elif kind == "full-table":
+        lengths[random.permutation(count)[: max(1, count // 3)]] = room.longest
+    return _placed(room, queries, lengths, random, is_shared=kind == "shared-pages")
+
+
+def _queries(room: Room, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """One for some of the sequences, more for others: all rows of q that there are, or fewer."""
+    queries = np.ones(count, np.int64)
+    if room.is_decode:
+        return queries
+    left = room.tokens - count
+    shares = random.random(count) * random.integers(2, size=count)
+    if shares.any():
+        queries += random.multinomial(
+            left if random.random() < 0.5 else random.integers(left + 1), shares / shares.sum()
+        )
+    return np.minimum(queries, room.longest)
+
+
+def _placed(
+    room: Room,
+    queries: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    random: np.random.Generator,
+    *,
+    is_shared: bool = False,
+) -> Tables:
+    """The tables of sequences with so many queries and about so many keys: as many as there are pages for."""
+    lengths = np.clip(lengths, queries, room.longest)
+    needed = -(-lengths // room.page_size)
+    while needed.sum() > room.pages:
+        # By whole pages, so that what ends at a border still does.
+        longest = int(np.argmax(np.where(lengths > queries, needed, 0)))
+        lengths[longest] = max(queries[longest], lengths[longest] - room.page_size * max(1, needed[longest] // 2))
+        needed = -(-lengths // room.page_size)
+    count = len(lengths)
+    starts = random.integers(room.tokens, size=room.sequences + 1, endpoint=True)
+    starts[: count + 1] = [0, *np.cumsum(queries)]
+    kv_lens = random.integers(room.longest, size=room.sequences, endpoint=True)
+    kv_lens[:count] = lengths
+    indices = random.integers(room.pages, size=(room.sequences, room.pages_per_sequence))
+    pages = np.split(random.permutation(room.pages)[: needed.sum()], np.cumsum(needed)[:-1])
+    for own, row in zip(pages, indices[:count], strict=True):
+        row[: len(own)] = own
+    if is_shared:
+        # Whole pages before the first query of either.
+        common = np.minimum(lengths - queries, lengths[0] - queries[0]) // room.page_size
+        for row, most in zip(indices[1:count], common[1:], strict=True):
+            shared = int(random.integers(most + 1))
+            row[:shared] = indices[0, :shared]
+    return Tables(
+        kv_lens=kv_lens.astype(np.int32), page_indices=indices.astype(np.int32), cu_q_lens=starts.astype(np.int32),
+        count=count,
+    )  # fmt: skip
+
+
+def _split(total: int, parts: int) -> NDArray[np.int64]:
+    """Parts that differ by one at most."""
+    return total // parts + (np.arange(parts) < total % parts)

@@ -1,0 +1,216 @@
+"""A suite under the real judge: two members, and kernels that are wrong, slow or missing at one of them."""
+
+from pathlib import Path
+
+import pytest
+from planted import POLICY, ROOT, V5E, naive
+
+from harness.errors import RatchetError
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
+from harness.judge.evaluate.compile.seen_programs import SeenPrograms
+from harness.judge.verdict import decision
+from harness.problems import Attention, AttentionBackward, Matmul, Member, QuantizedMatmul, Suite
+from harness.records import Evidence, Trace, weighted_geometric_mean
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+SHORT, LONG = Attention(sequence=512, head_dim=128), Attention(sequence=1024, head_dim=128)
+SUITE = Suite(members=(Member(name="short", problem=SHORT), Member(name="long", problem=LONG, weight=3.0)))
+SHAPES = "    (sequence, d), kv_sequence = q.shape, k.shape[0]\n"
+
+
+def blocks(short: tuple[int, int], long: tuple[int, int]) -> str:
+    """The contest's kernel with blocks of queries and keys of its own at each member."""
+    return naive((SHAPES, f"{SHAPES}    BQ, BKV = {long} if sequence == 1024 else {short}\n"))
+
+
+def judged(
+    contest: Path, kernel: str, *, suite: Suite = SUITE, against: Evidence | None = None, on: str | None = None
+) -> tuple[Evidence, list[str]]:
+    """The evidence, and the stages that began, in their order."""
+    begun: list[str] = []
+
+    def progress(stage: str, state: str, seconds: float) -> None:
+        if state == "start":
+            begun.append(stage)
+
+    def is_slower(found: Evidence) -> bool:
+        return against is not None and decision.is_slower(found, against, POLICY, V5E)
+
+    found = evaluation.evaluate(
+        contest, kernel.encode(), suite, V5E, POLICY, work_directory=contest / "profile_data" / "0001",
+        simulate=simulate.run, is_slower=is_slower if against else None, progress=progress, on=on,
+        programs=SeenPrograms(directory=contest / "programs", judge="a judge"),
+    )  # fmt: skip
+    return found, begun
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("suite")
+
+
+@pytest.fixture(scope="module")
+def good(contest: Path) -> Evidence:
+    return judged(contest, naive())[0]
+
+
+def seconds(found: Evidence) -> float:
+    assert found.latency is not None
+    assert found.latency.seconds is not None
+    return found.latency.seconds
+
+
+def test_a_good_kernel_passes_at_every_member(good: Evidence) -> None:
+    assert good.failure is None
+    assert [member.name for member, _ in good.named_members] == ["short", "long"]
+    assert all(found.checks and found.failure is None for found in good.members)
+    assert {check.shape for check in good.all_checks if check.mode == "full"} == {(512, 128), (1024, 128)}
+    assert decision.decide(good, None, None, POLICY, V5E).outcome == "accept"
+
+
+def test_its_time_is_the_weighted_geometric_mean(good: Evidence) -> None:
+    short, long = map(seconds, good.members)
+    assert seconds(good) == pytest.approx(short**0.25 * long**0.75)
+    assert good.latency is not None
+    assert good.latency.plus_minus_seconds is not None
+    # Errors are the same in sign at all shapes: the mean is as uncertain as its members.
+    each = [found.latency.plus_minus_seconds / seconds(found) for found in good.members]  # type: ignore[union-attr,operator]
+    assert min(each) <= good.latency.plus_minus_seconds / seconds(good) <= max(each)
+
+
+def test_each_member_is_compiled_once_and_traced_before_any(contest: Path) -> None:
+    # A program that nothing has seen: with another VMEM limit.
+    found, begun = judged(contest, naive(("VMEM_LIMIT = None", "VMEM_LIMIT = 12 * 2**20")))
+    assert found.failure is None
+    assert [stage for stage in begun if stage.endswith(("trace", "compile"))] == [
+        "short trace", "long trace", "short compile", "long compile",
+    ]  # fmt: skip
+    # Latencies of all come before the checks at the full shape of any.
+    first = next(place for place, stage in enumerate(begun) if begun[:place].count(stage) and "correctness" in stage)
+    assert first > begun.index("long simulate")
+
+
+def test_a_kernel_that_is_right_at_one_member_only_fails(contest: Path) -> None:
+    wrong = "    scores = scores * scale * (1.5 if pl.num_programs(1) == 4 else 1)\n"
+    found, _ = judged(contest, naive(("    scores = scores * scale\n", wrong)))
+    assert found.failure is not None
+    assert found.failure.kind == "wrong-result"
+    assert found.failure.message.startswith("long: ")
+    verdict = decision.decide(found, None, None, POLICY, V5E)
+    assert verdict.outcome == "failed"
+
+
+def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
+    # Right where keys are alike, and only for the shape that the suite names.
+    shortcut = (
+        f"{SHAPES}    if sequence == 512:\n"
+        "        return pl.pallas_call(lambda v_ref, o_ref: o_ref.__setitem__(..., jnp.broadcast_to("
+        "v_ref[...].astype(jnp.float32).mean(0, keepdims=True), o_ref.shape).astype(o_ref.dtype)), "
+        "out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype))(v)\n"
+    )
+    found, begun = judged(contest, naive((SHAPES, shortcut)))
+    assert found.failure is not None
+    assert found.failure.message.startswith("short: ")
+    # The other member is traced and no more.
+    assert [stage for stage in begun if stage.startswith("long")] == ["long trace"]
+
+
+def test_a_member_that_does_not_trace_ends_it_before_anything_is_compiled(contest: Path) -> None:
+    found, begun = judged(contest, naive(("BQ = 128", "BQ = 1024")))
+    assert found.failure is not None
+    assert found.failure.kind == "trace-error"
+    assert found.failure.message.startswith("short: ")
+    assert begun == ["short trace"]
+
+
+def test_a_gain_of_the_mean_that_costs_one_member_too_much_is_rejected(contest: Path) -> None:
+    champion, _ = judged(contest, blocks((256, 512), (128, 256)))
+    # 40 % less time at the heavier member, and more than twice the time at the other.
+    candidate, _ = judged(contest, blocks((128, 128), (256, 512)), against=champion)
+    assert seconds(candidate) < 0.9 * seconds(champion)
+    verdict = decision.decide(candidate, champion, None, POLICY, V5E)
+    assert verdict.outcome == "reject"
+    assert verdict.reasons[0].startswith("short takes ")
+    assert "no member may lose more than 1.0%" in verdict.reasons[0]
+    assert {one.name: (one.time_ratio or 0) > 1 for one in verdict.members} == {"short": True, "long": False}
+    # That is certain without a check at the full shape, and none is run.
+    assert candidate.unchecked
+    assert not any(check.mode == "full" for check in candidate.all_checks)
+
+
+def test_a_gain_at_one_member_is_a_gain_where_the_other_stays_the_same(contest: Path) -> None:
+    champion, _ = judged(contest, blocks((256, 512), (128, 256)))
+    candidate, _ = judged(contest, blocks((256, 512), (256, 512)), against=champion)
+    assert not candidate.unchecked
+    assert decision.is_simulated_gain(candidate, champion, POLICY, V5E)
+    verdict = decision.decide(candidate, champion, None, POLICY, V5E)
+    # The pair was not simulated again.
+    assert verdict.outcome == "inconclusive"
+    known = [one.time_ratio for one in verdict.members]
+    assert known[0] == 1
+    weights = [member.weight for member, _ in candidate.named_members]
+    assert verdict.time_ratio == pytest.approx(weighted_geometric_mean([r or 0 for r in known], weights))
+
+
+def test_forward_and_backward_are_one_suite(contest: Path, tmp_path: Path) -> None:
+    backward = (ROOT / "harness" / "templates" / "attention-backward" / "kernel.py").read_text()
+    (folder := tmp_path / "both").mkdir()
+    names = ("KERNEL_NAME", "PROBLEM_DESCRIPTION", "BQ", "BKV", "VMEM_LIMIT", "CAUSAL", "compute_flops", "get_tiling")
+    for name in names:
+        backward = backward.replace(name, f"BACKWARD_{name}")
+    backward = backward.replace("def kernel_fn(", "def backward(")
+    members = (
+        Member(name="forward", problem=SHORT),
+        Member(name="backward", problem=AttentionBackward(sequence=512, head_dim=128), function="backward"),
+    )
+    suite = Suite(members=members)
+    found, _ = judged(folder, f"{naive()}\n{backward}", suite=suite)
+    assert found.failure is None, found.failure
+    assert [len(one.problem.outputs) for one in found.members] == [1, 3]
+    lacking, _ = judged(folder, naive(), suite=suite)
+    assert lacking.failure is not None
+    assert lacking.failure.kind == "missing-kernel-fn"
+    assert lacking.failure.message.startswith("backward: expected kernel.py to define backward(q, k, v, o, lse, do)")
+
+
+def test_who_asks_after_the_trace_hears_of_all_members_at_once(contest: Path, good: Evidence) -> None:
+    heard: list[Trace] = []
+    evaluation.evaluate(
+        contest, naive().encode(), SUITE, V5E, POLICY, work_directory=contest / "profile_data" / "0002",
+        simulate=simulate.run, checked=False, after_trace=heard.append,
+    )  # fmt: skip
+    assert [trace.fingerprint for trace in heard] == [good.trace.fingerprint if good.trace else ""]
+
+
+def test_a_device_does_not_time_a_suite(contest: Path) -> None:
+    with pytest.raises(RatchetError, match="--on simulated judges it") as caught:
+        judged(contest, naive(), on="cpu")
+    assert caught.value.kind == "suite-not-timed"
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ((Member(name="one", problem=SHORT),), "two members or more"),
+        ((Member(name="one", problem=SHORT), Member(name="one", problem=LONG)), "a name of its own"),
+        ((Member(name="../one", problem=SHORT), Member(name="two", problem=LONG)), "expected a name"),
+        ((Member(name="one", problem=SHORT, weight=0), Member(name="two", problem=LONG)), "weight above 0"),
+        ((Member(name="one", problem=SHORT, function="a b"), Member(name="two", problem=LONG)), "name of a function"),
+    ],
+)
+def test_what_is_no_suite_is_refused(members: tuple[Member, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Suite(members=members)
+
+
+def test_members_of_two_peaks_have_no_utilisation_together() -> None:
+    mixed = Suite(
+        members=(
+            Member(name="one", problem=QuantizedMatmul(m=256, k=256, n=256, activations="int8")),
+            Member(name="two", problem=Matmul(m=256, k=256, n=256)),
+        )
+    )
+    with pytest.raises(ValueError, match="multiply in one dtype"):
+        mixed.statement()

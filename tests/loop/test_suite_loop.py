@@ -1,0 +1,114 @@
+"""A suite in a real repository with the real compiler: a win, a loss at one member, and the verbs that look at them."""
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import git, identify, ratchet
+
+pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+
+SETTINGS = ("SEQUENCES=(512, 1024)", "WEIGHTS=(1, 3)", "HEADS=2", "KV_HEADS=1", "BQ=128", "BKV=128")
+BLOCKS = "    (batch, heads, sequence, d), kv_heads = q.shape, k.shape[1]\n"
+
+BODY = "def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):\n"
+SIZES = f"{BODY}    BQ, BKV = q_ref.shape[0], k_ref.shape[0]\n"
+
+
+def run(contest: Path, *words: str, expect: int = 0) -> str:
+    done = ratchet(contest, *words, "-C", str(contest), expect=expect)
+    return done.stdout if expect in (0, 1) else done.stderr
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A suite after a baseline, a win at both members, and a candidate that wins at one and loses at the other."""
+    root = tmp_path_factory.mktemp("suite")
+    git(root, "init", "-q", "-b", "main")
+    identify(root)
+    sets = [word for text in SETTINGS for word in ("--set", text)]
+    made = ratchet(root, "new", "mine", "--like", "attention-suite", *sets, expect=0).stdout
+    assert "kernel_fn(q, k, v) -> o [2, 512, 128] bfloat16 at prefill-512, prefill-1024" in made
+    folder = root / "mine"
+    run(folder, "experiment: baseline")
+    run(folder, "experiment: larger blocks, fewer steps", "--set", "BQ=256", "--set", "BKV=256")
+    kernel = (folder / "kernel.py").read_text()
+    assert BLOCKS in kernel
+    assert BODY in kernel
+    # Better at the heavy member, far worse at the light one.
+    own = f"{BLOCKS}    BQ, BKV = (512, 512) if sequence == 1024 else (128, 128)\n"
+    (folder / "kernel.py").write_text(kernel.replace(BLOCKS, own).replace(BODY, SIZES))
+    lost = run(folder, "experiment: blocks for the long prompts", expect=1)
+    assert "prefill-512 takes " in lost
+    assert "no member may lose more than 1.0%" in lost
+    assert (folder / "kernel.py").read_text() == kernel
+    return folder
+
+
+def test_the_win_is_on_the_branch_and_shows_each_member(contest: Path) -> None:
+    shown = run(contest, "show", "2")
+    assert "weighted geometric means over the suite" in " ".join(shown.split())
+    table = {line.split()[0]: line.split() for line in shown.splitlines() if line.startswith("prefill-")}
+    assert (table["prefill-512"][1], table["prefill-1024"][1]) == ("25.0%", "75.0%")
+    record = json.loads(run(contest, "show", "2", "--json"))["attempt"]
+    ratios = {one["name"]: one["candidate_seconds"] / one["champion_seconds"] for one in record["verdict"]["members"]}
+    mean = ratios["prefill-512"] ** 0.25 * ratios["prefill-1024"] ** 0.75
+    assert record["verdict"]["time_ratio"] == pytest.approx(mean)
+    assert all(run["members"] for run in record["verdict"]["resimulated"])
+    assert [each["problem"]["title"] for each in record["evidence"]["members"]]
+    assert "Ratchet-Attempt: 2" in git(contest, "log", "-1", "--format=%B", "--grep", "Ratchet-Attempt: 2")
+
+
+def test_the_loss_is_rejected_without_the_full_shape(contest: Path) -> None:
+    record: dict[str, Any] = json.loads(run(contest, "show", "3", "--json"))["attempt"]
+    assert record["verdict"]["time_ratio"] < 1
+    assert record["verdict"]["outcome"] == "reject"
+    assert record["evidence"]["unchecked"]
+    rows = json.loads(run(contest, "results", "--json"))["rows"]
+    assert [row["outcome"] for row in rows] == ["accept", "accept", "reject"]
+    assert [name for name, _ in rows[0]["members"]] == ["prefill-512", "prefill-1024"]
+
+
+def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
+    assert "scores = jax.lax.dot_general(" in run(contest, "lines", "2", "--member", "prefill-1024")
+    assert "attempt 2 at prefill-512" in run(contest, "whatif", "2", "--member", "prefill-512")
+    assert "attempt 2 at prefill-512" in run(contest, "diagnose", "2", "--member", "prefill-512")
+    assert "Simulated cycles:" in run(contest, "show", "2", "--member", "prefill-512")
+    for verb in ("lines", "whatif", "timeline", "diagnose"):
+        said = run(contest, verb, "2", expect=2)
+        assert "expected --member, one of prefill-512, prefill-1024 of this suite, got none [which-member]" in said
+    assert "got 'none-such'" in run(contest, "lines", "2", "--member", "none-such", expect=2)
+
+
+def test_what_takes_one_problem_refuses_a_suite(contest: Path) -> None:
+    for words in (("attack", "--minutes", "0.1"), ("profile",), ("judge", "--on", "cpu")):
+        said = run(contest, *words, expect=4)
+        assert "is-suite" in said or "suite-not-timed" in said
+
+
+def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:
+    run(contest, "report")
+    page = (contest / "profile_data" / "report.html").read_text()
+    chunk = re.search(r'id="chunk-0"[^>]*>([^<]*)<', page)
+    assert chunk is not None
+    attempts = json.loads(gzip.decompress(base64.b64decode(chunk[1])))["attempts"]
+    assert all("latency at prefill-1024" in [figure[0] for figure in one["figures"]] for one in attempts)
+    assert "suite of 2: prefill-512 (25%), prefill-1024 (75%)" in run(contest, "next")
+
+
+def test_an_attempt_is_judged_again_on_the_inputs_of_each_member(contest: Path) -> None:
+    again = json.loads(run(contest, "replay", "2", "--json"))
+    assert again["now"]["outcome"] == "accept"
+    assert again["drift"] == 1
+    repeated = [one for one in again["redrawn"] if one["now"] is not None or one["passes_now"]]
+    shapes = {tuple(one["draw"]["shape"]) for one in repeated if one["draw"]["mode"] == "full"}
+    assert shapes == {(2, 512, 128), (2, 1024, 128)}
+    assert all(one["passes_now"] is not False for one in again["redrawn"])
+
+
+def test_the_champion_of_a_suite_keeps_its_title_where_it_passes(contest: Path) -> None:
+    assert "passes" in run(contest, "revoke", "because it is tried")

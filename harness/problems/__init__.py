@@ -5,6 +5,7 @@ from harness.problems.attention_backward import AttentionBackward
 from harness.problems.conformance import complaints, require_conforming
 from harness.problems.defined import Defined
 from harness.problems.grouped_matmul import GroupedMatmul
+from harness.problems.grouped_matmul_transposed import GroupedMatmulTransposed
 from harness.problems.matmul import Matmul
 from harness.problems.outputs import as_read
 from harness.problems.paged_attention import PagedAttention

@@ -106,11 +106,14 @@ class GroupedMatmul:
         values, sizes of any of these kinds. composite: such values, and crowded sizes, as no reduced shape has so many
         groups.
         """
-        values = "normal" if family in (*group_sizes.TIMED, *_OF_SIZES) else family
-        lhs, columns = self._products().make_inputs(values, seed)
+        lhs, columns = self._products().make_inputs(self._values(family), seed)
         # Every group gets some of the columns of each kind.
         rhs = np.ascontiguousarray(columns.reshape(self.k, self.n, self.groups).transpose(2, 0, 1))
         return lhs, rhs, self._group_sizes(family, seed)
+
+    def _values(self, family: str) -> str:
+        """The family of a Matmul's whose values it has."""
+        return "normal" if family in (*group_sizes.TIMED, *_OF_SIZES) else family
 
     def _group_sizes(self, family: str, seed: int) -> group_sizes.Sizes:
         if family in group_sizes.TIMED:

@@ -106,6 +106,11 @@ def test_a_wrong_softmax_is_refused(tmp_path: Path) -> None:
         ),
         ("attention-backward", {"SEQUENCE": 512, "HEADS": 1, "CAUSAL": True}, "1 head, sequence 512, head_dim 128"),
         ("grouped-matmul", {"M": 1024, "GROUPS": 4, "K": 1024, "N": 1024}, "grouped matmul, 1024 rows in 4 groups"),
+        (
+            "grouped-matmul-transposed",
+            {"M": 1024, "GROUPS": 4, "K": 1024, "N": 1024},
+            "transposed grouped matmul, 1024 rows in 4 groups",
+        ),
         ("rmsnorm", {"ROWS": 1024, "COLUMNS": 1024}, "rmsnorm of a sum with a residual, 1024 rows of 1024"),
         ("rmsnorm", {"ROWS": 1024, "COLUMNS": 1024, "RESIDUAL": False, "EPS": 1e-5}, "rmsnorm, 1024 rows of 1024"),
         ("swiglu", {"TOKENS": 1024, "MODEL": 1024, "HIDDEN": 1024}, "swiglu silu(X Wg) * (X Wu), 1024 tokens"),

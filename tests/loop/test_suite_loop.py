@@ -84,10 +84,15 @@ def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
     assert "got 'none-such'" in run(contest, "lines", "2", "--member", "none-such", expect=2)
 
 
-def test_what_takes_one_problem_refuses_a_suite(contest: Path) -> None:
-    for words in (("attack", "--minutes", "0.1"), ("profile",), ("judge", "--on", "cpu")):
-        said = run(contest, *words, expect=4)
-        assert "is-suite" in said or "suite-not-timed" in said
+def test_a_device_does_not_time_a_suite(contest: Path) -> None:
+    assert "suite-not-timed" in run(contest, "judge", "--on", "cpu", expect=4)
+
+
+def test_a_search_for_bad_inputs_takes_a_member(contest: Path) -> None:
+    found = json.loads(run(contest, "attack", "--member", "prefill-512", "--minutes", "0.2", "--json"))
+    assert found["tried"] > 0
+    assert "sequence 512" in found["problem"]
+    assert "which-member" in run(contest, "attack", "--minutes", "0.2", expect=2)
 
 
 def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:

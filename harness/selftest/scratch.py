@@ -36,6 +36,9 @@ _SETTINGS = {
     "rmsnorm": (("ROWS", "256"),),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
+    # Of two members one has several blocks of queries and of keys, the other twice as many.
+    "suite": (("SEQUENCES", "(512, 1024)"), ("WEIGHTS", "(1, 1)"), ("HEADS", "2"), ("KV_HEADS", "1")),
+    "training": (("HEADS", "2"), ("SEQUENCE", "512")),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
 }
 # Contests like another template than attention's.
@@ -55,6 +58,8 @@ _TEMPLATES = {
     "backward_causal": "attention-backward",
     "rmsnorm": "rmsnorm",
     "rmsnorm_v6e": "rmsnorm",
+    "suite": "attention-suite",
+    "training": "attention-training",
     "swiglu": "swiglu",
 }
 

@@ -74,7 +74,7 @@ def test_the_loss_is_rejected_without_the_full_shape(contest: Path) -> None:
 
 
 def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
-    assert "scores = jax.lax.dot_general(" in run(contest, "lines", "2", "--member", "prefill-1024")
+    assert "kernel.py of attempt 2 at prefill-1024" in run(contest, "lines", "2", "--member", "prefill-1024")
     assert "attempt 2 at prefill-512" in run(contest, "whatif", "2", "--member", "prefill-512")
     assert "attempt 2 at prefill-512" in run(contest, "diagnose", "2", "--member", "prefill-512")
     assert "Simulated cycles:" in run(contest, "show", "2", "--member", "prefill-512")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import git, identify, ratchet
+from loop_fixtures import copied, git, identify, ratchet
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -113,6 +113,25 @@ def test_an_attempt_is_judged_again_on_the_inputs_of_each_member(contest: Path) 
     shapes = {tuple(one["draw"]["shape"]) for one in repeated if one["draw"]["mode"] == "full"}
     assert shapes == {(2, 512, 128), (2, 1024, 128)}
     assert all(one["passes_now"] is not False for one in again["redrawn"])
+
+
+def test_a_sweep_judges_the_best_setting_at_which_no_member_loses_too_much(contest: Path, tmp_path: Path) -> None:
+    own = copied(contest.parent, tmp_path / "copy") / contest.name
+    kernel = (own / "kernel.py").read_text()
+    # The shorter member has blocks of its own, and the champion keeps them.
+    (own / "kernel.py").write_text(
+        kernel.replace(BODY, SIZES)
+        .replace(BLOCKS, f"{BLOCKS}    BQ, BKV = (LONG, LONG) if sequence == 1024 else (SHORT, SHORT)\n")
+        .replace("BQ = 256\n", "BQ = 256\nLONG = 256\nSHORT = 256\n")
+    )
+    swept = json.loads(
+        run(own, "sweep", "experiment: blocks by length", "--set", "LONG=256,512", "--set", "SHORT=128,256", "--json")
+    )
+    messages = {tuple(value for _, value in one["settings"]): one["message"] for one in swept["sweep"]["screened"]}
+    assert messages["512", "128"].startswith("loses too much at prefill-512 +")
+    assert not messages["512", "256"]
+    assert swept["best"] == [["LONG", "512"], ["SHORT", "256"]]
+    assert swept["outcome"] == "accept"
 
 
 def test_the_champion_of_a_suite_keeps_its_title_where_it_passes(contest: Path) -> None:

@@ -200,3 +200,10 @@ def test_the_report_and_the_table_show_each_member() -> None:
     shown = results_table([row(made, meant, key_digest(KEY))], 2, width=160)
     assert "prefill-16k" in shown
     assert "1.728" in shown
+
+
+def test_what_is_suggested_for_several_members_is_said_once() -> None:
+    alone = report(after(0.9, 0.8).members[0], V5E).hints[0]
+    hints = report(after(0.9, 0.8), V5E).hints
+    assert [hint.suggestion for hint in hints] == [alone.suggestion]
+    assert hints[0].observation.startswith("prefill-16k (and prefill-2k): ")

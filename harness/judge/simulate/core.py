@@ -39,6 +39,8 @@ def run_cores(
     """
     module = _Module(dump, machine, tables, deadline, traced=bool(traces), bound=bound)
     cores = [_Core(module, number, traces[number] if traces else None) for number in range(machine.cores)]
+    for core in cores:
+        core.channel.others = [other.channel for other in cores if other is not core]
     reason = module.unfit or _in_step([core.steps() for core in cores])
     return tuple(core.finished(reason) for core in cores)
 

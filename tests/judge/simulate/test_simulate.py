@@ -191,6 +191,23 @@ def test_a_transfer_that_one_core_starts_for_both_raises_the_flag_of_each(place:
         alone.wait(flag, 64, 0, 0)
 
 
+def test_what_the_top_level_program_fetches_has_the_bandwidth_of_all_cores() -> None:
+    """On v5p the first core starts it for both; it leaves the second core's way as busy as its own."""
+    v5p = machine_of(chip("v5p"))
+    (schedule,) = [parse_schedule("x", " 0x0   :  {}\n")]
+    arrived, busy = {}, {}
+    for runtime in (False, True):
+        second = Channel(v5p)
+        first = Channel(v5p, others=(second,))
+        memory = Memory(first, {}, account=Account(schedule), runtime=runtime)
+        memory.start("hbm", "vmem", 1 << 26, 1 << 20, 5, 0)
+        arrived[runtime] = memory.wait(5, 1 << 20, 0, 0) - v5p.dma_latency_cycles - v5p.transfer_cycles
+        busy[runtime] = second.hbm_free
+        assert (first.read_bytes, second.read_bytes) == (1 << 25, 0)
+    assert arrived[True] == pytest.approx(arrived[False] / 2, abs=1)
+    assert busy == {False: 0, True: pytest.approx(arrived[True] + v5p.transfer_cycles, abs=1)}
+
+
 def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> None:
     """With a known number where the vector's is not: the loop ends at once, or when its counter ends it."""
     cycles = {}

@@ -57,9 +57,9 @@ _FLASH = "pallas_mosaic_tpu_flash_attention"
 _LAYOUT_DIGITS = ("q_layout", "k_layout", "v_layout")
 
 Purpose = Literal["fit", "validation", "untouched"]
-# The simulator that predictions are written down for: one more whenever a constant or rule has changed since rows were
-# read. What an earlier one predicted validated that one.
-MODEL = 2
+# The simulator that predictions are written down for, by chip: one more whenever a constant or rule that moves the
+# chip's times has changed since rows were read. What an earlier one predicted validated that one.
+MODELS = {"v5e": 2, "v5p": 3, "v6e": 2, "v7x": 2}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def attention_rows() -> list[dict[str, str]]:
 
 @functools.cache
 def predicted() -> dict[str, tuple[float, int]]:
-    """Seconds by row name, as predicted before the validation rows' times were read, and by which simulator (MODEL)."""
+    """Seconds by row name, as predicted before validation rows' times were read, and by which simulator (MODELS)."""
     if not PREDICTIONS.exists():
         return {}
     lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]

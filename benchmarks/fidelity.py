@@ -136,7 +136,7 @@ def _simulate(row: Row, directory: Path) -> Outcome:
 def chosen(each: int) -> list[Row]:
     """The rows for fitting and for validation, the cheapest to compile first; at most `each` per operation and chip."""
     kinds = sorted(
-        (row for row in fidelity_rows.rows() if row.purpose != "untouched"),
+        (row for row in fidelity_rows.rows() if row.purpose != "untouched" and not row.is_compiled_otherwise),
         key=lambda row: (row.operation, row.chip, row.purpose, row.cost, row.name),
     )
     groups = groupby(kinds, key=lambda row: (row.operation, row.chip, row.purpose))

@@ -153,7 +153,7 @@ def _signature(statement: Statement) -> str:
 
 
 def _call(statement: Statement, function: str) -> str:
-    outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.outputs)
+    outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.results)
     names = ", ".join(array.name for array in statement.inputs)
     return f"{function}({names}) -> {outputs}"
 

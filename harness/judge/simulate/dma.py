@@ -110,7 +110,8 @@ class Memory:
     are booked, `trace` what is told about them. `for_others` are transfers by flag that the first
     core has started for all: the first core runs first. `runtime` is true for the top-level program,
     whose scalar memory the runtime has written before it starts; `prefetched` are those words of
-    it that say whether an operand is there already (see structure.py).
+    it that say whether an operand is there already (see structure.py). `results_at` says of results that are to lie in
+    a parameter's memory where that is: the program asks whether it has to copy.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Memory:
         trace: Trace | None = None,
         runtime: bool = False,
         prefetched: frozenset[str] = frozenset(),
+        results_at: Mapping[int, int] | None = None,
     ) -> None:
         self.channel = channel
         self.names = names
@@ -140,6 +142,7 @@ class Memory:
         self.operands = operands
         self.runtime = runtime
         self.prefetched = prefetched
+        self.results_at = results_at or {}
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
@@ -362,6 +365,9 @@ class Memory:
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
+        if self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
+            # No operand: the runtime's table of where results are to lie, one word for each.
+            self.words.update((first + result, address) for result, address in self.results_at.items())
 
     def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
         if isinstance(source, Unknown):

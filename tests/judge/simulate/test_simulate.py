@@ -20,7 +20,7 @@ from harness.dumps.llo import Op, parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
-from harness.judge.simulate.core import run_op
+from harness.judge.simulate.core import _in_place, run_op
 from harness.judge.simulate.dma import Arrival, Channel, Memory
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
@@ -740,3 +740,17 @@ def test_rows_of_eight_bits_go_in_twice_as_fast_where_the_chip_multiplies_them_s
     # Of 8-bit floating-point numbers only v7x multiplies more a cycle; others widen them to bfloat16 on the way in.
     assert busy("v7x", "f8e4m3fn") == busy("v7x", "bf16")
     assert busy("v6e", "f8e5m2.bf16") == 2 * busy("v6e", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("HloModule jit_call, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}", {}),
+        ("HloModule m, input_output_alias={ {1}: (1, {}, may-alias) }, entry_computation_layout={}", {1: 1}),
+        ("HloModule m, input_output_alias={ {1}: (4, {}, may-alias), {2}: (0, {}, must-alias) }, x={}", {1: 4, 2: 0}),
+    ],
+)
+def test_the_module_says_which_results_lie_in_memory_that_was_handed_over(
+    header: str, expected: dict[int, int]
+) -> None:
+    assert _in_place(f"{header}\n\nENTRY %main {{ {{3}}: (7, {{}}, x) }}") == expected

@@ -129,6 +129,9 @@ def test_a_member_whose_program_stays_has_no_uncertainty() -> None:
 def test_slower_in_the_mean_is_rejected() -> None:
     assert judged(after(0.99, 1.005)).outcome == "reject"
     assert judged(after(1.0, 1.0)).outcome == "reject"
+    slower = judged(after(1.5, 1.5)).reasons
+    assert slower[0].startswith("50.0% more time than the champion: ")
+    assert [reason.split()[0] for reason in slower[1:]] == [*NAMES]
 
 
 def test_a_failed_check_of_a_member_names_it() -> None:

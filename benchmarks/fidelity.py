@@ -19,10 +19,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 import fidelity_compile
@@ -40,7 +40,7 @@ HERE = Path(__file__).parent
 CACHE = HERE / ".cache"
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
-# So many rows `--check` takes, among the cheapest of each operation and chip.
+# So many rows `--check` takes.
 _CHECKED = 20
 # A row simulated anew by the same simulator and compiler comes out the same, but for how the page rounds it.
 _SAME = 1e-5
@@ -199,14 +199,25 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
     return found, without
 
 
+def _turn(found: list[Point], by_name: dict[str, Row]) -> Callable[[Point], tuple[int, int]]:
+    """What sorts rows so that the cheapest of each operation come first, then the second ones."""
+    by_operation = statistics.grouped(found, lambda point: point.operation).values()
+    places = {
+        point.row: place
+        for here in by_operation
+        for place, point in enumerate(sorted(here, key=lambda point: by_name[point.row].cost))
+    }
+    return lambda point: (places[point.row], by_name[point.row].cost)
+
+
 def check() -> int:
     """Compiles and simulates twenty rows of the page anew; 1 where one comes out otherwise."""
     by_name = {row.name: row for row in chosen(10**6)}
     shown = statistics.points()
-    cheap: list[Point] = []
-    for _, group in groupby(sorted(shown, key=lambda p: (p.chip, p.operation)), key=lambda p: (p.chip, p.operation)):
-        cheap += sorted((p for p in group if p.row in by_name), key=lambda p: by_name[p.row].cost)[:2]
-    cheap = sorted(cheap, key=lambda p: by_name[p.row].cost)[:_CHECKED]
+    by_chip = statistics.grouped((point for point in shown if point.row in by_name), lambda point: point.chip).values()
+    # Each chip's operations, the cheapest row of each first, and the chips in turn.
+    turns = zip_longest(*(sorted(here, key=_turn(here, by_name)) for here in by_chip))
+    cheap = [point for turn in turns for point in turn if point is not None][:_CHECKED]
     with tempfile.TemporaryDirectory() as scratch:
         compiled([by_name[point.row] for point in cheap], Path(scratch))
         differing = 0

@@ -91,6 +91,8 @@ class Row:
             return int(config["block_q"] * config["block_kv_compute"] * _turns(config, ""))
         if "block_kv_dkv_compute" in config:
             return int(config["block_q_dkv"] * config["block_kv_dkv_compute"] * _turns(config, "_dkv"))
+        if "h_block_size" in config:
+            return int(config["b_block_size"] * config["v_block_size"] * config["h_block_size"] // 256)
         return 0
 
     @property

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import fidelity
 import fidelity_rows
 import fidelity_statistics as statistics
 import numpy as np
@@ -92,6 +93,26 @@ def test_a_validation_row_is_judged_by_its_prediction() -> None:
     assert replace(POINT, predicted_seconds=None).error == pytest.approx(0.5)
     assert POINT.kind == "ragged dot"
     assert replace(POINT, operation="pallas_mosaic_tpu_flash_attention_vjp").kind == "attention backward"
+
+
+def test_rows_to_check_come_from_each_chip_and_operation_in_turn() -> None:
+    other = "pallas_mosaic_tpu_flash_attention"
+    config = {"block_q": 512, "block_kv": 512, "block_kv_compute": 512}
+    made = [Row(chip_dir="tpu_v6_lite", operation=other, key=f"{n}", config=json.dumps(config | {"block_q": 512 * n}))
+            for n in (2, 1)] + [row(1), row(2)]  # fmt: skip
+    by_name = {one.name: one for one in made}
+    points = [replace(POINT, row=one.name, operation=one.operation) for one in made]
+    ordered = sorted(points, key=fidelity._turn(points, by_name))
+    assert [point.row for point in ordered] == [made[place].name for place in (2, 1, 3, 0)]
+
+
+def test_rows_that_todays_compiler_makes_otherwise_are_left_out() -> None:
+    chunked = "chunked_xla_linear_softmax_cross_entropy_loss"
+    one = Row(chip_dir="tpu7x", operation=chunked, key='{"return_residuals": true}', config="{}")
+    assert one.is_compiled_otherwise
+    assert not replace(one, key='{"return_residuals": false}').is_compiled_otherwise
+    assert not replace(one, operation="normalization").is_compiled_otherwise
+    assert not any(point.operation == chunked and "return_residuals" in point.problem for point in POINTS)
 
 
 def test_the_page_shows_its_figures() -> None:

@@ -4,9 +4,10 @@
 
 in an environment with Python 3.12 or newer. What is done is kept in benchmarks/.cache (or `--cache DIR`), so that it
 can be stopped and goes on; all rows take many hours on an idle core, `--each 5` takes the five cheapest of each
-operation, chip and purpose. `--dry` works with what the cache has. `--predict` writes down what is simulated for
-validation rows, before their times are read: commit it, then `--write`. `--check` compiles and simulates twenty
-rows anew, and compares them with the page.
+operation, chip and purpose, `--only WORD` those with it in their name; without a validation row there is no page.
+`--dry` works with what the cache has. `--predict` writes down what is simulated for validation rows, before their
+times are read: commit it, then `--write`. `--check` compiles and simulates twenty rows anew, and compares them with
+the page.
 """
 
 import argparse
@@ -18,10 +19,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 import fidelity_compile
@@ -39,7 +40,7 @@ HERE = Path(__file__).parent
 CACHE = HERE / ".cache"
 # The longest schedules take this long on one slow core.
 _DEADLINE_SECONDS = 600.0
-# So many rows `--check` takes, among the cheapest of each operation and chip.
+# So many rows `--check` takes.
 _CHECKED = 20
 # A row simulated anew by the same simulator and compiler comes out the same, but for how the page rounds it.
 _SAME = 1e-5
@@ -47,9 +48,13 @@ _SAME = 1e-5
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One row simulated: seconds, or None with the reason first in `unknown`; and shares of the time spent waiting."""
+    """One row simulated: seconds, or None with the reason first in `unknown`; and where the time goes.
+
+    `calls` are the HLO operations that run, `waits_...` shares of the time.
+    """
 
     seconds: float | None
+    calls: int
     waits_for_transfers: float
     waits_for_units: float
     unknown: tuple[str, ...]
@@ -112,11 +117,16 @@ def _simulate(row: Row, directory: Path) -> Outcome:
     if failed.exists():
         last = failed.read_text(encoding="utf-8").strip().splitlines()
         reason = next((line for line in reversed(last) if "Error" in line or "compiler" in line), last[-1])
-        return Outcome(seconds=None, waits_for_transfers=0, waits_for_units=0, unknown=(f"does not compile: {reason}",))
-    found = run_module(read_module(directory), chip_named(row.chip), deadline_seconds=_DEADLINE_SECONDS)
+        return Outcome(
+            seconds=None, calls=0, waits_for_transfers=0, waits_for_units=0, unknown=(f"does not compile: {reason}",)
+        )
+    found = run_module(
+        read_module(directory), chip_named(row.chip), deadline_seconds=_DEADLINE_SECONDS, with_lines=False
+    )
     cycles = found.cycles or 1.0
     return Outcome(
         seconds=found.seconds,
+        calls=sum(op.calls for op in found.ops),
         waits_for_transfers=found.dma_wait_cycles / cycles,
         waits_for_units=found.unit_stall_cycles / cycles,
         unknown=found.unknown[:3],
@@ -126,7 +136,7 @@ def _simulate(row: Row, directory: Path) -> Outcome:
 def chosen(each: int) -> list[Row]:
     """The rows for fitting and for validation, the cheapest to compile first; at most `each` per operation and chip."""
     kinds = sorted(
-        (row for row in fidelity_rows.rows() if row.purpose != "untouched"),
+        (row for row in fidelity_rows.rows() if row.purpose != "untouched" and not row.is_compiled_otherwise),
         key=lambda row: (row.operation, row.chip, row.purpose, row.cost, row.name),
     )
     groups = groupby(kinds, key=lambda row: (row.operation, row.chip, row.purpose))
@@ -142,7 +152,7 @@ def predict(rows: Iterable[Row], cache: Path) -> int:
     for row in rows:
         outcome = simulated(row, cache) if row.purpose == "validation" and row.name not in known else None
         if outcome is not None and outcome.seconds is not None:
-            lines.append(f"{row.name}\t{outcome.seconds:.6e}\t{fidelity_rows.MODEL}")
+            lines.append(f"{row.name}\t{outcome.seconds:.6e}\t{fidelity_rows.MODELS[row.chip]}")
             added += 1
     fidelity_rows.PREDICTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return added
@@ -173,12 +183,15 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
                 row=row.name,
                 chip=row.chip,
                 operation=row.operation,
-                purpose="earlier" if row.purpose == "validation" and model < fidelity_rows.MODEL else row.purpose,
+                purpose="earlier"
+                if row.purpose == "validation" and model < fidelity_rows.MODELS[row.chip]
+                else row.purpose,
                 problem=fidelity_rows.shapes(row),
                 measured_seconds=measured.seconds,
                 spread=measured.spread,
                 simulated_seconds=outcome.seconds,
                 predicted_seconds=prediction,
+                calls=outcome.calls,
                 waits_for_transfers=outcome.waits_for_transfers,
                 waits_for_units=outcome.waits_for_units,
             )
@@ -186,14 +199,25 @@ def points(rows: Iterable[Row], cache: Path) -> tuple[list[Point], list[tuple[Ro
     return found, without
 
 
+def _turn(found: list[Point], by_name: dict[str, Row]) -> Callable[[Point], tuple[int, int]]:
+    """What sorts rows so that the cheapest of each operation come first, then the second ones."""
+    by_operation = statistics.grouped(found, lambda point: point.operation).values()
+    places = {
+        point.row: place
+        for here in by_operation
+        for place, point in enumerate(sorted(here, key=lambda point: by_name[point.row].cost))
+    }
+    return lambda point: (places[point.row], by_name[point.row].cost)
+
+
 def check() -> int:
     """Compiles and simulates twenty rows of the page anew; 1 where one comes out otherwise."""
     by_name = {row.name: row for row in chosen(10**6)}
     shown = statistics.points()
-    cheap: list[Point] = []
-    for _, group in groupby(sorted(shown, key=lambda p: (p.chip, p.operation)), key=lambda p: (p.chip, p.operation)):
-        cheap += sorted((p for p in group if p.row in by_name), key=lambda p: by_name[p.row].cost)[:2]
-    cheap = sorted(cheap, key=lambda p: by_name[p.row].cost)[:_CHECKED]
+    by_chip = statistics.grouped((point for point in shown if point.row in by_name), lambda point: point.chip).values()
+    # Each chip's operations, the cheapest row of each first, and the chips in turn.
+    turns = zip_longest(*(sorted(here, key=_turn(here, by_name)) for here in by_chip))
+    cheap = [point for turn in turns for point in turn if point is not None][:_CHECKED]
     with tempfile.TemporaryDirectory() as scratch:
         compiled([by_name[point.row] for point in cheap], Path(scratch))
         differing = 0
@@ -236,6 +260,8 @@ def main() -> int:
         print(f"{predict(rows, options.cache)} predictions added to {fidelity_rows.PREDICTIONS.name}: commit it")
         return 0
     found, without = points(rows, options.cache)
+    if not any(point.purpose == "validation" for point in found):
+        return 0
     everything = list(fidelity_rows.rows())
     compiler = f"libtpu {version('libtpu')}, tokamax {version('tokamax')}, jax {version('jax')}"
     text = fidelity_page.page(found, without, everything, compiler)

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
-
-from harness.judge.simulate.uncertainty import leans_on_memory
+from scipy import optimize, stats
 
 FIGURES = Path(__file__).parent / "data" / "fidelity_rows.tsv"
 # As many as lie within one and two standard deviations of a normal distribution.
@@ -58,6 +56,7 @@ class Point:
     spread: float
     simulated_seconds: float
     predicted_seconds: float | None
+    calls: int
     waits_for_transfers: float
     waits_for_units: float
 
@@ -72,9 +71,9 @@ class Point:
         return next((kind for word, kind in _KINDS.items() if word in self.operation), OTHER)
 
     @property
-    def leans_on_memory(self) -> bool:
-        """Whether it spends much of its time waiting for transfers."""
-        return leans_on_memory(self.waits_for_transfers)
+    def operation_seconds(self) -> float:
+        """What one of its HLO operations takes, on average."""
+        return self.simulated_seconds / max(1, self.calls)
 
 
 _NUMBERS = (
@@ -95,6 +94,7 @@ def points() -> list[Point]:
     for line in csv.DictReader(lines, delimiter="\t"):
         values: dict[str, Any] = dict(line)
         values |= {name: float(line[name]) if line[name] else None for name in _NUMBERS}
+        values["calls"] = int(line["calls"])
         found.append(Point(**values))
     return found
 
@@ -147,28 +147,79 @@ def grouped(found: Iterable[Point], key: Callable[[Point], str]) -> dict[str, li
     return groups
 
 
-def within(found: Iterable[Point], fraction: float) -> float:
-    """The relative error that `fraction` of the rows do not exceed, as a logarithm."""
-    return float(np.quantile(np.abs(np.log1p([point.error for point in found])), fraction))
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """What errors scatter by: of a chip's programs a fraction of their time, and seconds for each operation called."""
+
+    by_chip: dict[str, float]
+    operation_seconds: float
+
+    def of(self, point: Point) -> float:
+        """The scale of the row's error, as a logarithm."""
+        return float(np.hypot(self.by_chip[point.chip], self.operation_seconds / point.operation_seconds))
 
 
-def earned(found: Iterable[Point], fraction: float) -> float:
-    """The relative error, as a logarithm, within which one more row like these lies with that probability.
+# Errors have longer tails than a normal distribution: Student's, of so many degrees of freedom.
+_FREEDOM = 4
 
-    The k-th smallest of n errors with k = fraction (n + 1), rounded up, or the largest if there are too few: the
-    quantile itself would promise too much, for the constants were fitted to these rows.
+
+def log_error(point: Point) -> float:
+    """The error as a logarithm, so that twice and half the time are as far off."""
+    return float(np.log1p(point.error))
+
+
+def spread(found: Iterable[Point]) -> Spread:
+    """The most likely scatter of these rows' errors."""
+    rows = list(found)
+    chips = sorted({point.chip for point in rows})
+    errors = np.array([log_error(point) for point in rows])
+    chip = np.array([chips.index(point.chip) for point in rows])
+    rate = np.array([1e-6 / point.operation_seconds for point in rows])
+
+    def unlikely(logs: Vector) -> float:
+        scale = np.hypot(np.exp(logs[chip]), np.exp(logs[-1]) * rate)
+        density = stats.t.logpdf(errors / scale, _FREEDOM) - np.log(scale)
+        return -float(density.sum())
+
+    start = np.log([0.03] * len(chips) + [0.3])
+    logs = optimize.minimize(unlikely, start, method="L-BFGS-B", bounds=[(np.log(1e-3), np.log(3))] * len(start)).x
+    return Spread(
+        by_chip={name: float(np.exp(log)) for name, log in zip(chips, logs, strict=False)},
+        operation_seconds=float(np.exp(logs[-1])) * 1e-6,
+    )
+
+
+def scores(found: Iterable[Point]) -> Vector:
+    """Of each row its error over what the other rows let one expect of it."""
+    rows = list(found)
+    return np.array([abs(log_error(row)) / spread(p for p in rows if p is not row).of(row) for row in rows])
+
+
+def expected(scored: Vector, fraction: float) -> float:
+    """The score that one more row does not exceed with that probability.
+
+    The k-th smallest of n with k = fraction (n + 1), rounded up, or the largest if there are too few.
     """
-    errors = np.sort(np.abs(np.log1p([point.error for point in found])))
-    return float(errors[min(ceil(fraction * (len(errors) + 1)), len(errors)) - 1])
+    return float(np.sort(scored)[min(ceil(fraction * (len(scored) + 1)), len(scored)) - 1])
 
 
 def covered(found: Iterable[Point], claimed: Callable[[Point], float]) -> float:
     """How many of the rows have an error within what is claimed for each."""
-    return float(np.mean([abs(np.log1p(point.error)) <= claimed(point) for point in found]))
+    return float(np.mean([abs(log_error(point)) <= claimed(point) for point in found]))
 
 
-def pair_errors(found: list[Point]) -> Vector:
-    """Of each pair of rows of one chip and operation: how far the simulated ratio is off the measured one, as a log."""
-    same = (pair for pair in combinations(found, 2) if pair[0].chip == pair[1].chip)
-    pairs = ((a, b) for a, b in same if a.operation == b.operation)
-    return np.array([abs(np.log1p(a.error) - np.log1p(b.error)) for a, b in pairs])
+def as_of_today(found: Iterable[Point]) -> list[Point]:
+    """The rows with the errors of what is simulated now, whatever was predicted."""
+    return [dataclasses.replace(point, predicted_seconds=None) for point in found]
+
+
+def rivals(found: Iterable[Point]) -> list[tuple[Point, Point]]:
+    """Pairs of rows that compute the same problem on the same chip with two operations."""
+    groups = grouped(found, lambda point: f"{point.chip} {point.kind} {point.problem}")
+    pairs = (pair for here in groups.values() for pair in combinations(here, 2))
+    return [(a, b) for a, b in pairs if a.operation != b.operation and a.problem]
+
+
+def pair_error(a: Point, b: Point) -> float:
+    """How far the simulated ratio of two times is off the measured one, as a logarithm."""
+    return log_error(a) - log_error(b)

@@ -331,8 +331,9 @@ def _doubts(plan: Plan) -> str:
 
 - No time here was taken on a device. The uncertainty of a ratio is one standard deviation:
   {told}.
-  It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. No two of them
-  compute the same thing in two ways, which is what is compared here. For v5e no such times are published at all.
+  It was found from published times of one family of kernels, tokamax's, in other shapes and blocks. Few of them
+  compute the same thing in two ways, which is what is compared here, and none of those is attention. For v5e only
+  times of grouped products are published.
 - The best of many simulated configurations is more likely than others one whose error is in its favour. All contenders
   choose so, the peers from 24 and more, ours from a few besides the champion's own; the loop had chosen those on one
   chip before. A row of ours with other constants than its champion's is not the champion as it stands.

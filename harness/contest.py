@@ -11,10 +11,10 @@ import msgspec
 
 import harness
 from harness import candidate_text
-from harness.errors import RatchetError
+from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
-from harness.problems import Problem, Suite, defined
+from harness.problems import Member, Problem, Suite, defined
 from harness.problems.conformance import MISTAKES
 from harness.records import Key, Source
 
@@ -47,15 +47,20 @@ class Contest:
         stated = _without_none(msgspec.to_builtins(self.problem.statement()))
         return hashlib.sha256(msgspec.json.encode(stated)).hexdigest()[:16]
 
-    def single_problem(self, doing: str) -> Problem:
-        """The problem, for what takes one. Raises RatchetError `is-suite` with what cannot be done for a suite."""
+    def member(self, name: str | None) -> Member:
+        """The member of a suite that is meant; a single problem is the only one of its contest, without a name.
+
+        Raises UsageError `which-member` where a suite needs a name, or nothing here has this one.
+        """
         if not isinstance(self.problem, Suite):
-            return self.problem
-        names = ", ".join(member.name for member in self.problem.members)
-        raise RatchetError(
-            "is-suite", f"{doing} takes one problem, and {self.directory.name} is a suite of {names}; make a contest "
-            "of the member that is meant, with the same kernel.py"
-        )  # fmt: skip
+            if name is not None:
+                raise UsageError("which-member", f"expected no --member, got {name!r}: the contest is one problem")
+            return Member(name="", problem=self.problem)
+        found = next((member for member in self.problem.members if member.name == name), None)
+        if found is None:
+            names, got = ", ".join(member.name for member in self.problem.members), repr(name) if name else "none"
+            raise UsageError("which-member", f"expected --member, one of {names} of this suite, got {got}")
+        return found
 
     def judge_files(self) -> tuple[Path, ...]:
         """Every file that a verdict can depend on: prepare.py, then those of the harness."""

@@ -89,13 +89,21 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
 
 
 def _hints(members: tuple[MemberReport, ...]) -> tuple[Hint, ...]:
-    """The first hint of each member, by its name: those first whose gain counts most for the mean, as far as known."""
-    first = [(one, one.report.hints[0]) for one in members if one.report.hints]
-    named = [
-        (one.weight * (hint.gain or 0.0), replace(hint, observation=f"{one.name}: {hint.observation}"))
-        for one, hint in first
-    ]
-    return tuple(hint for _, hint in sorted(named, key=lambda each: -each[0]))
+    """The first hint of each member, by its name: those first whose gain counts most for the mean, as far as known.
+
+    What is suggested for several members is said once, with what was observed where it counts most.
+    """
+    first = [(one.weight * (one.report.hints[0].gain or 0.0), one) for one in members if one.report.hints]
+    suggested: dict[tuple[str, str], list[MemberReport]] = {}
+    for _, one in sorted(first, key=lambda each: -each[0]):
+        suggested.setdefault((one.report.hints[0].rule, one.report.hints[0].suggestion), []).append(one)
+    return tuple(_of_all(alike) for alike in suggested.values())
+
+
+def _of_all(members: list[MemberReport]) -> Hint:
+    hint, others = members[0].report.hints[0], ", ".join(one.name for one in members[1:])
+    also = f" (and {others})" if others else ""
+    return replace(hint, observation=f"{members[0].name}{also}: {hint.observation}")
 
 
 def row(attempt: Attempt, report: Report, key_digest: str) -> Row:

@@ -15,6 +15,7 @@ from harness.records.attack import Attack, Found
 
 def attack(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
+    member = contest.member(given.member)
     kernel = contest.kernel() if given.number is None else Ledger.open(contest.directory).kernel(given.number)
 
     def tell(tried: int, found: Found) -> None:
@@ -22,28 +23,30 @@ def attack(given: Namespace) -> Outcome:
             print(f"  input {tried}: {_ratio(found)} ({found.words})", file=sys.stderr)
 
     if given.repeat is not None:
-        done = attacking.repeat(contest, kernel, given.repeat)
+        done = attacking.repeat(contest, member, kernel, given.repeat)
     else:
-        done = attacking.attack(contest, kernel, minutes=given.minutes, seed=given.seed, first=given.first, tell=tell)
+        done = attacking.attack(
+            contest, member, kernel, minutes=given.minutes, seed=given.seed, first=given.first, tell=tell
+        )
     return Outcome(
         document=done,
-        text=lambda: _text(done, given.directory),
+        text=lambda: _text(done, given.directory, member.name),
         exit_code=1 if done.worst is not None and done.worst.is_wrong else 0,
     )
 
 
-def _text(done: Attack, given: Path | None) -> str:
+def _text(done: Attack, given: Path | None, member: str) -> str:
     tried = f"{done.tried} input{'s' * (done.tried != 1)} in {done.seconds:.0f} s, seed {done.seed}"
     if done.worst is None:
         return f"{tried}: none was checked in time"
-    worst = done.worst
+    worst, own = done.worst, f" --member {member}" if member else ""
     lines = [
         f"{done.problem}: {tried}",
         f"worst error: {_ratio(worst)}, at {worst.title} ({worst.shape} shape)"
         + "; no input above the tolerance was found" * (not worst.is_wrong),
         f"input: {worst.words}; seed {worst.seed}",
         *([worst.said] if worst.said else []),
-        f"repeat it: {command(f'attack --repeat {done.file}', given)}",
+        f"repeat it: {command(f'attack{own} --repeat {done.file}', given)}",
     ]
     if worst.is_wrong and worst.output:
         revoke = command(f"revoke{draw_text.options([worst.draw])}", given)

@@ -17,7 +17,7 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
-from harness.loop.suite_member import evidence_of, require_member
+from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
@@ -86,7 +86,7 @@ def diagnosis(folder: Path, number: int | None, chip_name: str | None, member: s
     """
     if number is None:
         contest = contests.load(folder, chip_name)
-        require_member(contest.problem.statement(), member)
+        contest.member(member)
         with Progress(quiet=quiet) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
         name, own = "kernel.py", contest.chip

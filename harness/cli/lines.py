@@ -23,7 +23,7 @@ from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
-from harness.loop.suite_member import evidence_of, require_member
+from harness.loop.suite_member import evidence_of
 from harness.records import Evidence, Policy, Statement
 from harness.render.layout import terminal_width
 from harness.render.lines import listing, narrowest
@@ -40,7 +40,7 @@ def lines(given: Namespace) -> Outcome:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
     if given.number is None:
         contest = contests.load(directory(given.directory), given.chip)
-        require_member(contest.problem.statement(), given.member)
+        contest.member(given.member)
         title, kernel = "kernel.py as it stands", contest.kernel().decode("utf-8", "replace")
         with Progress(quiet=given.quiet or given.json) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
@@ -111,7 +111,7 @@ def subject(folder: Path, what: str | None, chip_name: str | None, member: str |
     """
     if what is None:
         contest = contests.load(folder, chip_name)
-        require_member(contest.problem.statement(), member)
+        contest.member(member)
         with Progress(quiet=quiet) as progress:
             evidence = evidence_of(evaluation_cache.evidence(contest, Policy(), progress), member)
         dumps = _dumps(folder, evidence, "kernel.py")

@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.arguments import Parser, add_json, add_quiet, attempt_number
+from harness.cli.arguments import Parser, add_json, add_member, add_quiet, attempt_number
 from harness.cli.verb import Verb
 from harness.workbench.profiles.places import SUFFIX
 
@@ -111,6 +111,7 @@ class Attack(Verb):
             "--repeat", type=Path, default=None, metavar="FILE", help="try the input in this file once more"
         )
         parser.add_argument("--first", action="store_true", help="stop at the first error above its tolerance")
+        add_member(parser)
         add_json(parser, "what was found as JSON")
         add_quiet(parser)
 

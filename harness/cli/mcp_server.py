@@ -148,7 +148,7 @@ class _Tools:
         return self._answer("results", [], [], [("--limit", limit)], contest)
 
     def show(self, number: int, contest: str | None = None) -> Answer:
-        """The whole record of one attempt: evidence, verdict with reasons, diff."""
+        """The whole record of one attempt: evidence (of a suite that of each member), verdict with reasons, diff."""
         return self._answer("show", [], [number], contest=contest)
 
     def checkout(self, number: int, force: bool = False, contest: str | None = None) -> Answer:
@@ -162,13 +162,19 @@ class _Tools:
         """Takes the last accepted attempt back: a new commit with the kernel.py of the champion before it."""
         return self._answer("undo", contest=contest)
 
-    def diagnose(self, number: int | None = None, contest: str | None = None) -> Answer:
-        """What to try next for kernel.py or attempt `number`, ranked: observation, rule, gain at most, one change."""
-        return self._answer("diagnose", [], [number], contest=contest)
+    def diagnose(self, number: int | None = None, member: str | None = None, contest: str | None = None) -> Answer:
+        """What to try next for kernel.py or attempt `number`, ranked: observation, rule, gain at most, one change.
 
-    def lines(self, number: int | None = None, contest: str | None = None) -> Answer:
-        """The simulated cycles, stalls and spills of each line of kernel.py, or of attempt `number`."""
-        return self._answer("lines", [], [number], contest=contest)
+        Of a suite, at the `member` of that name.
+        """
+        return self._answer("diagnose", [], [number], [("--member", member)], contest)
+
+    def lines(self, number: int | None = None, member: str | None = None, contest: str | None = None) -> Answer:
+        """The simulated cycles, stalls and spills of each line of kernel.py, or of attempt `number`.
+
+        Of a suite, at the `member` of that name.
+        """
+        return self._answer("lines", [], [number], [("--member", member)], contest)
 
     def whatif(
         self,
@@ -179,16 +185,17 @@ class _Tools:
         dma_latency: float | None = None,
         transfer_cost: float | None = None,
         mxu: float | None = None,
+        member: str | None = None,
         contest: str | None = None,
     ) -> Answer:
         """The simulated time on a chip with scaled resources; without factors each resource in turn.
 
         `what` is an attempt's number or a directory of compiler dumps, for which `chip` is needed (default: kernel.py
-        as it stands).
+        as it stands), `member` one of a suite.
         """
         factors = [("--clock", clock), ("--bandwidth", bandwidth), ("--dma-latency", dma_latency),
                    ("--transfer-cost", transfer_cost), ("--mxu", mxu)]  # fmt: skip
-        return self._answer("whatif", [], [what], [("--chip", chip), *factors], contest)
+        return self._answer("whatif", [], [what], [("--chip", chip), ("--member", member), *factors], contest)
 
     def hlo(
         self, what: str | None = None, op: str | None = None, chip: str | None = None, contest: str | None = None
@@ -212,10 +219,15 @@ class _Tools:
         number: int | None = None,
         minutes: float | None = None,
         seed: int | None = None,
+        member: str | None = None,
         contest: str | None = None,
     ) -> Answer:
-        """Searches the space of inputs for the worst error of kernel.py, or of attempt `number`; records nothing."""
-        return self._answer("attack", [], [number], [("--minutes", minutes), ("--seed", seed)], contest)
+        """Searches the space of inputs for the worst error of kernel.py, or of attempt `number`; records nothing.
+
+        Of a suite, at the `member` of that name.
+        """
+        named = [("--minutes", minutes), ("--seed", seed), ("--member", member)]
+        return self._answer("attack", [], [number], named, contest)
 
     def revoke(
         self, reason: str | None = None, draw: list[str] | None = None, force: bool = False, contest: str | None = None

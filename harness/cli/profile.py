@@ -38,7 +38,7 @@ def profile(given: Namespace) -> Outcome:
     if not 0 < given.every < float("inf"):
         raise UsageError("usage", f"expected --every to be a number of seconds above 0, got {given.every}")
     contest = contests.load(directory(given.directory).resolve(), given.chip)
-    kernel = _kernel(contest, given.on)
+    kernel = _kernel(contest, given.on, given.member)
     if given.mode is not None and kernel.device != "tpu":
         say(f"--mode {given.mode} has no effect here: only a TPU's profiler knows modes")
     rows = _rows(contest)
@@ -51,16 +51,17 @@ def profile(given: Namespace) -> Outcome:
     )
 
 
-def _kernel(contest: Contest, on: str | None) -> Kernel:
+def _kernel(contest: Contest, on: str | None, name: str | None) -> Kernel:
     """kernel.py as it stands, on the chip if it is here, else on the CPU."""
-    source = device.source(contest.chip, on)
+    member, source = contest.member(name), device.source(contest.chip, on)
     if source == "simulated":
         say(f"no {contest.chip.name} here: captured on the CPU, whose times say nothing about a TPU")
         source = "measured cpu"
     return Kernel(
         contest=contest.directory,
         text=contest.kernel(),
-        problem=contest.single_problem("a capture"),
+        problem=member.problem,
+        function=member.function,
         chip=contest.chip,
         source=source,
         policy=Policy(),

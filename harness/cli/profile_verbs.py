@@ -89,6 +89,7 @@ class Profile(Verb):
         from harness.judge.sandbox.messages import TRACE_MODES
 
         parser.add_argument("--chip", default=None, help="the chip that kernel.py is for (default: the contest's)")
+        add_member(parser)
         parser.add_argument(
             "--on", choices=["cpu", "tpu", "gpu"], default=None,
             help="where to run it (default: the chip if it is here, else the CPU, whose times say nothing about a TPU)",

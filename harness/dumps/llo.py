@@ -306,6 +306,8 @@ def _op(part: str) -> Op | None:
         rest = plain.strip(" \n{}>")
         return Op("", UNREADABLE, text=rest[:80]) if rest else None
     destination, opcode, text = match.groups()
+    # Where arrays are larger than 4 GiB, the compiler calls its ops so.
+    opcode = "inlined_call" if opcode == "call" else opcode
     predicate = _PREDICATE.search(text) if "(" in text else None
     if predicate is not None:
         text = text[: predicate.start()] + text[predicate.end() :]

@@ -16,6 +16,7 @@ from harness.judge import simulate
 from harness.judge.evaluate.plan import Plan
 from harness.ledger import lock as locking
 from harness.loop import attack_search
+from harness.problems import Member
 from harness.records import Policy
 from harness.records.attack import Attack, Found
 
@@ -33,8 +34,12 @@ class _Kept:
     found: Found
 
 
-def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None, first: bool, tell: Tell) -> Attack:
+def attack(
+    contest: Contest, member: Member, kernel: bytes, *, minutes: float, seed: int | None, first: bool, tell: Tell
+) -> Attack:
     """The worst input that was found for `kernel` in so many minutes; `tell` hears of each that is worse than before.
+
+    Of `member`, the problem of the contest or one of its suite.
 
     `first`: it ends with the first error above its tolerance.
 
@@ -43,11 +48,11 @@ def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None,
     """
     seed = secrets.randbits(31) if seed is None else seed
     folder = contest.directory / "profile_data" / "attack"
-    sha256, title = hashlib.sha256(kernel).hexdigest(), contest.problem.statement().title
+    sha256, title = hashlib.sha256(kernel).hexdigest(), member.problem.statement().title
     began = time.monotonic()
     with locking.held(folder / "attack.lock", "attack"):
         tried, worst = attack_search.search(
-            _plan(contest), kernel, seconds=60 * minutes, seed=seed, first=first, tell=tell
+            _plan(contest, member), kernel, seconds=60 * minutes, seed=seed, first=first, tell=tell
         )
     path = folder / f"{sha256[:8]}-{seed}.json"
     if worst is not None:
@@ -59,7 +64,7 @@ def attack(contest: Contest, kernel: bytes, *, minutes: float, seed: int | None,
     )  # fmt: skip
 
 
-def repeat(contest: Contest, kernel: bytes, path: Path) -> Attack:
+def repeat(contest: Contest, member: Member, kernel: bytes, path: Path) -> Attack:
     """The input in that file once more, with `kernel`; `path` may be relative to the contest's folder too.
 
     Raises UsageError `bad-attack`: no such file, or one of another problem.
@@ -70,21 +75,21 @@ def repeat(contest: Contest, kernel: bytes, path: Path) -> Attack:
         kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError("bad-attack", f"expected a file that an attack has written, got {path}: {error}") from error
-    title = contest.problem.statement().title
+    title = member.problem.statement().title
     if kept.problem != title:
         raise UsageError("bad-attack", f"{path} is an input of `{kept.problem}`; this contest is `{title}`")
     began = time.monotonic()
     with locking.held(contest.directory / "profile_data" / "attack" / "attack.lock", "attack"):
-        found = attack_search.repeat(_plan(contest), kernel, kept.found)
+        found = attack_search.repeat(_plan(contest, member), kernel, kept.found)
     return Attack(
         problem=title, kernel_sha256=hashlib.sha256(kernel).hexdigest(), seed=found.seed, tried=1,
         seconds=time.monotonic() - began, worst=found, file=str(path),
     )  # fmt: skip
 
 
-def _plan(contest: Contest) -> Plan:
+def _plan(contest: Contest, member: Member) -> Plan:
     return Plan(
-        contest=contest.directory, problem=contest.single_problem("a search for bad inputs"), chip=contest.chip,
+        contest=contest.directory, problem=member.problem, chip=contest.chip,
         policy=Policy(), work=contest.directory / "profile_data" / "attack" / "work", simulate=simulate.run,
-        source="simulated", deep=False, timed=False,
+        source="simulated", deep=False, timed=False, function=member.function,
     )  # fmt: skip

@@ -54,7 +54,10 @@ class Target:
         evaluation.prepare(plan, kernel)
         candidate = self._start("candidate")
         platform = plan.chip.platform
-        request = TraceRequest(problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform)))
+        request = TraceRequest(
+            problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform)),
+            function=plan.function,
+        )  # fmt: skip
         traced = self._ask(candidate, "trace", request, TraceReply, plan.policy.trace_seconds)
         assert isinstance(traced, TraceReply)
         self._reduced = traced.reduced

@@ -355,7 +355,7 @@ def _paired(
     outcome = pairing.run(
         folder / f"{run.number:04d}-champion",
         folder / f"{run.number:04d}",
-        run.contest.single_problem("a paired benchmark"),
+        run.contest.member(None).problem,
         run.policy,
         on="cpu" if source == "measured cpu" else run.contest.chip.platform,
         deep=run.options.deep,

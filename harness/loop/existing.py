@@ -197,7 +197,7 @@ def _bodies(statement: Statement) -> Iterator[tuple[str, str]]:
     """What kernel_fn does with `call`, the function with its options, and what that is in words."""
     names = ", ".join(array.name for array in statement.inputs)
     yield f"    return call({names})", "with the arrays as they are"
-    if len(statement.outputs) > 1:
+    if len(statement.results) > 1:
         return
     axes = max(len(array.shape) for array in statement.inputs)
     dtype = statement.outputs[0].dtype

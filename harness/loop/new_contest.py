@@ -110,8 +110,11 @@ def _for_one_function(contest: Contest) -> Statement:
     statement = contest.problem.statement()
     if statement.members is None:
         return statement
-    if any(member.function != KERNEL for member in statement.members):
-        contest.single_problem("--from")
+    functions = [member.function for member in statement.members if member.function != KERNEL]
+    if functions:
+        raise RatchetError(
+            "is-suite", f"--from puts one function around all members, and this suite has {', '.join(functions)} too"
+        )
     return statement.members[0].statement
 
 
@@ -150,7 +153,7 @@ def _signature(statement: Statement) -> str:
 
 
 def _call(statement: Statement, function: str) -> str:
-    outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.outputs)
+    outputs = ", ".join(f"{array.name} {list(array.shape)} {array.dtype}" for array in statement.results)
     names = ", ".join(array.name for array in statement.inputs)
     return f"{function}({names}) -> {outputs}"
 

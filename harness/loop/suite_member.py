@@ -3,27 +3,22 @@
 from dataclasses import replace
 
 from harness.errors import UsageError
-from harness.records import Attempt, Evidence, Statement
-
-
-def require_member(stated: Statement, member: str | None) -> None:
-    """Raises UsageError `which-member` where a suite needs a name, or nothing stated has this one."""
-    names = [one.name for one in stated.members or ()]
-    if not names and member is not None:
-        raise UsageError("which-member", f"expected no --member, got {member!r}: the contest is one problem")
-    if names and member not in names:
-        got = "none" if member is None else repr(member)
-        raise UsageError("which-member", f"expected --member, one of {', '.join(names)} of this suite, got {got}")
+from harness.records import Attempt, Evidence
 
 
 def evidence_of(evidence: Evidence, member: str | None) -> Evidence:
     """The evidence about the member of that name; of a single problem `evidence` itself.
 
-    Raises UsageError `which-member`, also where that member was not evaluated.
+    Raises UsageError `which-member` where a suite needs a name, nothing stated has this one, or it was not evaluated.
     """
-    require_member(evidence.problem, member)
-    if member is None:
+    names = [one.name for one in evidence.problem.members or ()]
+    if not names:
+        if member is not None:
+            raise UsageError("which-member", f"expected no --member, got {member!r}: the contest is one problem")
         return evidence
+    if member not in names:
+        got = repr(member) if member else "none"
+        raise UsageError("which-member", f"expected --member, one of {', '.join(names)} of this suite, got {got}")
     found = next((found for one, found in evidence.named_members if one.name == member), None)
     if found is None:
         why = evidence.failure.message if evidence.failure else "it was not reached"

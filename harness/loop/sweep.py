@@ -12,21 +12,21 @@ hardware agrees is known to the uncertainty that the verdict states, and no bett
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_digest
-from harness.judge.verdict import roofline
+from harness.judge.verdict import members, roofline
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
 from harness.loop.settings import parse
-from harness.records import Evidence, Policy, Row, Screened, Source, Sweep, Swept
-from harness.units import seconds
+from harness.records import Evidence, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
+from harness.units import change, seconds
 
 Setting = tuple[str, str]
 Grid = tuple[tuple[str, tuple[str, ...]], ...]
@@ -192,17 +192,21 @@ def _screened(
     title = search_state.title_row(rows, champion.number if champion else None)
     # On a device two times of different hours say nothing about each other.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == digest
+    champion_row = title if is_comparable else None
     return _Found(
         source=source,
-        champion=title if is_comparable else None,
+        champion=champion_row,
         screened=tuple(
-            _as_value(setting, evidence, rows, digest) for setting, evidence in zip(settings, found, strict=True)
+            _as_value(setting, evidence, rows, digest, champion_row)
+            for setting, evidence in zip(settings, found, strict=True)
         ),
     )
 
 
-def _as_value(settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], digest: str) -> Screened:
-    """What one setting came to: a latency, or why there is none."""
+def _as_value(
+    settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], digest: str, champion: Row | None
+) -> Screened:
+    """What one setting came to: a latency, with what a member of a suite loses too much, or why there is none."""
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
     same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, digest)), None)
     latency = roofline.latency_seconds(evidence)
@@ -212,6 +216,8 @@ def _as_value(settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[
     elif latency is None:
         reasons = evidence.latency.reasons if evidence.latency else ()
         kind, message = "no-latency", "; ".join(reasons) or "no latency was taken"
+    elif champion is not None and champion.members:
+        message = _losses(evidence, dict(champion.members))
     return Screened(
         settings=settings,
         seconds=None if kind else latency,
@@ -222,15 +228,33 @@ def _as_value(settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[
     )
 
 
+def _losses(evidence: Evidence, champion_seconds: Mapping[str, float | None]) -> str:
+    """Which members of a suite lose more than they may against these times, "" where none does."""
+    pairs = (
+        MemberTimes(
+            name=one.name,
+            champion_seconds=champion_seconds.get(one.name),
+            candidate_seconds=roofline.latency_seconds(found),
+        )
+        for one, found in evidence.named_members
+    )
+    lost = members.losing(evidence.problem, pairs)
+    named = (f"{one.name} {'unknown' if one.time_ratio is None else change(one.time_ratio)}" for one in lost)
+    return f"loses too much at {', '.join(named)}" if lost else ""
+
+
 def _is_judged(row: Row, fingerprint: str, digest: str) -> bool:
     is_same = bool(fingerprint) and row.fingerprint == fingerprint and row.key_digest == digest
     return is_same and row.failure_kind not in MAY_PASS_NEXT_TIME
 
 
 def _ranked(screened: Sequence[Screened], *, again: bool) -> list[Screened]:
-    """The settings with a latency that were not judged before (or all, if they may be judged again), fastest first."""
+    """The settings with a latency that were not judged before (or all, if they may be judged again), fastest first.
+
+    Those at which a member of a suite loses too much come last.
+    """
     left = [one for one in screened if one.seconds is not None and (again or one.same_as is None)]
-    return sorted(left, key=lambda one: one.seconds or 0.0)
+    return sorted(left, key=lambda one: (bool(one.message), one.seconds or 0.0))
 
 
 def _why_none(screened: Sequence[Screened]) -> str:

@@ -14,6 +14,7 @@ from harness.problems.problem import Problem
 from harness.problems.quantized_matmul import QuantizedMatmul
 from harness.problems.rmsnorm import RMSNorm
 from harness.problems.space import Space
+from harness.problems.state import check_state
 from harness.problems.suite import Member, Suite
 from harness.problems.swiglu import SwiGLU
 from harness.problems.timing import timing_inputs

@@ -14,6 +14,7 @@ from harness.errors import RatchetError
 from harness.problems.outputs import spans
 from harness.problems.probes import changed, check_probe
 from harness.problems.problem import Exact, Problem, Values
+from harness.problems.state import new_state
 from harness.problems.timing import complaints as of_contents
 from harness.problems.timing import differing, timing_inputs
 from harness.problems.tolerance import RMS_FACTOR, errors
@@ -207,6 +208,22 @@ def _of_table(array: Array, values: Values) -> Iterator[str]:
     return of_contents(array, values) if array.is_table else iter(())
 
 
+def _state(problem: Problem, small: Problem) -> Iterator[str]:
+    """The state."""
+    stated = [small.statement().inputs[place] for place in small.statement().donated]
+    for family in small.families(False):
+        inputs = small.make_inputs(family, _SEEDS[0])
+        found = new_state(small, inputs)
+        got = [(array.shape, array.dtype.name) for array in found]
+        if got != [(array.shape, array.dtype) for array in stated]:
+            yield f"expected new_state() to give {', '.join(a.name for a in stated) or 'nothing'} as stated, got {got}"
+            return
+        for place, after in zip(small.statement().donated, found, strict=True):
+            if not 0 < (inputs[place] == after).mean() < 1:
+                name = small.statement().inputs[place].name
+                yield f"{family}: expected new_state() to change some of {name} and leave some"
+
+
 def _timing(problem: Problem, small: Problem) -> Iterator[str]:
     """The timing inputs."""
     for one in (problem, small):
@@ -351,6 +368,7 @@ _RULES: dict[str, Rule] = {
     "the smaller shapes": _shapes,
     "the timing inputs": _timing,
     "the inputs": _inputs,
+    "the state": _state,
     "the rows that are compared": _rows,
     "the numbers: reference(), honest() and rounding()": _numbers,
     "what passes and what does not": _strictness,

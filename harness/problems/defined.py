@@ -15,6 +15,7 @@ import harness
 from harness.problems.outputs import Padded
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Problem, Rows, Values
+from harness.problems.state import new_state
 from harness.problems.timing import Stated, Timed
 from harness.records import Statement
 
@@ -108,6 +109,9 @@ class Defined:
 
     def unused_rows(self, inputs: Sequence[Values]) -> Rows:
         return self.problem.unused_rows(inputs) if isinstance(self.problem, Padded) else np.arange(0)
+
+    def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
+        return new_state(self.problem, inputs)
 
     def _like(self, problem: Problem) -> "Defined":
         return Defined(self.source, self.path, problem)

@@ -27,13 +27,14 @@ def as_read(
     rows = problem.unused_rows(inputs) if isinstance(problem, Padded) else ()
     if not isinstance(problem, Padded) or not len(rows):
         return tuple(outputs)
-    stated = problem.statement().outputs
-    if [getattr(array, "shape", None) for array in outputs] != [output.shape for output in stated]:
+    stated = [output.shape for output in problem.statement().outputs]
+    if [getattr(array, "shape", None) for array in outputs[: len(stated)]] != stated:
         return tuple(outputs)
-    copies = tuple(np.array(array) for array in outputs)
+    copies = tuple(np.array(array) for array in outputs[: len(stated)])
     for array in copies:
         in_rows(array)[rows] = 0
-    return copies
+    # What follows is state.
+    return (*copies, *outputs[len(stated) :])
 
 
 def in_rows(array: NDArray[Any]) -> NDArray[Any]:

@@ -52,6 +52,10 @@ class PagedAttention:
     on such rows of q, on slots that no sequence has, nor on rows and entries of tables beyond a count or a length: they
     hold any finite number, and any integer that is in range.
 
+    With `update` the newest tokens' keys and values are not in the pages yet: the input new_kv `[tokens, 2 kv_heads,
+    head_dim]` has them, laid out as in a page, and a call writes each to its slot before it is attended to. It returns
+    o and the pages, of which every slot is compared: what belongs to a row of q that nobody reads is written nowhere.
+
     tokens None: every sequence has exactly one query, as decoding alone has. Arrays: q and o `[sequences, heads,
     head_dim]`; k_pages and v_pages `[kv_heads, pages, page_size, head_dim]`; tables lengths `[sequences]` and
     page_indices as above.
@@ -71,6 +75,7 @@ class PagedAttention:
     pages_per_sequence: int
     dtype: str = "bfloat16"
     scale: float = None  # type: ignore[assignment]  # filled in on construction
+    update: bool = False
 
     def __post_init__(self) -> None:
         """Fills in the scale, then refuses what does not exist."""
@@ -85,6 +90,8 @@ class PagedAttention:
                 "bad-problem",
                 f"paged_attention: expected kv_heads to divide heads, got heads={self.heads}, kv_heads={self.kv_heads}",
             )
+        if self.update and self.tokens is None:
+            raise UsageError("bad-problem", "paged_attention: update needs tokens, got update=True without")
         enough = self.sequences + -(-self.rows // self.page_size)
         if self.pages < enough:
             raise UsageError(
@@ -117,7 +124,8 @@ class PagedAttention:
     def work(self) -> Work:
         """The useful work of one call, the mean over the timed ones; of each query and key it sees as of Attention.
 
-        Minimum traffic: the queries, keys and values of all sequences and the tables read once, the outputs written.
+        Minimum traffic: the queries, keys and values of all sequences and the tables read once, the outputs written,
+        with `update` the newest keys and values too.
         """
         pairs = tokens = keys = 0
         for name in self._timed:
@@ -127,6 +135,7 @@ class PagedAttention:
                 tokens += count
                 keys += sequence.length
         calls = len(self._timed)
+        keys += tokens * self.update
         elements = 2 * (tokens * self.heads + keys * self.kv_heads) * self.head_dim // calls
         integers = sum(math.prod(array.shape) for array in self._table_arrays())
         pairs = pairs * self.heads // calls
@@ -141,14 +150,17 @@ class PagedAttention:
         """This problem in words and numbers."""
         q = Array(name="q", shape=(self.rows, self.heads, self.head_dim), dtype=self.dtype)
         what = "decode" if self.tokens is None else f"{self.tokens} tokens of"
+        fields = (*_FIELDS, "update") if self.update else _FIELDS
         heads = f"{self.heads} heads over {self.kv_heads} key/value head{'s' * (self.kv_heads > 1)}"
         return Statement(
             operation="paged_attention",
             title=f"paged attention, {what} {self.sequences} sequences, {heads}, {self.pages} pages of "
-            f"{self.page_size}, {self.pages_per_sequence} a sequence, head_dim {self.head_dim}, {self.dtype}",
-            parameters=tuple((field, getattr(self, field)) for field in _FIELDS if getattr(self, field) is not None),
+            f"{self.page_size}, {self.pages_per_sequence} a sequence, head_dim {self.head_dim}, {self.dtype}"
+            f"{', newest keys and values written' * self.update}",
+            parameters=tuple((field, getattr(self, field)) for field in fields if getattr(self, field) is not None),
             inputs=(q, *self._cache_arrays(), *self._table_arrays()),
             outputs=(replace(q, name="o"),),
+            updates=("kv_pages",) * self.update,
             work=self.work(),
             expected=(
                 ExpectedCount(
@@ -164,7 +176,9 @@ class PagedAttention:
     def _cache_arrays(self) -> tuple[Array, ...]:
         slots = (self.pages, self.page_size)
         if self.tokens is not None:
-            return (Array(name="kv_pages", shape=(*slots, 2 * self.kv_heads, self.head_dim), dtype=self.dtype),)
+            pages = Array(name="kv_pages", shape=(*slots, 2 * self.kv_heads, self.head_dim), dtype=self.dtype)
+            newest = replace(pages, name="new_kv", shape=(self.rows, *pages.shape[2:]))
+            return (pages, newest) if self.update else (pages,)
         shape = (self.kv_heads, *slots, self.head_dim)
         return tuple(Array(name=name, shape=shape, dtype=self.dtype) for name in ("k_pages", "v_pages"))
 
@@ -208,7 +222,7 @@ class PagedAttention:
         if self.tokens is None:
             starts = np.arange(self.sequences + 1, dtype=np.int32)
             return Tables(kv_lens=inputs[3], page_indices=inputs[4], cu_q_lens=starts, count=self.sequences)
-        lengths, indices, starts, count = inputs[2:]
+        lengths, indices, starts, count = inputs[-4:]
         return Tables(kv_lens=lengths, page_indices=indices, cu_q_lens=starts, count=int(count[0]))
 
     def _attention(self, queries: int, keys: int) -> Attention:
@@ -242,16 +256,22 @@ class PagedAttention:
             (random.standard_normal(shape, dtype=np.float32) * np.float32(_STALE)).astype(dtype)
             for shape in ((self.rows, self.heads, self.head_dim), slots, slots)
         )
-        for sequence, own in zip(tables.sequences(self.page_size), self._seeds(seed), strict=False):
-            arrays = self._attention(len(sequence.tokens), sequence.length).make_inputs(values, own)
+        newest = (random.standard_normal((self.rows, 2 * self.kv_heads, self.head_dim)) * _STALE).astype(dtype)
+        for sequence, own_seed in zip(tables.sequences(self.page_size), self._seeds(seed), strict=False):
+            arrays = self._attention(len(sequence.tokens), sequence.length).make_inputs(values, own_seed)
             places = self._slots(sequence)
             own_q, own_k, own_v = (
                 part.reshape(heads, -1, self.head_dim).swapaxes(0, 1)
                 for heads, part in zip((self.heads, self.kv_heads, self.kv_heads), arrays, strict=True)
             )
-            q[sequence.tokens.start : sequence.tokens.stop] = own_q
-            k[places], v[places] = own_k, own_v
-        return (q, *self._cache(k, v), *self._arrays(tables))
+            own = slice(sequence.tokens.start, sequence.tokens.stop)
+            q[own] = own_q
+            if self.update:
+                # Their slots hold what is to be overwritten.
+                newest[own] = np.stack((own_k, own_v), axis=2).reshape(-1, *newest.shape[1:])[sequence.history :]
+                places = (places[0][: sequence.history], places[1][: sequence.history])
+            k[places], v[places] = own_k[: len(places[0])], own_v[: len(places[0])]
+        return (q, *self._cache(k, v), *((newest,) if self.update else ()), *self._arrays(tables))
 
     def _seeds(self, seed: int) -> list[int]:
         """What the values of each sequence are drawn from."""
@@ -270,10 +290,21 @@ class PagedAttention:
         return (np.stack((k, v), axis=3).reshape(self.pages, self.page_size, 2 * self.kv_heads, self.head_dim),)
 
     def _keys_and_values(self, inputs: Sequence[Values]) -> tuple[Values, Values]:
-        """The inverse of `_cache`."""
+        """The inverse of `_cache`, with what a call writes."""
         if self.tokens is None:
             return inputs[1].transpose(1, 2, 0, 3), inputs[2].transpose(1, 2, 0, 3)
-        return inputs[1][:, :, ::2], inputs[1][:, :, 1::2]
+        (pages,) = self.new_state(inputs) or inputs[1:2]
+        return pages[:, :, ::2], pages[:, :, 1::2]
+
+    def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
+        """The pages with the newest keys and values in their slots, all else as it was; nothing without `update`."""
+        if not self.update:
+            return ()
+        pages = inputs[1].copy()
+        for sequence in self._tables_of(inputs).sequences(self.page_size):
+            places = tuple(part[sequence.history :] for part in self._slots(sequence))
+            pages[places] = inputs[2][sequence.tokens.start : sequence.tokens.stop]
+        return (pages,)
 
     def recipe(self, family: str, seed: int) -> str:
         """The recipe of values that a drawn family has with this seed, or the recipe that it is; tables follow it."""
@@ -302,7 +333,7 @@ class PagedAttention:
         sequences = tuple(self._tables(family, seed).sequences(self.page_size))
         cache = paged_probes.Cache(
             pages=self.pages, page_size=self.page_size, kv_heads=self.kv_heads, head_dim=self.head_dim,
-            is_split=self.tokens is None,
+            is_split=self.tokens is None, has_newest=self.update,
         )  # fmt: skip
         return paged_probes.probes(cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
 

@@ -1,7 +1,7 @@
 """Which outputs of paged attention depend on which slots of the cache and which queries, stated as probes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,19 @@ from harness.problems.blocks import drawn_block, spans
 from harness.problems.paged_tables import Sequence as Paged
 from harness.problems.probes import Part, Probe, Region
 
-_Q, _K = range(2)
+_Q, _K, _NEWEST = range(3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Slots of one page, or the newest tokens' own array; `ranges` are those of its axes ahead of the heads."""
+
+    ranges: tuple[range, ...]
+    is_newest: bool = False
+
+    def some(self, turn: int, step: int) -> "Place":
+        """Every so many-th of them."""
+        return replace(self, ranges=(*self.ranges[:-1], self.ranges[-1][turn::step]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +32,8 @@ class Cache:
     """The pages as they lie in inputs: one array from `_K` on or, where they are split, one of keys and one of values.
 
     Whole: [pages, page_size, 2 kv_heads, head_dim], keys at even heads. Split: [kv_heads, pages, page_size, head_dim].
+    `has_newest`: keys and values of the tokens in q are in an array behind the whole pages, [tokens, 2 kv_heads,
+    head_dim], and their slots are overwritten.
     """
 
     pages: int
@@ -27,29 +41,39 @@ class Cache:
     kv_heads: int
     head_dim: int
     is_split: bool
+    has_newest: bool
 
     def region(
-        self, is_value: bool, kv_heads: range, pages: range, slots: range, factor: float, columns: range | None = None
+        self, is_value: bool, kv_heads: range, place: Place, factor: float, columns: range | None = None
     ) -> Region:
-        """These slots of these heads, keys or values."""
+        """What these heads have there, keys or values."""
         columns = columns or range(self.head_dim)
         if self.is_split:
-            return Region(array=_K + is_value, ranges=(kv_heads, pages, slots, columns), factor=factor)
+            return Region(array=_K + is_value, ranges=(kv_heads, *place.ranges, columns), factor=factor)
         heads = range(2 * kv_heads.start + is_value, 2 * kv_heads.stop, 2)
-        return Region(array=_K, ranges=(pages, slots, heads, columns), factor=factor)
+        array = _NEWEST if place.is_newest else _K
+        return Region(array=array, ranges=(*place.ranges, heads, columns), factor=factor)
 
-    def everywhere(self, pages: range, slots: range, of_keys: float, of_values: float) -> Iterator[Region]:
-        """Keys and values of all heads in these slots."""
+    def everywhere(self, place: Place, of_keys: float, of_values: float) -> Iterator[Region]:
+        """Keys and values of all heads there."""
         for is_value, factor in enumerate((of_keys, of_values)):
-            yield self.region(bool(is_value), range(self.kv_heads), pages, slots, factor)
+            yield self.region(bool(is_value), range(self.kv_heads), place, factor)
 
-    def parts(self, sequence: Paged, keys: range) -> Iterator[tuple[range, range]]:
-        """Page by page the slots of these keys of a sequence."""
-        size = self.page_size
-        for number in range(keys.start // size, -(-keys.stop // size)):
+    def in_pages(self, sequence: Paged) -> int:
+        """How many of its keys a call finds in its pages."""
+        return sequence.history if self.has_newest else sequence.length
+
+    def parts(self, sequence: Paged, keys: range) -> Iterator[Place]:
+        """Where these keys of a sequence are, page by page."""
+        size, end = self.page_size, min(keys.stop, self.in_pages(sequence))
+        for number in range(keys.start // size, -(-end // size)):
             page = int(sequence.pages[number])
-            slots = range(max(keys.start - number * size, 0), min(keys.stop - number * size, size))
-            yield range(page, page + 1), slots
+            slots = range(max(keys.start - number * size, 0), min(end - number * size, size))
+            yield Place(ranges=(range(page, page + 1), slots))
+        first = max(keys.start, end)
+        if first < keys.stop:
+            start = sequence.tokens.start - sequence.history
+            yield Place(ranges=(range(start + first, start + keys.stop),), is_newest=True)
 
 
 def probes(
@@ -102,12 +126,12 @@ class _Drawn:
             blocks = [block for block in spans(edges) if block]
             cuts = [place * cache.head_dim // len(blocks) for place in range(len(blocks) + 1)]
             for keys, columns in zip(blocks, spans(cuts), strict=True):
-                for page, slots in cache.parts(sequence, keys):
+                for place in cache.parts(sequence, keys):
                     regions += [
                         cache.region(
-                            True, range(kv_head, kv_head + 1), page, slots[turn :: len(LOUDNESSES)], factor, columns
+                            True, range(kv_head, kv_head + 1), place.some(turn, len(LOUDNESSES)), factor, columns
                         )
-                        for turn, factor in enumerate(LOUDNESSES[: len(slots)])
+                        for turn, factor in enumerate(LOUDNESSES[: len(place.ranges[-1])])
                     ]
                 first = sequence.tokens.start + max(0, keys.start - sequence.history)
                 seeing = range(first, sequence.tokens.stop)
@@ -123,18 +147,18 @@ class _Drawn:
         number = int(self._random.integers(len(self._sequences)))
         own = self._sequences[number]
         regions = [
-            region
-            for page, slots in cache.parts(own, range(own.length))
-            for region in cache.everywhere(page, slots, -1.0, LOUD)
+            region for place in cache.parts(own, range(own.length)) for region in cache.everywhere(place, -1.0, LOUD)
         ]
         for page, used in enumerate(self._used().tolist()):
             if used < cache.page_size:
-                slots = range(used, cache.page_size)
-                regions += cache.everywhere(range(page, page + 1), slots, DRAWN_TO, LOUD)
+                slots = Place(ranges=(range(page, page + 1), range(used, cache.page_size)))
+                regions += cache.everywhere(slots, DRAWN_TO, LOUD)
         end = self._sequences[-1].tokens.stop
         if end < self._tokens:
             ranges = (range(end, self._tokens), range(self._heads), range(cache.head_dim))
             regions.append(Region(array=_Q, ranges=ranges, factor=DRAWN_TO))
+            if cache.has_newest:
+                regions += cache.everywhere(Place(ranges=ranges[:1], is_newest=True), DRAWN_TO, LOUD)
         name = f"keys and values of sequence {number}, and what no sequence has,"
         return self._probe(name, regions, [self._all_heads(own.tokens)], self._others(own.tokens))
 
@@ -160,17 +184,18 @@ class _Drawn:
             middle = len(tokens) // 2
             stays.append(self._all_heads(tokens[:middle] if middle else tokens))
             if middle:
-                for page, slots in self._cache.parts(sequence, range(sequence.history + middle, sequence.length)):
-                    regions += self._cache.everywhere(page, slots, DRAWN_TO, LOUD)
+                for place in self._cache.parts(sequence, range(sequence.history + middle, sequence.length)):
+                    regions += self._cache.everywhere(place, DRAWN_TO, LOUD)
                 # A row that sees one or two of them only may by chance give them hardly any weight before and after.
                 moves.append(self._all_heads(tokens[middle + ENOUGH_KEYS :]))
         return self._probe("keys and values of the second half of each sequence's queries", regions, moves, stays)
 
     def _used(self) -> NDArray[np.int64]:
-        """`[pages]`: how many slots of each page a sequence has."""
+        """`[pages]`: how many slots of each page a sequence reads."""
         used = np.zeros(self._cache.pages, np.int64)
         for sequence in self._sequences:
-            for page, slots in self._cache.parts(sequence, range(sequence.length)):
+            for place in self._cache.parts(sequence, range(self._cache.in_pages(sequence))):
+                page, slots = place.ranges
                 used[page.start] = slots.stop
         return used
 

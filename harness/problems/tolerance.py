@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from harness.problems.outputs import as_read, element, in_rows, spans
 from harness.problems.problem import Exact, Problem, Rows, Values
+from harness.problems.state import check_state
 from harness.records import Array, Check, Failure, Mode
 
 # Errors are counted in standard deviations of honest rounding, as Problem.rounding derives them
@@ -156,7 +157,7 @@ def check(
     """
     expected = problem.statement().outputs
     arrays = as_read(problem, inputs, (outputs,) if isinstance(outputs, np.ndarray) else tuple(outputs))
-    failure = _malformed(expected, arrays, family, seed)
+    failure = _malformed(problem.statement().results, arrays, family, seed)
     if failure is not None:
         return _unmeasured(expected[0], family, mode, seed), failure
     rows = problem.sample_rows(seed)
@@ -169,9 +170,12 @@ def check(
     judged = [_judge(found, output, rows, family, mode, seed) for output, found in zip(expected, every, strict=True)]
     if isinstance(problem, Forbidding) and all(one.passed for one, _ in judged):
         judged += _forbidden(problem, inputs, rows, every[0], expected[0], family, mode, seed)
+    states = check_state(problem, inputs, arrays[len(expected) :], family=family, mode=mode, seed=seed)
+    judged += states
     # Of several outputs the one nearest to its limit is recorded; what was compared is all of them.
     worst, failure = max(judged, key=lambda one: (not one[0].passed, (one[0].error or 0) / (one[0].tolerance or 1)))
-    return replace(worst, elements=sum(found.got.size for found in every)), failure
+    elements = sum(found.got.size for found in every) + sum(one.elements for one, _ in states)
+    return replace(worst, elements=elements), failure
 
 
 def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:

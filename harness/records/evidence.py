@@ -69,7 +69,7 @@ class Check:
     honest_error: float | None
     tolerance: float | None
     passed: bool
-    criterion: Literal["worst element", "root mean square", "dependence", "determinism"] = "worst element"
+    criterion: Literal["worst element", "root mean square", "dependence", "determinism", "state"] = "worst element"
 
     @property
     def mode_words(self) -> str:

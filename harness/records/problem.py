@@ -69,7 +69,9 @@ class ExpectedCount:
 class Statement:
     """A problem as it is recorded: what is computed, in the words and numbers of the judge.
 
-    Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`. Of a suite
+    Outputs have equally many rows, a row being an index into `output.reshape(-1, output.shape[-1])`. `updates` names
+    inputs that are state, changed in place: a kernel returns each of them, in its shape and dtype, behind the outputs.
+    Of a suite
     `members` say what is computed, and `may_lose` by which share of its time each may get slower; it has no inputs
     and outputs of its own, and its work is the weighted geometric mean of theirs.
     """
@@ -83,6 +85,19 @@ class Statement:
     expected: tuple[ExpectedCount, ...] = ()
     members: "tuple[SuiteMember, ...] | None" = None
     may_lose: float | None = None
+    updates: tuple[str, ...] = ()
+
+    @property
+    def results(self) -> tuple[Array, ...]:
+        """All that a kernel returns: the outputs, then the state."""
+        inputs = {array.name: array for array in self.inputs}
+        return (*self.outputs, *(inputs[name] for name in self.updates))
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """The positions of the inputs that are state, whose memory a caller hands over, in the order of `updates`."""
+        names = [array.name for array in self.inputs]
+        return tuple(names.index(name) for name in self.updates)
 
     def mean(self, values: Iterable[float]) -> float:
         """The mean of one value for each member, as the score of a suite weighs them."""

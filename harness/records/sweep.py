@@ -10,8 +10,9 @@ from harness.records.evidence import Source
 class Screened:
     """One setting of the grid, screened: compiled and timed, its results not yet checked for being right.
 
-    `seconds` is None where `failure_kind` says why: a stage's failure, or `no-latency`. `same_as` is
-    the attempt that judged this very program before, under the same key; None: nobody did.
+    `seconds` is None where `failure_kind` says why: a stage's failure, or `no-latency`. Of a suite `message` may say
+    without one that a member loses more than it may against the champion. `same_as` is the attempt that judged this
+    very program before, under the same key; None: nobody did.
     """
 
     settings: tuple[tuple[str, str], ...]

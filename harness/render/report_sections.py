@@ -215,7 +215,7 @@ def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
     verb = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks passed"
     if evidence.unchecked:
         verb += f" and {len(evidence.unchecked)} were not run, because it is slower"
-    bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism"))
+    bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism", "state"))
     elements = f"{count(sum(check.elements for check in done) - bits)} elements against float64"
     elements += f" and {count(bits)} bit for bit" if bits else ""
     compared = [check for check in done if check.error is not None and check.tolerance]

@@ -57,7 +57,7 @@ def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> 
         if one.settings in refused:
             remark = f"judged now, fails: {refused[one.settings]}"
         elif one.message:
-            remark = f"{one.failure_kind}: {clean(one.message)}"
+            remark = ": ".join(filter(None, (one.failure_kind, clean(one.message))))
         if one.same_as is not None:
             remark = f"judged before: attempt {one.same_as}"
         if one.settings == best and one.settings not in refused:

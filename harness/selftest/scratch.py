@@ -32,11 +32,15 @@ _SETTINGS = {
     "backward_causal": (("HEADS", "2"), ("SEQUENCE", "512"), ("CAUSAL", "True")),
     "paged": (("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     "ragged": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
+    "ragged_update": (("TOKENS", "128"), ("SEQUENCES", "8"), ("PAGES", "60"), ("PAGES_PER_SEQUENCE", "8")),
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
     "int8": (("M", "512"), ("N", "512"), ("K", "512")),
     "rmsnorm": (("ROWS", "256"),),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
+    # Of two members one has several blocks of queries and of keys, the other twice as many.
+    "suite": (("SEQUENCES", "(512, 1024)"), ("WEIGHTS", "(1, 1)"), ("HEADS", "2"), ("KV_HEADS", "1")),
+    "training": (("HEADS", "2"), ("SEQUENCE", "512")),
     "swiglu": (("TOKENS", "512"), ("MODEL", "512"), ("HIDDEN", "512")),
 }
 # Contests like another template than attention's.
@@ -53,10 +57,13 @@ _TEMPLATES = {
     "transposed": "grouped-matmul-transposed",
     "paged": "paged-attention",
     "ragged": "ragged-paged-attention",
+    "ragged_update": "ragged-paged-attention-update",
     "backward": "attention-backward",
     "backward_causal": "attention-backward",
     "rmsnorm": "rmsnorm",
     "rmsnorm_v6e": "rmsnorm",
+    "suite": "attention-suite",
+    "training": "attention-training",
     "swiglu": "swiglu",
 }
 

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import fidelity
 import fidelity_rows
 import fidelity_statistics as statistics
 import numpy as np
@@ -29,6 +30,7 @@ POINT = Point(
     spread=0.0,
     simulated_seconds=1.5e-3,
     predicted_seconds=1.1e-3,
+    calls=2,
     waits_for_transfers=0.3,
     waits_for_units=0.1,
 )
@@ -83,7 +85,7 @@ def test_every_validation_row_of_the_page_was_predicted() -> None:
     assert set(shown) <= set(predicted)
     for name, point in shown.items():
         assert point.predicted_seconds == pytest.approx(predicted[name][0], rel=1e-5)
-        assert predicted[name][1] == fidelity_rows.MODEL
+        assert predicted[name][1] == fidelity_rows.MODELS[point.chip]
 
 
 def test_a_validation_row_is_judged_by_its_prediction() -> None:
@@ -91,6 +93,26 @@ def test_a_validation_row_is_judged_by_its_prediction() -> None:
     assert replace(POINT, predicted_seconds=None).error == pytest.approx(0.5)
     assert POINT.kind == "ragged dot"
     assert replace(POINT, operation="pallas_mosaic_tpu_flash_attention_vjp").kind == "attention backward"
+
+
+def test_rows_to_check_come_from_each_chip_and_operation_in_turn() -> None:
+    other = "pallas_mosaic_tpu_flash_attention"
+    config = {"block_q": 512, "block_kv": 512, "block_kv_compute": 512}
+    made = [Row(chip_dir="tpu_v6_lite", operation=other, key=f"{n}", config=json.dumps(config | {"block_q": 512 * n}))
+            for n in (2, 1)] + [row(1), row(2)]  # fmt: skip
+    by_name = {one.name: one for one in made}
+    points = [replace(POINT, row=one.name, operation=one.operation) for one in made]
+    ordered = sorted(points, key=fidelity._turn(points, by_name))
+    assert [point.row for point in ordered] == [made[place].name for place in (2, 1, 3, 0)]
+
+
+def test_rows_that_todays_compiler_makes_otherwise_are_left_out() -> None:
+    chunked = "chunked_xla_linear_softmax_cross_entropy_loss"
+    one = Row(chip_dir="tpu7x", operation=chunked, key='{"return_residuals": true}', config="{}")
+    assert one.is_compiled_otherwise
+    assert not replace(one, key='{"return_residuals": false}').is_compiled_otherwise
+    assert not replace(one, operation="normalization").is_compiled_otherwise
+    assert not any(point.operation == chunked and "return_residuals" in point.problem for point in POINTS)
 
 
 def test_the_page_shows_its_figures() -> None:
@@ -110,8 +132,35 @@ def test_errors_are_summed_up() -> None:
     one = statistics.summary(rows)
     assert (one.rows, one.median, one.worst, one.bias) == (5, *map(pytest.approx, (0.03, 0.5, 0.01)))
     assert statistics.covered(rows, lambda point: 0.035) == pytest.approx(0.6)
-    assert statistics.within(rows, 1.0) == pytest.approx(np.log(1.5))
-    assert len(statistics.pair_errors([*rows, replace(POINT, chip="v7x")])) == 10
+
+
+def test_the_scatter_of_errors_is_found_by_chip_and_by_operation_called() -> None:
+    chance = np.random.default_rng(0)
+    rows = []
+    for number in range(400):
+        chip_name, scale = (("v6e", 0.05), ("v7x", 0.02))[number % 2]
+        calls = 1 if number % 4 < 2 else 100
+        noise = np.hypot(scale, 1e-6 * calls / 1e-3) * chance.standard_t(4)
+        one = replace(POINT, chip=chip_name, calls=calls, simulated_seconds=1e-3, measured_seconds=1e-3 / np.exp(noise))
+        rows.append(replace(one, predicted_seconds=None))
+    found = statistics.spread(rows)
+    assert found.by_chip == {"v6e": pytest.approx(0.05, rel=0.25), "v7x": pytest.approx(0.02, rel=0.25)}
+    assert found.operation_seconds == pytest.approx(1e-6, rel=0.25)
+    assert found.of(rows[0]) == pytest.approx(np.hypot(found.by_chip["v6e"], found.operation_seconds / 1e-3))
+
+
+def test_a_score_that_one_more_row_keeps_within_is_no_mere_quantile() -> None:
+    assert statistics.expected(np.arange(1.0, 10.0), 0.68) == 7
+    assert statistics.expected(np.arange(1.0, 4.0), 0.95) == 3
+
+
+def test_pairs_are_one_problem_by_two_operations_on_one_chip() -> None:
+    here = replace(POINT, problem="bf16[1]")
+    other = replace(here, operation="pallas_mosaic_tpu_v2_ragged_dot", predicted_seconds=1.2e-3)
+    for stranger in (replace(other, chip="v7x"), replace(other, problem="bf16[2]"), here):
+        assert statistics.rivals([here, stranger]) == []
+    ((a, b),) = statistics.rivals([here, other])
+    assert statistics.pair_error(a, b) == pytest.approx(np.log(1.1 / 1.2))
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5p", "v6e", "v7x"])

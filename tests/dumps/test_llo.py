@@ -129,7 +129,7 @@ def test_the_top_level_programs_calls_are_read(tmp_path: Path) -> None:
         "     0   :  { %1 = inlined_call /* <late-initialization> */ }\n"
         "   0x1   :  { %2 = inlined_call %s1_s0 /* %copy.1 = copy(%a) */ } /* Start region 7 */\n"
         "   0x2   :  { %3 = sbr.rel (%p1_p0) target = $region7 }\n"
-        "   0x3   :  { %4 = inlined_call %s1_s0 /* %fusion.2 = fusion(%a) */ }\n"
+        "   0x3   :  { %4 = call %s1_s0 /* %fusion.2 = fusion(%a) */ }\n"
     )
     dump = read_module(tmp_path)
     assert dump.calls == ("copy.1", "fusion.2")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from planted import POLICY, ROOT, V5E, naive
 
+from harness import contest as contests
 from harness.errors import RatchetError
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
@@ -214,3 +215,46 @@ def test_members_of_two_peaks_have_no_utilisation_together() -> None:
     )
     with pytest.raises(ValueError, match="multiply in one dtype"):
         mixed.statement()
+
+
+def test_members_may_be_problems_of_the_contest_itself(tmp_path: Path) -> None:
+    softmax = ROOT / "tests" / "fixtures" / "softmax"
+    prepare = (softmax / "prepare.py").read_text()
+    stated = "    return Softmax(rows=ROWS, columns=COLUMNS)\n"
+    assert stated in prepare
+    members = (
+        "    from harness.problems import Member, Suite\n\n    return Suite(members=tuple(\n"
+        "        Member(name=f'rows-{rows}', problem=Softmax(rows=rows, columns=256)) for rows in (256, 512)))\n"
+    )
+    (tmp_path / "prepare.py").write_text(prepare.replace(stated, members))
+    (tmp_path / "kernel.py").write_text((softmax / "kernel.py").read_text())
+    loaded = contests.load(tmp_path)
+    assert isinstance(loaded.problem, Suite)
+    found, _ = judged(tmp_path, (tmp_path / "kernel.py").read_text(), suite=loaded.problem)
+    assert found.failure is None, found.failure
+    assert [one.problem.title for one in found.members] == [
+        member.problem.statement().title for member in loaded.problem.members
+    ]
+    # What a member weighs is part of the problem.
+    (tmp_path / "prepare.py").write_text(
+        prepare.replace(stated, members.replace("columns=256)", "columns=256), weight=rows"))
+    )
+    assert contests.load(tmp_path).problem_digest != loaded.problem_digest
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ("Member(name='one', problem=Softmax(rows=512, columns=256)),", "two members or more"),
+        ("Member(name='one', problem=3), Member(name='two', problem=4)", "a int without statement"),
+    ],
+)
+def test_a_prepare_that_states_no_suite_is_refused(tmp_path: Path, members: str, said: str) -> None:
+    softmax = ROOT / "tests" / "fixtures" / "softmax"
+    prepare = (softmax / "prepare.py").read_text().partition("\ndef problem()")[0]
+    suite = f"def problem():\n    from harness.problems import Member, Suite\n\n    return Suite(members=({members}))\n"
+    (tmp_path / "prepare.py").write_text(f"{prepare}\n{suite}")
+    (tmp_path / "kernel.py").write_text("")
+    with pytest.raises(RatchetError, match=said) as caught:
+        contests.load(tmp_path)
+    assert caught.value.kind == "bad-prepare"

@@ -1,5 +1,6 @@
 """A new contest: in a repository or where there is none, with constants that make a problem or leave nothing behind."""
 
+import json
 import math
 from pathlib import Path
 
@@ -74,6 +75,19 @@ def test_a_contest_around_a_published_kernel_with_tables(tmp_path: Path, name: s
     assert "[simulated v5e]" in done.stdout
     known = dict(constants((tmp_path / "mine" / "kernel.py").read_bytes()))
     assert (known[block], known["SCALE"]) == ("2", repr(1 / math.sqrt(128)))
+
+
+def test_state_is_changed_where_it_lies(tmp_path: Path) -> None:
+    sizes = {"TOKENS": 64, "SEQUENCES": 6, "PAGES": 400, "PAGES_PER_SEQUENCE": 4}
+    small = [word for constant, value in sizes.items() for word in ("--set", f"{constant}={value}")]
+    ratchet(tmp_path, "new", "mine", "--quiet", "--like", "ragged-paged-attention-update", *small, expect=0)
+    done = ratchet(tmp_path / "mine", "judge", "--quiet", "--json", expect=0)
+    evidence = json.loads(done.stdout)["evidence"]
+    assert {check["family"] for check in evidence["checks"] if check["criterion"] == "state"}
+    assert all(check["passed"] for check in evidence["checks"])
+    moved = sum(evidence["simulation"][name] for name in ("hbm_read_bytes", "hbm_written_bytes"))
+    # What is not changed is not moved: the pages alone are 26 MB.
+    assert moved < 400 * 64 * 4 * 128 * 2 / 4
 
 
 def test_a_function_without_a_wrapper_gets_its_options_as_constants(tmp_path: Path) -> None:

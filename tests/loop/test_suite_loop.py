@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import git, identify, ratchet
+from loop_fixtures import copied, git, identify, ratchet
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -42,7 +42,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Better at the heavy member, far worse at the light one.
     own = f"{BLOCKS}    BQ, BKV = (512, 512) if sequence == 1024 else (128, 128)\n"
     (folder / "kernel.py").write_text(kernel.replace(BLOCKS, own).replace(BODY, SIZES))
-    lost = run(folder, "experiment: blocks for the long prompts", expect=1)
+    lost = " ".join(run(folder, "experiment: blocks for the long prompts", expect=1).split())
     assert "prefill-512 takes " in lost
     assert "no member may lose more than 1.0%" in lost
     assert (folder / "kernel.py").read_text() == kernel
@@ -74,7 +74,7 @@ def test_the_loss_is_rejected_without_the_full_shape(contest: Path) -> None:
 
 
 def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
-    assert "scores = jax.lax.dot_general(" in run(contest, "lines", "2", "--member", "prefill-1024")
+    assert "kernel.py of attempt 2 at prefill-1024" in run(contest, "lines", "2", "--member", "prefill-1024")
     assert "attempt 2 at prefill-512" in run(contest, "whatif", "2", "--member", "prefill-512")
     assert "attempt 2 at prefill-512" in run(contest, "diagnose", "2", "--member", "prefill-512")
     assert "Simulated cycles:" in run(contest, "show", "2", "--member", "prefill-512")
@@ -84,10 +84,15 @@ def test_what_looks_into_one_program_takes_a_member(contest: Path) -> None:
     assert "got 'none-such'" in run(contest, "lines", "2", "--member", "none-such", expect=2)
 
 
-def test_what_takes_one_problem_refuses_a_suite(contest: Path) -> None:
-    for words in (("attack", "--minutes", "0.1"), ("profile",), ("judge", "--on", "cpu")):
-        said = run(contest, *words, expect=4)
-        assert "is-suite" in said or "suite-not-timed" in said
+def test_a_device_does_not_time_a_suite(contest: Path) -> None:
+    assert "suite-not-timed" in run(contest, "judge", "--on", "cpu", expect=4)
+
+
+def test_a_search_for_bad_inputs_takes_a_member(contest: Path) -> None:
+    found = json.loads(run(contest, "attack", "--member", "prefill-512", "--minutes", "0.2", "--json"))
+    assert found["tried"] > 0
+    assert "sequence 512" in found["problem"]
+    assert "which-member" in run(contest, "attack", "--minutes", "0.2", expect=2)
 
 
 def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:
@@ -108,6 +113,25 @@ def test_an_attempt_is_judged_again_on_the_inputs_of_each_member(contest: Path) 
     shapes = {tuple(one["draw"]["shape"]) for one in repeated if one["draw"]["mode"] == "full"}
     assert shapes == {(2, 512, 128), (2, 1024, 128)}
     assert all(one["passes_now"] is not False for one in again["redrawn"])
+
+
+def test_a_sweep_judges_the_best_setting_at_which_no_member_loses_too_much(contest: Path, tmp_path: Path) -> None:
+    own = copied(contest.parent, tmp_path / "copy") / contest.name
+    kernel = (own / "kernel.py").read_text()
+    # The shorter member has blocks of its own, and the champion keeps them.
+    (own / "kernel.py").write_text(
+        kernel.replace(BODY, SIZES)
+        .replace(BLOCKS, f"{BLOCKS}    BQ, BKV = (LONG, LONG) if sequence == 1024 else (SHORT, SHORT)\n")
+        .replace("BQ = 256\n", "BQ = 256\nLONG = 256\nSHORT = 256\n")
+    )
+    swept = json.loads(
+        run(own, "sweep", "experiment: blocks by length", "--set", "LONG=256,512", "--set", "SHORT=128,256", "--json")
+    )
+    messages = {tuple(value for _, value in one["settings"]): one["message"] for one in swept["sweep"]["screened"]}
+    assert messages["512", "128"].startswith("loses too much at prefill-512 +")
+    assert not messages["512", "256"]
+    assert swept["best"] == [["LONG", "512"], ["SHORT", "256"]]
+    assert swept["outcome"] == "accept"
 
 
 def test_the_champion_of_a_suite_keeps_its_title_where_it_passes(contest: Path) -> None:

@@ -1,13 +1,16 @@
 """Paged attention: its tables are those that kernels forget, its reference is plain attention of every sequence."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from harness.errors import UsageError
 from harness.problems import PagedAttention, as_read, check, paged_tables, timing_inputs
 from harness.problems.paged_tables import Tables
+from harness.records import Failure
 
 RAGGED = PagedAttention(
     tokens=48, heads=4, kv_heads=2, head_dim=64, sequences=5, pages=40, page_size=16, pages_per_sequence=12
@@ -112,12 +115,65 @@ def test_rows_that_nobody_reads_may_hold_anything() -> None:
     assert failure.kind == "wrong-shape"
 
 
+def test_an_update_writes_the_slots_of_the_newest_tokens_and_no_other() -> None:
+    problem = replace(RAGGED, update=True)
+    assert [array.name for array in problem.statement().results] == ["o", "kv_pages"]
+    assert problem.statement().donated == (1,)
+    for family in ("any", "shared-pages", "page-borders"):
+        inputs = problem.make_inputs(family, 4)
+        (after,) = problem.new_state(inputs)
+        written = np.zeros(after.shape[:2], bool)
+        for sequence in problem._tables_of(inputs).sequences(problem.page_size):
+            for token in sequence.tokens:
+                key = sequence.history + token - sequence.tokens.start
+                place = int(sequence.pages[key // problem.page_size]), key % problem.page_size
+                assert np.array_equal(after[place], inputs[2][token])
+                written[place] = True
+        assert np.array_equal(after[~written], inputs[1][~written])
+        assert 0 < written.sum() <= problem.rows
+
+
+def test_every_slot_is_compared() -> None:
+    problem = replace(RAGGED, update=True)
+    inputs = problem.make_inputs("any", 4)
+    out = problem.honest(inputs, np.arange(48 * 4)).reshape(48, 4, 64).astype(inputs[0].dtype)
+    (right,) = problem.new_state(inputs)
+
+    def failure(state: NDArray[Any]) -> Failure | None:
+        return check(problem, inputs, (out, state), family="any", mode="reduced", seed=4)[1]
+
+    found, none = check(problem, inputs, (out, right), family="any", mode="reduced", seed=4)
+    assert none is None
+    assert found.elements == out.size + right.size
+    touched, forgotten = right.copy(), right.copy()
+    unused = int(np.setdiff1d(np.arange(problem.pages), problem._tables_of(inputs).page_indices)[0])
+    touched[unused, 3, 1, 5] += 1
+    last = list(problem._tables_of(inputs).sequences(problem.page_size))[-1]
+    slot = int(last.pages[-1]), (last.length - 1) % problem.page_size
+    forgotten[slot] = inputs[1][slot]
+    for state, words in (
+        (touched, f"kv_pages[{unused}, 3, 1, 5]"),
+        (touched, "what was there before"),
+        (forgotten, "which this call writes"),
+        (inputs[1], "which this call writes"),
+    ):
+        wrong = failure(state)
+        assert wrong is not None
+        assert wrong.kind == "wrong-state"
+        assert words in wrong.message
+    for state, kind in ((right[:-1], "wrong-shape"), (right.astype(np.float32), "wrong-dtype")):
+        wrong = failure(state)
+        assert wrong is not None
+        assert wrong.kind == kind
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"kv_heads": 3}, "kv_heads to divide heads"),
         ({"pages": 7}, "expected 8 pages or more"),
         ({"tokens": 0}, "tokens"),
+        ({"tokens": None, "update": True}, "update needs tokens"),
         ({"dtype": "int8"}, "dtype"),
     ],
 )

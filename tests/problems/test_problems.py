@@ -53,6 +53,7 @@ PROBLEMS: dict[str, Problem] = {
     "quantized matmul, float32": QuantizedMatmul(m=260, n=256, k=300, dtype="float32"),
     "paged attention": PagedAttention(heads=4, kv_heads=2, head_dim=64, **PAGES),
     "paged attention, ragged": PagedAttention(tokens=70, heads=4, kv_heads=2, head_dim=64, **PAGES),
+    "paged attention, update": PagedAttention(tokens=70, heads=4, kv_heads=2, head_dim=64, update=True, **PAGES),
     "paged attention, ragged, float32": PagedAttention(
         tokens=20, heads=1, kv_heads=1, head_dim=64, dtype="float32", **PAGES
     ),

@@ -35,7 +35,7 @@ def kernel(folder: Path) -> Kernel:
     """kernel.py of the contest in `folder`, to be run on the CPU."""
     contest = contests.load(folder)
     return Kernel(
-        contest=folder, text=contest.kernel_path.read_bytes(), problem=contest.single_problem("a capture"),
+        contest=folder, text=contest.kernel_path.read_bytes(), problem=contest.member(None).problem,
         chip=contest.chip, source="measured cpu", policy=Policy(),
     )  # fmt: skip
 

@@ -190,7 +190,7 @@ def _refuse_another(traced: _Traced, statement: Statement, name: str) -> None:
 
 def _refuse_outputs(out: Any, statement: Statement) -> None:
     """Raises Rejected `wrong-structure`, `wrong-shape` or `wrong-dtype`."""
-    expected = statement.outputs
+    expected = statement.results
     words = ", ".join(f"{a.name}: {a.dtype}{list(a.shape)}" for a in expected)
     single = len(expected) == 1
     leaves = [out] if single else list(out) if isinstance(out, (tuple, list)) else []

@@ -32,7 +32,7 @@ def check(request: CheckRequest) -> CheckReply:
     if request.artifact:
         outputs, mode = _run_once(request.artifact, inputs), "full" if request.reduced is None else "reduced"
     else:
-        outputs = arrays.load(Path(request.outputs), problem.statement().outputs)
+        outputs = arrays.load(Path(request.outputs), problem.statement().results)
     found, failure = problems.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
     return CheckReply(check=found, failure=failure)
 
@@ -52,10 +52,15 @@ def probe(request: ProbeRequest) -> ProbeReply:
     for one in problem.probes(request.full, request.seed):
         if family != one.family:
             family, inputs = one.family, problem.make_inputs(one.family, request.seed)
-        before = problems.as_read(problem, inputs, _run_once(request.artifact, inputs))
+        before, _ = _split(problem, inputs, _run_once(request.artifact, inputs))
         changed = problems.changed(one, inputs)
-        after = problems.as_read(problem, changed, _run_untouched(request.artifact, changed))
+        after, state = _split(problem, changed, _run_untouched(request.artifact, changed))
         found, failure = problems.check_probe(outputs, one, before, after, mode=mode, seed=request.seed)
+        if failure is None:
+            named = f"{one.name} changed"
+            for kept in problems.check_state(problem, changed, state, family=named, mode=mode, seed=request.seed):
+                checks.append(kept[0])
+                failure = failure or kept[1]
         # Probes of the same name are recorded as one check.
         if checks and checks[-1].family == found.family:
             found = replace(found, elements=checks[-1].elements + found.elements)
@@ -65,10 +70,18 @@ def probe(request: ProbeRequest) -> ProbeReply:
             return ProbeReply(checks=tuple(checks), failure=failure)
     if not request.full:
         # After other calls in between, so that whatever one call leaves behind shows too.
-        again = problems.as_read(problem, inputs, _run_untouched(request.artifact, inputs))
+        again, _ = _split(problem, inputs, _run_untouched(request.artifact, inputs))
         found, failure = problems.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
         checks.append(found)
     return ProbeReply(checks=tuple(checks), failure=failure)
+
+
+def _split(
+    problem: Problem, inputs: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]]
+) -> tuple[Sequence[NDArray[Any]], Sequence[NDArray[Any]]]:
+    """The outputs as they are read, and the state."""
+    count = len(problem.statement().outputs)
+    return problems.as_read(problem, inputs, results)[:count], results[count:]
 
 
 @cache

@@ -39,6 +39,8 @@ def run_cores(
     """
     module = _Module(dump, machine, tables, deadline, traced=bool(traces), bound=bound)
     cores = [_Core(module, number, traces[number] if traces else None) for number in range(machine.cores)]
+    for core in cores:
+        core.channel.others = [other.channel for other in cores if other is not core]
     reason = module.unfit or _in_step([core.steps() for core in cores])
     return tuple(core.finished(reason) for core in cores)
 
@@ -98,12 +100,14 @@ class _Module:
         self.schedules: dict[str, Schedule] = {}
         self.unfit = ""
         self.top = None
+        self.in_place: dict[int, int] = {}
         if dump is not None:
             for schedule in (*dump.schedules, dump.top):
                 if schedule.name in dump.calls or schedule is dump.top:
                     self.add(schedule)
             self.top = dump.top.name
             self.parameters = _parameters(dump.hlo)
+            self.in_place = _in_place(dump.hlo)
 
     def add(self, schedule: Schedule) -> None:
         """Compiles one more schedule."""
@@ -185,6 +189,11 @@ class _Core:
             trace=self.trace,
             runtime=runtime,
             prefetched=prefetched_words(module.schedules[name]) if runtime else frozenset(),
+            results_at={
+                result: program.operands[parameter][1]
+                for result, parameter in module.in_place.items()
+                if runtime and parameter in program.operands
+            },
         )
 
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
@@ -324,6 +333,12 @@ def _parameters(hlo: str) -> tuple[str, ...]:
     """The names of the module's parameters in their order."""
     found = re.findall(r"%([\w.\-]+) = [^\n]*? parameter\((\d+)\)", hlo.rpartition("\nENTRY ")[2])
     return tuple(name for name, _ in sorted(found, key=lambda match: int(match[1])))
+
+
+def _in_place(hlo: str) -> dict[int, int]:
+    """The parameters whose memory the caller hands over for results, by the results' places among several."""
+    header = hlo.partition("\n")[0].partition("input_output_alias={")[2].partition(" }")[0]
+    return {int(result): int(parameter) for result, parameter in re.findall(r"\{(\d+)\}: \((\d+), \{\}", header)}
 
 
 def _unfit(schedule: Schedule) -> str:

@@ -36,11 +36,15 @@ class Bound:
 
 
 class Channel:
-    """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved."""
+    """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved.
 
-    def __init__(self, machine: Machine, bound: Bound | None = None) -> None:
+    `others` are the ways of the chip's other cores: a transfer for the whole chip moves its bytes over all of them.
+    """
+
+    def __init__(self, machine: Machine, bound: Bound | None = None, others: Sequence["Channel"] = ()) -> None:
         self.machine = machine
         self.bound = bound
+        self.others = others
         self.hbm_free = 0.0
         self.read_bytes = 0
         self.written_bytes = 0
@@ -51,12 +55,12 @@ class Channel:
         """Bytes read from and written to HBM, and transfers of any kind, so far."""
         return self.read_bytes, self.written_bytes, self.transfers
 
-    def arrival(self, source: str, destination: str, amount: int, clock: int) -> int:
+    def arrival(self, source: str, destination: str, amount: int, clock: int, *, for_all: bool = False) -> int:
         """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
 
         A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
         writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes.
+        their bytes. One `for_all` cores has the bandwidth of them all.
         """
         machine = self.machine
         self.transfers += 1
@@ -66,10 +70,12 @@ class Channel:
         # which is no less.
         read, written = source == "hbm", destination == "hbm"
         cost = read / machine.hbm_read_share + written / machine.hbm_write_share
-        touched = amount * (cost or 1.0)
-        self.hbm_free = max(self.hbm_free, clock) + machine.transfer_cycles + touched / machine.hbm_bytes_per_cycle
+        ways = (self, *self.others) if for_all else (self,)
+        cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
+        for way in ways:
+            way.hbm_free = max(way.hbm_free, clock) + cycles
         latency = machine.dma_write_latency_cycles if destination == "hbm" else machine.dma_latency_cycles
-        return ceil(self.hbm_free + latency)
+        return ceil(max(way.hbm_free for way in ways) + latency)
 
 
 # A transfer under way: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.
@@ -104,7 +110,8 @@ class Memory:
     are booked, `trace` what is told about them. `for_others` are transfers by flag that the first
     core has started for all: the first core runs first. `runtime` is true for the top-level program,
     whose scalar memory the runtime has written before it starts; `prefetched` are those words of
-    it that say whether an operand is there already (see structure.py).
+    it that say whether an operand is there already (see structure.py). `results_at` says of results that are to lie in
+    a parameter's memory where that is: the program asks whether it has to copy.
     """
 
     def __init__(
@@ -120,6 +127,7 @@ class Memory:
         trace: Trace | None = None,
         runtime: bool = False,
         prefetched: frozenset[str] = frozenset(),
+        results_at: Mapping[int, int] | None = None,
     ) -> None:
         self.channel = channel
         self.names = names
@@ -134,6 +142,7 @@ class Memory:
         self.operands = operands
         self.runtime = runtime
         self.prefetched = prefetched
+        self.results_at = results_at or {}
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
@@ -356,6 +365,9 @@ class Memory:
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
         for place in range(count):
             self.words[first + place] = words[place] if words and place < len(words) else filled
+        if self.runtime and words is None and not isinstance(source, Unknown) and source < FIRST_OPERAND:
+            # No operand: the runtime's table of where results are to lie, one word for each.
+            self.words.update((first + result, address) for result, address in self.results_at.items())
 
     def _contents(self, space: str, source: "int | Unknown", granule: int) -> "tuple[int | Unknown, ...] | None":
         if isinstance(source, Unknown):
@@ -400,7 +412,9 @@ class Memory:
         name = self.operand_name(operand) if "hbm" in (source, destination) else ""
         name = name or f"{source.upper()} to {destination.upper()}"
         amount = granules * self.channel.machine.granule_bytes
-        arrival = self.channel.arrival(source, destination, amount, clock)
+        for_both = target & _BOTH_CORES == _BOTH_CORES
+        # What the top-level program fetches, the first core asks for, and every core's ops read.
+        arrival = self.channel.arrival(source, destination, amount, clock, for_all=for_both or self.runtime)
         if self.trace is not None:
             touched = amount * ((source == "hbm") + (destination == "hbm"))
             self.trace.transferred(name, destination == "hbm", touched, clock, arrival)
@@ -408,7 +422,7 @@ class Memory:
             # It adds nothing to its flag, so nothing can wait for it.
             return
         under_way = arrival, granules, name, destination == "hbm"
-        if target & _BOTH_CORES == _BOTH_CORES:
+        if for_both:
             # The flag's low half stands in both halves; allocations lie so far apart that it covers nothing of theirs.
             target &= ~(_BOTH_CORES | (target & 0xFFFF) << 16)
             self.for_others.setdefault(target, []).append(under_way)

@@ -123,7 +123,8 @@ def _with_uncertainty(simulation: Simulation) -> Simulation:
     """The simulation with what its time and ratios of it may be off: one number, which display and decision share."""
     if simulation.seconds is None or not simulation.cycles:
         return simulation
-    relative = relative_uncertainty(simulation.chip, simulation.dma_wait_cycles / simulation.cycles)
+    calls = sum(op.calls for op in simulation.ops)
+    relative = relative_uncertainty(simulation.chip, simulation.seconds / max(1, calls))
     off = plus_minus_seconds(simulation.seconds, relative, is_understood=not simulation.unknown)
     return replace(simulation, plus_minus_seconds=off, relative_uncertainty=relative)
 

@@ -4,22 +4,20 @@ All numbers here are read off benchmarks/FIDELITY.md, which benchmarks/fidelity.
 the two together. What those times can tell about two programs, and what not, is said there too.
 """
 
+from math import hypot, inf
+
 # Something that is not understood was executed: its time may be wrong, and how much is not known.
 WIDER = 2
-# A kernel that waits for transfers for more of its time than this leans on memory, any other on the units.
-_MEMORY_SHARE = 0.25
 
-# Within this fraction one more row lies with 68.27 % (as many as within one standard deviation of a normal error), as
-# the rows that constants were fitted to let one expect: of kernels that lean on the units, and of those that lean on
-# memory. Fewer than eight rows of a kind are taken together with the chip's others: v5e has six in all.
-_ERROR = {"v5e": (0.021, 0.021), "v5p": (0.078, 0.120), "v6e": (0.060, 0.060), "v7x": (0.049, 0.081)}
-# The same over the rows of all chips: for chips of which no such times are published.
-UNSEEN_ERROR = 0.057
-
-
-def leans_on_memory(waits_for_transfers: float) -> bool:
-    """Whether a kernel that waits for transfers for this share of its time leans on memory."""
-    return waits_for_transfers > _MEMORY_SHARE
+# One standard deviation: of one more row's errors 68.27 % are smaller, by what the rows that constants were fitted to
+# show when each is left out. What a chip's long operations are off by, as a fraction of their time,
+_CHIP = {"v5e": 0.020, "v5p": 0.078, "v6e": 0.061, "v7x": 0.048}
+# and what is added for each HLO operation that a program calls: its first fetch and its last store.
+_OPERATION_SECONDS = 0.43e-6
+# The first of the two for chips of which no such times are published: as if all chips were one.
+_UNSEEN_CHIP = 0.055
+# Errors are not normal: 95 % of them are within this many standard deviations.
+DEVIATIONS_OF_95_PERCENT = 2.4
 
 
 def plus_minus_seconds(seconds: float, relative: float, *, is_understood: bool) -> float:
@@ -27,13 +25,12 @@ def plus_minus_seconds(seconds: float, relative: float, *, is_understood: bool) 
     return relative * seconds * (1 if is_understood else WIDER)
 
 
-def relative_uncertainty(chip: str, waits_for_transfers: float = 0.0) -> float:
+def relative_uncertainty(chip: str, operation_seconds: float = inf) -> float:
     """How far the time of a program on `chip` may be off, as a fraction of it, one standard deviation.
 
-    `waits_for_transfers` is the share of its time that it waits for transfers.
+    `operation_seconds` is what one of its HLO operations takes, on average.
 
-    The judge compares two times with it: their ratio is off by less than the times are, for two
-    programs that compute the same thing share most errors; but no published pair shows by how much less.
+    The judge compares two times with it: two programs that compute the same thing share errors, so that
+    their ratio should be off by no more than either (benchmarks/FIDELITY.md shows by how much).
     """
-    error = _ERROR.get(chip)
-    return error[leans_on_memory(waits_for_transfers)] if error is not None else UNSEEN_ERROR
+    return hypot(_CHIP.get(chip, _UNSEEN_CHIP), _OPERATION_SECONDS / operation_seconds)

@@ -8,11 +8,12 @@ error of a pair a fraction c of the change plus a floor f, the sign of a change 
 once g >= k (c g + f), that is from k f / (1 - k c) on: the part that grows with the change only
 costs a factor, and the floor alone would keep small changes from being believed.
 
-That is not what the published times show. Among pairs of kernels of the same kind the error does
-not depend on how far apart the two times are (benchmarks/FIDELITY.md), and no published pair is as near
-as a champion and a candidate often are; so none of it is taken to shrink with the change, and all
-of it is floor. For programs that differ little this is the cautious side. A record states one number
-for its program, one standard deviation of such a pair's ratio; of the two records' the larger counts.
+That is not what the published times show. The pairs that are nearest to a champion and a candidate,
+one problem computed by two kernels, have ratios that are off by 1 to 8 %, about what their times are off
+by (benchmarks/FIDELITY.md), and none is as near as a champion and a candidate often are; so none of it is
+taken to shrink with the change, and all of it is floor. For programs that differ little this is the
+cautious side. A record states one number for its program, one standard deviation of such a pair's ratio;
+of the two records' the larger counts.
 """
 
 import math
@@ -22,8 +23,8 @@ from harness.judge.verdict.ruling import ROUNDING, Ruling
 from harness.records import Evidence, Outcome, Policy, Simulation
 from harness.units import percent
 
-# How many standard deviations a gain must exceed. One: the published pairs differ in lengths, heads and
-# blocks, a champion and a candidate in less, so that the record's number is more likely too much than
+# How many standard deviations a gain must exceed. One: the published pairs are kernels by different
+# hands, a champion and a candidate differ in less, so that the record's number is more likely too much than
 # too little; more on top of that would refuse nearly everything that a single change brings. Of pairs
 # as different as the published ones, one in six that are truly no faster gets beyond it; that doubt is
 # left to a device.

@@ -52,6 +52,10 @@ def _lacking_transfers(evidence: Evidence) -> list[str]:
         return []
     outputs = sum(map(_bytes, evidence.problem.outputs))
     inputs = evidence.problem.work.minimum_hbm_bytes - outputs
+    if evidence.problem.updates:
+        # How much of the minimum is written, of the state too, is not stated.
+        moved, least = run.hbm_read_bytes + run.hbm_written_bytes, evidence.problem.work.minimum_hbm_bytes
+        return [f"{moved:,} bytes of HBM traffic (simulated) of {least:,}"] if moved < _FEWEST * least else []
     found = []
     if run.hbm_written_bytes < _FEWEST * outputs:
         found.append(f"{run.hbm_written_bytes:,} bytes written to HBM (simulated) of the outputs' {outputs:,}")

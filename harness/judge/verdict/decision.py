@@ -127,7 +127,12 @@ def _simulated(
         members=members.times(candidate, champion),
     )
     losing = _losers(candidate, verdict, chip)
-    return replace(verdict, outcome="reject", reasons=(*losing, *verdict.reasons)) if losing else verdict
+    if not losing:
+        return verdict
+    # What rejects it is said first: the mean, or a gain of the mean that costs a member too much.
+    is_lost = verdict.outcome == "reject"
+    reasons = (*verdict.reasons, *losing) if is_lost else (*losing, *verdict.reasons)
+    return replace(verdict, outcome="reject", reasons=reasons)
 
 
 def _losers(candidate: Evidence, verdict: Verdict, chip: Chip) -> tuple[str, ...]:

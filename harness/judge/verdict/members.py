@@ -31,21 +31,25 @@ def times(candidate: Evidence, champion: Evidence) -> tuple[MemberTimes, ...]:
     )
 
 
+def losing(suite: Statement, members: Iterable[MemberTimes]) -> tuple[MemberTimes, ...]:
+    """Those that take more time than they may, or of which nobody knows."""
+    most = 1 + (suite.may_lose or 0.0) + ROUNDING
+    # Written so that a NaN loses too.
+    return tuple(one for one in members if one.time_ratio is None or not one.time_ratio <= most)
+
+
 def losers(suite: Statement, members: Iterable[MemberTimes], under: str) -> tuple[str, ...]:
-    """A sentence on each member that takes more time than it may, or nobody knows; `under` says what was simulated."""
-    most = suite.may_lose or 0.0
+    """A sentence on each of those; `under` says what was simulated."""
     found = []
-    for one in members:
-        ratio = one.time_ratio
-        if ratio is None:
+    for one in losing(suite, members):
+        if one.time_ratio is None:
             found.append(f"{one.name} has no time, {under}")
-        # Written so that a NaN loses too.
-        elif not ratio <= 1 + most + ROUNDING:
-            known = (one.candidate_seconds or 0.0, one.champion_seconds or 0.0)
-            found.append(
-                f"{one.name} takes {percent(ratio - 1)} more time than the champion, and no member may lose more than "
-                f"{percent(most)}: {' against '.join(map(seconds, known))}, {under}"
-            )
+            continue
+        known = (one.candidate_seconds or 0.0, one.champion_seconds or 0.0)
+        found.append(
+            f"{one.name} takes {percent(one.time_ratio - 1)} more time than the champion, and no member may lose more "
+            f"than {percent(suite.may_lose or 0.0)}: {' against '.join(map(seconds, known))}, {under}"
+        )
     return tuple(found)
 
 

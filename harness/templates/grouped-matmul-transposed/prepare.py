@@ -4,7 +4,7 @@
 `ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
 """
 
-OPERATION = "grouped_matmul_transposed"  # OUT [GROUPS, K, N]: rows of LHS [M, K], transposed, times RHS [M, N], by group
+OPERATION = "grouped_matmul_transposed"  # OUT [GROUPS, K, N]: rows of a group in LHS [M, K], transposed, by RHS [M, N]
 M = 8192
 GROUPS = 8
 K = 2048

@@ -20,7 +20,7 @@ from harness.judge.sandbox.child import Child, Children
 from harness.judge.sandbox.messages import Done, ExportRequest, TracedShape, TraceMode, TraceReply, TraceRequest
 from harness.judge.sandbox.reach import reach
 from harness.problems import Problem
-from harness.records import Failure, Policy, Source, Stage
+from harness.records import KERNEL, Failure, Policy, Source, Stage
 from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject
 
 _Reply = TypeVar("_Reply")
@@ -30,7 +30,7 @@ _START_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """What is to be captured: the bytes of a kernel.py for a problem and a chip, and where it is to run."""
+    """What is to be captured: a function of a kernel.py for a problem and a chip, and where it is to run."""
 
     contest: Path
     text: bytes
@@ -38,6 +38,7 @@ class Kernel:
     chip: Chip
     source: Source
     policy: Policy
+    function: str = KERNEL
 
     @property
     def device(self) -> str:
@@ -102,7 +103,9 @@ def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[
             return _answer(children, progress, child, label, "contract", task, arguments, reply_type, limit)
 
         written = own / "candidate.program"
-        request = TraceRequest(problem=str(pickled), chip=kernel.chip, artifact=str(written))
+        request = TraceRequest(
+            problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function
+        )  # fmt: skip
         traced = ask("trace", "trace", request, TraceReply, kernel.policy.trace_seconds)
         problem, reduced = kernel.problem, None
         if kernel.device == "cpu":

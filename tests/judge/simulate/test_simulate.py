@@ -20,7 +20,7 @@ from harness.dumps.llo import Op, parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
-from harness.judge.simulate.core import run_op
+from harness.judge.simulate.core import _in_place, run_op
 from harness.judge.simulate.dma import Arrival, Channel, Memory
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
@@ -189,6 +189,23 @@ def test_a_transfer_that_one_core_starts_for_both_raises_the_flag_of_each(place:
     assert second.wait(flag, 64, 0, 0) == arrived
     with pytest.raises(Unknowable, match="never be satisfied"):
         alone.wait(flag, 64, 0, 0)
+
+
+def test_what_the_top_level_program_fetches_has_the_bandwidth_of_all_cores() -> None:
+    """On v5p the first core starts it for both; it leaves the second core's way as busy as its own."""
+    v5p = machine_of(chip("v5p"))
+    (schedule,) = [parse_schedule("x", " 0x0   :  {}\n")]
+    arrived, busy = {}, {}
+    for runtime in (False, True):
+        second = Channel(v5p)
+        first = Channel(v5p, others=(second,))
+        memory = Memory(first, {}, account=Account(schedule), runtime=runtime)
+        memory.start("hbm", "vmem", 1 << 26, 1 << 20, 5, 0)
+        arrived[runtime] = memory.wait(5, 1 << 20, 0, 0) - v5p.dma_latency_cycles - v5p.transfer_cycles
+        busy[runtime] = second.hbm_free
+        assert (first.read_bytes, second.read_bytes) == (1 << 25, 0)
+    assert arrived[True] == pytest.approx(arrived[False] / 2, abs=1)
+    assert busy == {False: 0, True: pytest.approx(arrived[True] + v5p.transfer_cycles, abs=1)}
 
 
 def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> None:
@@ -723,3 +740,17 @@ def test_rows_of_eight_bits_go_in_twice_as_fast_where_the_chip_multiplies_them_s
     # Of 8-bit floating-point numbers only v7x multiplies more a cycle; others widen them to bfloat16 on the way in.
     assert busy("v7x", "f8e4m3fn") == busy("v7x", "bf16")
     assert busy("v6e", "f8e5m2.bf16") == 2 * busy("v6e", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("HloModule jit_call, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}", {}),
+        ("HloModule m, input_output_alias={ {1}: (1, {}, may-alias) }, entry_computation_layout={}", {1: 1}),
+        ("HloModule m, input_output_alias={ {1}: (4, {}, may-alias), {2}: (0, {}, must-alias) }, x={}", {1: 4, 2: 0}),
+    ],
+)
+def test_the_module_says_which_results_lie_in_memory_that_was_handed_over(
+    header: str, expected: dict[int, int]
+) -> None:
+    assert _in_place(f"{header}\n\nENTRY %main {{ {{3}}: (7, {{}}, x) }}") == expected

@@ -129,6 +129,9 @@ def test_a_member_whose_program_stays_has_no_uncertainty() -> None:
 def test_slower_in_the_mean_is_rejected() -> None:
     assert judged(after(0.99, 1.005)).outcome == "reject"
     assert judged(after(1.0, 1.0)).outcome == "reject"
+    slower = judged(after(1.5, 1.5)).reasons
+    assert slower[0].startswith("50.0% more time than the champion: ")
+    assert [reason.split()[0] for reason in slower[1:]] == [*NAMES]
 
 
 def test_a_failed_check_of_a_member_names_it() -> None:
@@ -200,3 +203,10 @@ def test_the_report_and_the_table_show_each_member() -> None:
     shown = results_table([row(made, meant, key_digest(KEY))], 2, width=160)
     assert "prefill-16k" in shown
     assert "1.728" in shown
+
+
+def test_what_is_suggested_for_several_members_is_said_once() -> None:
+    alone = report(after(0.9, 0.8).members[0], V5E).hints[0]
+    hints = report(after(0.9, 0.8), V5E).hints
+    assert [hint.suggestion for hint in hints] == [alone.suggestion]
+    assert hints[0].observation.startswith("prefill-16k (and prefill-2k): ")

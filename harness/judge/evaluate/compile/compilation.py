@@ -33,7 +33,9 @@ def compile_for_chip(request: CompileRequest) -> CompileReply:
     ]
     exported = jax.export.deserialize(bytearray(Path(request.artifact).read_bytes()))
     try:
-        compiled = jax.jit(exported.call).lower(*shapes).compile()
+        # State is changed in place where its memory is handed over; else a copy of it would be timed.
+        donated = problem.statement().donated
+        compiled = jax.jit(exported.call, donate_argnums=donated).lower(*shapes).compile()
     except Exception as error:
         # Where Pallas is imported JAX puts an error of its own before the compiler's.
         cause = error.__cause__ if isinstance(error.__cause__, jax.errors.JaxRuntimeError) else error

@@ -96,7 +96,8 @@ class _Rounds:
     def __init__(self, request: MeasureRequest) -> None:
         self._request = request
         self._problem: Problem = pickle.loads(Path(request.problem).read_bytes())
-        self._programs = [_load(artifact) for artifact in request.artifacts]
+        self._donated = self._problem.statement().donated
+        self._programs = [_load(artifact, self._donated) for artifact in request.artifacts]
         # What is checked at this shape is what is timed.
         self._families = tuple(problems.timing_inputs(self._problem)) or self._problem.families(full=True)[-1:]
         self._drawn = [self._problem.make_inputs(family, request.seed) for family in self._families]
@@ -107,8 +108,8 @@ class _Rounds:
 
     def warm_up(self, calls: int) -> None:
         """So many calls of each artifact, for compilers and caches, and at least the two that tell how long one is."""
-        inputs = [_placed(drawn) for drawn in self._drawn]
-        taken = [_seconds(program, inputs, 1)[0] for program in self._programs for _ in range(max(2, calls))]
+        every = [program for program in self._programs for _ in range(max(2, calls))]
+        taken = [self._seconds(program, [_placed(drawn) for drawn in self._drawn], 1)[0] for program in every]
         tick = tick_seconds([time.perf_counter() for _ in range(_READINGS)])
         self._calls_per_sample = calls_per_sample(min(taken), tick)
 
@@ -127,7 +128,7 @@ class _Rounds:
                 checked = (turn.drawn[one], outputs[one])
 
         for turn in self._turns(range(rounds)):
-            seconds, outputs = _seconds(self._programs[turn.which], turn.inputs, self._calls_per_sample)
+            seconds, outputs = self._seconds(self._programs[turn.which], turn.inputs, self._calls_per_sample)
             host[turn.which].append(seconds)
             keep(turn, outputs)
         on_device = self._profile(range(rounds, rounds + profiled_calls), session, keep)
@@ -156,6 +157,9 @@ class _Rounds:
             drawn = [_fresh(arrays, self._fixed, self._order) for arrays in self._drawn]
             inputs = [_placed(arrays) for arrays in drawn]
             for which in self._order.sample(range(len(self._programs)), len(self._programs)):
+                if self._donated:
+                    # The one before has changed its own.
+                    inputs = [_placed(arrays) for arrays in drawn]
                 yield _Turn(round=position, which=which, drawn=drawn, inputs=inputs)
 
     def _profile(self, rounds: range, session: str, keep: Callable[[_Turn, Any], None]) -> list[tuple[float, ...]]:
@@ -166,7 +170,7 @@ class _Rounds:
         turns: list[int] = []
 
         def call(turn: _Turn) -> None:
-            keep(turn, _seconds(self._programs[turn.which], turn.inputs, 1)[1])
+            keep(turn, self._seconds(self._programs[turn.which], turn.inputs, 1)[1])
 
         def calls() -> Iterator[Callable[[], None]]:
             for turn in self._turns(rounds):
@@ -185,20 +189,34 @@ class _Rounds:
             for which in range(len(self._programs))
         ]
 
+    def _seconds(
+        self, program: Callable[..., Any], inputs: Sequence[Sequence[Any]], calls: int
+    ) -> tuple[float, Sequence[Any]]:
+        """Host seconds per call of so many calls with each of `inputs` back to back, every result waited for.
 
-def _seconds(program: Callable[..., Any], inputs: Sequence[Sequence[Any]], calls: int) -> tuple[float, Sequence[Any]]:
-    """Host seconds per call of so many calls with each of `inputs` back to back, every result waited for.
+        With them the last result for each of `inputs`. State goes from call to call: as it is written to the same
+        places each time, the last result is that of a first call.
+        """
+        state = len(self._donated)
+        current = [[*arrays] for arrays in inputs]
+        before = time.perf_counter()
+        kept: list[Any] = []
+        for _ in range(calls):
+            # What was handed over since is gone.
+            kept = [] if state else kept
+            for arrays in current:
+                results = program(*arrays)
+                kept.append(results)
+                for place, result in zip(self._donated, results[len(results) - state :] if state else (), strict=True):
+                    arrays[place] = result
+        jax.block_until_ready(kept)
+        return (time.perf_counter() - before) / (calls * len(inputs)), kept[-len(inputs) :]
 
-    With them the last result for each of `inputs`.
-    """
-    before = time.perf_counter()
-    outputs = jax.block_until_ready([program(*arrays) for _ in range(calls) for arrays in inputs])
-    return (time.perf_counter() - before) / len(outputs), outputs[-len(inputs) :]
 
-
-def _load(artifact: str) -> Callable[..., Any]:
+def _load(artifact: str, donated: tuple[int, ...]) -> Callable[..., Any]:
     """The exported program, loaded anew: the control is to be a second copy of the champion, not the same one."""
-    return jax.jit(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)  # type: ignore[no-any-return]
+    exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
+    return jax.jit(exported.call, donate_argnums=donated)  # type: ignore[no-any-return]
 
 
 def _fresh(drawn: Sequence[NDArray[Any]], fixed: Sequence[bool], order: random.Random) -> list[NDArray[Any]]:

@@ -8,7 +8,7 @@ from harness.judge.simulate.scalar import is_known
 # Vector operations that are done in the cycle they issue in, by the first word of their opcode; seen in
 # schedules of libtpu 0.0.42 and 0.0.50, named after what they do.
 _VECTOR_WORDS = """
-    vabs vadd vand vandn vbcast vcarry vceil vclamp vclz vcmask vcmp vcombine vcountsetbits vcvt vdwg vexp vexp2
+    vabs vadd vand vandn vbcast vcarry vceil vclamp vclampa vclz vcmask vcmp vcombine vcountsetbits vcvt vdwg vexp vexp2
     vfloor vimm vlaneseq vld vldmsk vlog vlog2 vmand vmax vmerge vmin vmneg vmor vmov vmpcnt vmul vmulu vmxor vneg
     vnor vnot vor vpack vperm vpop vpow vpow2 vprng vpush vrcp vrng vround vrot vrsqrt vsel vset vsetiar vsetrngseed
     vshll vshrl vshra vsin vcos vsqrt vst vstmsk vstv vsub vtanh vtrunc vunpack vweird vxor vxpose

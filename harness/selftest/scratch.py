@@ -36,6 +36,8 @@ _SETTINGS = {
     "quantized": (("M", "512"), ("N", "512"), ("K", "512")),
     "int8": (("M", "512"), ("N", "512"), ("K", "512")),
     "rmsnorm": (("ROWS", "256"),),
+    # More steps of 16 rows than are interpreted where no late one can be other than the first.
+    "rmsnorm_long": (("ROWS", "36864"), ("COLUMNS", "256"), ("RESIDUAL", "False")),
     # A chip that adds in bfloat16.
     "rmsnorm_v6e": (("ROWS", "256"), ("CHIP", '"v6e"')),
     # Of two members one has several blocks of queries and of keys, the other twice as many.
@@ -62,6 +64,7 @@ _TEMPLATES = {
     "backward_causal": "attention-backward",
     "rmsnorm": "rmsnorm",
     "rmsnorm_v6e": "rmsnorm",
+    "rmsnorm_long": "rmsnorm",
     "suite": "attention-suite",
     "training": "attention-training",
     "swiglu": "swiglu",

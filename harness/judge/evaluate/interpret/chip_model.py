@@ -22,6 +22,7 @@ from harness.judge.evaluate.trace.jaxprs import (
     Jaxpr,
     inlined,
     inner,
+    is_pallas_call,
     with_inner,
 )
 
@@ -58,13 +59,32 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
             continue
         if inner(equation):
             equation = with_inner(equation, lambda each: as_on_chip(each, chip))
-        # Before their rounding, for XLA they are float32.
-        before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
-        changed.append(equation.replace(outvars=[before.get(out, out) for out in equation.outvars]))
-        for out, value in before.items():
-            wide, rounded = (core.Var(out.aval.update(dtype=jnp.dtype(jnp.float32))) for _ in range(2))
-            changed += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
+        changed += _and_rounded(equation)
     return jaxpr.replace(eqns=changed)
+
+
+def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program with every conversion to bfloat16 outside kernels by an operation that XLA does not leave out.
+
+    On a CPU, XLA fuses such a conversion with a sum that follows and leaves the rounding out (jaxlib 0.10.2, 0.12.0),
+    the compilers of TPUs do not.
+    """
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if inner(equation) and not is_pallas_call(equation):
+            equation = with_inner(equation, with_conversions)
+        changed += _and_rounded(equation) if equation.primitive.name == "convert_element_type" else [equation]
+    return jaxpr.replace(eqns=changed)
+
+
+def _and_rounded(equation: Equation) -> list[Equation]:
+    """The operation, and each bfloat16 that it computes rounded: for XLA it is float32 before."""
+    before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
+    found = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
+    for out, value in before.items():
+        wide, rounded = (core.Var(out.aval.update(dtype=jnp.dtype(jnp.float32))) for _ in range(2))
+        found += [_conversion(value, wide), _rounding(wide, rounded), _conversion(rounded, out)]
+    return found
 
 
 def _is_rounded(equation: Equation, out: Any) -> bool:

@@ -4,7 +4,7 @@
 `ratchet.sh "experiment: ..."` judges it against the champion and keeps it if it is faster.
 """
 
-OPERATION = "quantized_matmul"  # C [M, N] = A [M, K] Q [K, N] * scales [1, N], Q int8, added up in float32
+OPERATION = "quantized_matmul"  # C [M, N] = A [M, K] Q [K, N] * scales [1, N], Q int8 without -128, added up in float32
 M = 512
 N = 8192
 K = 8192

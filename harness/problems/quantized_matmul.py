@@ -31,7 +31,8 @@ class QuantizedMatmul:
 
     `activations` is the type of A: `dtype`, or int8, and then there are float32 `row_scales` [m, 1] by which rows of C
     are scaled too. Numbers of eight bits are -127 to 127, never -128, which has no opposite. The products are added up
-    in float32 or int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises UsageError `bad-problem` for sizes and types that do not exist.
+    in float32 or int32 and scaled at the end: a weight of eight bits is exact in bfloat16, a scaled one is not. Raises
+    UsageError `bad-problem` for sizes and types that do not exist.
     """
 
     m: int

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
 from harness.advice.rules import RULES, hint
+from harness.advice.source_names import named_lines
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Ceiling, Evidence, Hint, Report, Row
 
@@ -49,7 +50,7 @@ def observed(
         report=report,
         seconds=latency_seconds,
         call=calls[0] if len(calls) == 1 else None,
-        run=finished_run(evidence),
+        run=named_lines(evidence, finished_run(evidence)),
         previous=tuple(row for row in previous if (row.source, row.chip) == (report.source, report.chip)),
         ceilings=tuple(ceilings),
     )

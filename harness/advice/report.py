@@ -7,6 +7,7 @@ from dataclasses import replace
 from harness.advice import diagnose
 from harness.advice.counters import counter_lines, unit_uses
 from harness.advice.cycle_shares import cycle_shares
+from harness.advice.source_names import named_lines
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.records import Attempt, Evidence, Hint, MemberReport, PallasCall, Report, Row, Source
@@ -74,7 +75,7 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
         hints=(),
         impossible=roofline.impossibilities(work, latency, chip) if latency is not None else (),
         units=unit_uses(evidence),
-        cycle_shares=cycle_shares(roofline.finished_run(evidence)),
+        cycle_shares=cycle_shares(named_lines(evidence, roofline.finished_run(evidence))),
     )
     if not evidence.members:
         return replace(result, hints=diagnose.hints(evidence, result, previous))

@@ -40,7 +40,7 @@ def show(given: Namespace) -> Outcome:
             reporting.report(attempt.evidence, chip(attempt.evidence.chip)),
             attempt.diff,
             colour(),
-            kernel=with_packages(kernel_text(ledger, given.number), attempt.evidence),
+            files=with_packages(kernel_text(ledger, given.number), attempt.evidence),
             revoked=search_state.revoked_by(ledger.rows()[0], given.number),
         )
 

@@ -3,10 +3,10 @@
 import hashlib
 import sysconfig
 from argparse import Namespace
-from contextlib import suppress
 from pathlib import Path
 
 from harness import candidate_text
+from harness.advice.source_names import shown_name
 from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import ResultsDocument
 from harness.cli.verb import Outcome
@@ -14,6 +14,7 @@ from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.loop.expectations import calibration
 from harness.records import Evidence
+from harness.render.layout import Files, source_lines
 from harness.render.results import results_table
 
 
@@ -41,8 +42,8 @@ def settled(given: Path | None) -> Ledger:
     return ledger
 
 
-def with_packages(kernel: str, evidence: Evidence) -> str:
-    """The text of a candidate with those files of installed packages that its operations came from, as they are still.
+def with_packages(kernel: str, evidence: Evidence) -> Files:
+    """The files of a candidate with those files of installed packages that its operations came from, as they are still.
 
     What is shown beside a line must be what was judged: a file with another hash is left out.
     """
@@ -52,11 +53,8 @@ def with_packages(kernel: str, evidence: Evidence) -> str:
         # Who traces names the file: nothing but a module of a package is read for it.
         data = candidate_text.read_file(path) if path.suffix == ".py" and path.is_relative_to(home) else None
         if data is not None and hashlib.sha256(data).hexdigest() == source.sha256:
-            files[path.name] = data
-    files |= candidate_text.files_of(kernel.encode("utf-8", "replace"))
-    with suppress(RatchetError):
-        return candidate_text.text_of(files).decode("utf-8", "replace")
-    return kernel
+            files[shown_name(source.name)] = data.decode("utf-8", "replace").splitlines()
+    return {**files, **source_lines(kernel)}
 
 
 def kernel_text(ledger: Ledger, number: int) -> str:

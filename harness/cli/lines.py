@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import contest as contests
 from harness.advice import dump_directory
+from harness.advice.source_names import named_lines
 from harness.advice.timeline import timeline as simulated_timeline
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
@@ -54,19 +55,19 @@ def lines(given: Namespace) -> Outcome:
     evidence = evidence_of(evidence, given.member)
     if given.member:
         title += f" at {given.member}"
-    run = evidence.simulation
+    run = named_lines(evidence, evidence.simulation)
     if run is None or run.seconds is None:
         raise RatchetError("no-simulation", f"{title} has no simulated run to take apart: {_why_none(evidence)}")
     if run.breakdown is None:
         raise RatchetError("no-breakdown", f"{title} was judged before cycles were counted line by line{again}")
     if evidence.failure is not None:
         title += f" (failed: {evidence.failure.kind})"
-    breakdown, kernel = run.breakdown, with_packages(kernel, evidence)
+    breakdown, files = run.breakdown, with_packages(kernel, evidence)
     document = LinesDocument(
         source="simulated", chip=run.chip, clock_hz=run.clock_hz, cycles=breakdown.cycles, breakdown=breakdown
     )
-    width = terminal_width(narrowest(kernel))
-    return Outcome(document=document, text=lambda: listing(run, breakdown, kernel, title, width, colour=colour()))
+    width = terminal_width(narrowest(files))
+    return Outcome(document=document, text=lambda: listing(run, breakdown, files, title, width, colour=colour()))
 
 
 def timeline(given: Namespace) -> Outcome:

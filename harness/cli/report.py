@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from harness.advice import report as reporting
+from harness.advice.source_names import named_lines
 from harness.cli.arguments import directory, say
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
@@ -121,7 +122,9 @@ def _entry(name: str, held: Held, before: Sequence[Entry], files: Path, page_fol
     kernel = None if held.kernel is None else held.kernel.decode("utf-8", "surrogateescape")
     if attempt is None:
         return Entry(id=name, row=row, kernel=kernel, complaint=held.complaint)
-    found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
+    evidence = attempt.evidence
+    found = reporting.report(evidence, chip(evidence.chip))
+    attempt = replace(attempt, evidence=replace(evidence, simulation=named_lines(evidence, evidence.simulation)))
     trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
     address = Path(os.path.relpath(trace, page_folder)).as_posix()
     return Entry(

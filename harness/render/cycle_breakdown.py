@@ -1,7 +1,7 @@
 """What a simulated run's cycles are made of, as a few lines of a report."""
 
 from harness.records import CycleShares, Evidence
-from harness.render.layout import clean, cut, flow, source_lines, wrap
+from harness.render.layout import Files, clean, cut, flow, wrap
 from harness.render.operands import problem_names
 from harness.units import decimal, kibibytes, percent
 
@@ -9,8 +9,8 @@ from harness.units import decimal, kibibytes, percent
 _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
 
 
-def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: int, *, full: bool) -> list[str]:
-    """What the cycles are made of, the lines of `kernel` (a candidate's text) that cost most, and what spilling costs.
+def cycles(evidence: Evidence, shares: CycleShares | None, files: Files, width: int, *, full: bool) -> list[str]:
+    """What the cycles are made of, the lines of `files` that cost most, and what spilling costs.
 
     Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
     """
@@ -36,17 +36,16 @@ def cycles(evidence: Evidence, shares: CycleShares | None, kernel: str, width: i
     bubbles = f"bubbles (nothing issued) {percent(shares.bubble_fraction)}"
     return [
         *flow([total, *parts, bubbles], width, "Simulated cycles:      "),
-        *_hottest(shares, kernel, width),
+        *_hottest(shares, files, width),
         *_spilling(shares, width, full=full),
     ]
 
 
-def _hottest(shares: CycleShares, kernel: str, width: int) -> list[str]:
-    """One line for each of the source lines that cost most, with its text where `kernel` has it."""
-    texts = source_lines(kernel)
+def _hottest(shares: CycleShares, files: Files, width: int) -> list[str]:
+    """One line for each of the source lines that cost most, with its text where `files` have it."""
     lead, lines = "Hottest lines:         ", []
     for share in shares.hottest:
-        own = texts.get(share.name.rpartition(":")[0], ())
+        own = files.get(share.name.rpartition(":")[0], ())
         text = f"  {clean(own[share.line - 1])}" if 0 < share.line <= len(own) else ""
         lines.append(cut(f"{lead}{percent(share.fraction):>5}  {clean(share.name)}{text}", width))
         lead = " " * len(lead)

@@ -3,8 +3,8 @@
 import os
 import shutil
 import unicodedata
-from collections.abc import Iterable
-from typing import Literal, TextIO
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TextIO, TypeAlias
 
 from rich.cells import cell_len, chop_cells
 
@@ -37,6 +37,11 @@ def clean(text: str) -> str:
     """One line of `text` without control, format and surrogate characters, so that no input steers the terminal."""
     flat = " ".join(text.split())
     return "".join(c for c in flat if unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
+
+
+# The lines of each source file by its name, as far as they are known.
+Files: TypeAlias = Mapping[str, Sequence[str]]
+NO_FILES: Files = {}
 
 
 def source_lines(kernel: str) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from harness.records import CycleBreakdown, LineTime, Simulation
-from harness.render.layout import Style, clean, cut, paint, source_lines, wrap
+from harness.render.layout import Files, Style, clean, cut, paint, wrap
 from harness.units import count, decimal, kibibytes, percent, seconds
 
 KERNEL = "kernel.py"
@@ -19,11 +19,12 @@ _MARKED: tuple[tuple[float, Style], ...] = ((0.2, "bad"), (0.05, "doubt"))
 
 
 def listing(
-    run: Simulation, breakdown: CycleBreakdown, kernel: str, title: str, width: int, *, colour: bool = False
+    run: Simulation, breakdown: CycleBreakdown, files: Files, title: str, width: int, *, colour: bool = False
 ) -> str:
     """Every line of kernel.py between the first and the last that costs anything, then what belongs to no line of it.
 
-    `kernel` is the text of the candidate: lines of its other files are shown with what stands there.
+    `files` are the candidate's and those of packages: lines of other files than kernel.py are shown with what
+    stands there.
 
     `issue`, `stall` and `wait` are shares of the line's own cycles; `spill/step` is what it saves
     to and restores from VMEM in a grid step, on average (in the whole run, where the steps are
@@ -34,7 +35,6 @@ def listing(
     others = [line for line in breakdown.lines if line.line and not _is_of_kernel(line)]
     nowhere = [line for line in breakdown.lines if not line.line]
     source = f"simulated {run.chip}"
-    files = source_lines(kernel)
     time = f"{decimal(breakdown.cycles, 'cycles', 3)} at {decimal(run.clock_hz, 'Hz', 2)}"
     text = [
         *wrap(f"{clean(title)}: {time}, {seconds(breakdown.cycles / run.clock_hz)} [{source}]", width),
@@ -100,10 +100,6 @@ def _code(texts: Sequence[str], number: int) -> str:
     return " " * (len(raw) - len(raw.lstrip())) + clean(raw)
 
 
-def narrowest(kernel: str) -> int:
-    """Columns that show every line of `kernel` whole."""
-    return (
-        len(_HEADER)
-        + 2
-        + max((cell_len(text.expandtabs(4)) for text in source_lines(kernel).get(KERNEL, ())), default=0)
-    )
+def narrowest(files: Files) -> int:
+    """Columns that show every line of kernel.py whole."""
+    return len(_HEADER) + 2 + max((cell_len(text.expandtabs(4)) for text in files.get(KERNEL, ())), default=0)

@@ -7,6 +7,8 @@ from harness.render import report_sections, roofline
 from harness.render.cycle_breakdown import cycles
 from harness.render.hints import hints
 from harness.render.layout import (
+    NO_FILES,
+    Files,
     Style,
     clean,
     flow,
@@ -31,7 +33,7 @@ def report_text(
     report: Report,
     champion_report: Report | None,
     *,
-    kernel: str = "",
+    files: Files = NO_FILES,
     full: bool = False,
     colour: bool = False,
     width: int | None = None,
@@ -39,7 +41,7 @@ def report_text(
 ) -> str:
     """The report of `attempt`: verdict, why, RESULT and REGIME, about one screen of what is behind them, hints.
 
-    `kernel` is the text of its kernel.py, for the lines that the report names. `full` prints all
+    `files` are its source files, for the lines that the report names. `full` prints all
     there is; `whole` is the command that does, named where not all is printed. Lines fit `width`
     columns (the terminal's by default), but for the RESULT and REGIME lines, whose form is fixed.
     """
@@ -54,7 +56,7 @@ def report_text(
     lines += _against_champion(attempt, report, width)
     lines += report_sections.moved(attempt.verdict.changes, width, full=full)
     findings = _findings(
-        attempt.evidence, report, champion_report, attempt.verdict, kernel, width, full=full, colour=colour
+        attempt.evidence, report, champion_report, attempt.verdict, files, width, full=full, colour=colour
     )
     lines += ["", *findings]
     return joined([*lines, *_rest(whole, full=full)])
@@ -65,7 +67,7 @@ def judge_text(
     report: Report,
     verdict: Verdict,
     *,
-    kernel: str = "",
+    files: Files = NO_FILES,
     full: bool = False,
     colour: bool = False,
     width: int | None = None,
@@ -77,7 +79,7 @@ def judge_text(
     word = "PASSED" if verdict.outcome == "accept" else word
     lines = [f"{paint(word, style, colour)}  {evidence.problem.title}; nothing is recorded"]
     lines += _reasons(verdict, width, full=full)
-    lines += ["", *_findings(evidence, report, None, verdict, kernel, width, full=full, colour=colour)]
+    lines += ["", *_findings(evidence, report, None, verdict, files, width, full=full, colour=colour)]
     return joined([*lines, *_rest(whole, full=full)])
 
 
@@ -91,7 +93,7 @@ def show_text(
     diff: str,
     colour: bool = False,
     width: int | None = None,
-    kernel: str = "",
+    files: Files = NO_FILES,
     revoked: str = "",
 ) -> str:
     """Everything about a recorded attempt, then its change of kernel.py; `revoked` says how it lost its title."""
@@ -102,7 +104,7 @@ def show_text(
     lost = wrap(clean(revoked), width, f"{paint('REVOKED', 'bad', colour)}  ", "    ") if revoked else []
     lines = [
         *lost,
-        report_text(attempt, report, None, kernel=kernel, full=True, colour=colour, width=width),
+        report_text(attempt, report, None, files=files, full=True, colour=colour, width=width),
         "",
         *(revocation_lines(attempt.revocation, width) if attempt.revocation else []),
         *wrap(
@@ -132,7 +134,7 @@ def _findings(
     report: Report,
     champion: Report | None,
     verdict: Verdict,
-    kernel: str,
+    files: Files,
     width: int,
     *,
     full: bool,
@@ -149,7 +151,7 @@ def _findings(
         found.append(roofline.roofline(evidence, report, width) if full else roofline.glance(report, width))
     machine = [
         *report_sections.measured(evidence, report, width),
-        *cycles(evidence, report.cycle_shares, kernel, width, full=full),
+        *cycles(evidence, report.cycle_shares, files, width, full=full),
         *report_sections.units(report, width, full=full),
     ]
     # What does not compile is mostly too large: the buffers are what one looks at then.

@@ -6,13 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evidence_examples import evidence
+from breakdown_examples import breakdown
+from evidence_examples import V5E, evidence, simulation
 
 from harness import candidate_text
+from harness.advice.report import report
+from harness.advice.source_names import named_lines
 from harness.cli.ledger import with_packages
 from harness.records import Evidence, SourceFile
+from harness.render.layout import source_lines
+from harness.render.lines import listing
 
 KERNEL = "from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention\n"
+NAMESAKE = "jax/experimental/pallas/ops/tpu/ragged_paged_attention/kernel.py"
 NAME = "jax/experimental/pallas/ops/tpu/flash_attention.py"
 HOME = Path(sysconfig.get_path("purelib"))
 
@@ -25,27 +31,40 @@ def judged(name: str, sha256: str | None = None) -> Evidence:
     return replace(found, trace=replace(found.trace, sources=(SourceFile(name=name, sha256=digest),)))
 
 
-def files(text: str) -> dict[str, bytes]:
-    return candidate_text.files_of(text.encode())
-
-
 def test_the_file_that_was_judged_is_shown() -> None:
-    shown = files(with_packages(KERNEL, judged(NAME)))
-    assert shown["kernel.py"] == KERNEL.encode()
-    assert shown["flash_attention.py"] == (HOME / NAME).read_bytes()
+    shown = with_packages(KERNEL, judged(NAME))
+    assert shown["kernel.py"] == KERNEL.splitlines()
+    assert shown["flash_attention.py"] == (HOME / NAME).read_text().splitlines()
+
+
+def test_a_package_file_called_kernel_is_not_the_candidates() -> None:
+    wrapper = "from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention\n"
+    found = judged(NAMESAKE)
+    run = named_lines(found, replace(simulation(1e-3), breakdown=breakdown()))
+    files, text = with_packages(wrapper, found), (HOME / NAMESAKE).read_text().splitlines()
+    assert files == {"ragged_paged_attention/kernel.py": text, "kernel.py": wrapper.splitlines()}
+    assert run is not None
+    assert run.breakdown is not None
+    listed = listing(run, run.breakdown, files, "attempt 1", 200)
+    hottest = next(line for line in listed.splitlines() if " 15,000 " in line)
+    assert hottest.endswith(f"ragged_paged_attention/kernel.py:3  {text[2]}".rstrip())
+    assert "lines of kernel.py" not in listed
+    shares = report(replace(found, simulation=run), V5E).cycle_shares
+    assert shares is not None
+    assert shares.hottest[0].name == "ragged_paged_attention/kernel.py:3"
 
 
 def test_another_one_is_not() -> None:
-    assert with_packages(KERNEL, judged(NAME, "0" * 64)) == KERNEL
+    assert with_packages(KERNEL, judged(NAME, "0" * 64)) == source_lines(KERNEL)
 
 
 @pytest.mark.parametrize("kind", [".txt", ".py"])
 def test_nothing_outside_of_packages_is_read_for_a_record(tmp_path: Path, kind: str) -> None:
     (tmp_path / f"secret{kind}").write_text("secret\n")
     up = "../" * len(HOME.parts)
-    assert with_packages(KERNEL, judged(f"{up}{(tmp_path / f'secret{kind}').relative_to('/')}")) == KERNEL
+    assert with_packages(KERNEL, judged(f"{up}{(tmp_path / f'secret{kind}').relative_to('/')}")) == source_lines(KERNEL)
 
 
 def test_a_helper_of_that_name_stays_what_it_is() -> None:
     own = candidate_text.text_of({"kernel.py": b"import flash_attention\n", "flash_attention.py": b"X = 1\n"}).decode()
-    assert with_packages(own, judged(NAME)) == own
+    assert with_packages(own, judged(NAME)) == source_lines(own)

@@ -14,7 +14,7 @@ from harness.judge.key import key_digest
 from harness.judge.verdict.decision import decide
 from harness.records import Policy, Status
 from harness.render import layout, report_sections
-from harness.render.layout import wants_colour
+from harness.render.layout import source_lines, wants_colour
 from harness.render.progress import Progress
 from harness.render.report_text import judge_text, report_text, show_text
 from harness.render.results import results_table
@@ -53,8 +53,11 @@ def test_default_report_is_one_screen_and_ends_with_hints() -> None:
 def test_the_report_says_where_the_cycles_go_in_parts_lines_and_spills() -> None:
     kernel = "import jax\n\nscores = dot(q, k)\n\n    weights = exp(scores - new_max)\n"
     candidate, found = judged(taken_apart())
-    lines = report_text(candidate, found, None, kernel=kernel, width=100).splitlines()
-    glance, lines = lines, report_text(candidate, found, None, kernel=kernel, full=True, width=100).splitlines()
+    lines = report_text(candidate, found, None, files=source_lines(kernel), width=100).splitlines()
+    glance, lines = (
+        lines,
+        report_text(candidate, found, None, files=source_lines(kernel), full=True, width=100).splitlines(),
+    )
     start = next(place for place, text in enumerate(lines) if text.startswith("Simulated cycles:"))
     shares = [float(number) for number in re.findall(r"(\d+\.\d)%", " ".join(lines[start : start + 2]))]
     assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))

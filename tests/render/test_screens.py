@@ -21,6 +21,7 @@ from harness.loop.search_state import search_state
 from harness.records import Audit, Finding, Policy, Screened, Status, Sweep, Swept
 from harness.records.selftest import Judgement, Planted, Refusal, Tried
 from harness.render import hints, lines, review
+from harness.render.layout import source_lines
 from harness.render.report_text import judge_text, report_text, show_text
 from harness.render.results import results_table
 from harness.render.search_state import search_state_text
@@ -46,7 +47,7 @@ def baseline() -> str:
 
 def with_lines(full: bool) -> str:
     attempt, found = judged(taken_apart())
-    return report_text(attempt, found, None, kernel=SOURCE, full=full, width=100)
+    return report_text(attempt, found, None, files=source_lines(SOURCE), full=full, width=100)
 
 
 def shown() -> str:
@@ -141,7 +142,7 @@ SCREENS: dict[str, Callable[[], str]] = {
     ),
     "next": next_step,
     "lines": lambda: lines.listing(
-        taken_apart().simulation, breakdown(), SOURCE, "kernel.py", 100  # type: ignore[arg-type]
+        taken_apart().simulation, breakdown(), source_lines(SOURCE), "kernel.py", 100  # type: ignore[arg-type]
     ),
     "diagnose": lambda: hints.diagnosis_text("kernel.py", report(better(), V5E), (), 100, False),
     "sweep": swept,

@@ -1,13 +1,17 @@
 """What to try next, ranked by the share of the time that it could save."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
 from harness.advice.rules import RULES, hint
+from harness.advice.rules.rule import NOTABLE_GAIN
 from harness.advice.source_names import named_lines
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Ceiling, Evidence, Hint, Report, Row
+
+_NOTHING_ELSE = "it saves next to nothing, and no rule finds anything else"
 
 
 def hints(
@@ -29,9 +33,14 @@ def hints(
     told = [(finding, hint(rule, finding, seen)) for rule, finding in found]
     # Rules stand in the published order of causes, which sorting keeps among equal gains.
     told.sort(key=lambda item: (not item[0].comes_first, -(item[1].gain or 0.0) * item[0].weight))
+    # What cannot save anything worth an experiment takes no place, unless there is nothing else to say.
+    notable = [(finding, said) for finding, said in told if said.gain is None or said.gain >= NOTABLE_GAIN]
+    if told and not notable:
+        finding, said = max(told, key=lambda item: item[1].gain or 0.0)
+        notable = [(finding, replace(said, suggestion=f"{said.suggestion}; {_NOTHING_ELSE}"))]
     # Two observations may be about the same knob, and even want it turned apart: the stronger one speaks.
     by_knob: dict[str, Hint] = {}
-    for finding, said in told:
+    for finding, said in notable:
         by_knob.setdefault(finding.knob or said.rule, said)
     return tuple(by_knob.values())
 

@@ -63,6 +63,7 @@ def _spilling(shares: CycleShares, width: int, *, full: bool) -> list[str]:
     named = shares.spill_lines[: 3 if full else 2]
     where = ", ".join(f"{clean(line.name)} {percent(line.fraction, 0)}" for line in named)
     cost = f"at least {percent(shares.spill_fraction)} of the cycles"
+    most = "most" if sum(line.fraction for line in named) > 0.5 else "the largest parts"
     if not full:
-        return wrap(f"{cost}; most at {where}", width, "Simulated spilling:    ")
-    return wrap(f"{moved}; {cost}; most at {where}", width, "Simulated spilling:    ")
+        return wrap(f"{cost}; {most} at {where}", width, "Simulated spilling:    ")
+    return wrap(f"{moved}; {cost}; {most} at {where}", width, "Simulated spilling:    ")

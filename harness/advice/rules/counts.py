@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from harness.advice.observed import Observed
-from harness.advice.rules.rule import COUNTS, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, rule
+from harness.advice.rules.rule import COUNTS, NOTABLE_GAIN, OP_PROFILE, ROOFLINE, SCHEDULE, TPU_DETAILS, Finding, rule
 from harness.judge.verdict.crosscheck import ELEMENTS_OF_AN_EXPONENTIAL
 from harness.records import OpTime, Window
 from harness.units import count, decimal, kibibytes, percent, seconds
@@ -18,7 +18,9 @@ _LANES = 128
 # Of the VMEM limit: with less in use, padding is in nobody's way.
 _MOSTLY_FREE = 0.50
 # What HLO operations are called that only lay an array out anew.
-_LAYOUTS = ("reshape", "transpose", "bitcast", "broadcast", "pad", "slice")
+_LAYOUTS = ("reshape", "transpose", "bitcast", "pad", "slice")
+# What the names of operations may hold that copy or transpose.
+_MOVES = ("copy", "transpose", "fusion")
 
 
 def _expected(seen: Observed, name: str) -> int:
@@ -138,6 +140,9 @@ def around(seen: Observed) -> Finding | None:
     if len(others) == len(ops):
         # No op bears the name of a Pallas call, so it is not known which of them are the kernel.
         others = []
+    if others and not any(word in op.name for op in others for word in _MOVES):
+        # None that takes time in the schedule is a copy or a transpose.
+        moves = 0
     time = sum(op.seconds for op in others)
     share = time / seen.seconds
     if not moves and share < _NOTABLE_SHARE:
@@ -156,7 +161,7 @@ def around(seen: Observed) -> Finding | None:
         )
     return Finding(
         observation=f"{'; '.join(said)} {seen.label}",
-        suggestion=_without(seen, others),
+        suggestion=_without(seen, others, moves),
         gain=min(share, 1.0) if others else None,
         gain_source=SCHEDULE,
         knob="copies",
@@ -170,37 +175,37 @@ def _named(ops: Sequence[OpTime]) -> str:
     return f"{names} and {len(ops) - 3} more" if len(ops) > 3 else names
 
 
-def _without(seen: Observed, others: Sequence[OpTime]) -> str:
-    """How to do without copies, and without the operations `others` outside the kernel."""
+def _without(seen: Observed, others: Sequence[OpTime], moves: int) -> str:
+    """How to do without the `moves`, copies and transposes, and without the operations `others` outside the kernel."""
     hlo, names = seen.evidence.hlo, " ".join(op.name for op in others)
     advice = []
-    if "copy" in names or (hlo is not None and hlo.copy):
+    if "copy" in names or (moves and hlo is not None and hlo.copy):
         advice.append(
             "keep running values in a scratch buffer and never read an output ref before its last write: that makes a "
             "copy"
         )
-    if any(word in names for word in _LAYOUTS) or (hlo is not None and hlo.transpose) or advice:
+    if any(word in names for word in _LAYOUTS) or (moves and hlo is not None and hlo.transpose) or advice:
         advice.append("pass the array as it comes, instead of transposing or reshaping it outside")
     return "; ".join(advice) or "do inside the kernel what is done there, or do without it"
 
 
 @rule("misaligned blocks", "constants", f"{OP_PROFILE}; {TPU_DETAILS}", "layout operations mean misaligned blocks")
 def padded_blocks(seen: Observed) -> Finding | None:
-    """A block that its tiles make much larger, where that costs more than VMEM that is free anyway."""
-    worst, padding = None, _NOTABLE_PADDING
+    """A block that its tiles make much larger, where VMEM is short or moving the padding may cost time."""
+    worst, padding, cost = None, _NOTABLE_PADDING, None
     for window in seen.call.windows if seen.call and seen.chip.platform == "tpu" else ():
         held = math.prod(window.block_shape) * _itemsize(window.array.dtype) * max(1, window.buffers)
         # A column of statistics is small whatever its padding.
         if not held or len(window.block_shape) < 2 or window.block_shape[-1] <= 1 or not _sizes_off(window):
             continue
-        if window.vmem_bytes / held >= padding and not (_is_fetched_once(window) and _has_room(seen)):
-            worst, padding = window, window.vmem_bytes / held
+        moved = _cost_of_padding(seen, window, held)
+        if window.vmem_bytes / held >= padding and not ((moved or 0.0) < _NOTABLE_SHARE and _has_room(seen)):
+            worst, padding, cost = window, window.vmem_bytes / held, moved
     if worst is None:
         return None
-    gain, source = seen.room * (1 - 1 / padding), ROOFLINE
-    if _is_fetched_once(worst) and seen.run and seen.run.breakdown:
-        # Its padding is moved once and takes VMEM: no more time than is waited for it.
-        gain, source = min(gain, _waited_for(seen, worst)), SCHEDULE
+    source = SCHEDULE if seen.run and seen.run.breakdown else ROOFLINE
+    # Where moving it costs next to nothing, it is in the way: what the room is worth is not known.
+    gain = cost if cost is not None and cost >= NOTABLE_GAIN else None
     shape = " x ".join(map(str, worst.block_shape))
     rows, columns = worst.block_shape[-2:]
     sublanes = _sublanes(worst)
@@ -223,14 +228,28 @@ def _sublanes(window: Window) -> int:
 
 
 def _sizes_off(window: Window) -> list[str]:
-    """The last two sizes of its block that are no multiples of a tile's, each with what it should be."""
+    """The last two sizes of its block that are no multiples of a tile's, each with what it should be.
+
+    A size that is the whole array's cannot be another, but for a single row: that can be an array of one dimension.
+    """
     rows, columns = window.block_shape[-2:]
-    sizes = (("last", columns, _LANES), ("second-to-last", rows, _sublanes(window)))
-    return [f"the {name} size, {size}, a multiple of {tile}" for name, size, tile in sizes if size % tile]
+    whole = window.array.shape[-2:] if math.prod(window.block_shape) != columns else ()
+    sizes = (("last", columns, _LANES, whole[1:]), ("second-to-last", rows, _sublanes(window), whole[:1]))
+    return [
+        f"the {name} size, {size}, a multiple of {tile}"
+        for name, size, tile, array in sizes
+        if size % tile and array != (size,)
+    ]
 
 
-def _is_fetched_once(window: Window) -> bool:
-    return window.role == "input" and window.fetches is not None and window.fetches <= 1
+def _cost_of_padding(seen: Observed, window: Window, held: int) -> float | None:
+    """The share of the time that moving its padding takes at most; None where the kernel moves it by hand."""
+    if window.fetches is None:
+        return None
+    padding = (window.vmem_bytes - held) / max(1, window.buffers) * window.fetches
+    cost = padding / seen.chip.hbm_bytes_per_second / seen.seconds
+    waits = _waited_for(seen, window) if window.role == "input" and seen.run and seen.run.breakdown else 1.0
+    return min(cost, waits, seen.room)
 
 
 def _has_room(seen: Observed) -> bool:

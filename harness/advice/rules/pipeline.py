@@ -12,6 +12,7 @@ _MANY_STEPS = 256
 # The first and last two to three steps are fill and drain: with fewer steps than this nothing else is left.
 _FEW_STEPS = 6
 _NOTABLE_SHARE = 0.05
+_WAITS_NAMED = 3
 
 
 @rule(
@@ -28,7 +29,6 @@ def bubbles(seen: Observed) -> Finding | None:
     if not stalls or sum(stalls.values()) < max(sum(waits.values()), sum(ends.values())):
         # The others, and the launch, have rules of their own, which know what to do.
         return None
-    name, largest = next(iter(stalls.items()))
     flag = "over the red flag of 10%" if share >= _RED_FLAG_BUBBLES else "between excellent (5%) and a red flag (10%)"
     larger = larger_key_block(seen)
     suggestion = (
@@ -39,8 +39,8 @@ def bubbles(seen: Observed) -> Finding | None:
     if larger:
         suggestion = f"{larger}: more independent work in a step to fill the waits with"
     return Finding(
-        observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; most of it waits for {name} "
-        f"({percent(largest)}) [simulated {seen.report.chip}]",
+        observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
+        f"{_largest_waits(seen, share)} [simulated {seen.report.chip}]",
         suggestion=suggestion,
         gain=share,
         gain_source=SCHEDULE,
@@ -49,6 +49,19 @@ def bubbles(seen: Observed) -> Finding | None:
         knob="key block",
         kind="constants" if larger else "body",
     )
+
+
+def _largest_waits(seen: Observed, share: float) -> str:
+    """What most of the share of cycles without an issue waits for, or the largest parts of it."""
+    waits = {
+        **seen.parts("unit stall"),
+        **{f"transfers of {seen.operand(name)}": part for name, part in seen.parts("operand wait").items()},
+        "fill and drain": sum(seen.parts("fill and drain").values()),
+    }
+    largest = [wait for wait in sorted(waits.items(), key=lambda wait: -wait[1]) if wait[1]][:_WAITS_NAMED]
+    if largest[0][1] > share / 2:
+        return f"most of it waits for {largest[0][0]} ({percent(largest[0][1])})"
+    return f"the largest parts wait for {', '.join(f'{name} ({percent(part)})' for name, part in largest)}"
 
 
 @rule(

@@ -34,8 +34,8 @@ def exp_bound(seen: Observed) -> Finding | None:
         return None
     hottest = max(lines, key=lambda line: line.cycles)
     return Finding(
-        observation=f"the lines with exponentials take {percent(share)} of the cycles, most of it "
-        f"{hottest.file}:{hottest.line}, while the MXU is busy {percent(seen.used('MXU'))} "
+        observation=f"the lines with exponentials take {percent(share)} of the cycles, "
+        f"{_at(hottest, share * run.cycles)}, while the MXU is busy {percent(seen.used('MXU'))} "
         f"[simulated {seen.report.chip}]",
         suggestion="use exp2 with log2(e) folded into the softmax scale: one operation fewer per score"
         if seen.is_attention
@@ -62,8 +62,8 @@ def divisions(seen: Observed) -> Finding | None:
         return None
     hottest = max(lines, key=lambda line: line.cycles)
     return Finding(
-        observation=f"the lines that divide take {percent(share)} of the cycles, most of it "
-        f"{hottest.file}:{hottest.line} [simulated {seen.report.chip}]",
+        observation=f"the lines that divide take {percent(share)} of the cycles, {_at(hottest, share * run.cycles)} "
+        f"[simulated {seen.report.chip}]",
         suggestion=(
             "divide once at the end, after the last key block: until then keep numerator and sum apart; "
             if seen.is_attention
@@ -76,6 +76,12 @@ def divisions(seen: Observed) -> Finding | None:
         weight=0.5,
         knob="division",
     )
+
+
+def _at(hottest: LineTime, cycles: float) -> str:
+    """Where most of these cycles are, or the largest part of them."""
+    part = "most of it" if hottest.cycles > cycles / 2 else "the largest part"
+    return f"{part} at {hottest.file}:{hottest.line}"
 
 
 def _reciprocals(line: LineTime) -> int:

@@ -119,5 +119,8 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
         from harness.cli.documents import ErrorDocument, Mistake, json_text
 
         print(json_text("error", ErrorDocument(error=Mistake(kind=kind, message=message))))
-    print(f"ratchet: {message} [{kind}]" if kind != "bug" else f"ratchet: {message}", file=sys.stderr)
+    # The tag ends the sentence: after the usage below it, it would read as an argument.
+    said, line_break, usage = message.partition("\n")
+    tag = "" if kind == "bug" else f" [{kind}]"
+    print(f"ratchet: {said}{tag}{line_break}{usage}", file=sys.stderr)
     return code

@@ -51,10 +51,12 @@ def _text(name: str, real: Simulation, found: tuple[Answer, ...]) -> str:
         [answer.scale.words or "nothing changed", seconds(answer.seconds), change(answer.time_ratio)]
         for answer in found
     ]
-    # All together are better than any, which says nothing about which one counts.
-    alone = [answer for answer in found if len(answer.scale.resources) == 1]
+    # All together are better than any, which says nothing about which one counts; a clock no kernel can change.
+    alone = [answer for answer in found if len(answer.scale.resources) == 1 and answer.scale.clock == 1]
     best = min(alone, key=lambda answer: answer.time_ratio, default=None)
-    last = "nothing here would make it notably faster"
+    last = "nothing here but the clock, which no kernel can change, would make it notably faster"
+    if not any(answer.profits for answer in found):
+        last = "nothing here would make it notably faster"
     if best is not None and best.profits:
         last = f"it would profit most from {best.scale.words}"
     return "\n".join(

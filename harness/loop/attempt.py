@@ -22,7 +22,7 @@ from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions, resimulate
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
-from harness.loop.settings import rewrite
+from harness.loop.settings import refuse_text, rewrite
 from harness.records import (
     Attempt,
     Champion,
@@ -130,8 +130,9 @@ def refuse_no_python(kernel: bytes) -> None:
 
 
 def rewritten(kernel: bytes, settings: tuple[tuple[str, str], ...]) -> bytes:
-    """`kernel` with these constants rewritten. Raises RatchetError `unknown-constant`."""
+    """`kernel` with these constants rewritten. Raises RatchetError `unknown-constant`, UsageError `bad-setting`."""
     for name, value in settings:
+        refuse_text(kernel, name, value)
         kernel = rewrite(kernel, name, value, "kernel.py")
     return kernel
 

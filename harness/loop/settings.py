@@ -56,6 +56,19 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
     return before + value.encode() + after
 
 
+def refuse_text(source: bytes, name: str, value: str) -> None:
+    """Raises UsageError `bad-setting` where text is to take the place of a number: a mistyped one, mostly."""
+    old = dict(constants(source)).get(name)
+    if old is not None and _is_number(_expression(old)) and isinstance(_expression(value), ast.Constant):
+        given = ast.literal_eval(value)
+        if isinstance(given, str):
+            raise UsageError("bad-setting", f"--set {name}: expected a number, as {name} = {old} is one, got {given!r}")
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
 def constants(source: bytes) -> tuple[tuple[str, str], ...]:
     """The constants that `rewrite` can change and their literals, in their order; empty if `source` is not Python."""
     try:

@@ -19,6 +19,9 @@ _AT_A_GLANCE = (
     ("schedule", "spills executed"),
     ("schedule", "fills executed"),
 )
+# Kinds of cycles that are spent waiting for transfers, and how much of the cycles is nearly all of them.
+_FOR_TRANSFERS = ("operand wait", "fill and drain")
+_NEARLY_ALL = 0.90
 _OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed")
 # Of those that a schedule is full of, the next ones after the fullest say what else is near.
 _UNITS_SHOWN = 4
@@ -47,8 +50,31 @@ def result(report: Report) -> list[str]:
         intensity = f"{report.intensity:.{0 if report.intensity >= 10 else 2}f} FLOPs/byte"
     return [
         f"RESULT: score={score}  latency={latency}  util={util}  tflops={tflops}   [{label(report)}]",
-        f"REGIME: {regime}  BW={_percent(report.bandwidth_util)}  intensity={intensity}",
+        f"REGIME: {regime}  BW={_percent(report.bandwidth_util)}  intensity={intensity}{_contradiction(report)}",
     ]
+
+
+def _contradiction(report: Report) -> str:
+    """What the simulated cycles say against `memory-bound`, which the roofline says; "" where they say nothing else."""
+    shares = report.cycle_shares
+    if shares is None or report.regime != "memory-bound":
+        return ""
+    issuing = sum(part.fraction for part in shares.parts if part.name == "issuing")
+    waits = sum(part.fraction for part in shares.parts if part.name.startswith(_FOR_TRANSFERS))
+    if issuing >= _NEARLY_ALL:
+        return f"  (by the roofline; simulated: issuing {percent(issuing)} of cycles)"
+    if waits < 1 - _NEARLY_ALL:
+        return f"  (by the roofline; simulated: waiting for transfers {percent(waits)} of cycles)"
+    return ""
+
+
+def mean_of_suite(report: Report, width: int) -> list[str]:
+    """What the latency of a suite is, with its uncertainty."""
+    if report.seconds is None:
+        return []
+    off = "" if report.plus_minus_seconds is None else f" ± {seconds(report.plus_minus_seconds, 2)}"
+    words = f"latency is the weighted geometric mean of the members' times: {seconds(report.seconds)}{off}"
+    return wrap(f"{words} [{label(report)}]", width)
 
 
 def timing_inputs(evidence: Evidence, width: int) -> list[str]:
@@ -206,15 +232,15 @@ def vmem(report: Report, calls: Sequence[PallasCall], width: int, *, full: bool)
     return lines
 
 
-def checks(evidence: Evidence, width: int, *, full: bool) -> list[str]:
-    """How many checks were made and how near the worst came to its tolerance."""
+def checks(evidence: Evidence, verdict: Verdict, width: int, *, full: bool) -> list[str]:
+    """How many checks were made, why others were not, and how near the worst came to its tolerance."""
     done = evidence.all_checks
     if not done:
         return ["Correctness:           no check was made"]
     failed = sum(not check.passed for check in done)
     verb = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks passed"
     if evidence.unchecked:
-        verb += f" and {len(evidence.unchecked)} were not run, because it is slower"
+        verb += f" and {len(evidence.unchecked)} were not run, because {_too_slow(evidence, verdict)}"
     bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism", "state"))
     elements = f"{count(sum(check.elements for check in done) - bits)} elements against float64"
     elements += f" and {count(bits)} bit for bit" if bits else ""
@@ -298,6 +324,15 @@ def _table(body: Sequence[Sequence[str]], headers: Sequence[str], sides: str, wi
 
 def _percent(fraction: float | None) -> str:
     return "unknown" if fraction is None else percent(fraction)
+
+
+def _too_slow(evidence: Evidence, verdict: Verdict) -> str:
+    """Why checks were left out: it is slower, or a member of the suite loses more than it may."""
+    most = 1 + (evidence.problem.may_lose or 0.0)
+    lost = [one.name for one in verdict.members if one.time_ratio is not None and one.time_ratio > most]
+    if not lost or (verdict.time_ratio or 0.0) > 1:
+        return "it is slower"
+    return f"{' and '.join(map(clean, lost))} {'loses' if len(lost) == 1 else 'lose'} more than a member may"
 
 
 def _shape(shape: Sequence[int]) -> str:

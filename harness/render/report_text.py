@@ -157,7 +157,7 @@ def _findings(
     # What does not compile is mostly too large: the buffers are what one looks at then.
     does_not_fit = evidence.failure is not None and evidence.failure.stage == "compile"
     memory = report_sections.vmem(report, calls, width, full=full or does_not_fit)
-    checked = report_sections.checks(evidence, width, full=full)
+    checked = report_sections.checks(evidence, verdict, width, full=full)
     if full:
         found += [machine, report_sections.counters(report, champion, width)]
         found += [report_sections.ops(evidence.simulation, width), memory]
@@ -172,9 +172,11 @@ def _of_suite(
     evidence: Evidence, report: Report, verdict: Verdict, width: int, *, full: bool, colour: bool
 ) -> list[str]:
     """The same of a suite: each member in a line, what is behind it where somebody asks for that member alone."""
-    found: list[Sequence[str]] = [report_sections.result(report)[:1]] if evidence.failure is None else []
+    found: list[Sequence[str]] = []
+    if evidence.failure is None:
+        found.append([*report_sections.result(report)[:1], *report_sections.mean_of_suite(report, width)])
     found.append(report_sections.members(report, verdict, width))
-    found.append(report_sections.checks(evidence, width, full=full))
+    found.append(report_sections.checks(evidence, verdict, width, full=full))
     if full:
         found.append(report_sections.stages(evidence, width))
     found += [report_sections.warnings(evidence, width), hints(report.hints, width, colour, full=full)]

@@ -1,6 +1,6 @@
 """The table of all attempts, grouped by comparability key."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.hardware import chip
@@ -44,6 +44,7 @@ def results_table(
     # In a file or a pipe no column has to give way.
     width = terminal_width(_WIDE) if width is None else width
     revoked = {number for row in rows if row.is_on_branch is not False for number in row.revokes}
+    lost = {row.number: _lost(rows, place) for place, row in enumerate(rows)}
     hypothesis = _Column(title="hypothesis", text=_hypothesis, side="l")
     columns = [
         _Column(title="#", text=lambda row: f"{row.number}{'*' if row.number == champion_number else ''}"),
@@ -52,7 +53,7 @@ def results_table(
         hypothesis,
         _Column(title="score", text=lambda row: None if row.score is None else f"{row.score:.1f}"),
         _Column(title="time\nms", text=lambda row: None if row.seconds is None else _milliseconds(row.seconds)),
-        *(_of_member(name) for name in dict.fromkeys(name for row in rows for name, _ in row.members)),
+        *(_of_member(name, lost) for name in dict.fromkeys(name for row in rows for name, _ in row.members)),
         _Column(title="change\nof time", text=lambda row: _change(row.time_ratio)),
         _Column(title="expec-\nted", text=lambda row: _change(row.expected_time_ratio), rank=6),
         _Column(title="util", text=lambda row: _share(row.util), rank=7),
@@ -87,17 +88,31 @@ def results_table(
     out = _with_groups(lines, rows, width)
     if left_out:
         out += wrap(f"hidden columns: {', '.join(left_out)}; the terminal is too narrow (--json has them)", width)
+    if any(_lost(rows, place) for place in range(len(rows))):
+        out += wrap("! more time at this member than the champion of then, though less in the mean", width)
     if calibration and (said := calibration_line(calibration)):
         out += wrap(said, width)
     return "\n".join(line.rstrip() for line in out)
 
 
-def _of_member(name: str) -> _Column:
-    """The times at one member of a suite."""
+def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
+    """The members at which a rejected suite takes more time than the champion of then, though less in the mean."""
+    row = rows[place]
+    if row.outcome != "reject" or row.time_ratio is None or row.time_ratio >= 1:
+        return ()
+    comparable = (before for before in reversed(rows[:place]) if before.is_title)
+    champion = next((dict(before.members) for before in comparable if before.key_digest == row.key_digest), {})
+    times = [(name, seconds, champion.get(name)) for name, seconds in row.members]
+    return tuple(name for name, now, then in times if now is not None and then is not None and now > then)
+
+
+def _of_member(name: str, lost: Mapping[int, Sequence[str]]) -> _Column:
+    """The times at one member of a suite; `lost` names those that an attempt lost."""
 
     def text(row: Row) -> str | None:
         seconds = dict(row.members).get(name)
-        return None if seconds is None else _milliseconds(seconds)
+        mark = "!" if name in lost[row.number] else ""
+        return None if seconds is None else f"{_milliseconds(seconds)}{mark}"
 
     return _Column(title=f"{name}\nms", text=text, rank=8)
 

@@ -53,6 +53,19 @@ def test_unknown_options_and_values(contest: Path) -> None:
     refused(ratchet(contest, "experiment: x", "--chip", "v9"), "unknown-chip", 2, "v5e", "v6e")
 
 
+def test_text_for_a_number_costs_no_attempt(contest: Path) -> None:
+    for words in (("experiment: x", "--set", "BQ=abc"), ("sweep", "experiment: x", "--set", "BQ=64,abc")):
+        refused(ratchet(contest, *words), "bad-setting", 2, "expected a number, as BQ = ", "got 'abc'")
+    assert "no attempts yet" in ratchet(contest, "results").stdout
+
+
+def test_the_tag_ends_the_sentence_before_the_usage(contest: Path) -> None:
+    sentence, usage = ratchet(contest, "results", "--limt", "3").stderr.splitlines()[:2]
+    assert sentence.endswith(" [usage]")
+    assert usage.startswith("usage: ")
+    assert "[usage]" not in usage
+
+
 def test_json_errors_are_json(contest: Path) -> None:
     done = ratchet(contest, "experiment: x", "--chip", "v9", "--json")
     assert json.loads(done.stdout)["error"]["kind"] == "unknown-chip"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import RatchetError, UsageError
-from harness.loop.settings import constants, parse, rewrite
+from harness.loop.settings import constants, parse, refuse_text, rewrite
 
 SOURCE = '''"""Ünïcode docstring."""\r
 BQ = 128  # rows of a query block
@@ -77,3 +77,15 @@ def test_a_file_that_is_not_python_is_named() -> None:
     with pytest.raises(RatchetError, match=r"kernel\.py is not valid Python") as caught:
         rewrite(b"def f(:\n", "A", "3", "kernel.py")
     assert caught.value.kind == "syntax-error"
+
+
+@pytest.mark.parametrize("value", ["abc", "'512'", "BQ"])
+def test_text_does_not_take_the_place_of_a_number(value: str) -> None:
+    name, text = parse(f"BQ={value}")
+    with pytest.raises(UsageError, match=r"--set BQ: expected a number, as BQ = 128 is one, got '"):
+        refuse_text(SOURCE, name, text)
+
+
+@pytest.mark.parametrize("setting", ["BQ=512", "BQ=4*2**7", "BQ=None", "TEXT=abc", "NONE=abc"])
+def test_what_may_be_meant_is_left_alone(setting: str) -> None:
+    refuse_text(SOURCE, *parse(setting))

@@ -3,10 +3,12 @@
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from evidence_examples import KEY, V5E, evidence, failed, measured
 from rich.cells import cell_len
+from rule_examples import rowwise, with_parts
 from screen_examples import CHAMPION, WIDE, better, judged, line, printed, table, taken_apart
 
 from harness.advice.report import report
@@ -349,3 +351,20 @@ def test_wrap_chops_only_what_no_line_can_hold() -> None:
     assert layout.wrap("abcdefghij", 6, "- ") == ["- abcd", "  efgh", "  ij"]
     assert layout.wrap("", 6, "- ") == ["-"]
     assert layout.wrap("日本語日本語", 8, "- ") == ["- 日本語", "  日本語"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ((("operand wait", "k", 0.04),), "(by the roofline; simulated: issuing 96.0% of cycles)"),
+        (
+            (("unit stall", "XLU busy", 0.4), ("operand wait", "k", 0.03), ("fill and drain", "q", 0.01)),
+            "(by the roofline; simulated: waiting for transfers 4.0% of cycles)",
+        ),
+        ((("operand wait", "k", 0.3),), ""),
+    ],
+)
+def test_a_regime_that_the_simulation_contradicts_says_so(parts: tuple[Any, ...], words: str) -> None:
+    _, found = judged(with_parts(rowwise(0.25e-3), *parts), None)
+    line = next(line for line in report_sections.result(found) if line.startswith("REGIME: MEMORY-BOUND  BW="))
+    assert line.partition("FLOPs/byte")[2].strip() == words

@@ -1,5 +1,6 @@
 """What a suite settles: the mean has to gain, no member may lose too much, and doubt never accepts."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -210,3 +211,26 @@ def test_what_is_suggested_for_several_members_is_said_once() -> None:
     hints = report(after(0.9, 0.8), V5E).hints
     assert [hint.suggestion for hint in hints] == [alone.suggestion]
     assert hints[0].observation.startswith("prefill-16k (and prefill-2k): ")
+
+
+def test_a_suite_that_loses_at_a_member_says_so_wherever_its_time_is_told() -> None:
+    candidate = replace(after(1.5, 0.5), unchecked=("needles",))
+    verdict = judged(candidate)
+    found, number = report(candidate, V5E), 2
+    text = report_text(attempt(candidate, verdict, number=number), found, None, width=200)
+    assert "1 were not run, because prefill-2k loses more than a member may" in text
+    mean = next(line for line in text.splitlines() if line.startswith("latency is"))
+    assert re.fullmatch(
+        r"latency is the weighted geometric mean of the members' times: [\d.]+ ms ± [\d.]+ us \[simulated v5e\]", mean
+    )
+    first = decide(CHAMPION, None, None, POLICY, V5E)
+    rows = (
+        row(attempt(CHAMPION, first, number=1, kind="baseline"), report(CHAMPION, V5E), "key"),
+        row(attempt(candidate, verdict, number=number), found, "key"),
+    )
+    lost = next(line for line in results_table(rows, 1, width=200).splitlines() if line.startswith(" 2 "))
+    assert " 3.000! " in lost
+    assert lost.count("!") == 1
+    slower = judged(replace(after(1.5, 2.0), unchecked=("needles",)))
+    text = report_text(attempt(replace(after(1.5, 2.0), unchecked=("needles",)), slower), found, None, width=200)
+    assert "were not run, because it is slower" in text

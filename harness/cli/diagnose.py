@@ -12,11 +12,13 @@ from harness.advice import report as reporting
 from harness.advice.whatif import answers
 from harness.cli.arguments import colour, directory
 from harness.cli.documents import TablesDocument, figures
+from harness.cli.ledger import kernel_text
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.loop import evaluation_cache
+from harness.loop.package_kernel import for_wrapper
 from harness.loop.suite_member import evidence_of
 from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
 from harness.records.whatif import Scale
@@ -89,10 +91,11 @@ def diagnosis(folder: Path, number: int | None, chip_name: str | None, member: s
         contest.member(member)
         with Progress(quiet=quiet) as progress:
             evidence = evaluation_cache.evidence(contest, Policy(), progress)
-        name, own = "kernel.py", contest.chip
+        name, own, kernel = "kernel.py", contest.chip, contest.kernel()
     else:
-        evidence = Ledger.open(folder).attempt(number).evidence
-        name, own = f"attempt {number}", chip(evidence.chip)
+        ledger = Ledger.open(folder)
+        evidence = ledger.attempt(number).evidence
+        name, own, kernel = f"attempt {number}", chip(evidence.chip), kernel_text(ledger, number).encode()
     evidence = evidence_of(evidence, member)
     if member:
         name += f" at {member}"
@@ -100,6 +103,7 @@ def diagnosis(folder: Path, number: int | None, chip_name: str | None, member: s
     ceilings, note = _ceilings(folder, evidence, own)
     rows = _earlier(folder, number)
     told = replace(report, hints=diagnosing.hints(evidence, report, rows, ceilings))
+    told = for_wrapper(told, evidence, kernel)
     return Diagnosis(name=name, report=told, notes=("a gain is a bound, not a promise: measure", note))
 
 

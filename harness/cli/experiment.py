@@ -1,5 +1,6 @@
 """What an experiment and `judge` do: both judge kernel.py, and `judge` records nothing."""
 
+import shlex
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,8 @@ from harness.loop import attempt as ratchet
 from harness.loop import evaluation_cache, expected
 from harness.loop.champion_evaluation import champion_fails
 from harness.loop.evaluate import Options
-from harness.loop.settings import parse
+from harness.loop.package_kernel import for_wrapper
+from harness.loop.settings import parse, rewritten
 from harness.records import Attempt, Evidence, Policy
 from harness.render import report_text
 from harness.render.progress import Progress
@@ -81,7 +83,8 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
     words = friendly_words(contest, attempt)
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
     if judged.recorded:
-        kernel = Ledger.open(contest.directory).kernel(attempt.number).decode("utf-8", "replace")
+        recorded = Ledger.open(contest.directory).kernel(attempt.number)
+        report, kernel = for_wrapper(report, attempt.evidence, recorded), recorded.decode("utf-8", "replace")
         return report_text.report_text(
             attempt,
             report,
@@ -157,17 +160,20 @@ def expectation(text: str | None) -> float | None:
 def judge(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory), given.chip)
     policy = Policy()
-    options = Options(on=given.on, deep=given.deep)
+    settings = tuple(parse(text) for text in given.settings)
+    options = Options(settings=settings, on=given.on, deep=given.deep)
+    judged = rewritten(contest.kernel(), settings)
     with Progress(quiet=given.quiet or given.json) as progress:
         guess = expected.of(contest, wholly=True)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         evidence = evaluation_cache.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
-    report = reporting.report(evidence, contest.chip)
-    for sentence in _on_champion(contest, evidence):
+    report = for_wrapper(reporting.report(evidence, contest.chip), evidence, judged)
+    for sentence in () if settings else _on_champion(contest, evidence):
         say(sentence)
-    kernel = contest.kernel().decode("utf-8", "replace")
-    whole = command("judge --full", given.directory)
+    kernel = judged.decode("utf-8", "replace")
+    again = [f"--set {shlex.quote(text)}" for text in given.settings]
+    whole = command(" ".join(["judge", *again, "--full"]), given.directory)
     return Outcome(
         document=JudgeDocument(evidence=evidence, report=report, verdict=verdict),
         text=lambda: report_text.judge_text(

@@ -13,6 +13,7 @@ from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.loop import new_contest, search_state
 from harness.loop import undo as undoing
+from harness.loop.package_kernel import for_wrapper
 from harness.loop.settings import parse
 from harness.loop.suite_member import of_member
 from harness.records import Policy
@@ -22,12 +23,16 @@ from harness.render.progress import Progress
 
 def show(given: Namespace) -> Outcome:
     ledger = settled(given.directory)
+    newest = ledger.rows(1)[0]
+    if given.number is None and not newest:
+        raise RatchetError("no-attempts", f"no attempts yet: {command(BASELINE, given.directory)} makes the first")
+    number = newest[-1].number if given.number is None else given.number
     try:
-        attempt = ledger.attempt(given.number)
+        attempt = ledger.attempt(number)
     except RatchetError as error:
         if error.kind != "unknown-attempt":
             raise
-        way, verb = ("all of them", "results") if ledger.rows(1)[0] else ("the first is made by", BASELINE)
+        way, verb = ("all of them", "results") if newest else ("the first is made by", BASELINE)
         raise RatchetError(error.kind, f"{error}; {way}: {command(verb, given.directory)}") from error
 
     document = AttemptDocument(attempt=attempt, row=None)
@@ -35,13 +40,15 @@ def show(given: Namespace) -> Outcome:
         attempt = of_member(attempt, given.member)
 
     def text() -> str:
+        found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
+        kernel = kernel_text(ledger, number)
         return report_text.show_text(
             attempt,
-            reporting.report(attempt.evidence, chip(attempt.evidence.chip)),
+            for_wrapper(found, attempt.evidence, kernel.encode()),
             attempt.diff,
             colour(),
-            files=with_packages(kernel_text(ledger, given.number), attempt.evidence),
-            revoked=search_state.revoked_by(ledger.rows()[0], given.number),
+            files=with_packages(kernel, attempt.evidence),
+            revoked=search_state.revoked_by(ledger.rows()[0], number),
         )
 
     return Outcome(document=document, text=text)

@@ -28,7 +28,9 @@ class Show(Verb):
     does = "harness.cli.kernels:show"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("number", type=attempt_number, metavar="N", help="the attempt's number")
+        parser.add_argument(
+            "number", type=attempt_number, nargs="?", metavar="N", help="the attempt's number (default: the newest)"
+        )
         add_member(parser)
         add_json(parser, "the record")
 

@@ -11,6 +11,10 @@ from harness.loop.scaffold import templates
 _LIMIT = 50
 
 
+def _settings(parser: Parser, words: str) -> None:
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="NAME=VALUE", help=words)
+
+
 class Experiment(Verb):
     """The verb of a message; one writes the message instead."""
 
@@ -25,10 +29,7 @@ class Experiment(Verb):
     def configure(self, parser: Parser) -> None:
         parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
         evaluation_options(parser)
-        parser.add_argument(
-            "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
-            help="rewrite this constant of kernel.py",
-        )  # fmt: skip
+        _settings(parser, "rewrite this constant of kernel.py")
         parser.add_argument(
             "--expect", default=None, metavar="5%", help="how much less time you expect, as 5%% or x0.95; recorded"
         )
@@ -118,6 +119,7 @@ class Judge(Verb):
 
     def configure(self, parser: Parser) -> None:
         evaluation_options(parser)
+        _settings(parser, "judge it with this constant rewritten; the file stays as it is")
 
 
 class Status(Verb):

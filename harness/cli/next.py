@@ -15,6 +15,7 @@ from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.ledger import Ledger
 from harness.loop import search_state
+from harness.loop.package_kernel import for_wrapper
 from harness.records import Row
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
@@ -47,6 +48,7 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.S
     report = None
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
+        report = for_wrapper(report, last.evidence, kernels.get(last.number, b""))
     is_present = standing is not None and standing.key == key
     messages = list(skipped)
     if champion is None:

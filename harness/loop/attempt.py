@@ -22,7 +22,7 @@ from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions, resimulate
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
-from harness.loop.settings import refuse_text, rewrite
+from harness.loop.settings import rewritten
 from harness.records import (
     Attempt,
     Champion,
@@ -127,14 +127,6 @@ def refuse_no_python(kernel: bytes) -> None:
                 f"{where}: {getattr(error, 'msg', None) or error}; nothing was judged or recorded, and no attempt's "
                 "number is taken",
             ) from None
-
-
-def rewritten(kernel: bytes, settings: tuple[tuple[str, str], ...]) -> bytes:
-    """`kernel` with these constants rewritten. Raises RatchetError `unknown-constant`, UsageError `bad-setting`."""
-    for name, value in settings:
-        refuse_text(kernel, name, value)
-        kernel = rewrite(kernel, name, value, "kernel.py")
-    return kernel
 
 
 def _put_right(run: Run, watch: guard.Watch) -> guard.Tampering:

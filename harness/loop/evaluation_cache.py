@@ -9,6 +9,7 @@ from harness import files
 from harness.contest import Contest
 from harness.ledger import lock as locking
 from harness.loop.evaluate import Options, Progress, evaluate, sha256
+from harness.loop.settings import rewritten
 from harness.records import Evidence, Key, Policy
 
 WORK = "judge"
@@ -26,13 +27,15 @@ class _Found:
 def judge(contest: Contest, options: Options, policy: Policy, progress: Progress) -> Evidence:
     """The evidence about kernel.py as it stands, taken now; its files lie in `profile_data/judge` until the next time.
 
+    The constants that `options.settings` names are rewritten first, in what is judged and not in the file.
+
     Raises RatchetError `busy` and what `evaluate` raises.
     """
     with locking.held(contest.directory / "profile_data" / "judge.lock", "judge"):
         # First of all: what is kept must never speak of schedules that are being replaced.
         if _path(contest).exists():
             files.remove(_path(contest))
-        kernel = contest.kernel()
+        kernel = rewritten(contest.kernel(), options.settings)
         evidence = evaluate(contest, kernel, options, policy, progress, work=WORK)
         found = _Found(kernel_sha256=sha256(kernel), key=_key(contest), evidence=evidence)
         files.write_atomically(_path(contest), msgspec.json.encode(found))

@@ -56,6 +56,14 @@ def rewrite(source: bytes, name: str, value: str, where: str) -> bytes:
     return before + value.encode() + after
 
 
+def rewritten(kernel: bytes, settings: tuple[tuple[str, str], ...]) -> bytes:
+    """`kernel` with these constants rewritten. Raises RatchetError `unknown-constant`, UsageError `bad-setting`."""
+    for name, value in settings:
+        refuse_text(kernel, name, value)
+        kernel = rewrite(kernel, name, value, "kernel.py")
+    return kernel
+
+
 def refuse_text(source: bytes, name: str, value: str) -> None:
     """Raises UsageError `bad-setting` where text is to take the place of a number: a mistyped one, mostly."""
     old = dict(constants(source)).get(name)

@@ -24,7 +24,7 @@ from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
-from harness.loop.settings import parse
+from harness.loop.settings import parse, rewritten
 from harness.records import Evidence, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
 from harness.units import change, seconds
 
@@ -88,7 +88,7 @@ def sweep(
         preconditions.refuse_unfit(ledger.repository, contest)
         original = contest.kernel()
         settings = [tuple(zip(dict(parameters), values, strict=True)) for values in _products(parameters)]
-        kernels = [ratchet.rewritten(original, setting) for setting in settings]
+        kernels = [rewritten(original, setting) for setting in settings]
         watch = guard.begin(ledger, contest)
         try:
             found = _screened(contest, ledger, settings, kernels, options, policy, progress, jobs)

@@ -59,6 +59,21 @@ def test_text_for_a_number_costs_no_attempt(contest: Path) -> None:
     assert "no attempts yet" in ratchet(contest, "results").stdout
 
 
+def test_show_without_a_number_needs_an_attempt(contest: Path) -> None:
+    refused(ratchet(contest, "show"), "no-attempts", 4, "experiment: baseline")
+
+
+def test_judge_rewrites_a_constant_and_not_the_file(contest: Path) -> None:
+    before = (contest / "kernel.py").read_text()
+    size = int(re.findall(r"^BQ = (\d+)", before, re.MULTILINE)[0])
+    done = ratchet(contest, "judge", "--set", f"BQ={size // 2}", "--json")
+    grid = json.loads(done.stdout)["evidence"]["trace"]["pallas_calls"][0]["grid"]
+    as_it_is = json.loads(ratchet(contest, "judge", "--json").stdout)["evidence"]["trace"]["pallas_calls"][0]["grid"]
+    assert [now / then for now, then in zip(grid, as_it_is, strict=True)].count(2) == 1
+    assert (contest / "kernel.py").read_text() == before
+    refused(ratchet(contest, "judge", "--set", "BLOCK=3"), "unknown-constant", 4, "BQ")
+
+
 def test_the_tag_ends_the_sentence_before_the_usage(contest: Path) -> None:
     sentence, usage = ratchet(contest, "results", "--limt", "3").stderr.splitlines()[:2]
     assert sentence.endswith(" [usage]")

@@ -165,6 +165,8 @@ def test_any_attempt_is_shown_and_checked_out(judged: Judged, contest: Path) -> 
     faster = (contest / "kernel.py").read_text()
     shown = ratchet(contest, "show", "3").stdout
     assert "+BQ = 256" in shown
+    newest = json.loads(ratchet(contest, "results", "--json").stdout)["rows"][-1]["number"]
+    assert ratchet(contest, "show").stdout == ratchet(contest, "show", str(newest)).stdout
     ratchet(contest, "checkout", "3")
     assert (contest / "kernel.py").read_text() == judged.naive.replace("BQ = 128", "BQ = 256")
     ratchet(contest, "checkout", "2")

@@ -21,6 +21,8 @@ PROBLEM_DESCRIPTION = (
 )
 
 BQ = 32
+# Pages of a sequence in one step: two of 64 keys fill the lanes of a register, one fills half of them.
+PAGES = 2
 # A score that no key has: exp(HIDDEN - x) is 0 for any score x.
 HIDDEN = -1e30
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
@@ -92,17 +94,20 @@ def dot(a, b, axes):
 
 
 def attend(
-    sequence_ref, block_ref, count_ref, len_ref, table_ref, start_ref, q_ref, kv_ref, o_ref, m_ref, l_ref, acc_ref,
-    *, scale,
+    sequence_ref, block_ref, count_ref, len_ref, table_ref, start_ref, q_ref, *refs, scale,
 ):  # fmt: skip
-    """One step: a block of queries [kv_heads, BQ group, d] against one page [1, page_size, 2 kv_heads, d]."""
+    """One step: a block of queries [kv_heads, BQ group, d] against PAGES pages [1, page_size, 2 kv_heads, d]."""
+    kv_refs, (o_ref, m_ref, l_ref, acc_ref) = refs[:PAGES], refs[PAGES:]
     visit, page, pages = pl.program_id(0), pl.program_id(1), pl.num_programs(1)
     sequence, block = sequence_ref[visit], block_ref[visit]
     kv_heads, rows, _ = q_ref.shape
-    size = kv_ref.shape[1]
+    size = PAGES * kv_refs[0].shape[1]
     group = rows // BQ
     length, start, end = len_ref[sequence], start_ref[sequence], start_ref[sequence + 1]
     is_new = (visit == 0) | (block != block_ref[jnp.maximum(visit - 1, 0)])
+
+    def rows_of(row):
+        return jnp.concatenate([kv_ref[0, :, row, :] for kv_ref in kv_refs])
 
     @pl.when((page == 0) & is_new)
     def begin():
@@ -117,7 +122,7 @@ def attend(
         # The last query is that of the last key.
         is_seen = (token >= start) & (token < end) & (key <= length - end + token)
         for head in range(kv_heads):
-            scores = dot(q_ref[head], kv_ref[0, :, 2 * head, :], (1, 1)) * scale
+            scores = dot(q_ref[head], rows_of(2 * head), (1, 1)) * scale
             scores = jnp.where(is_seen, scores, HIDDEN)
             old = m_ref[head, :, :1]
             new = jnp.maximum(old, scores.max(axis=1, keepdims=True))
@@ -125,7 +130,7 @@ def attend(
             rescale = jnp.exp(old - new)
             m_ref[head] = jnp.broadcast_to(new, m_ref.shape[1:])
             l_ref[head] = l_ref[head] * rescale + weights.sum(axis=1, keepdims=True)
-            values = kv_ref[0, :, 2 * head + 1, :]
+            values = rows_of(2 * head + 1)
             acc_ref[head] = acc_ref[head] * rescale + dot(weights.astype(values.dtype), values, (1, 0))
 
     @pl.when(page == pages - 1)
@@ -152,7 +157,8 @@ def kernel_fn(q, kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs):
     def of_queries(visit, page, sequence, block, *_):
         return 0, block[visit], 0
 
-    def of_page(visit, page, sequence, block, count, lens, table, starts):
+    def of_page(number, visit, step, sequence, block, count, lens, table, starts):
+        page = PAGES * step + number
         last = (lens[sequence[visit]] - 1) // page_size
         # Beyond the last page nothing is fetched again.
         return table[sequence[visit], jnp.where(visit < count[0], jnp.minimum(page, last), last)], 0, 0, 0
@@ -164,8 +170,14 @@ def kernel_fn(q, kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs):
         out_shape=jax.ShapeDtypeStruct(queries.shape, q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=6,
-            grid=(sequence.shape[0], pages),
-            in_specs=[pl.BlockSpec(rows, of_queries), pl.BlockSpec((1, page_size, combined, d), of_page)],
+            grid=(sequence.shape[0], pl.cdiv(pages, PAGES)),
+            in_specs=[
+                pl.BlockSpec(rows, of_queries),
+                *(
+                    pl.BlockSpec((1, page_size, combined, d), functools.partial(of_page, number))
+                    for number in range(PAGES)
+                ),
+            ],
             out_specs=pl.BlockSpec(rows, of_queries),
             scratch_shapes=[pltpu.VMEM((*rows[:2], 128), jnp.float32)] * 2 + [pltpu.VMEM(rows, jnp.float32)],
         ),
@@ -173,5 +185,5 @@ def kernel_fn(q, kv_pages, new_kv, kv_lens, page_indices, cu_q_lens, num_seqs):
             dimension_semantics=("arbitrary", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
         ),
         name=KERNEL_NAME,
-    )(sequence, block, count, kv_lens, page_indices, cu_q_lens, queries, kv_pages)
+    )(sequence, block, count, kv_lens, page_indices, cu_q_lens, queries, *[kv_pages] * PAGES)
     return out.reshape(kv_heads, tokens, group, d).swapaxes(0, 1).reshape(q.shape), kv_pages

@@ -14,8 +14,8 @@ KERNEL_NAME = "naive_grouped_matmul_transposed"
 PROBLEM_DESCRIPTION = "of each group its rows of lhs, transposed, times its rows of rhs, added up in float32"
 
 BM = 256
-BN = 512
-BK = 512
+BN = 1024
+BK = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 

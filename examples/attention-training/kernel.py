@@ -17,10 +17,10 @@ PROBLEM_DESCRIPTION = "causal attention, o forward; dq, dk, dv backward from its
 
 CAUSAL = True
 # Blocks of queries and of keys: of the forward kernel, and of the two backward.
-BQ = 256
-BKV = 256
-BACKWARD_BQ = 256
-BACKWARD_BKV = 256
+BQ = 512
+BKV = 512
+BACKWARD_BQ = 512
+BACKWARD_BKV = 512
 # How much VMEM the compiler may give the kernels, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 # The score of a hidden key: finite, so that a row which sees no key of a block computes no inf - inf.
@@ -58,19 +58,22 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         l_ref[...] = jnp.zeros_like(l_ref)
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    scores = dot(q_ref[...], k_ref[...], (1, 1)) * scale
-    if CAUSAL:
-        query, key = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
-        # Each query sees the first key, so that no row's maximum stays at HIDDEN.
-        scores = jnp.where(step * BKV + key <= block * BQ + query, scores, HIDDEN)
-    old_max = m_ref[:, :1]
-    new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
-    weights = jnp.exp(scores - new_max)
-    # What was summed up so far was relative to the old maximum.
-    rescale = jnp.exp(old_max - new_max)
-    m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)
-    l_ref[...] = l_ref[...] * rescale + weights.sum(axis=1, keepdims=True)
-    acc_ref[...] = acc_ref[...] * rescale + dot(weights.astype(v_ref.dtype), v_ref[...], (1, 0))
+    # Blocks of keys behind the last query of the block are hidden as a whole.
+    @pl.when(step * BKV < (block + 1) * BQ)
+    def visit():
+        scores = dot(q_ref[...], k_ref[...], (1, 1)) * scale
+        if CAUSAL:
+            query, key = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+            # Each query sees the first key, so that no row's maximum stays at HIDDEN.
+            scores = jnp.where(step * BKV + key <= block * BQ + query, scores, HIDDEN)
+        old_max = m_ref[:, :1]
+        new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
+        weights = jnp.exp(scores - new_max)
+        # What was summed up so far was relative to the old maximum.
+        rescale = jnp.exp(old_max - new_max)
+        m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)
+        l_ref[...] = l_ref[...] * rescale + weights.sum(axis=1, keepdims=True)
+        acc_ref[...] = acc_ref[...] * rescale + dot(weights.astype(v_ref.dtype), v_ref[...], (1, 0))
 
     @pl.when(step == steps - 1)
     def finish():
@@ -95,10 +98,13 @@ def queries(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, acc_ref, *,
     def start():
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    _, gradients = score_gradients(
-        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, block * BACKWARD_BQ, step * BACKWARD_BKV, scale
-    )  # fmt: skip
-    acc_ref[...] += dot(gradients.astype(k_ref.dtype), k_ref[...], (0, 0))
+    # As in the forward pass.
+    @pl.when(step * BACKWARD_BKV < (block + 1) * BACKWARD_BQ)
+    def visit():
+        _, gradients = score_gradients(
+            q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, block * BACKWARD_BQ, step * BACKWARD_BKV, scale
+        )  # fmt: skip
+        acc_ref[...] += dot(gradients.astype(k_ref.dtype), k_ref[...], (0, 0))
 
     @pl.when(step == steps - 1)
     def finish():
@@ -114,11 +120,14 @@ def keys(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dk_ref, dv_ref, dk_acc
         dk_acc_ref[...] = jnp.zeros_like(dk_acc_ref)
         dv_acc_ref[...] = jnp.zeros_like(dv_acc_ref)
 
-    weights, gradients = score_gradients(
-        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, step * BACKWARD_BQ, block * BACKWARD_BKV, scale
-    )  # fmt: skip
-    dv_acc_ref[...] += dot(weights.astype(do_ref.dtype), do_ref[...], (1, 0))
-    dk_acc_ref[...] += dot(gradients.astype(q_ref.dtype), q_ref[...], (1, 0))
+    # Queries before the first key of the block see none of it.
+    @pl.when((step + 1) * BACKWARD_BQ > block * BACKWARD_BKV)
+    def visit():
+        weights, gradients = score_gradients(
+            q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, step * BACKWARD_BQ, block * BACKWARD_BKV, scale
+        )  # fmt: skip
+        dv_acc_ref[...] += dot(weights.astype(do_ref.dtype), do_ref[...], (1, 0))
+        dk_acc_ref[...] += dot(gradients.astype(q_ref.dtype), q_ref[...], (1, 0))
 
     @pl.when(step == steps - 1)
     def finish():
@@ -132,7 +141,7 @@ def kernel_fn(q, k, v):
     require_blocks(sequence, BQ=BQ, BKV=BKV)
     q, k, v = (array.reshape(-1, sequence, d) for array in (q, k, v))
     queries_of = pl.BlockSpec((None, BQ, d), lambda h, i, j: (h, i, 0))
-    keys_of = pl.BlockSpec((None, BKV, d), lambda h, i, j: (h, j, 0))
+    keys_of = pl.BlockSpec((None, BKV, d), lambda h, i, j: (h, jnp.minimum(j, ((i + 1) * BQ - 1) // BKV), 0))
     o = pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
@@ -172,7 +181,14 @@ def backward_fn(q, k, v, o, lse, do):
             name=f"{KERNEL_NAME}_{name}",
         )(q, k, v, do, lse, delta)
 
+    # Of blocks that are hidden the nearest that is not, so that they are not fetched.
+    def last_seen(i, j):
+        return jnp.minimum(j, ((i + 1) * BACKWARD_BQ - 1) // BACKWARD_BKV)
+
+    def first_seeing(i, j):
+        return jnp.maximum(j, i * BACKWARD_BKV // BACKWARD_BQ)
+
     blocks = (sequence // BACKWARD_BQ, sequence // BACKWARD_BKV)
-    (dq,) = call(queries, "dq", lambda i, j: i, lambda i, j: j, 1, (heads, *blocks), BACKWARD_BQ)
-    dk, dv = call(keys, "dkv", lambda i, j: j, lambda i, j: i, 2, (heads, *blocks[::-1]), BACKWARD_BKV)
+    (dq,) = call(queries, "dq", lambda i, j: i, last_seen, 1, (heads, *blocks), BACKWARD_BQ)
+    dk, dv = call(keys, "dkv", first_seeing, lambda i, j: i, 2, (heads, *blocks[::-1]), BACKWARD_BKV)
     return tuple(array.reshape(shape) for array in (dq, dk, dv))

@@ -15,8 +15,8 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_prefill_attention"
 PROBLEM_DESCRIPTION = "causal attention forward, softmax scale 1/sqrt(head_dim)"
 
-BQ = 256
-BKV = 256
+BQ = 512
+BKV = 512
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 # The score of a hidden key: finite, so that a row which sees no key of a block computes no inf - inf.
@@ -37,25 +37,30 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         l_ref[...] = jnp.zeros_like(l_ref)
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    # By default the matrix unit rounds float32 to bfloat16; HIGHEST takes six passes instead of one.
-    precision = jax.lax.Precision.HIGHEST if q_ref.dtype == jnp.float32 else None
-    scores = jax.lax.dot_general(
-        q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), precision=precision, preferred_element_type=jnp.float32
-    )
-    queries = block * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-    keys = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
-    scores = scores * scale
-    # Each query sees the first key, so that no row's maximum stays at HIDDEN.
-    scores = jnp.where(keys <= queries, scores, HIDDEN)
-    old_max = m_ref[:, :1]
-    new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
-    weights = jnp.exp(scores - new_max)
-    # What was summed up so far was relative to the old maximum.
-    rescale = jnp.exp(old_max - new_max)
-    m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)
-    l_ref[...] = l_ref[...] * rescale + weights.sum(axis=1, keepdims=True)
-    values = jnp.dot(weights.astype(v_ref.dtype), v_ref[...], precision=precision, preferred_element_type=jnp.float32)
-    acc_ref[...] = acc_ref[...] * rescale + values
+    # Blocks of keys behind the last query of the block are hidden as a whole.
+    @pl.when(step * BKV < (block + 1) * BQ)
+    def visit():
+        # By default the matrix unit rounds float32 to bfloat16; HIGHEST takes six passes instead of one.
+        precision = jax.lax.Precision.HIGHEST if q_ref.dtype == jnp.float32 else None
+        scores = jax.lax.dot_general(
+            q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), precision=precision, preferred_element_type=jnp.float32
+        )
+        queries = block * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+        keys = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+        scores = scores * scale
+        # Each query sees the first key, so that no row's maximum stays at HIDDEN.
+        scores = jnp.where(keys <= queries, scores, HIDDEN)
+        old_max = m_ref[:, :1]
+        new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
+        weights = jnp.exp(scores - new_max)
+        # What was summed up so far was relative to the old maximum.
+        rescale = jnp.exp(old_max - new_max)
+        m_ref[...] = jnp.broadcast_to(new_max, m_ref.shape)
+        l_ref[...] = l_ref[...] * rescale + weights.sum(axis=1, keepdims=True)
+        values = jnp.dot(
+            weights.astype(v_ref.dtype), v_ref[...], precision=precision, preferred_element_type=jnp.float32
+        )
+        acc_ref[...] = acc_ref[...] * rescale + values
 
     @pl.when(step == steps - 1)
     def finish():
@@ -75,6 +80,11 @@ def kernel_fn(q, k, v):
         if sequence % block:
             raise ValueError(f"expected {name} to divide the sequence of {sequence}, got {name}={block}")
     group = heads // kv_heads
+
+    def keys_of(b, h, i, j):
+        """The block of keys; of hidden ones the last that is seen, so that they are not fetched."""
+        return b, h // group, jnp.minimum(j, ((i + 1) * BQ - 1) // BKV), 0
+
     accumulator = pltpu.VMEM((BQ, d), jnp.float32)
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
@@ -82,8 +92,8 @@ def kernel_fn(q, k, v):
         grid=(batch, heads, sequence // BQ, sequence // BKV),
         in_specs=[
             pl.BlockSpec((None, None, BQ, d), lambda b, h, i, j: (b, h, i, 0)),
-            pl.BlockSpec((None, None, BKV, d), lambda b, h, i, j: (b, h // group, j, 0)),
-            pl.BlockSpec((None, None, BKV, d), lambda b, h, i, j: (b, h // group, j, 0)),
+            pl.BlockSpec((None, None, BKV, d), keys_of),
+            pl.BlockSpec((None, None, BKV, d), keys_of),
         ],
         out_specs=pl.BlockSpec((None, None, BQ, d), lambda b, h, i, j: (b, h, i, 0)),
         scratch_shapes=[accumulator, accumulator, accumulator],

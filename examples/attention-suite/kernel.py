@@ -16,7 +16,7 @@ KERNEL_NAME = "naive_prefill_attention"
 PROBLEM_DESCRIPTION = "causal attention forward, softmax scale 1/sqrt(head_dim)"
 
 BQ = 512
-BKV = 512
+BKV = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 # The score of a hidden key: finite, so that a row which sees no key of a block computes no inf - inf.
@@ -37,19 +37,18 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
         l_ref[...] = jnp.zeros_like(l_ref)
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    # Blocks of keys behind the last query of the block are hidden as a whole.
-    @pl.when(step * BKV < (block + 1) * BQ)
-    def visit():
+    def visit(on_diagonal):
         # By default the matrix unit rounds float32 to bfloat16; HIGHEST takes six passes instead of one.
         precision = jax.lax.Precision.HIGHEST if q_ref.dtype == jnp.float32 else None
         scores = jax.lax.dot_general(
             q_ref[...], k_ref[...], (((1,), (1,)), ((), ())), precision=precision, preferred_element_type=jnp.float32
         )
-        queries = block * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-        keys = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
         scores = scores * scale
-        # Each query sees the first key, so that no row's maximum stays at HIDDEN.
-        scores = jnp.where(keys <= queries, scores, HIDDEN)
+        if on_diagonal:
+            queries = block * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
+            keys = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+            # Each query sees the first key, so that no row's maximum stays at HIDDEN.
+            scores = jnp.where(keys <= queries, scores, HIDDEN)
         old_max = m_ref[:, :1]
         new_max = jnp.maximum(old_max, scores.max(axis=1, keepdims=True))
         weights = jnp.exp(scores - new_max)
@@ -61,6 +60,11 @@ def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
             weights.astype(v_ref.dtype), v_ref[...], precision=precision, preferred_element_type=jnp.float32
         )
         acc_ref[...] = acc_ref[...] * rescale + values
+
+    # Blocks of keys up to the first query of the block are seen as a whole, those behind its last one not at all.
+    is_whole = (step + 1) * BKV <= block * BQ + 1
+    pl.when(is_whole)(functools.partial(visit, False))
+    pl.when(jnp.logical_not(is_whole) & (step * BKV < (block + 1) * BQ))(functools.partial(visit, True))
 
     @pl.when(step == steps - 1)
     def finish():

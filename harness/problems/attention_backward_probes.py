@@ -12,7 +12,7 @@ _Q, _K, _V, _O, _LSE, _DO = range(6)
 _DQ, _DK, _DV = range(3)
 # A change of sign keeps every magnitude; a logarithm of sums is halved, so that weights stay finite.
 _TURNED, _HALVED = -1.0, 0.5
-# Weights of N(0, 1) inputs are within e^-12 of each other: a gradient this much larger moves every sum that has it.
+# Weights of N(0, 1) inputs are within e^-12 of each other: what is this much larger moves every sum that has it.
 _LOUD = 2.0**40
 # With so many visible keys, or queries that see a key, what is changed moves them by far more than any rounding.
 _ENOUGH = 8
@@ -108,7 +108,9 @@ class _Drawn:
             moves.append(self._part(_DV, seen))
         if self._causal:
             stays += [self._part(output, range(rows.stop, self._sequence)) for output in (_DK, _DV)]
-        return self._probe(name, array, _HALVED if array == _LSE else _TURNED, moves, stays)
+        # What o adds to dq is as large as delta, which of some query is near zero by chance.
+        factor = {_LSE: _HALVED, _O: _LOUD}.get(array, _TURNED)
+        return self._probe(name, array, factor, moves, stays)
 
     def _probe(self, name: str, array: int, factor: float, moves: list[Part], stays: list[Part]) -> Probe:
         return Probe(

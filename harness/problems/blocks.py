@@ -14,6 +14,8 @@ Kind = TypeVar("Kind")
 # The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
 # of the larger powers of two that kernels choose.
 BLOCK = 128
+# Of numbers of eight bits N(0, 1) one in 80 is zero; of rows of attention's composite three of eight weigh all keys alike.
+_LEAST = 8
 # Lengths of reduced shapes: at the shortest there are two of the smallest blocks.
 SHORTEST = 2 * BLOCK
 
@@ -65,10 +67,15 @@ def blocks(length: int, most: int, size: int = BLOCK) -> tuple[range, ...]:
 
 
 def shifted_blocks(length: int, most: int, size: int, random: np.random.Generator) -> tuple[range, ...]:
-    """`blocks`, moved by a drawn number of positions, so that the first is shorter and one more is needed."""
+    """`blocks`, moved by a drawn number of positions, so that the first is shorter and one more may be needed.
+
+    None is shorter than 8 positions (than `size` or `length` where that is less): what so few hold may be zero by
+    chance, or weigh nothing, and then its change moves nothing. A shorter rest belongs to the block before it.
+    """
     size *= -(-length // (size * max(1, most - 1)))
-    first = int(random.integers(1, size + 1))
-    return tuple(part for part in spans([0, *range(first, length, size), length]) if part)
+    least = min(_LEAST, size)
+    first = int(random.integers(least, size + 1))
+    return tuple(spans([0, *range(first, length - least + 1, size), length]))
 
 
 def drawn_block(length: int, random: np.random.Generator) -> range:

@@ -1,17 +1,22 @@
 """What outputs depend on: honest kernels keep what the probes promise, and each probe sees what nothing else does."""
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from online_softmax import HONEST, attention
 
+from harness import contest as contests
+from harness.loop import scaffold
 from harness.problems import Attention, Probe, changed, check, check_determinism, check_probe
+from harness.problems.outputs import spans
 from harness.problems.probes import Part
 from harness.records import Failure
 
@@ -90,6 +95,40 @@ def test_honest_variations_depend_on_what_they_should(name: str, variation: str)
 def test_an_honest_kernel_passes_whatever_is_drawn(seed: int) -> None:
     for problem in (PLAIN, CAUSAL, GROUPED, WINDOW, CAPPED, PACKED):
         assert set(verdicts(problem, kernel(problem), seed=seed).values()) == {None}
+
+
+def smallest_of_each_template() -> dict[str, Any]:
+    found = {}
+    for name in scaffold.templates():
+        problem = contests.load(scaffold.TEMPLATES / name).problem
+        for member in getattr(problem, "members", ()) or (problem,):
+            own = getattr(member, "problem", member)
+            small = next(own.reduced())
+            found[small.statement().title] = small
+    return found
+
+
+@pytest.mark.parametrize("problem", (each := smallest_of_each_template()).values(), ids=each)
+def test_an_honest_kernel_of_any_problem_passes_whatever_is_drawn(problem: Any) -> None:
+    # Rows of RMSNorm are 8192 columns at any reduced shape.
+    for seed in range(1000, 1004 if problem.statement().operation == "rmsnorm" else 1048):
+        for full in (False, True):
+            for probe in problem.probes(full, seed):
+                inputs = problem.make_inputs(probe.family, seed)
+                before, after = (honest(problem, arrays) for arrays in (inputs, changed(probe, inputs)))
+                found, failure = check_probe(problem.statement().outputs, probe, before, after, mode="full", seed=seed)
+                assert failure is None
+                assert found.elements
+
+
+def honest(problem: Any, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Its outputs as an honest kernel rounds them."""
+    outputs = problem.statement().outputs
+    whole = problem.honest(inputs, np.arange(math.prod(outputs[0].shape[:-1])))
+    return [
+        whole[:, columns].astype(jnp.dtype(output.dtype)).reshape(output.shape)
+        for _, output, columns in spans(outputs)
+    ]
 
 
 def test_each_problem_has_the_probes_that_mean_something_there() -> None:

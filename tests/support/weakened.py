@@ -197,6 +197,12 @@ GUARDS = (
         "def _at_full(full, reduced): return '', False, ()",
     ),
     _guard(
+        "late steps of kernels that copy by hand",
+        "late_race_counted_down",
+        "judge/evaluate/candidate.py",
+        "def _may_race(traced): return False",
+    ),
+    _guard(
         "unwritten memory at the contest's own shape",
         "unwritten_taken_for_zero",
         "judge/evaluate/draws.py",
@@ -219,6 +225,12 @@ GUARDS = (
         "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
     ),
     # What the chip computes where a CPU does not.
+    _guard(
+        "conversions before sums",
+        "product_parts_in_whole_numbers",
+        "judge/evaluate/interpret/xla_on_cpu.py",
+        "def options(): return {}",
+    ),
     _guard("precision of products", "one_pass", *_unmodelled("dot_general")),
     _guard("hints", "false_multiple", *_unmodelled("multiple_of")),
     _guard("exponentials in bfloat16", "exponentials_of_bfloat16", *_unmodelled("exp")),

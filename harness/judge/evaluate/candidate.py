@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import pickle
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.interpret import interpretation, xla_on_cpu
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.trace import (
     contract,
@@ -33,14 +34,15 @@ from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import Done, ExportRequest, InterpretRequest, Rejected, TraceReply, TraceRequest
 from harness.problems import Problem, timing_inputs
-from harness.records import Claims, PallasCall, Statement, Trace
+from harness.records import Claims, PallasCall, Statement, Trace, Window
 
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
 # pre-scaling Q of the contest is 0.002 % of it.
 _OUTSIDE_SHARE = 0.05
 # What orders reads and writes of memory otherwise than the steps of a grid do.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
-# A step in TPU interpret mode takes 1.5 ms beside its arithmetic: three seconds for so many.
+# A step in TPU interpret mode takes 1.5 ms beside its arithmetic: three seconds for so many. More are interpreted only
+# where the steps of the reduced shape cannot stand for them.
 _INTERPRETED_STEPS = 2048
 # More small objects than JAX and numpy leave places for when they have freed what importing them takes.
 _BALLAST = 1 << 18
@@ -248,9 +250,9 @@ def _at_full(full: _Traced, reduced: _Traced) -> tuple[str, bool, tuple[str, ...
     """Where the two programs differ by more than sizes, whether to interpret the full one too, else a warning why not.
 
     What is interpreted at the reduced shape says nothing about steps that only the full grid has, nor about a
-    program that kernel.py makes for the full shape alone. However many steps there are, a kernel that copies by hand
-    or shares its steps among cores is interpreted at all of them: a step may decide by a number that only a late one
-    reaches, and the CPU reference program, which takes every step, knows no races.
+    program that kernel.py makes for the full shape alone. However many steps there are, a kernel is interpreted at all
+    of them where it matters when a step reads and writes memory: a step may decide by a number that only a late one
+    reaches, and the CPU reference program, which takes one step after the other, knows no races.
     """
     if full is reduced:
         return "", False, ()
@@ -263,15 +265,31 @@ def _at_full(full: _Traced, reduced: _Traced) -> tuple[str, bool, tuple[str, ...
         return "", False, ()
     return "", False, (
         f"interpreted at the reduced shape only: {steps:,} grid steps are more than {_INTERPRETED_STEPS:,}; the kernel "
-        "copies nothing by hand, one core takes all steps, and values are checked at the full shape",
+        "copies nothing by hand, one core takes all steps, each output block is visited once, and values are checked "
+        "at the full shape",
     )  # fmt: skip
 
 
 def _may_race(traced: _Traced) -> bool:
-    """Whether more than the order of its steps says when memory is read and written."""
-    bodies = (call.params["jaxpr"] for call in jaxprs.pallas_calls(traced.closed.jaxpr))
-    by_hand = any(each.primitive.name in _BY_HAND for body in bodies for each in jaxprs.equations(body))
-    return by_hand or traced.chip.cores > 1
+    """Whether it may matter when a step reads and writes memory.
+
+    That is so for copies by hand, several cores, an output over an input, and an output block that may be visited
+    again after another one: what it held is in HBM by then, and not in the buffer that the step writes.
+    """
+    if traced.chip.cores > 1:
+        return True
+    for equation, call in zip(jaxprs.pallas_calls(traced.closed.jaxpr), traced.calls, strict=True):
+        is_by_hand = any(each.primitive.name in _BY_HAND for each in jaxprs.equations(equation.params["jaxpr"]))
+        outputs = (window for window in call.windows if window.role == "output")
+        if is_by_hand or equation.params["input_output_aliases"] or any(map(_may_be_revisited, outputs)):
+            return True
+    return False
+
+
+def _may_be_revisited(window: Window) -> bool:
+    # A block that is never visited shows in the values, so that each is once where there are as many visits as blocks.
+    blocks = (-(-extent // size) for extent, size in zip(window.array.shape, window.block_shape, strict=True))
+    return window.fetches is None or window.fetches > math.prod(blocks)
 
 
 def _has_room(small: Statement, full: _Traced) -> bool:
@@ -394,7 +412,8 @@ def interpret(request: InterpretRequest) -> Done:
     if request.shape not in _runs:
         steps = max(call.steps for call in traced.calls)
         parameters = interpretation.checking_parameters(traced.chip, steps)
-        _runs[request.shape] = jax.jit(interpretation.runnable(traced.closed, parameters, traced.chip))
+        program = interpretation.runnable(traced.closed, parameters, traced.chip)
+        _runs[request.shape] = jax.jit(program, compiler_options=xla_on_cpu.options())
     inputs = traced.problem.make_inputs(request.family, request.seed)
     failure: BaseException | None = None
     outputs: list[Any] = []

@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import interpretation
+from harness.judge.evaluate.interpret import interpretation, xla_on_cpu
 from harness.judge.evaluate.trace import grids
 from harness.judge.sandbox.messages import Rejected
 
@@ -50,6 +50,73 @@ def test_xla_on_a_cpu_leaves_such_roundings_out() -> None:
     expected = (x.astype(ml_dtypes.bfloat16) - ml_dtypes.bfloat16(0.3)).astype(np.float32)
     rounded = jax.jit(lambda x: (x.astype(jnp.bfloat16) - jnp.bfloat16(0.3)).astype(jnp.float32))
     assert (np.asarray(rounded(x)) != expected).any()
+
+
+# What XLA hands to its library for sums is at least so large.
+WIDE = (256, 256)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "uint8"])
+@pytest.mark.parametrize("reduce", [jnp.sum, jnp.max, jnp.mean])
+@pytest.mark.parametrize("is_within", [True, False])
+def test_a_conversion_before_a_reduction_is_made(dtype: str, reduce: Any, is_within: bool) -> None:
+    def converted(x: Any) -> Any:
+        return jnp.broadcast_to(reduce(x.astype(dtype).astype(jnp.float32), axis=1, keepdims=True), x.shape)
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = converted(x_ref[...]) if is_within else x_ref[...]
+
+    def program(x: Any) -> Any:
+        out = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+        return out if is_within else converted(out)
+
+    x = np.random.default_rng(0).uniform(1, 100, WIDE).astype(np.float32)
+    expected = x.astype(jnp.dtype(dtype)).astype(np.float32)
+    exported = interpretation.export(jax.make_jaxpr(program)(x), (x,), "cpu", chip("v5e"))
+    out = jax.jit(exported.call, compiler_options=xla_on_cpu.options())(x)[0]
+    np.testing.assert_allclose(out, np.asarray(converted(expected)), rtol=1e-6)
+    assert np.abs(np.asarray(reduce(x, axis=1)) / np.asarray(out)[:, 0] - 1).max() > 1e-5
+
+
+def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert xla_on_cpu.skipped_conversions(xla_on_cpu.options()) == []
+    # Where this fails, XLA makes all conversions by itself, and `xla_on_cpu` may go.
+    assert xla_on_cpu.skipped_conversions({}) == ["bfloat16", "int8", "uint8"]
+    monkeypatch.setattr(xla_on_cpu, "_TRIED", ({"xla_of_another_time": ""}, {}))
+    with pytest.raises(Rejected, match="numbers not converted to bfloat16, int8, uint8") as refused:
+        xla_on_cpu.options.__wrapped__()
+    assert refused.value.failure.kind == "unsound-cpu"
+
+
+@pytest.mark.parametrize("rows", [64, 100, 128])
+def test_a_copy_of_a_size_known_at_run_time_copies_so_much(rows: int) -> None:
+    def body(rows_ref: Any, x_hbm: Any, o_ref: Any, y_hbm: Any, x_ref: Any, semaphore: Any) -> None:
+        some = pl.ds(0, rows_ref[0])
+        x_ref[...] = jnp.full_like(x_ref, -1.0)
+        for source, target in ((x_hbm.at[pl.ds(8, rows_ref[0])], x_ref.at[some]), (x_ref.at[some], y_hbm.at[some])):
+            copy = pltpu.make_async_copy(source, target, semaphore)
+            copy.start()
+            copy.wait()
+        o_ref[...] = x_ref[...]
+
+    def program(count: Any, x: Any) -> Any:
+        any_memory = pl.BlockSpec(memory_space=pl.ANY)
+        spec = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(1,), in_specs=[any_memory],
+            out_specs=(pl.BlockSpec(memory_space=pltpu.VMEM), any_memory),
+            scratch_shapes=[pltpu.VMEM((128, 128), jnp.float32), pltpu.SemaphoreType.DMA],
+        )  # fmt: skip
+        shape = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+        return pl.pallas_call(body, out_shape=(shape, shape), grid_spec=spec)(count, x)
+
+    count, x = np.array([rows], np.int32), np.random.default_rng(0).standard_normal((136, 128), dtype=np.float32)
+    exported = interpretation.export(jax.make_jaxpr(program)(count, x), (count, x), "cpu", chip("v5e"))
+    kept, written = map(np.asarray, jax.jit(exported.call)(count, x))
+    np.testing.assert_array_equal(kept[:rows], x[8 : 8 + rows])
+    np.testing.assert_array_equal(written[:rows], x[8 : 8 + rows])
+    assert (kept[rows:] == -1).all()
+    # What is not copied is what it was: memory that nothing wrote.
+    assert np.isnan(written[rows:]).all()
 
 
 def parts(x: Any) -> Any:

@@ -22,7 +22,6 @@ from harness.judge.evaluate.trace.jaxprs import (
     Jaxpr,
     inlined,
     inner,
-    is_pallas_call,
     with_inner,
 )
 
@@ -60,20 +59,6 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
         if inner(equation):
             equation = with_inner(equation, lambda each: as_on_chip(each, chip))
         changed += _and_rounded(equation)
-    return jaxpr.replace(eqns=changed)
-
-
-def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program with every conversion to bfloat16 outside kernels by an operation that XLA does not leave out.
-
-    On a CPU, XLA fuses such a conversion with a sum that follows and leaves the rounding out (jaxlib 0.10.2, 0.12.0),
-    the compilers of TPUs do not.
-    """
-    changed: list[Equation] = []
-    for equation in jaxpr.eqns:
-        if inner(equation) and not is_pallas_call(equation):
-            equation = with_inner(equation, with_conversions)
-        changed += _and_rounded(equation) if equation.primitive.name == "convert_element_type" else [equation]
     return jaxpr.replace(eqns=changed)
 
 

@@ -41,12 +41,12 @@ def copies_of_any_size() -> Iterator[None]:
     def write_part(x: Any, transforms: Any, value: Any) -> Any:
         if not _is_sized(transforms) and not isinstance(value, _Part):
             return swap(x, transforms, value)
-        *before, _ = transforms or (None,)
         if not _is_sized(transforms):
             # The target is all of what a static index gives.
             inner = read(x, transforms)
             target = _Part(inner, (0,) * inner.ndim, inner.shape, ())
             return value, swap(x, transforms, _written(target, value))[1]
+        *before, _ = transforms
         target = _part(x, transforms, read)
         if not isinstance(value, _Part):
             value = _Part(value, (0,) * value.ndim, value.shape, ())

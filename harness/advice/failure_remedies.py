@@ -32,6 +32,16 @@ _BY_KIND = {
     "inputs-changed": "write to an output or a scratch buffer, and alias no input to an output",
     "wrong-state": "write each new element to its own place and nothing else, and return what was handed over",
     "out-of-bounds": "look at the index maps and pl.ds offsets at the last block of each axis",
+    "race": "wait for a copy before its target is read or its source written, and let steps of a parallel axis write "
+    "to blocks of their own",
+    "deadlock": "wait for as many bytes as were copied: the same references in the wait as in the start",
+    "revisited-block": "order the grid so that all visits of an output block follow each other: the axis that is "
+    "summed over last",
+    "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what is not looked at, "
+    "or looked at and should not be",
+    "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
+    "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
+    "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations "
     "count beside the buffers in the table",
     "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",

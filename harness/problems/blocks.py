@@ -14,7 +14,7 @@ Kind = TypeVar("Kind")
 # The smallest block whose borders are looked at: the edge of the matrix unit, and a divisor
 # of the larger powers of two that kernels choose.
 BLOCK = 128
-# Of numbers of eight bits N(0, 1) one in 80 is zero; of rows of attention's composite three of eight weigh all keys alike.
+# Of numbers of eight bits one in 80 is zero; of rows of attention's composite three of eight weigh all keys alike.
 _LEAST = 8
 # Lengths of reduced shapes: at the shortest there are two of the smallest blocks.
 SHORTEST = 2 * BLOCK

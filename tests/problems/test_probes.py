@@ -100,7 +100,7 @@ def test_an_honest_kernel_passes_whatever_is_drawn(seed: int) -> None:
 def smallest_of_each_template() -> dict[str, Any]:
     found = {}
     for name in scaffold.templates():
-        problem = contests.load(scaffold.TEMPLATES / name).problem
+        problem: Any = contests.load(scaffold.TEMPLATES / name).problem
         for member in getattr(problem, "members", ()) or (problem,):
             own = getattr(member, "problem", member)
             small = next(own.reduced())
@@ -126,8 +126,7 @@ def honest(problem: Any, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     outputs = problem.statement().outputs
     whole = problem.honest(inputs, np.arange(math.prod(outputs[0].shape[:-1])))
     return [
-        whole[:, columns].astype(jnp.dtype(output.dtype)).reshape(output.shape)
-        for _, output, columns in spans(outputs)
+        whole[:, columns].astype(jnp.dtype(output.dtype)).reshape(output.shape) for _, output, columns in spans(outputs)
     ]
 
 

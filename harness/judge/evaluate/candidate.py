@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from harness.hardware import Chip
 from harness.judge.evaluate.interpret import interpretation, xla_on_cpu
+from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.trace import (
     contract,
@@ -423,6 +424,7 @@ def interpret(request: InterpretRequest) -> Done:
             contextlib.redirect_stdout(printed),
             interpretation.memory_filled_with(request.fill),
             quick_interpreter(),
+            deadlocks_found(),
         ):
             outputs = [np.asarray(out) for out in jax.block_until_ready(_runs[request.shape](*inputs))]
     # What the interpreter raises comes out of the runtime as one of these, with its own text inside.
@@ -436,6 +438,10 @@ def interpret(request: InterpretRequest) -> Done:
         raise _not_interpretable(failure)
     if failure is not None:
         text = str(failure)
+        if DEADLOCK in text:
+            line = next(line for line in text.splitlines() if DEADLOCK in line)
+            said = f"in TPU interpret mode: {line[line.index(DEADLOCK) :].strip()} (bytes for a copy)"
+            raise Rejected("correctness", "deadlock", said, text[-8000:])
         if "Revisited block" in text:
             line = next(line for line in text.splitlines() if "Revisited block" in line)
             raise Rejected("correctness", "revisited-block", f"in TPU interpret mode: {line.strip()}", text[-8000:])

@@ -36,7 +36,7 @@ def options() -> dict[str, str]:
     raise Rejected(
         "correctness", "unsound-cpu",
         f"expected XLA on this CPU to convert before it adds up, got sums of numbers not converted to "
-        f"{', '.join(skipped)} (jax {jax.__version__}): no answer can be checked here; use the JAX of requirements.lock",
+        f"{', '.join(skipped)} (jax {jax.__version__}): nothing can be checked here; use the JAX of requirements.lock",
     )  # fmt: skip
 
 

@@ -1,0 +1,46 @@
+"""Figures that README.md states in a sentence are those of the pages and lists that they come from."""
+
+import re
+from pathlib import Path
+
+from loop_fixtures import PROJECT
+
+from harness.selftest import planted
+from harness.selftest.callers import CALLERS
+
+README = " ".join(Path(PROJECT, "README.md").read_text(encoding="utf-8").split())
+FIDELITY = Path(PROJECT, "benchmarks", "FIDELITY.md").read_text(encoding="utf-8")
+
+
+def tables(page: str) -> list[list[str]]:
+    """The cells of each row of each table."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+
+
+def test_how_many_candidates_are_planted() -> None:
+    stated = re.search(r"plants (\d+) bad kernels, (\d+) cheating callers and (\d+) good", README)
+    assert stated
+    bad = sum(bool(one.expected) for one in planted.kernels())
+    assert [int(count) for count in stated.groups()] == [bad, len(CALLERS), len(planted.kernels()) - bad]
+
+
+def test_errors_of_the_simulator() -> None:
+    sentence = re.search(r"at the 90th percentile are: (.+? %)\.", README)
+    assert sentence
+    stated = re.findall(r"(?:^|, )([a-z -]+?)(?: \([a-z ]+\))? (\d+) and (\d+) %", sentence[1])
+    # Operation, chip, rows, median, 90th percentile.
+    section = FIDELITY.partition("## Validation rows")[2].partition("\n## ")[0]
+    rows = {cells[0]: cells[3:5] for cells in tables(section) if cells[1] == "all"}
+    rounded = {
+        operation: [f"{float(error.removesuffix(' %')):.0f}" for error in errors] for operation, errors in rows.items()
+    }
+    del rounded["other"]
+    assert {operation: list(errors) for operation, *errors in stated} == rounded
+
+
+def test_how_many_rows_the_interval_covers() -> None:
+    covered = re.search(r"covers (\d+) % of these rows", README)
+    within = re.search(r"validation rows (\d+) % .*?68 %", FIDELITY.replace("\n", " "))
+    assert covered
+    assert within
+    assert covered[1] == within[1]

@@ -403,7 +403,7 @@ def test_known_bugs_are_refused_by_their_values(name: str) -> None:
 )
 def test_what_is_not_read_is_seen_by_a_probe(name: str, words: str) -> None:
     # Which rows are changed is drawn, and one draw may miss the rows that are wrong.
-    found = set().union(*(refusing_probes(*WRONG[name], seed) for seed in range(4)))
+    found = set().union(*(refusing_probes(*WRONG[name], seed) for seed in range(8)))
     assert any(probe.startswith(words) for probe in found)
 
 

@@ -120,7 +120,8 @@ def _run_untouched(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArr
 
 @cache
 def program(artifact: str) -> Callable[..., Any]:
-    """The exported program, compiled on its first call for the CPU."""
+    """The exported program, compiled on its first call for the CPU. Raises Rejected `unsound-cpu`."""
+    xla_on_cpu.require_conversions()
     exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
     return jax.jit(exported.call, compiler_options=xla_on_cpu.options())  # type: ignore[no-any-return]
 

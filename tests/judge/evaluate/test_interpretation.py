@@ -79,12 +79,15 @@ def test_a_conversion_before_a_reduction_is_made(dtype: str, reduce: Any, is_wit
 
 
 def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert xla_on_cpu.skipped_conversions(xla_on_cpu.options()) == []
+    every = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int16", "int32")
+    assert xla_on_cpu.skipped_conversions(xla_on_cpu.options(), every) == []
     # Where this fails, XLA makes all conversions by itself, and `xla_on_cpu` may go.
-    assert xla_on_cpu.skipped_conversions({}) == ["bfloat16", "int8", "uint8"]
+    assert xla_on_cpu.skipped_conversions({}, every) == ["bfloat16", "int8", "uint8"]
     monkeypatch.setattr(xla_on_cpu, "_TRIED", ({"xla_of_another_time": ""}, {}))
+    monkeypatch.setattr(xla_on_cpu, "options", xla_on_cpu.options.__wrapped__)
+    assert xla_on_cpu.options() == {}
     with pytest.raises(Rejected, match="numbers not converted to bfloat16, int8, uint8") as refused:
-        xla_on_cpu.options.__wrapped__()
+        xla_on_cpu.require_conversions.__wrapped__()
     assert refused.value.failure.kind == "unsound-cpu"
 
 

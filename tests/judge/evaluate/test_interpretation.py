@@ -83,7 +83,8 @@ def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.M
     assert xla_on_cpu.skipped_conversions(xla_on_cpu.options(), every) == []
     # Where this fails, XLA makes all conversions by itself, and `xla_on_cpu` may go.
     assert xla_on_cpu.skipped_conversions({}, every) == ["bfloat16", "int8", "uint8"]
-    monkeypatch.setattr(xla_on_cpu, "_TRIED", ({"xla_of_another_time": ""}, {}))
+    unknown = ({"xla_of_another_time": ""}, {"xla_cpu_experimental_ynn_fusion_type": "another"}, {})
+    monkeypatch.setattr(xla_on_cpu, "_TRIED", unknown)
     monkeypatch.setattr(xla_on_cpu, "options", xla_on_cpu.options.__wrapped__)
     assert xla_on_cpu.options() == {}
     with pytest.raises(Rejected, match="numbers not converted to bfloat16, int8, uint8") as refused:

@@ -225,11 +225,20 @@ GUARDS = (
         "    return pltpu.InterpretParams(detect_races=True, out_of_bounds_reads='uninitialized')",
     ),
     # What the chip computes where a CPU does not.
+    # Without the one, the other refuses every kernel.
+    _guard(
+        "this CPU",
+        "product_parts_in_whole_numbers",
+        "judge/evaluate/interpret/conversions.py",
+        "def require_conversions(): pass",
+        "conversions before sums",
+    ),
     _guard(
         "conversions before sums",
         "product_parts_in_whole_numbers",
-        "judge/evaluate/interpret/xla_on_cpu.py",
-        "def options(): return {}",
+        "judge/evaluate/interpret/chip_model.py",
+        "def with_conversions(jaxpr): return jaxpr",
+        "this CPU",
     ),
     _guard("precision of products", "one_pass", *_unmodelled("dot_general")),
     _guard("hints", "false_multiple", *_unmodelled("multiple_of")),

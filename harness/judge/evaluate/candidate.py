@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
-from harness.judge.evaluate.interpret import interpretation, xla_on_cpu
+from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.trace import (
@@ -414,7 +414,7 @@ def interpret(request: InterpretRequest) -> Done:
         steps = max(call.steps for call in traced.calls)
         parameters = interpretation.checking_parameters(traced.chip, steps)
         program = interpretation.runnable(traced.closed, parameters, traced.chip)
-        _runs[request.shape] = jax.jit(program, compiler_options=xla_on_cpu.options())
+        _runs[request.shape] = jax.jit(program)
     inputs = traced.problem.make_inputs(request.family, request.seed)
     failure: BaseException | None = None
     outputs: list[Any] = []

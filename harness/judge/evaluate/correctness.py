@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import problems
-from harness.judge.evaluate.interpret import xla_on_cpu
+from harness.judge.evaluate.interpret.conversions import require_conversions
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
 from harness.problems import Problem
@@ -121,9 +121,8 @@ def _run_untouched(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArr
 @cache
 def program(artifact: str) -> Callable[..., Any]:
     """The exported program, compiled on its first call for the CPU. Raises Rejected `unsound-cpu`."""
-    xla_on_cpu.require_conversions()
-    exported = jax.export.deserialize(bytearray(Path(artifact).read_bytes()))
-    return jax.jit(exported.call, compiler_options=xla_on_cpu.options())  # type: ignore[no-any-return]
+    require_conversions()
+    return jax.jit(jax.export.deserialize(bytearray(Path(artifact).read_bytes())).call)  # type: ignore[no-any-return]
 
 
 def run(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:

@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import interpretation, xla_on_cpu
+from harness.judge.evaluate.interpret import chip_model, conversions, interpretation
 from harness.judge.evaluate.trace import grids
 from harness.judge.sandbox.messages import Rejected
 
@@ -57,7 +57,7 @@ WIDE = (256, 256)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "uint8"])
-@pytest.mark.parametrize("reduce", [jnp.sum, jnp.max, jnp.mean])
+@pytest.mark.parametrize("reduce", [jnp.sum, jnp.max, jnp.mean, lambda x, **axes: jnp.sum(x * x, **axes)])
 @pytest.mark.parametrize("is_within", [True, False])
 def test_a_conversion_before_a_reduction_is_made(dtype: str, reduce: Any, is_within: bool) -> None:
     def converted(x: Any) -> Any:
@@ -73,22 +73,19 @@ def test_a_conversion_before_a_reduction_is_made(dtype: str, reduce: Any, is_wit
     x = np.random.default_rng(0).uniform(1, 100, WIDE).astype(np.float32)
     expected = x.astype(jnp.dtype(dtype)).astype(np.float32)
     exported = interpretation.export(jax.make_jaxpr(program)(x), (x,), "cpu", chip("v5e"))
-    out = jax.jit(exported.call, compiler_options=xla_on_cpu.options())(x)[0]
+    out = jax.jit(exported.call)(x)[0]
     np.testing.assert_allclose(out, np.asarray(converted(expected)), rtol=1e-6)
     assert np.abs(np.asarray(reduce(x, axis=1)) / np.asarray(out)[:, 0] - 1).max() > 1e-5
 
 
 def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     every = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int16", "int32")
-    assert xla_on_cpu.skipped_conversions(xla_on_cpu.options(), every) == []
-    # Where this fails, XLA makes all conversions by itself, and `xla_on_cpu` may go.
-    assert xla_on_cpu.skipped_conversions({}, every) == ["bfloat16", "int8", "uint8"]
-    unknown = ({"xla_of_another_time": ""}, {"xla_cpu_experimental_ynn_fusion_type": "another"}, {})
-    monkeypatch.setattr(xla_on_cpu, "_TRIED", unknown)
-    monkeypatch.setattr(xla_on_cpu, "options", xla_on_cpu.options.__wrapped__)
-    assert xla_on_cpu.options() == {}
+    assert conversions.skipped_conversions(every) == []
+    monkeypatch.setattr(chip_model, "with_conversions", lambda jaxpr: jaxpr)
+    # Where this fails, XLA makes all conversions by itself, and `with_conversions` may go.
+    assert conversions.skipped_conversions(every) == ["bfloat16", "int8", "uint8"]
     with pytest.raises(Rejected, match="numbers not converted to bfloat16, int8, uint8") as refused:
-        xla_on_cpu.require_conversions.__wrapped__()
+        conversions.require_conversions.__wrapped__()
     assert refused.value.failure.kind == "unsound-cpu"
 
 

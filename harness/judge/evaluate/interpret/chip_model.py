@@ -22,11 +22,15 @@ from harness.judge.evaluate.trace.jaxprs import (
     Jaxpr,
     inlined,
     inner,
+    is_pallas_call,
     with_inner,
 )
 
+_CONVERSION = "convert_element_type"
+# All their numbers are numbers of bfloat16.
+_EIGHT_BITS = (jnp.dtype(jnp.int8), jnp.dtype(jnp.uint8))
 # What computes new values, and not a selection of given ones.
-_ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, "convert_element_type"} - {
+_ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
     "reduce_window_max", "reduce_window_min", "sort",
 }  # fmt: skip
@@ -46,7 +50,7 @@ Model = Callable[..., Any]
 def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
     """The same kernel with every operation that `chip` computes differently replaced by a model of it.
 
-    Every bfloat16 that is computed is rounded by an operation that XLA does not leave out.
+    Every bfloat16 that is computed is rounded, and every conversion made (`_and_rounded`).
     """
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
@@ -54,7 +58,7 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
         model = _MODELS[name](equation, chip) if chip.platform == "tpu" and name in _MODELS else None
         if model is not None:
             steps = inlined(model, equation.invars, equation.outvars, equation.source_info)
-            changed += as_on_chip(jaxpr.replace(eqns=steps), chip).eqns if name in _STEPWISE else steps
+            changed += as_on_chip(jaxpr.replace(eqns=steps), chip).eqns if name in _STEPWISE else _to_eight_bits(steps)
             continue
         if inner(equation):
             equation = with_inner(equation, lambda each: as_on_chip(each, chip))
@@ -62,8 +66,33 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
     return jaxpr.replace(eqns=changed)
 
 
+def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
+    """The same program with every conversion outside kernels such that XLA makes it, as `_and_rounded` does."""
+    changed: list[Equation] = []
+    for equation in jaxpr.eqns:
+        if inner(equation) and not is_pallas_call(equation):
+            equation = with_inner(equation, with_conversions)
+        changed += _and_rounded(equation) if equation.primitive.name == _CONVERSION else [equation]
+    return jaxpr.replace(eqns=changed)
+
+
+def _to_eight_bits(steps: list[Equation]) -> list[Equation]:
+    """The steps of a model, in which everything of bfloat16 is rounded already."""
+    return [each for step in steps for each in (_and_rounded(step) if _is_to_eight_bits(step) else [step])]
+
+
+def _is_to_eight_bits(equation: Equation) -> bool:
+    is_conversion = equation.primitive.name == _CONVERSION
+    return is_conversion and getattr(equation.outvars[0].aval, "dtype", None) in _EIGHT_BITS
+
+
 def _and_rounded(equation: Equation) -> list[Equation]:
-    """The operation, and each bfloat16 that it computes rounded: for XLA it is float32 before."""
+    """The operation, and what it computes of a type that XLA passes over rounded once more to eight bits.
+
+    That changes no number of these types, and XLA leaves it where it is. Without, it computes bfloat16 in float32, and
+    on a CPU it adds up numbers that were just converted to bfloat16, int8 or uint8 as they were before (jaxlib 0.10.2,
+    0.12.0): the compilers of TPUs convert them.
+    """
     before = {out: core.Var(out.aval) for out in equation.outvars if _is_rounded(equation, out)}
     found = [equation.replace(outvars=[before.get(out, out) for out in equation.outvars])]
     for out, value in before.items():
@@ -73,7 +102,9 @@ def _and_rounded(equation: Equation) -> list[Equation]:
 
 
 def _is_rounded(equation: Equation, out: Any) -> bool:
-    return equation.primitive.name in _ROUNDED and not isinstance(out, core.DropVar) and _is_bfloat16(out)
+    if equation.primitive.name not in _ROUNDED or isinstance(out, core.DropVar):
+        return False
+    return _is_bfloat16(out) or _is_to_eight_bits(equation)
 
 
 def _is_bfloat16(var: Any) -> bool:

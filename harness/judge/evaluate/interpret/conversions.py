@@ -1,0 +1,46 @@
+"""Whether XLA on this CPU makes the conversions of a checked program, which it leaves out of other programs."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from harness.judge.evaluate.interpret import chip_model
+from harness.judge.sandbox.messages import Rejected
+
+# What XLA is known to leave out. Other types are tested, not looked at in every evaluation.
+_DTYPES = ("bfloat16", "int8", "uint8")
+# Smaller sums are made in another way.
+_SHAPE = (256, 256)
+
+
+@cache
+def require_conversions() -> None:
+    """Raises Rejected `unsound-cpu` where numbers are added up as they were before a conversion."""
+    if skipped := skipped_conversions(_DTYPES):
+        raise Rejected(
+            "correctness", "unsound-cpu",
+            f"expected XLA on this CPU to convert before it adds up, got sums of numbers not converted to "
+            f"{', '.join(skipped)} (jax {jax.__version__}): nothing can be checked here; use the JAX of "
+            "requirements.lock",
+        )  # fmt: skip
+
+
+def skipped_conversions(dtypes: Sequence[str]) -> list[str]:
+    """Those of these types to which it does not convert numbers before it adds them up."""
+    # Not one of these is a number of any of the types, and all are rounded down.
+    values = (np.arange(np.prod(_SHAPE)) % 7 + 1.0004).astype(np.float32).reshape(_SHAPE)
+
+    def sums(x: jax.Array) -> list[jax.Array]:
+        return [jnp.sum(x.astype(dtype).astype(jnp.float32), axis=1) for dtype in dtypes]
+
+    traced = jax.make_jaxpr(sums)(values)
+    got = jax.jit(core.jaxpr_as_fun(traced.replace(jaxpr=chip_model.with_conversions(traced.jaxpr))))(values)
+    expected = [values.astype(jnp.dtype(dtype)).astype(np.float32).sum(axis=1) for dtype in dtypes]
+    # Leaving any of these out is 1e-4 here; sums in another order are 1e-6.
+    return [
+        dtype for dtype, g, e in zip(dtypes, got, expected, strict=True) if not np.allclose(g, e, rtol=2e-5, atol=0)
+    ]

@@ -12,14 +12,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Files whose tests judge whole kernels, kill processes, write many commits or start a browser: six seconds and more.
 _LONG = (
     "advice/test_whatif", "benchmarks/test_peers", "cli/test_bad_input", "cli/test_mcp", "judge/test_evidence",
-    "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/evaluate/test_contract",
+    "judge/test_gpu", "judge/test_key", "judge/test_keys", "judge/test_suite", "judge/evaluate/test_contract",
     "judge/evaluate/test_interpretation", "judge/evaluate/test_order",
     "judge/evaluate/test_seen_programs", "judge/evaluate/test_vmem", "judge/sandbox/test_child",
     "judge/sandbox/test_isolation", "judge/sandbox/test_warm", "judge/simulate/test_machine_variants",
     "ledger/test_branch", "ledger/test_clones", "ledger/test_fault_injection", "ledger/test_fault_moments",
     "ledger/test_fsck", "ledger/test_ledger", "ledger/test_recovery", "loop/test_attack", "loop/test_driver",
-    "loop/test_guard", "loop/test_loop", "loop/test_new_contest", "loop/test_replay", "loop/test_revoke",
-    "loop/test_revoke_loop", "loop/test_sweep", "problems/test_attention_tolerance", "problems/test_problems",
+    "loop/test_guard", "loop/test_helpers", "loop/test_loop", "loop/test_new_contest", "loop/test_replay", "loop/test_revoke",
+    "loop/test_revoke_loop", "loop/test_suite_loop", "loop/test_sweep", "problems/test_attention_tolerance",
+    "problems/test_operators", "problems/test_probes", "problems/test_problems",
     "render/test_lines", "render/test_report_browser", "render/test_report_page", "selftest/test_selftest",
     "workbench/test_doctor", "workbench/test_flags", "workbench/test_profile_capture",
     "workbench/test_profile_serve",
@@ -48,3 +49,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in long:
             item.add_marker("long")
+    # Files are handed out in this order, so that none of the long ones is left for the end.
+    items.sort(key=lambda item: item.path not in long)

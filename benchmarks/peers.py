@@ -7,13 +7,14 @@ own by the TPU compiler, without a TPU, and its best one counts, whole module, a
 cores; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it can be stopped and goes
 on. `--library libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine
 constants, `--errors N` the worst error of each best configuration on N drawn inputs (some seconds of CPU each).
-`--page` compiles nothing and makes the page of what is there. `--reread` needs no cache either: it takes times and
-configurations from benchmarks/PEERS.md as it stands, and brings errors and titles up to date:
+`--page` compiles nothing and makes the page of what is there. `--again` tries no more than the configurations that
+benchmarks/PEERS.md names as the best ones, and our champions; twenty minutes on two idle cores:
 
-    python benchmarks/peers.py --reread --errors 12 --jobs 2 --write
+    python benchmarks/peers.py --again --errors 12 --jobs 2 --write
 """
 
 import argparse
+import dataclasses
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import version
@@ -121,7 +122,7 @@ def main() -> int:
         "--errors", type=int, default=0, metavar="N", help="the worst error of each best configuration on N inputs"
     )
     parser.add_argument("--page", action="store_true", help="compile nothing: the page of what is in the cache")
-    parser.add_argument("--reread", action="store_true", help="keep the page's times: only errors and titles are new")
+    parser.add_argument("--again", action="store_true", help="only the configurations that the page names as the best")
     parser.add_argument("--write", action="store_true", help="write benchmarks/PEERS.md")
     options = parser.parse_args()
     contenders = tuple(options.contenders.split(","))
@@ -141,7 +142,10 @@ def main() -> int:
     def look(task: Task) -> Outcome | None:
         return known(task, options.cache)
 
-    if not options.page and not options.reread:
+    if options.again:
+        fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+        plan = peers_reread.Again(**fields, best=peers_reread.best(PAGE.read_text(encoding="utf-8")))
+    if not options.page:
         run(plan, options.cache, options.jobs, options.limit)
     kernels = {peers_problems.our_kernel(PROBLEMS[problem], chip) for chip in plan.chips for problem in plan.problems}
     titles = {path: title(ROOT / path) for path in sorted(kernels) if (ROOT / path).exists()}
@@ -149,15 +153,9 @@ def main() -> int:
     def look_at_error(task: Task) -> peers_errors.Error | None:
         return peers_errors.newest(task, options.errors, options.cache)
 
-    if options.reread:
-        text = PAGE.read_text(encoding="utf-8")
-        if options.errors:
-            run_errors(list(peers_reread.tasks(text, plan, titles)), options.cache, options.jobs, options.errors)
-        text = peers_reread.rewritten(text, plan, look_at_error, titles)
-    else:
-        if options.errors:
-            run_errors(_best(plan, look), options.cache, options.jobs, options.errors)
-        text = peers_page.page(plan, look, _ratios(plan, look, options), look_at_error, titles)
+    if options.errors:
+        run_errors(_best(plan, look), options.cache, options.jobs, options.errors)
+    text = peers_page.page(plan, look, _ratios(plan, look, options), look_at_error, titles)
     print(text)
     if options.write:
         PAGE.write_text(text, encoding="utf-8")

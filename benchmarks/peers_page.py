@@ -86,11 +86,7 @@ knows no shared key/value heads, so that they are repeated before it. Its scale 
 it. VMEM limits are those that each sets itself; where too little VMEM is the compiler's reason to refuse a
 configuration, it is compiled once more with three quarters of the chip's.
 
-How the best was found: every configuration of a contender with one head, full, on v6e; 24 of them on the other chips,
-the published winners among them. The best {plan.keep} of these, and some more that suit the problem, with the causal
-mask and with grouped heads; the best one with 16 heads, which is the same program for each head, and the one of which a
-device time is published. Where another file of ours is meant for a problem, it gets all of its configurations there.
-With the second compiler: the two best of each problem.
+{plan.search}
 
 {FOUND}"""
 

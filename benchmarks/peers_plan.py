@@ -63,6 +63,15 @@ class Plan:
     other: Compiler | None
     keep: int
 
+    @property
+    def search(self) -> str:
+        """How the best was found, for the page."""
+        return f"""How the best was found: every configuration of a contender with one head, full, on v6e; 24 of them
+on the other chips, the published winners among them. The best {self.keep} of these, and some more that suit the
+problem, with the causal mask and with grouped heads; the best one with 16 heads, which is the same program for each
+head, and the one of which a device time is published. Where another file of ours is meant for a problem, it gets all of
+its configurations there. With the second compiler: the two best of each problem."""
+
     def tasks(self, chip: str, problem: str, contender: str, look: Look) -> list[Task]:
         """Those of one contender at one problem on one chip."""
         return wanted(self.compiler, chip, PROBLEMS[problem], contender, self.keep, look)

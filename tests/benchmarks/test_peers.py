@@ -474,34 +474,24 @@ def test_a_kernel_of_ours_without_its_title_has_no_figures() -> None:
     assert row_of(held, "ours")["time"] == "600.000 us", "its successor was run"
 
 
-def test_a_page_read_again_keeps_its_times_and_gets_new_errors() -> None:
-    before = pages.page(plan(), ALL, {("v5e", "full"): {"a": 1.0}})
-    found = error_of(ours=0.5, splash=0.25)
-    again = rereading.rewritten(before, plan(), found, {})
-    assert again == pages.page(plan(), ALL, {("v5e", "full"): {"a": 1.0}}, found)
-    assert rereading.rewritten(again, plan(), found, {}) == again
-    path = problems.our_kernel(problems.PROBLEMS["full"], "v5e")
-    lost = titles.Title(holds=True, words="revoked: attempt 4 fails (wrong-result)")
-    without = rereading.rewritten(again, plan(), found, {path: lost})
-    assert row_of(without, "ours")["best configuration"] == lost.words
-    assert [task.contender for task in rereading.tasks(again, plan(), {path: lost}) if task.problem.name == "full"] == [
-        "flash", "splash", "tokamax",
-    ]  # fmt: skip
-    fails = rereading.rewritten(again, plan(), error_of(ours=2.5), {})
-    assert "fails: error 2.50 (drawn-all, seed 3)" in row_of(fails, "ours")["best configuration"]
-    aim = next(line for line in fails.splitlines() if line.startswith("| v5e") and "full, 1 head" in line)
-    assert "600.000 us" not in aim
+def test_what_the_page_names_as_the_best_is_tried_again() -> None:
+    look = planted(ours=0.9, flash=1.2, splash=1.0, tokamax=1.1)
+    best = {contender: plans.ranking(plan().tasks("v5e", "full", contender, look), look)[0] for contender in PEERS}
+    named = rereading.best(pages.page(plan(), look, {}))
+    assert all(named["v5e", "full", contender] == best[contender].configuration for contender in PEERS)
+    fields = {field.name: getattr(plan(other=None), field.name) for field in dataclasses.fields(plans.Plan)}
+    again = rereading.Again(**fields, best=named)
+    assert [task.configuration for task in again.tasks("v5e", "full", "ours", look)] == [()]
+    assert again.tasks("v5e", "full", "splash", look) == [best["splash"]]
+    assert again.tasks("v7x", "full", "splash", look) == []
+    assert "simulated anew" in pages.page(again, look, {})
 
 
-def test_the_page_in_docs_can_be_read_again() -> None:
-    text = (ROOT / "benchmarks" / "PEERS.md").read_text(encoding="utf-8")
-    everything = plan(chips=problems.CHIPS)
-    listed = list(rereading.tasks(text, everything, {}))
-    assert len(listed) > 40
-    for task in listed:
-        if task.contender != "ours":
-            assert set(dict(task.configuration)) >= {"block_q"}
-            assert pages.words(task.configuration) in text
+def test_the_page_here_names_a_best_of_every_peer() -> None:
+    named = rereading.best((ROOT / "benchmarks" / "PEERS.md").read_text(encoding="utf-8"))
+    assert {place[0] for place in named} == set(problems.CHIPS)
+    assert {place[2] for place in named} == set(PEERS)
+    assert all("block_q" in dict(configuration) for configuration in named.values())
 
 
 @pytest.mark.parametrize("contender", PEERS)

@@ -61,6 +61,7 @@ def test_judge_and_prepare_record_nothing(contest: Path) -> None:
     assert git(contest, "status", "--porcelain") == ""
 
 
+@pytest.mark.slow
 def test_another_chip_judges_the_champion_first_and_keeps_what_it_found(contest: Path) -> None:
     done = ratchet(contest, "experiment: smaller blocks --deep", "--chip", "v6e", "--set", "BKV=128", expect=1)
     attempt = record(contest, 2)
@@ -96,6 +97,7 @@ def test_a_kernel_changed_by_hand_is_said_and_can_be_made_the_champion(contest: 
     assert "the champion's" in ratchet(contest, "status", expect=0).stdout
 
 
+@pytest.mark.slow
 def test_a_measured_latency_is_only_compared_with_a_measured_one(contest: Path) -> None:
     kernel = (contest / "kernel.py").read_text()
     done = ratchet(contest, "experiment: on this machine", "--on", "cpu", "--set", "BQ=256", "--json")

@@ -141,6 +141,7 @@ def test_a_gain_of_the_mean_that_costs_one_member_too_much_is_rejected(contest: 
     assert not any(check.mode == "full" for check in candidate.all_checks)
 
 
+@pytest.mark.slow
 def test_a_gain_at_one_member_is_a_gain_where_the_other_stays_the_same(contest: Path) -> None:
     champion, _ = judged(contest, blocks((256, 512), (128, 256)))
     candidate, _ = judged(contest, blocks((256, 512), (256, 512)), against=champion)

@@ -29,6 +29,7 @@ def with_helpers(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_helpers_go_with_the_candidate(tmp_path: Path) -> None:
     folder = with_helpers(tmp_path / "mine")
     sizes = folder / "sizes.py"

@@ -77,6 +77,7 @@ def test_a_contest_around_a_published_kernel_with_tables(tmp_path: Path, name: s
     assert (known[block], known["SCALE"]) == ("2", repr(1 / math.sqrt(128)))
 
 
+@pytest.mark.slow
 def test_state_is_changed_where_it_lies(tmp_path: Path) -> None:
     sizes = {"TOKENS": 64, "SEQUENCES": 6, "PAGES": 400, "PAGES_PER_SEQUENCE": 4}
     small = [word for constant, value in sizes.items() for word in ("--set", f"{constant}={value}")]

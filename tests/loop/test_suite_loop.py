@@ -88,6 +88,7 @@ def test_a_device_does_not_time_a_suite(contest: Path) -> None:
     assert "suite-not-timed" in run(contest, "judge", "--on", "cpu", expect=4)
 
 
+@pytest.mark.slow
 def test_a_search_for_bad_inputs_takes_a_member(contest: Path) -> None:
     found = json.loads(run(contest, "attack", "--member", "prefill-512", "--minutes", "0.2", "--json"))
     assert found["tried"] > 0
@@ -105,6 +106,7 @@ def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:
     assert "suite of 2: prefill-512 (25%), prefill-1024 (75%)" in run(contest, "next")
 
 
+@pytest.mark.slow
 def test_an_attempt_is_judged_again_on_the_inputs_of_each_member(contest: Path) -> None:
     again = json.loads(run(contest, "replay", "2", "--json"))
     assert again["now"]["outcome"] == "accept"

@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
 from loop_fixtures import PROJECT
 
+from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.selftest import planted
 from harness.selftest.callers import CALLERS
 
@@ -44,3 +46,14 @@ def test_how_many_rows_the_interval_covers() -> None:
     assert covered
     assert within
     assert covered[1] == within[1]
+
+
+def test_the_uncertainty_that_a_decision_uses() -> None:
+    text = " ".join(Path(PROJECT, "docs", "DECIDING.md").read_text(encoding="utf-8").split())
+    stated = re.search(r"one sigma: (.+?), and ([0-9.]+) us for each HLO operation", text)
+    assert stated
+    chips = ("v5e", "v5p", "v6e", "v7x")
+    assert stated[1] == ", ".join(f"{100 * relative_uncertainty(chip):.1f} % on {chip}" for chip in chips)
+    # Of a program whose operations take so long, they are as much as the chip.
+    each = float(stated[2]) * 1e-6 / relative_uncertainty("v5e")
+    assert relative_uncertainty("v5e", each) == pytest.approx(2**0.5 * relative_uncertainty("v5e"), rel=0.02)

@@ -5,8 +5,8 @@
 #
 # The environment is .venv beside this file, made from requirements.lock (exact versions and hashes)
 # by uv: the one on PATH, else one installed into .venv. It is made again when the lock changes or
-# another Python is asked for. Nothing is downloaded after that, except that `test` adds the packages
-# of requirements-dev.lock the first time.
+# another Python is asked for. Nothing is downloaded after that, except that `test` and `tune` add the
+# packages of requirements-dev.lock and requirements-tune.lock the first time.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
@@ -43,16 +43,26 @@ find_python() {
 }
 
 lock=$(cksum <"$here/requirements.lock")
-lock_of_tests=$(cksum <"$here/requirements-dev.lock")
-needs_tests=
-[[ ${1-} == test ]] && needs_tests=yes
+# What one verb needs beside it: its lock, and what is said when it is installed.
+extra=
+for word in "$@"; do
+    case $word in
+        help) break ;;
+        test) extra=dev what="the packages of the tests" ;;
+        tune) extra=tune what="Optuna, for the search" ;;
+        *) continue ;;
+    esac
+    break
+done
 
 ready() {
     [[ -f $stamp && -x $venv/bin/python ]] && [[ $(sed -n 1p "$stamp") == "$lock" ]] &&
         { [[ -z $wanted ]] || [[ $(sed -n 2p "$stamp") == "$wanted" ]]; }
 }
 
-has_tests() { [[ $(sed -n 3p "$stamp") == "$lock_of_tests" ]]; }
+has_extra() {
+    [[ -z $extra ]] || [[ -f $venv/.ratchet-$extra && $(<"$venv/.ratchet-$extra") == "$(cksum <"$here/requirements-$extra.lock")" ]]
+}
 
 install() {
     local uv
@@ -61,10 +71,10 @@ install() {
         { say "ratchet: could not install the packages of $1; see above. Run again to retry"; exit 4; }
 }
 
-add_tests() {
-    say "ratchet: adding the packages of the tests"
-    install requirements-dev.lock
-    printf '%s\n%s\n%s\n' "$lock" "$(sed -n 2p "$stamp")" "$lock_of_tests" >"$stamp"
+add_extra() {
+    say "ratchet: adding $what"
+    install "requirements-$extra.lock"
+    cksum <"$here/requirements-$extra.lock" >"$venv/.ratchet-$extra"
 }
 
 set_up() {
@@ -93,11 +103,11 @@ set_up() {
     say "ratchet: ready"
 }
 
-if ! ready || { [[ -n $needs_tests ]] && ! has_tests; }; then
+if ! ready || ! has_extra; then
     exec 9>"$here/.venv.lock"
     if command -v flock >/dev/null; then flock 9; fi
     ready || set_up
-    if [[ -n $needs_tests ]] && ! has_tests; then add_tests; fi
+    has_extra || add_extra
     exec 9>&-
 fi
 

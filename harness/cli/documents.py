@@ -214,6 +214,7 @@ DOCUMENTS = {
     "checkout": Document(1, DoneDocument),
     "undo": Document(1, DoneDocument),
     "sweep": Document(3, Swept),
+    "tune": Document(3, Swept),
     "audit": Document(_TABLES, TablesDocument),
     "diagnose": Document(_TABLES, TablesDocument),
     "doctor": Document(_TABLES, TablesDocument),

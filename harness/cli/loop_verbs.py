@@ -84,28 +84,59 @@ class Sweep(Verb):
     does = "harness.cli.sweep:sweep"
 
     def configure(self, parser: Parser) -> None:
-        parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+        _screening(parser)
+
+
+class Tune(Verb):
+    name = "tune"
+    group = "loop"
+    line = "search settings with Optuna, judge the best as one attempt"
+    example = 'tune "experiment: ..." --set BQ=128..2048'
+    description = (
+        "Searches the settings of constants of kernel.py: Optuna asks for one after the other, each is compiled and "
+        "timed, and the best is judged as one recorded attempt that names what was screened. A search that was "
+        "interrupted goes on where it was when the same command is given again."
+    )
+    examples = 'ratchet.sh tune "experiment: blocks" --set BQ=128..4096:pow2 --set BKV=128..4096:pow2 --trials 40'
+    does = "harness.cli.sweep:tune"
+
+    def configure(self, parser: Parser) -> None:
         parser.add_argument(
-            "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE,VALUE",
-            help="the values of this constant of kernel.py; one --set for each constant",
-        )  # fmt: skip
-        parser.add_argument(
-            "--jobs",
-            type=at_least(1),
-            default=None,
-            metavar="N",
-            help="settings screened at a time (one for each core, at most 16)",
+            "--trials", type=at_least(1), default=40, metavar="N", help="settings screened at most (40)"
         )
-        parser.add_argument("--chip", default=None, help="judge for this chip")
+        parser.add_argument("--minutes", type=float, default=None, metavar="M", help="begin no setting after so long")
         parser.add_argument(
-            "--on", choices=["cpu", "tpu", "gpu", "simulated"], default=None,
-            help="where the latency of the attempt comes from; a TPU's settings are screened in the simulator anyway",
+            "--method", choices=["tpe", "random"], default="tpe",
+            help="how settings are chosen: by Optuna's model of what is known (tpe), or at random",
         )  # fmt: skip
-        parser.add_argument("--expect", default=None, metavar="5%", help="how much less time you expect of the best")
-        parser.add_argument("--again", action="store_true", help="judge the best even if it was judged before")
-        parser.add_argument("--full", action="store_true", help="print the whole report of the attempt")
-        add_json(parser, "the grid's results as JSON")
-        add_quiet(parser)
+        parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search's random numbers (0)")
+        _screening(parser)
+
+
+def _screening(parser: Parser) -> None:
+    """What sweep and tune take."""
+    parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUES",
+        help="the values of this constant of kernel.py: 512,1024, 128..4096:pow2 or 8..64:8; one --set for each",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs",
+        type=at_least(1),
+        default=None,
+        metavar="N",
+        help="settings screened at a time (one for each core, at most 16)",
+    )
+    parser.add_argument("--chip", default=None, help="judge for this chip")
+    parser.add_argument(
+        "--on", choices=["cpu", "tpu", "gpu", "simulated"], default=None,
+        help="where the latency of the attempt comes from; a TPU's settings are screened in the simulator anyway",
+    )  # fmt: skip
+    parser.add_argument("--expect", default=None, metavar="5%", help="how much less time you expect of the best")
+    parser.add_argument("--again", action="store_true", help="judge the best even if it was judged before")
+    parser.add_argument("--full", action="store_true", help="print the whole report of the attempt")
+    add_json(parser, "the settings' results as JSON")
+    add_quiet(parser)
 
 
 class Judge(Verb):

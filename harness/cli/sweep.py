@@ -1,35 +1,66 @@
-"""What `sweep` does: it screens a grid of settings and judges the best of them as one attempt."""
+"""What `sweep` and `tune` do: they screen settings, all of a grid or some, and judge the best as one attempt."""
 
 import math
+import time
 from argparse import Namespace
 
 from harness import contest as contests
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, say
 from harness.cli.experiment import attempt_text, expectation, hypothesis_of
 from harness.cli.verb import Outcome
+from harness.errors import UsageError
 from harness.judge.sandbox.environment import cores
-from harness.loop import expected
+from harness.loop import expected, search_space
 from harness.loop import sweep as sweeping
+from harness.loop import tune as tuning
 from harness.loop.evaluate import Options
+from harness.loop.search import Search, Study, WholeGrid
 from harness.records import Policy
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
 from harness.render.sweep import sweep_text
 
+# Each takes some seconds of two cores; a grid beyond this is a slip of the keyboard, or for a search.
+_MOST_SETTINGS = 256
 # A compiler takes one to three GB.
 _MOST_JOBS = 16
 
 
 def sweep(given: Namespace) -> Outcome:
+    parameters = search_space.space(given.settings)
+    if (count := search_space.size(parameters)) > _MOST_SETTINGS:
+        raise UsageError(
+            "bad-grid", f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow it, or `tune` it"
+        )
+    return _searched(given, parameters, WholeGrid(parameters), count)
+
+
+def tune(given: Namespace) -> Outcome:
+    parameters = search_space.space(given.settings)
+    contest = contests.load(directory(given.directory), given.chip)
+    minutes = given.minutes if given.minutes is not None else math.inf
+    study = Study(
+        parameters,
+        method=given.method,
+        trials=min(given.trials, search_space.size(parameters)),
+        deadline=time.monotonic() + 60 * minutes,
+        seed=given.seed,
+        path=contest.directory / "profile_data" / "tune.journal",
+        name=tuning.study_name(contest, parameters),
+        first=tuning.as_it_stands(contest.kernel(), parameters),
+    )
+    return _searched(given, parameters, study, given.trials)
+
+
+def _searched(given: Namespace, parameters: search_space.Grid, search: Search, count: int) -> Outcome:
     hypothesis = hypothesis_of(given.message)
-    parameters = sweeping.grid(given.settings)
     contest = contests.load(directory(given.directory), given.chip)
     options = Options(expected_time_ratio=expectation(given.expect), on=given.on, again=given.again)
     jobs = given.jobs or min(cores(), _MOST_JOBS)
     with Progress(quiet=given.quiet or given.json) as progress:
-        guess = expected.of_screening(expected.of(contest), math.prod(len(values) for _, values in parameters), jobs)
+        guess = expected.of_screening(expected.of(contest), count, jobs)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-        found = sweeping.sweep(contest, hypothesis, parameters, options, Policy(), progress, say, jobs=jobs)
+        found = sweeping.sweep(contest, hypothesis, parameters, search, options, Policy(), progress, say, jobs=jobs)
     judged = found.judged
 
     def text() -> str:

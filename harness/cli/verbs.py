@@ -53,6 +53,7 @@ VERBS: dict[str, Verb] = {
     for verb in (
         loop_verbs.Next(),
         loop_verbs.Sweep(),
+        loop_verbs.Tune(),
         loop_verbs.Judge(),
         loop_verbs.Status(),
         loop_verbs.Checkout(),

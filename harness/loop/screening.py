@@ -5,12 +5,13 @@ evidence on stdout. A judgement ends every process below it that it does not kno
 after the other they share what has imported JAX.
 """
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,57 +51,61 @@ class Answer:
     error: str = ""
 
 
-Tell = Callable[[int, Evidence], None]
+Ask = Callable[[], bytes | None]
+Tell = Callable[[bytes, Evidence], None]
 
 
-def screen(
-    contest: Contest, kernels: Sequence[bytes], policy: Policy, *, on: str | None, jobs: int, tell: Tell
-) -> tuple[Evidence, ...]:
-    """The evidence about each of `kernels`, in their order, from `jobs` processes at a time; `tell` hears of each.
+def screen(contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, jobs: int) -> None:
+    """Screens the kernels that `ask` gives until it gives None, in `jobs` processes at a time; `tell` hears of each.
 
-    Files go to `profile_data/sweep/<place>` of the contest. Whatever is raised, Ctrl-C too, no process is left.
-    Raises the RatchetError that a process ended with, RuntimeError where one ended in another way.
+    One of the two is called at a time. Files go to `profile_data/sweep/<place>` of the contest. Whatever is raised,
+    Ctrl-C too, no process is left. Raises the RatchetError that a process ended with, RuntimeError where one ended in
+    another way.
     """
-    requests = [
-        Request(
-            directory=str(contest.directory), chip=contest.chip.name, kernel=kernel, on=on,
-            checked=on == "cpu", policy=policy, work=f"sweep/{place:03d}",
-        )
-        for place, kernel in enumerate(kernels)
-    ]  # fmt: skip
-    waiting = deque(range(len(requests)))
-    found: dict[int, Evidence] = {}
+    turn = threading.Lock()
+    places = itertools.count()
     running: list[subprocess.Popen[bytes]] = []
+    is_over = False
+
+    def request() -> Request | None:
+        with turn:
+            kernel = None if is_over else ask()
+            if kernel is None:
+                return None
+            return Request(
+                directory=str(contest.directory), chip=contest.chip.name, kernel=kernel, on=on,
+                checked=on == "cpu", policy=policy, work=f"sweep/{next(places):03d}",
+            )  # fmt: skip
 
     def serve() -> None:
+        asked = request()
+        if asked is None:
+            return
         process = _start()
         running.append(process)
         assert process.stdin is not None
         assert process.stdout is not None
-        while True:
-            try:
-                place = waiting.popleft()
-            except IndexError:
-                break
+        while asked is not None:
             # Where it has ended there is no answer to read either, which says so.
             with suppress(BrokenPipeError):
-                process.stdin.write(msgspec.json.encode(requests[place]) + b"\n")
+                process.stdin.write(msgspec.json.encode(asked) + b"\n")
                 process.stdin.flush()
-            found[place] = _evidence(process.stdout.readline(), process)
-            tell(place, found[place])
+            found = _evidence(process.stdout.readline(), process)
+            with turn:
+                tell(asked.kernel, found)
+            asked = request()
         process.communicate()
 
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [pool.submit(serve) for _ in range(min(jobs, len(requests)))]
+        futures = [pool.submit(serve) for _ in range(jobs)]
         try:
             for future in as_completed(futures):
                 future.result()
         except BaseException:
-            waiting.clear()
+            is_over = True
             for process in running:
                 _end(process)
             raise
-    return tuple(found[place] for place in range(len(requests)))
 
 
 def _start() -> "subprocess.Popen[bytes]":

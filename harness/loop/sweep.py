@@ -10,13 +10,12 @@ many is more likely than others to be one that errs in its favour: as if each ha
 hardware agrees is known to the uncertainty that the verdict states, and no better.
 """
 
-import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.contest import Contest
-from harness.errors import RatchetError, UsageError
+from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.key import key_digest
 from harness.judge.verdict import members, roofline
@@ -24,14 +23,11 @@ from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
-from harness.loop.settings import parse, rewritten
+from harness.loop.search import Search
+from harness.loop.search_space import Grid, Setting, words
+from harness.loop.settings import rewritten
 from harness.records import Evidence, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
 from harness.units import change, seconds
-
-Setting = tuple[str, str]
-Grid = tuple[tuple[str, tuple[str, ...]], ...]
-# Each takes some seconds of two cores; a grid beyond this is a slip of the keyboard or a search for a program.
-_MOST_SETTINGS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,28 +38,11 @@ class Outcome:
     judged: ratchet.Judged | None
 
 
-def grid(texts: Sequence[str]) -> Grid:
-    """`("BQ=512,1024", "BKV=512")` -> each name with its values. Raises UsageError `bad-setting` or `bad-grid`."""
-    found: dict[str, tuple[str, ...]] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        name = name.strip()
-        settings = [parse(f"{name}{equals}{value}") for value in _split(values)]
-        if name in found:
-            raise UsageError("bad-grid", f"--set {name} is given twice: list its values in one, {name}=512,1024")
-        found[name] = tuple(dict.fromkeys(value for _, value in settings))
-    size = _size(tuple(found.items()))
-    if not found:
-        raise UsageError("bad-grid", "expected --set NAME=VALUE,VALUE,... at least once, got none")
-    if size > _MOST_SETTINGS:
-        raise UsageError("bad-grid", f"expected at most {_MOST_SETTINGS} settings in a grid, got {size}: narrow it")
-    return tuple(found.items())
-
-
 def sweep(
     contest: Contest,
     hypothesis: str,
     parameters: Grid,
+    search: Search,
     options: Options,
     policy: Policy,
     progress: Progress,
@@ -71,12 +50,12 @@ def sweep(
     *,
     jobs: int,
 ) -> Outcome:
-    """Screens the grid from kernel.py in the working tree, then judges and records the best setting as an attempt.
+    """Screens what `search` asks for of the grid, from kernel.py in the working tree; the best becomes an attempt.
 
     Where the best fails its checks, the next best is judged in its place, as long as its screened time is below the
     champion's; the record of the one attempt names each that failed. Where all fail, it is that of the best.
 
-    kernel.py is not written while the grid is screened, and what may not change is watched over. Raises what an
+    kernel.py is not written while settings are screened, and what may not change is watched over. Raises what an
     attempt raises, and RatchetError `unknown-constant` before anything is screened, `tampered` where a candidate
     changed what is not its own.
     """
@@ -87,11 +66,11 @@ def sweep(
             say(sentence)
         preconditions.refuse_unfit(ledger.repository, contest)
         original = contest.kernel()
-        settings = [tuple(zip(dict(parameters), values, strict=True)) for values in _products(parameters)]
-        kernels = [rewritten(original, setting) for setting in settings]
+        # Before anything is screened, so that a name that is none costs nothing.
+        rewritten(original, tuple((name, values[0]) for name, values in parameters))
         watch = guard.begin(ledger, contest)
         try:
-            found = _screened(contest, ledger, settings, kernels, options, policy, progress, jobs)
+            found = _screened(contest, ledger, original, search, options, policy, progress, jobs)
         finally:
             tampering = guard.end(ledger, watch, "sweep", is_confined=policy.is_confined)
             for sentence in tampering.sentences:
@@ -117,11 +96,12 @@ def sweep(
                 judged=None,
             )  # fmt: skip
         best, *others = ranked
-        told = f"{hypothesis} [best of {len(settings)}: {words(best.settings)}]"
+        count = len(found.screened)
+        told = f"{hypothesis} [best of {count}: {words(best.settings)}]"
         alternatives = tuple(
             Alternative(
                 settings=one.settings,
-                hypothesis=f"{hypothesis} [best of {len(settings)} that does not fail: {words(one.settings)}]",
+                hypothesis=f"{hypothesis} [best of {count} that does not fail: {words(one.settings)}]",
                 seconds=one.seconds or 0.0,
                 source=found.source,
                 fingerprint=one.fingerprint,
@@ -149,11 +129,6 @@ def sweep(
     return Outcome(swept=swept, judged=judged)
 
 
-def words(settings: Sequence[Setting]) -> str:
-    """`BQ=2048 BKV=1024`."""
-    return " ".join(f"{name}={value}" for name, value in settings)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     source: Source
@@ -164,8 +139,8 @@ class _Found:
 def _screened(
     contest: Contest,
     ledger: Ledger,
-    settings: Sequence[tuple[Setting, ...]],
-    kernels: Sequence[bytes],
+    original: bytes,
+    search: Search,
     options: Options,
     policy: Policy,
     progress: Progress,
@@ -175,17 +150,6 @@ def _screened(
     on = options.on
     if contest.chip.platform == "tpu":
         source, on = "simulated", "simulated"
-    began = time.monotonic()
-    progress("screening", "start", 0.0)
-
-    def tell(place: int, evidence: Evidence) -> None:
-        time_ = roofline.latency_seconds(evidence)
-        state = seconds(time_) if time_ is not None else evidence.failure.kind if evidence.failure else "no latency"
-        progress(words(settings[place]), state, sum(stage.seconds for stage in evidence.stages))
-
-    # A device is timed by one at a time.
-    found = screening.screen(contest, kernels, policy, on=on, jobs=jobs if source == "simulated" else 1, tell=tell)
-    progress("screening", "done", time.monotonic() - began)
     rows, _ = ledger.rows()
     digest = key_digest(contest.key(measuring.source(contest.chip, options.on)))
     champion = ledger.champion()
@@ -193,14 +157,32 @@ def _screened(
     # On a device two times of different hours say nothing about each other.
     is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == digest
     champion_row = title if is_comparable else None
-    return _Found(
-        source=source,
-        champion=champion_row,
-        screened=tuple(
-            _as_value(setting, evidence, rows, digest, champion_row)
-            for setting, evidence in zip(settings, found, strict=True)
-        ),
-    )
+    # In the order in which they were asked for; different settings are different texts.
+    asked: dict[bytes, tuple[Setting, ...]] = {}
+    found: dict[bytes, Screened] = {}
+
+    def ask() -> bytes | None:
+        settings = search.ask()
+        if settings is None:
+            return None
+        kernel = rewritten(original, settings)
+        asked[kernel] = settings
+        return kernel
+
+    def tell(kernel: bytes, evidence: Evidence) -> None:
+        settings = asked[kernel]
+        found[kernel] = one = _as_value(settings, evidence, rows, digest, champion_row)
+        search.tell(settings, one.seconds)
+        time_ = roofline.latency_seconds(evidence)
+        state = seconds(time_) if time_ is not None else evidence.failure.kind if evidence.failure else "no latency"
+        progress(words(settings), state, sum(stage.seconds for stage in evidence.stages))
+
+    began = time.monotonic()
+    progress("screening", "start", 0.0)
+    # A device is timed by one at a time.
+    screening.screen(contest, ask, tell, policy, on=on, jobs=jobs if source == "simulated" else 1)
+    progress("screening", "done", time.monotonic() - began)
+    return _Found(source=source, champion=champion_row, screened=tuple(found[kernel] for kernel in asked))
 
 
 def _as_value(
@@ -266,31 +248,3 @@ def _why_none(screened: Sequence[Screened]) -> str:
         )
     kinds = sorted({one.failure_kind for one in screened})
     return f"no setting has a latency ({', '.join(kinds)}); nothing was recorded"
-
-
-def _products(parameters: Grid) -> list[tuple[str, ...]]:
-    return list(itertools.product(*(values for _, values in parameters)))
-
-
-def _size(parameters: Grid) -> int:
-    size = 1
-    for _, values in parameters:
-        size *= len(values)
-    return size
-
-
-def _split(values: str) -> list[str]:
-    """At commas outside of brackets and quotes: `(8, 128),(16, 128)` are two values."""
-    parts, depth, quote = [""], 0, ""
-    for sign in values:
-        if sign == "," and not depth and not quote:
-            parts.append("")
-            continue
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        else:
-            depth += (sign in "([{") - (sign in ")]}")
-        parts[-1] += sign
-    return parts

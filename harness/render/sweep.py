@@ -13,6 +13,7 @@ from harness.units import change, column, seconds
 _SHADES = "█▓▒░·"
 _COLOURS: tuple[Style, ...] = ("good", "good", "doubt", "doubt", "bad")
 _FAILED = "x"
+_NOT_TRIED = "-"
 
 
 def sweep_text(swept: Swept, width: int, colour: bool) -> str:
@@ -89,12 +90,15 @@ def _map(sweep: Sweep, width: int, colour: bool) -> Iterator[str]:
         return
     yield f"{pad(down, lead)} {''.join(value.rjust(room) for value in columns)}  {across}"
     for value in rows:
-        cells = (_cell(by_values[(value, other)], least, most, room, colour) for other in columns)
+        cells = (_cell(by_values.get((value, other)), least, most, room, colour) for other in columns)
         yield f"{value.rjust(lead)} {''.join(cells)}"
-    yield f"time over the least: {_SHADES[0]} least to {_SHADES[-1]} most, {_FAILED} no latency"
+    missing = "" if len(by_values) == len(rows) * len(columns) else f", {_NOT_TRIED} not tried"
+    yield f"time over the least: {_SHADES[0]} least to {_SHADES[-1]} most, {_FAILED} no latency{missing}"
 
 
-def _cell(one: Screened, least: float | None, most: float | None, room: int, colour: bool) -> str:
+def _cell(one: Screened | None, least: float | None, most: float | None, room: int, colour: bool) -> str:
+    if one is None:
+        return paint(_NOT_TRIED.rjust(room), "faint", colour)
     if one.seconds is None or least is None or most is None:
         return paint(_FAILED.rjust(room), "faint", colour)
     # Times differ by factors, so shades are even steps of a logarithm.

@@ -15,6 +15,7 @@ from harness.loop import attempt as ratchet
 from harness.loop import guard
 from harness.loop.evaluate import Options
 from harness.loop.guard import Tampering, Watch
+from harness.loop.search import WholeGrid
 from harness.loop.sweep import sweep
 from harness.records import Policy
 
@@ -184,7 +185,8 @@ def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
         sweep(
             contests.load(folder),
             "hostile",
-            (("BQ", ("128", "256")),),
+            (blocks := (("BQ", ("128", "256")),)),
+            WholeGrid(blocks),
             Options(),
             Policy(is_confined=False),
             lambda stage, state, seconds: None,

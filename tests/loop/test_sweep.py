@@ -14,33 +14,54 @@ from loop_fixtures import PROJECT, committed_contest, copied, git, ratchet
 from rich.cells import cell_len
 
 from harness.errors import UsageError
-from harness.loop.sweep import grid
+from harness.loop.search_space import space
 from harness.records import Failure, Refused, Screened, Sweep, Swept
 from harness.render.sweep import sweep_text
 
 
 def test_a_grid_is_stated_by_values_in_a_row() -> None:
-    assert grid(["BQ=512,1024", "BKV=256"]) == (("BQ", ("512", "1024")), ("BKV", ("256",)))
-    assert grid(["SHAPE=(8, 128),(16, 128)", "NAME='a,b',None"]) == (
+    assert space(["BQ=512,1024", "BKV=256"]) == (("BQ", ("512", "1024")), ("BKV", ("256",)))
+    assert space(["SHAPE=(8, 128),(16, 128)", "NAME='a,b',None"]) == (
         ("SHAPE", ("(8, 128)", "(16, 128)")),
         ("NAME", ("'a,b'", "None")),
     )
-    assert grid(["BQ=512,512"]) == (("BQ", ("512",)),), "the same value twice is one setting"
+    assert space(["BQ=512,512"]) == (("BQ", ("512",)),), "the same value twice is one setting"
 
 
 @pytest.mark.parametrize("texts", [[], ["BQ"], ["BQ=1,,2"], ["BQ=1", "BQ=2"], ["BQ=f()"], [f"A={','.join('1' * 9)}0"]])
 def test_a_bad_grid_is_named(texts: list[str]) -> None:
     if texts == ["A=1,1,1,1,1,1,1,1,10"]:
-        assert grid(texts) == (("A", ("1", "10")),)
+        assert space(texts) == (("A", ("1", "10")),)
         return
     with pytest.raises(UsageError, match="--set"):
-        grid(texts)
+        space(texts)
 
 
-def test_a_grid_of_thousands_is_a_slip() -> None:
-    values = ",".join(map(str, range(20)))
-    with pytest.raises(UsageError, match="at most 256 settings in a grid, got 400"):
-        grid([f"A={values}", f"B={values}"])
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("BQ=128..1024:pow2", "128 256 512 1024"),
+        ("BQ=100..1000:pow2", "128 256 512"),
+        ("BQ=8..64:8", "8 16 24 32 40 48 56 64"),
+        ("BQ=-1..1", "-1 0 1"),
+        ("BQ=1,4..6,1024..4096:pow2,5", "1 4 5 6 1024 2048 4096"),
+    ],
+)
+def test_a_range_is_all_of_its_values(text: str, values: str) -> None:
+    assert space([text]) == (("BQ", tuple(values.split())),)
+
+
+@pytest.mark.parametrize("text", ["BQ=4..1", "BQ=3..3:pow2", "BQ=1..9:0", "BQ=-8..-1:pow2", "BQ=0..999999999"])
+def test_a_range_of_nothing_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a rising range"):
+        space([text])
+
+
+def test_a_grid_of_thousands_is_a_slip(tmp_path: Path) -> None:
+    committed_contest(tmp_path)
+    done = ratchet(tmp_path, "sweep", "experiment: x", "--set", "BQ=1..20", "--set", "BKV=1..20")
+    assert done.returncode == 2
+    assert "at most 256 settings in a grid, got 400" in done.stderr
 
 
 def swept(*times: float | None, **changes: Any) -> Swept:

@@ -1,0 +1,172 @@
+"""Which settings are screened, one after the other: all of a grid, or those that a search by Optuna asks for."""
+
+import importlib.util
+import itertools
+import random
+import time
+import warnings
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from harness.errors import RatchetError
+from harness.loop.search_space import Grid, Setting, size
+
+if TYPE_CHECKING:
+    import optuna
+
+Settings = tuple[Setting, ...]
+Method = Literal["tpe", "random"]
+# Of a space up to this size, what was not tried yet can be listed.
+_LISTED = 1 << 16
+# Of what an earlier run found, so many may be judged after all.
+_FASTEST = 3
+# A space has some hundred settings and a search some dozen: few at random, and each next one the best of many.
+_AT_RANDOM, _WEIGHED = 6, 96
+# So often may a search ask for what is known before something new is drawn for it.
+_REPEATS = 20
+
+
+class Search(Protocol):
+    """What is asked for the next settings and told what became of them; one caller at a time."""
+
+    def ask(self) -> Settings | None:
+        """Settings that were not asked for before, or None at the end."""
+
+    def tell(self, settings: Settings, seconds: float | None) -> None:
+        """Their latency, or None where they have none."""
+
+
+class WholeGrid:
+    """Every setting, in the order of the grid."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._left: Iterator[Settings] = every(grid)
+
+    def ask(self) -> Settings | None:
+        return next(self._left, None)
+
+    def tell(self, settings: Settings, seconds: float | None) -> None:
+        """Nothing follows from it."""
+
+
+class Study:
+    """A search by Optuna: at most `trials` settings, asked for until `deadline` (time.monotonic()).
+
+    What is told goes into a journal at `path`. A study of the same `name` goes on where it was: what is known there is
+    not asked for again, but for the fastest, which come first, so that one of them can be judged. Then comes `first`.
+    Raises RatchetError `no-optuna` where Optuna is not installed.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        *,
+        method: Method,
+        trials: int,
+        deadline: float,
+        seed: int,
+        path: Path,
+        name: str,
+        first: Settings | None = None,
+    ) -> None:
+        self._grid = grid
+        self._left = trials
+        self._deadline = deadline
+        self._random = random.Random(seed)
+        self._study = _study(method, seed, path, name)
+        self._distributions = {name: _distribution(values) for name, values in grid}
+        self._asked: dict[Settings, optuna.Trial] = {}
+        self._known = {
+            self._settings(trial.params): trial.value
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.value is not None
+        }
+        fastest = sorted((seconds, settings) for settings, seconds in self._known.items() if seconds < inf)[:_FASTEST]
+        self._first = [settings for _, settings in fastest]
+        if first is not None and first not in self._known:
+            self._first.append(first)
+
+    def ask(self) -> Settings | None:
+        if self._first:
+            return self._drawn(self._first.pop(0))
+        if self._left <= 0 or time.monotonic() > self._deadline:
+            return None
+        for _ in range(_REPEATS):
+            trial = self._study.ask(self._distributions)
+            settings = self._settings(trial.params)
+            if settings not in self._known and settings not in self._asked:
+                return self._begun(settings, trial)
+            # It learns of it once more; of what is under way it cannot.
+            self._end(trial, self._known.get(settings))
+        left = self._not_tried()
+        return None if left is None else self._drawn(left)
+
+    def _drawn(self, settings: Settings) -> Settings:
+        """These as a trial of the study."""
+        places = {name: values.index(value) for (name, values), (_, value) in zip(self._grid, settings, strict=True)}
+        self._study.enqueue_trial(places)
+        return self._begun(settings, self._study.ask(self._distributions))
+
+    def tell(self, settings: Settings, seconds: float | None) -> None:
+        self._known[settings] = inf if seconds is None else seconds
+        self._end(self._asked.pop(settings), self._known[settings])
+
+    def _begun(self, settings: Settings, trial: "optuna.Trial") -> Settings:
+        self._asked[settings] = trial
+        self._left -= 1
+        return settings
+
+    def _end(self, trial: "optuna.Trial", value: float | None) -> None:
+        from optuna.trial import TrialState
+
+        self._study.tell(trial, value, state=TrialState.FAIL if value is None else None)
+
+    def _settings(self, places: dict[str, int]) -> Settings:
+        return tuple((name, values[places[name]]) for name, values in self._grid)
+
+    def _not_tried(self) -> Settings | None:
+        """Any setting that nobody asked for; None where there is none, or where the space is too large to list."""
+        if size(self._grid) > _LISTED:
+            return None
+        left = [settings for settings in every(self._grid) if settings not in self._known.keys() | self._asked.keys()]
+        return self._random.choice(left) if left else None
+
+
+def every(grid: Grid) -> Iterator[Settings]:
+    """All settings of the grid, the last constant changing first."""
+    names = [name for name, _ in grid]
+    return (tuple(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in grid)))
+
+
+def _distribution(values: tuple[str, ...]) -> "optuna.distributions.BaseDistribution":
+    """Places in the list of values: an order where they are rising numbers, else none."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    is_rising = all(value.lstrip("-").isdigit() for value in values) and len(values) > 1
+    if is_rising and all(int(one) < int(two) for one, two in itertools.pairwise(values)):
+        return IntDistribution(0, len(values) - 1)
+    return CategoricalDistribution(tuple(range(len(values))))
+
+
+def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
+    if importlib.util.find_spec("optuna") is None:
+        raise RatchetError("no-optuna", "expected Optuna, found none: ./ratchet.sh tune installs it")
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # With constant_liar, what is under way elsewhere is not asked for next to it.
+        samplers: dict[Method, optuna.samplers.BaseSampler] = {
+            "tpe": optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_AT_RANDOM, n_ei_candidates=_WEIGHED
+            ),
+            "random": optuna.samplers.RandomSampler(seed=seed),
+        }
+    storage = JournalStorage(JournalFileBackend(str(path)))
+    return optuna.create_study(storage=storage, sampler=samplers[method], study_name=name, load_if_exists=True)

@@ -1,0 +1,79 @@
+"""The values that constants of kernel.py may take: lists, ranges and powers of two."""
+
+import re
+from collections.abc import Sequence
+from math import prod
+
+from harness.errors import UsageError
+from harness.loop.settings import parse
+
+Setting = tuple[str, str]
+Grid = tuple[tuple[str, tuple[str, ...]], ...]
+_RANGE = re.compile(r"\s*(-?\d+)\.\.(-?\d+)(?::(pow2|\d+))?\s*")
+# A range beyond this is a slip of the keyboard.
+_MOST_VALUES = 100_000
+
+
+def space(texts: Sequence[str]) -> Grid:
+    """`("BQ=512,1024", "BKV=128..2048:pow2", "T=8..64:8")` -> each name with its values, in their order.
+
+    A range holds both ends where its steps meet them: `:pow2` the powers of two within, `:8` every eighth number from
+    the first. Raises UsageError `bad-setting` or `bad-grid`.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip()
+        settings = [parse(f"{name}{equals}{value}") for one in _split(values) for value in _values(name, one)]
+        if name in found:
+            raise UsageError("bad-grid", f"--set {name} is given twice: list its values in one, {name}=512,1024")
+        found[name] = tuple(dict.fromkeys(value for _, value in settings))
+    if not found:
+        raise UsageError("bad-grid", "expected --set NAME=VALUE,VALUE,... at least once, got none")
+    return tuple(found.items())
+
+
+def size(grid: Grid) -> int:
+    """How many settings there are."""
+    return prod(len(values) for _, values in grid)
+
+
+def words(settings: Sequence[Setting]) -> str:
+    """`BQ=2048 BKV=1024`."""
+    return " ".join(f"{name}={value}" for name, value in settings)
+
+
+def _values(name: str, text: str) -> list[str]:
+    """Those of a range, or the one that this is."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return [text]
+    first, last, step = int(match[1]), int(match[2]), match[3] or "1"
+    if step == "pow2":
+        found = [1 << power for power in range(last.bit_length()) if first <= 1 << power <= last] if last > 0 else []
+    elif int(step) < 1 or (last - first) // int(step) >= _MOST_VALUES:
+        found = []
+    else:
+        found = list(range(first, last + 1, int(step)))
+    if not found:
+        raise UsageError(
+            "bad-grid", f"--set {name}: expected a rising range such as 128..2048:pow2 or 8..64:8, got {text.strip()!r}"
+        )
+    return [str(value) for value in found]
+
+
+def _split(values: str) -> list[str]:
+    """At commas outside of brackets and quotes: `(8, 128),(16, 128)` are two values."""
+    parts, depth, quote = [""], 0, ""
+    for sign in values:
+        if sign == "," and not depth and not quote:
+            parts.append("")
+            continue
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        else:
+            depth += (sign in "([{") - (sign in ")]}")
+        parts[-1] += sign
+    return parts

@@ -1,0 +1,26 @@
+"""What a search over kernel.py's constants begins with: which study it belongs to, and the settings as they stand."""
+
+import hashlib
+
+from harness.contest import Contest
+from harness.judge.key import key_digest
+from harness.loop.search import Settings
+from harness.loop.search_space import Grid
+from harness.loop.settings import constants, rewritten
+
+
+def study_name(contest: Contest, grid: Grid) -> str:
+    """One for each space of one kernel.py, whatever its constants in it are, under one judge, problem, chip, compiler.
+
+    Raises RatchetError `unknown-constant` where kernel.py does not have one of the constants.
+    """
+    kernel = rewritten(contest.kernel(), tuple((name, values[0]) for name, values in grid))
+    key = key_digest(contest.key("simulated"))
+    return hashlib.sha256(b"\0".join((kernel, key.encode(), repr(grid).encode()))).hexdigest()[:16]
+
+
+def as_it_stands(kernel: bytes, grid: Grid) -> Settings | None:
+    """The constants as kernel.py has them, None where one of them is not in the grid."""
+    known = dict(constants(kernel))
+    settings = tuple((name, known.get(name, "")) for name, _ in grid)
+    return settings if all(value in values for (_, value), (_, values) in zip(settings, grid, strict=True)) else None

@@ -1,0 +1,162 @@
+"""A search over kernel.py's constants: what it asks for, what it remembers, and what becomes of its best."""
+
+import json
+import random
+import threading
+import time
+from math import inf, log2
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import committed_contest, git, ratchet
+
+from harness import contest as contests
+from harness.errors import RatchetError
+from harness.loop import tune
+from harness.loop.search import Settings, Study
+from harness.loop.search_space import space
+
+GRID = space(["BQ=128..8192:pow2", "BKV=128..8192:pow2", "SPLIT=1..4", "ORDER=rows,columns"])
+SMALL = space(["BQ=128..512:pow2", "BKV=1,2"])
+
+
+def study(folder: Path, grid: Any = GRID, **changes: Any) -> Study:
+    given: dict[str, Any] = {
+        "method": "tpe", "trials": 40, "deadline": time.monotonic() + 600, "seed": 0, "path": folder / "a" / "journal",
+        "name": "one",
+    }  # fmt: skip
+    return Study(grid, **(given | changes))
+
+
+def seconds(settings: Settings) -> float | None:
+    """Least at 2048 x 1024; blocks that are too large do not fit."""
+    known = dict(settings)
+    bq, bkv, split = (int(known[name]) for name in ("BQ", "BKV", "SPLIT"))
+    if bq * bkv > 1 << 22:
+        return None
+    away = abs(log2(bq / 2048)) + abs(log2(bkv / 1024)) + 0.3 * abs(split - 2)
+    return 1e-3 * (1 + 0.2 * away + (0.1 if known["ORDER"] == '"rows"' else 0))
+
+
+def worked_off(search: Study, time_of: Any = seconds) -> dict[Settings, float | None]:
+    found: dict[Settings, float | None] = {}
+    while (settings := search.ask()) is not None:
+        assert settings not in found
+        found[settings] = time_of(settings)
+        search.tell(settings, found[settings])
+    return found
+
+
+def least(found: dict[Settings, float | None]) -> float:
+    return min((one for one in found.values() if one is not None), default=inf)
+
+
+def test_it_asks_for_as_many_as_it_may_each_once(tmp_path: Path) -> None:
+    found = worked_off(study(tmp_path, trials=30))
+    assert len(found) == 30
+    assert all(dict(GRID)[name].count(value) == 1 for settings in found for name, value in settings)
+
+
+def test_it_finds_what_chance_does_not(tmp_path: Path) -> None:
+    """In most draws one of the best few of 392 settings; the same number at random is much further off."""
+    by_model, by_chance = (
+        sorted(least(worked_off(study(tmp_path / f"{method}{seed}", seed=seed, method=method))) for seed in range(5))
+        for method in ("tpe", "random")
+    )
+    assert by_model[2] < 1.1e-3 < by_chance[2]
+
+
+def test_a_space_that_is_smaller_is_gone_through_whole(tmp_path: Path) -> None:
+    found = worked_off(study(tmp_path, SMALL, trials=40), lambda settings: 1.0)
+    assert len(found) == 6
+
+
+def test_what_has_no_latency_is_learned_from_and_not_asked_for_again(tmp_path: Path) -> None:
+    assert len(worked_off(study(tmp_path, SMALL), lambda settings: None)) == 6
+    assert worked_off(study(tmp_path, SMALL), lambda settings: None) == {}
+
+
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    before = worked_off(study(tmp_path, trials=10))
+    search = study(tmp_path, trials=10)
+    after = worked_off(search)
+    again = before.keys() & after.keys()
+    # The fastest once more, so that one of them can be judged.
+    assert again == set(sorted((one for one in before if before[one]), key=lambda one: before[one] or inf)[:3])
+    assert len(after) == 10
+    other = worked_off(study(tmp_path, trials=10, name="another"))
+    assert other.keys() == before.keys(), "another study knows nothing of it, and draws the same"
+
+
+def test_two_at_a_time_are_never_asked_for_the_same(tmp_path: Path) -> None:
+    search, turn = study(tmp_path, SMALL, trials=6), threading.Lock()
+    asked: list[Settings] = []
+
+    def serve() -> None:
+        while True:
+            with turn:
+                settings = search.ask()
+                if settings is None:
+                    return
+                asked.append(settings)
+            time.sleep(0.001 * random.random())
+            with turn:
+                search.tell(settings, 1.0)
+
+    workers = [threading.Thread(target=serve) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(asked) == len(set(asked)) == 6
+
+
+def test_the_settings_as_they_stand_come_first(tmp_path: Path) -> None:
+    first = (("BQ", "256"), ("BKV", "2"))
+    assert study(tmp_path, SMALL, first=first).ask() == first
+
+
+def test_it_begins_nothing_after_its_time(tmp_path: Path) -> None:
+    assert study(tmp_path, deadline=time.monotonic() - 1).ask() is None
+
+
+def test_without_optuna_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RatchetError, match=r"ratchet.sh tune installs it"):
+        study(tmp_path)
+
+
+def test_a_study_is_of_one_kernel_whatever_its_constants_are(tmp_path: Path) -> None:
+    folder = committed_contest(tmp_path / "contest", 512)
+    contest, kernel = contests.load(folder), folder / "kernel.py"
+    grid = space(["BQ=128,256", "BKV=256,512"])
+    name = tune.study_name(contest, grid)
+    assert tune.as_it_stands(kernel.read_bytes(), grid) == (("BQ", "128"), ("BKV", "256"))
+    kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
+    assert tune.study_name(contest, grid) == name
+    assert tune.as_it_stands(kernel.read_bytes(), space(["BQ=128,512"])) is None
+    assert tune.study_name(contest, space(["BQ=128,256"])) != name
+    kernel.write_text(kernel.read_text() + "\nMORE = 1\n")
+    assert tune.study_name(contest, grid) != name
+
+
+@pytest.mark.slow
+def test_the_best_that_was_found_is_one_attempt(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    contest = committed_contest(tmp_path / "contest", 1024)
+    ratchet(contest, "experiment: baseline", expect=0)
+    words = ("--set", "BQ=64..1024:pow2", "--set", "BKV=64..1024:pow2", "--trials", "6", "--json")
+    done = json.loads(ratchet(contest, "tune", "experiment: blocks", *words, expect=0).stdout)
+    screened = done["sweep"]["screened"]
+    assert (done["attempt"], done["outcome"], len(screened)) == (2, "accept", 6)
+    assert dict(screened[0]["settings"]) == {"BQ": "128", "BKV": "256"}
+    assert screened[0]["same_as"] == 1
+    record = json.loads(ratchet(contest, "show", "2", "--json", expect=0).stdout)["attempt"]
+    assert record["sweep"] == done["sweep"]
+    assert record["settings"] == done["best"]
+    assert record["hypothesis"].startswith("blocks [best of 6: BQ=")
+    assert git(contest, "status", "--porcelain") == ""
+    more = json.loads(ratchet(contest, "tune", "experiment: go on", *words).stdout)
+    known = {json.dumps(one["settings"]) for one in screened}
+    assert sum(json.dumps(one["settings"]) in known for one in more["sweep"]["screened"]) == 3

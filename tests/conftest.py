@@ -19,7 +19,7 @@ _LONG = (
     "ledger/test_branch", "ledger/test_clones", "ledger/test_fault_injection", "ledger/test_fault_moments",
     "ledger/test_fsck", "ledger/test_ledger", "ledger/test_recovery", "loop/test_attack", "loop/test_driver",
     "loop/test_guard", "loop/test_helpers", "loop/test_loop", "loop/test_new_contest", "loop/test_replay",
-    "loop/test_revoke", "loop/test_revoke_loop", "loop/test_suite_loop", "loop/test_sweep",
+    "loop/test_revoke", "loop/test_revoke_loop", "loop/test_sweep",
     "problems/test_attention_tolerance", "problems/test_operators", "problems/test_probes", "problems/test_problems",
     "render/test_lines", "render/test_report_browser", "render/test_report_page", "selftest/test_selftest",
     "workbench/test_doctor", "workbench/test_flags", "workbench/test_profile_capture",

@@ -161,6 +161,7 @@ def test_the_program_is_triton_for_cuda() -> None:
     assert found.text.count('"math.exp"') == 2
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_of_what_is_computed() -> None:
     own = fingerprint(exported(KERNEL))
     renamed = kernel(('KERNEL_NAME = "attention_gpu"', '# Said at length.\nKERNEL_NAME = "another"'))

@@ -118,6 +118,7 @@ def test_a_shortcut_for_one_member_fails(contest: Path) -> None:
     assert [stage for stage in begun if stage.startswith("long")] == ["long trace"]
 
 
+@pytest.mark.slow
 def test_a_member_that_does_not_trace_ends_it_before_anything_is_compiled(contest: Path) -> None:
     found, begun = judged(contest, naive(("BQ = 128", "BQ = 1024")))
     assert found.failure is not None

@@ -11,6 +11,8 @@ import pytest
 from loop_fixtures import copied, git, identify, ratchet
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+# A suite is judged five times before the first test; tests/judge/test_suite.py has what the judge makes of suites.
+pytestmark = pytest.mark.slow
 
 SETTINGS = ("SEQUENCES=(512, 1024)", "WEIGHTS=(1, 3)", "HEADS=2", "KV_HEADS=1", "BQ=128", "BKV=128")
 BLOCKS = "    (batch, heads, sequence, d), kv_heads = q.shape, k.shape[1]\n"
@@ -88,7 +90,6 @@ def test_a_device_does_not_time_a_suite(contest: Path) -> None:
     assert "suite-not-timed" in run(contest, "judge", "--on", "cpu", expect=4)
 
 
-@pytest.mark.slow
 def test_a_search_for_bad_inputs_takes_a_member(contest: Path) -> None:
     found = json.loads(run(contest, "attack", "--member", "prefill-512", "--minutes", "0.2", "--json"))
     assert found["tried"] > 0
@@ -106,7 +107,6 @@ def test_the_page_and_the_search_state_hold_a_suite(contest: Path) -> None:
     assert "suite of 2: prefill-512 (25%), prefill-1024 (75%)" in run(contest, "next")
 
 
-@pytest.mark.slow
 def test_an_attempt_is_judged_again_on_the_inputs_of_each_member(contest: Path) -> None:
     again = json.loads(run(contest, "replay", "2", "--json"))
     assert again["now"]["outcome"] == "accept"

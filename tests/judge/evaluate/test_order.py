@@ -150,6 +150,7 @@ def test_wrong_outranks_slow_on_any_machine(tmp_path: Path, name: str, when: str
     assert found[0] == ("correctness", "wrong-result")
 
 
+@pytest.mark.slow
 @forked
 def test_slow_outranks_the_full_shape_on_any_machine(tmp_path: Path) -> None:
     assert told(judged(tmp_path / "checked", WRONG_AT_FULL))[0] == ("correctness", "wrong-result")

@@ -262,6 +262,7 @@ def test_links_among_the_dumps_are_not_followed(own: tuple[SeenPrograms, str, Pa
     assert [path.stem for path in programs.directory.iterdir()] == [key]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_costs_no_more_than_the_time(tmp_path: Path) -> None:
     (tmp_path / "programs").write_text("no folder")
     found, ended = judged(tmp_path, SeenPrograms(directory=tmp_path / "programs", judge="this judge"))

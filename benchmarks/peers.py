@@ -8,7 +8,7 @@ cores; what is done is kept in benchmarks/.cache (or `--cache DIR`), so that it 
 on. `--library libtpu.so --library-name NAME` adds a second compiler, `--sensitivity` other machine
 constants, `--errors N` the worst error of each best configuration on N drawn inputs (some seconds of CPU each).
 `--page` compiles nothing and makes the page of what is there. `--again` tries no more than the configurations that
-benchmarks/PEERS.md names as the best ones, and our champions; twenty minutes on two idle cores:
+benchmarks/PEERS.md names as the best ones, and our champions; an hour or two on two idle cores:
 
     python benchmarks/peers.py --again --errors 12 --jobs 2 --write
 """

@@ -44,16 +44,12 @@ find_python() {
 
 lock=$(cksum <"$here/requirements.lock")
 # What one verb needs beside it: its lock, and what is said when it is installed.
-extra=
-for word in "$@"; do
-    case $word in
-        help) break ;;
-        test) extra=dev what="the packages of the tests" ;;
-        tune) extra=tune what="Optuna, for the search" ;;
-        *) continue ;;
-    esac
-    break
-done
+verb=${1-} extra=
+[[ $verb == -C ]] && verb=${3-}
+case $verb in
+    test) extra=dev what="the packages of the tests" ;;
+    tune) extra=tune what="Optuna, for the search" ;;
+esac
 
 ready() {
     [[ -f $stamp && -x $venv/bin/python ]] && [[ $(sed -n 1p "$stamp") == "$lock" ]] &&

@@ -39,17 +39,18 @@ def tune(given: Namespace) -> Outcome:
     parameters = search_space.space(given.settings)
     contest = contests.load(directory(given.directory), given.chip)
     minutes = given.minutes if given.minutes is not None else math.inf
+    trials = min(given.trials, search_space.size(parameters))
     study = Study(
         parameters,
         method=given.method,
-        trials=min(given.trials, search_space.size(parameters)),
+        trials=trials,
         deadline=time.monotonic() + 60 * minutes,
         seed=given.seed,
         path=contest.directory / "profile_data" / "tune.journal",
         name=tuning.study_name(contest, parameters),
         first=tuning.as_it_stands(contest.kernel(), parameters),
     )
-    return _searched(given, parameters, study, given.trials)
+    return _searched(given, parameters, study, trials)
 
 
 def _searched(given: Namespace, parameters: search_space.Grid, search: Search, count: int) -> Outcome:

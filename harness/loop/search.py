@@ -56,7 +56,7 @@ class Study:
 
     What is told goes into a journal at `path`. A study of the same `name` goes on where it was: what is known there is
     not asked for again, but for the fastest, which come first, so that one of them can be judged. Then comes `first`.
-    Raises RatchetError `no-optuna` where Optuna is not installed.
+    Raises RatchetError `no-optuna` where Optuna is not installed, `bad-journal` where the file cannot be read.
     """
 
     def __init__(
@@ -152,7 +152,9 @@ def _distribution(values: tuple[str, ...]) -> "optuna.distributions.BaseDistribu
 
 def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     if importlib.util.find_spec("optuna") is None:
-        raise RatchetError("no-optuna", "expected Optuna, found none: ./ratchet.sh tune installs it")
+        raise RatchetError(
+            "no-optuna", "expected Optuna, found none: ./ratchet.sh tune installs it (else: pip install optuna)"
+        )
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -168,5 +170,9 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
             ),
             "random": optuna.samplers.RandomSampler(seed=seed),
         }
-    storage = JournalStorage(JournalFileBackend(str(path)))
-    return optuna.create_study(storage=storage, sampler=samplers[method], study_name=name, load_if_exists=True)
+    try:
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        return optuna.create_study(storage=storage, sampler=samplers[method], study_name=name, load_if_exists=True)
+    except (ValueError, LookupError, TypeError, AssertionError) as error:
+        said = f"{path} is no journal of a search ({error}): remove it to begin anew; attempts are not in it"
+        raise RatchetError("bad-journal", said) from error

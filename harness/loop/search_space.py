@@ -10,8 +10,8 @@ from harness.loop.settings import parse
 Setting = tuple[str, str]
 Grid = tuple[tuple[str, tuple[str, ...]], ...]
 _RANGE = re.compile(r"\s*(-?\d+)\.\.(-?\d+)(?::(pow2|\d+))?\s*")
-# A range beyond this is a slip of the keyboard.
-_MOST_VALUES = 100_000
+# A range beyond this is a slip of the keyboard, and a record names all values.
+_MOST_VALUES = 4096
 
 
 def space(texts: Sequence[str]) -> Grid:

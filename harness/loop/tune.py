@@ -1,6 +1,7 @@
 """What a search over kernel.py's constants begins with: which study it belongs to, and the settings as they stand."""
 
 import hashlib
+import time
 
 from harness.contest import Contest
 from harness.judge.key import key_digest
@@ -12,11 +13,13 @@ from harness.loop.settings import constants, rewritten
 def study_name(contest: Contest, grid: Grid) -> str:
     """One for each space of one kernel.py, whatever its constants in it are, under one judge, problem, chip, compiler.
 
-    Raises RatchetError `unknown-constant` where kernel.py does not have one of the constants.
+    Where a device is timed it is a new one each time: times of different hours say nothing about each other. Raises
+    RatchetError `unknown-constant` where kernel.py does not have one of the constants.
     """
     kernel = rewritten(contest.kernel(), tuple((name, values[0]) for name, values in grid))
     key = key_digest(contest.key("simulated"))
-    return hashlib.sha256(b"\0".join((kernel, key.encode(), repr(grid).encode()))).hexdigest()[:16]
+    once = "" if contest.chip.platform == "tpu" else str(time.time_ns())
+    return hashlib.sha256(b"\0".join((kernel, key.encode(), repr(grid).encode(), once.encode()))).hexdigest()[:16]
 
 
 def as_it_stands(kernel: bytes, grid: Grid) -> Settings | None:

@@ -121,6 +121,15 @@ def test_it_begins_nothing_after_its_time(tmp_path: Path) -> None:
     assert study(tmp_path, deadline=time.monotonic() - 1).ask() is None
 
 
+def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+    worked_off(study(tmp_path, SMALL), lambda settings: 1.0)
+    journal = tmp_path / "a" / "journal"
+    journal.write_text("not a line of a journal\n" + journal.read_text())
+    with pytest.raises(RatchetError, match="is no journal of a search") as caught:
+        study(tmp_path, SMALL)
+    assert caught.value.kind == "bad-journal"
+
+
 def test_without_optuna_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RatchetError, match=r"ratchet.sh tune installs it"):

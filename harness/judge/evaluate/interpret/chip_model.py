@@ -67,7 +67,7 @@ def as_on_chip(jaxpr: Jaxpr, chip: Chip) -> Jaxpr:
 
 
 def with_conversions(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program with every conversion outside kernels such that XLA makes it, as `_and_rounded` does."""
+    """The same program, its conversions outside kernels written so that XLA makes them (`_and_rounded`)."""
     changed: list[Equation] = []
     for equation in jaxpr.eqns:
         if inner(equation) and not is_pallas_call(equation):

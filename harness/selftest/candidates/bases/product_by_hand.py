@@ -1,9 +1,4 @@
-"""Copies as many rows as are left, and waits for as many as a whole block has.
-
-Row: 32
-Caught by: correctness deadlock
-Contest: matmul
-"""
+"""A product whose last rows are copied by a size that is known at run time only."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +16,7 @@ def multiply(a_hbm, b_ref, c_hbm, a_ref, c_ref, semaphore):
     rows = jnp.minimum(ROWS, m - first)
     read = pltpu.make_async_copy(a_hbm.at[pl.ds(first, rows)], a_ref.at[pl.ds(0, rows)], semaphore)
     read.start()
-    pltpu.make_async_copy(a_hbm.at[pl.ds(0, ROWS)], a_ref, semaphore).wait()
+    read.wait()
     c_ref[...] = jnp.dot(a_ref[...], b_ref[...], preferred_element_type=jnp.float32).astype(c_ref.dtype)
     write = pltpu.make_async_copy(c_ref.at[pl.ds(0, rows)], c_hbm.at[pl.ds(first, rows)], semaphore)
     write.start()

@@ -1,9 +1,4 @@
-"""Adds up four parts of k outside the kernel, each rounded to bfloat16 before.
-
-Row: 15
-Caught by: correctness wrong-result
-Contest: matmul
-"""
+"""A product of four parts of k, added up outside the kernel."""
 
 import jax
 import jax.numpy as jnp
@@ -30,4 +25,4 @@ def kernel_fn(a, b):
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",) * 3),
         name=KERNEL_NAME,
     )(a, b)
-    return jnp.sum(parts.astype(a.dtype), axis=0, dtype=jnp.float32).astype(a.dtype)
+    return jnp.sum(parts, axis=0).astype(a.dtype)

@@ -21,7 +21,8 @@ from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
 from harness.loop import guard, preconditions, resimulate
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
+from harness.loop.evaluate import CHOSEN, MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
+from harness.loop.search_state import since_win
 from harness.loop.settings import rewritten
 from harness.records import (
     Attempt,
@@ -246,8 +247,21 @@ def _decided(
     resimulated = resimulate.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
     evidence = disturbed(evidence, _put_right(run, watch).failure())
     theirs = facing.evidence if facing else None
-    verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated)
+    verdict = judging.decide(
+        evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated, _looked_at(run, evidence.trace)
+    )
     return _Decided(kernel=kernel, evidence=evidence, paired=paired, opponent=facing, verdict=verdict)
+
+
+def _looked_at(run: Run, trace: Trace | None) -> int:
+    """How many programs this one was chosen from: by the search that it comes of, or by one since the last title."""
+    counts = [1] if run.options.sweep is None else [run.options.sweep.looked_at]
+    for row in since_win(run.rows):
+        if trace is not None and row.key_digest == run.digest and CHOSEN in row.hypothesis:
+            found = run.ledger.attempt(row.number).sweep
+            if found is not None and any(one.fingerprint == trace.fingerprint for one in found.screened):
+                counts.append(found.looked_at)
+    return max(counts)
 
 
 def _in_its_place(

@@ -56,7 +56,10 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         defender = _defender(ledger, attempt, opponent, contest, policy, progress)
         resimulated = resimulate.resimulated(contest, evidence, work, defender, policy)
     if key.source == "simulated" or evidence.failure is not None:
-        verdict = judging.decide(evidence, opponent, None, policy, contest.chip, resimulated=resimulated)
+        verdict = judging.decide(
+            evidence, opponent, None, policy, contest.chip, resimulated=resimulated,
+            looked_at=attempt.sweep.looked_at if attempt.sweep else 1,
+        )  # fmt: skip
     else:
         verdict = judging.decide(evidence, None, None, policy, contest.chip)
     then = _judgement(attempt.evidence, attempt.verdict, contest)

@@ -29,7 +29,12 @@ _REPEATS = 20
 
 
 class Search(Protocol):
-    """What is asked for the next settings and told what became of them; one caller at a time."""
+    """What is asked for the next settings and told what became of them; one caller at a time.
+
+    `earlier` are the settings with a latency of the search that this one goes on with.
+    """
+
+    earlier: frozenset[Settings]
 
     def ask(self) -> Settings | None:
         """Settings that were not asked for before, or None at the end."""
@@ -40,6 +45,8 @@ class Search(Protocol):
 
 class WholeGrid:
     """Every setting, in the order of the grid."""
+
+    earlier: frozenset[Settings] = frozenset()
 
     def __init__(self, grid: Grid) -> None:
         self._left: Iterator[Settings] = every(grid)
@@ -83,6 +90,7 @@ class Study:
             for trial in self._study.get_trials(deepcopy=False)
             if trial.value is not None
         }
+        self.earlier = frozenset(settings for settings, seconds in self._known.items() if seconds < inf)
         fastest = sorted((seconds, settings) for settings, seconds in self._known.items() if seconds < inf)[:_FASTEST]
         self._first = [settings for _, settings in fastest]
         if first is not None and first not in self._known:

@@ -6,8 +6,8 @@ itself, one setting at a time. Screened latencies choose and decide nothing: the
 judged like any other candidate, and where a device times it, by a paired benchmark of samples taken afresh. So
 however many settings are screened, luck has the one chance there that an attempt has
 (benchmarks/FALSE_ACCEPTS.md). A simulated time has no luck in it, but an error of its model, and the fastest of
-many is more likely than others to be one that errs in its favour: as if each had been an attempt, whether
-hardware agrees is known to the uncertainty that the verdict states, and no better.
+many is more likely than others to be one that errs in its favour: the verdict asks for more, the more were looked at
+(`judge/verdict/compare_simulated.py`).
 """
 
 import time
@@ -22,7 +22,7 @@ from harness.judge.verdict import members, roofline
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
+from harness.loop.evaluate import CHOSEN, MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
 from harness.loop.search import Search
 from harness.loop.search_space import Grid, Setting, words
 from harness.loop.settings import rewritten
@@ -83,6 +83,7 @@ def sweep(
             )
         record = Sweep(
             parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened,
+            looked_at=_looked_at(found.screened, search),
             champion=found.champion.number if found.champion else None,
             champion_seconds=found.champion.seconds if found.champion else None,
         )  # fmt: skip
@@ -97,11 +98,11 @@ def sweep(
             )  # fmt: skip
         best, *others = ranked
         count = len(found.screened)
-        told = f"{hypothesis} [best of {count}: {words(best.settings)}]"
+        told = f"{hypothesis} {CHOSEN}{count}: {words(best.settings)}]"
         alternatives = tuple(
             Alternative(
                 settings=one.settings,
-                hypothesis=f"{hypothesis} [best of {count} that does not fail: {words(one.settings)}]",
+                hypothesis=f"{hypothesis} {CHOSEN}{count} that does not fail: {words(one.settings)}]",
                 seconds=one.seconds or 0.0,
                 source=found.source,
                 fingerprint=one.fingerprint,
@@ -237,6 +238,11 @@ def _ranked(screened: Sequence[Screened], *, again: bool) -> list[Screened]:
     """
     left = [one for one in screened if one.seconds is not None and (again or one.same_as is None)]
     return sorted(left, key=lambda one: (bool(one.message), one.seconds or 0.0))
+
+
+def _looked_at(screened: Sequence[Screened], search: Search) -> int:
+    programs = {one.fingerprint for one in screened if one.seconds is not None and one.settings not in search.earlier}
+    return max(1, len(programs) + len(search.earlier))
 
 
 def _why_none(screened: Sequence[Screened]) -> str:

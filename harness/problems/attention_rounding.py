@@ -1,5 +1,6 @@
 """What rounding does to attention: exact weights of some rows, and the deviation of their outputs, to first order."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.problems.problem import Exact
-from harness.problems.rounding import SUM_TERMS, relative_rounding, ulp
+from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
 
 # Squares of anything smaller are no longer exact in float32, and soon zero.
 _SQUARE_UNDERFLOWS = 1e-15
@@ -98,6 +99,7 @@ def variances(piece: Piece, scale: float, soft_cap: float | None, dtype: str, *,
     of_queries: Exact | float = 0.0
     if exact:
         of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
+        of_queries = np.maximum(of_queries, _with_scaled_queries(piece, output, scale, soft_cap, dtype))
     else:
         moves += np.float32(relative**2) * _turned(piece, weights, slopes, groups, scale)
     # Centred, so that a common offset of the values does not cancel in float32.
@@ -107,7 +109,7 @@ def variances(piece: Piece, scale: float, soft_cap: float | None, dtype: str, *,
     for group in groups:
         own = weights[:, group]
         share, part = own.sum(axis=1, keepdims=True), own @ v[group]
-        probability += np.square(part + share * centre)
+        probability += _in_two_blocks(own, piece.v[group]) if exact else np.square(part + share * centre)
         squares += np.square(own) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
     # What stands in a group is counted there.
@@ -138,6 +140,13 @@ def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
     return [order[ends[group] - counts[group] : ends[group]] for group in several]
 
 
+def _in_two_blocks(weights: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """`[rows, d]`: V_1^2 + V_2^2 where a border of blocks parts a group's keys, in order; the worst border, or none."""
+    first = np.cumsum(weights[:, :, None] * values, axis=1)
+    found: NDArray[Any] = (np.square(first) + np.square(first[:, -1:] - first)).max(axis=1)
+    return found
+
+
 def _turned(
     piece: Piece,
     weights: NDArray[Any],
@@ -164,6 +173,21 @@ def _turned(
         others[:, group] = 1 - weights[:, group].sum(axis=1, keepdims=True)
     found /= np.maximum(others, eps32)
     return found
+
+
+def _with_scaled_queries(piece: Piece, output: NDArray[Any], scale: float, soft_cap: float | None, dtype: str) -> Exact:
+    """`[rows, d]`: the larger squared error of the two ways to scale queries before they are rounded.
+
+    With and without the factor of a softmax in powers of two. Where logits are so large that a rounded query turns
+    weights by factors, no first order says what that costs.
+    """
+    error: Exact = np.zeros(output.shape)
+    exact = piece.in_float64()
+    for factor in (1.0, 1 / math.log(2)):
+        queries = (piece.q * np.float32(scale * factor)).astype(DTYPES[dtype]).astype(np.float64)
+        weights = softmax(replace(exact, q=queries), 1 / factor, soft_cap).weights
+        error = np.maximum(error, np.square((weights @ exact.v) / weights.sum(axis=1, keepdims=True) - output))
+    return error
 
 
 def _moved_by_queries(

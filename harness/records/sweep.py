@@ -40,8 +40,10 @@ class Sweep:
     no chance for luck to be accepted; a simulated time is the same again, with its error.
 
     `refused` are the settings that were judged and fail, the fastest first, before one that does not; where all
-    of them fail the attempt is that of the first. `champion` is the champion's attempt where its latency has the same
-    source and key, so that the screened ones may be held against `champion_seconds`.
+    of them fail the attempt is that of the first. `looked_at` is how many programs with a latency the best was chosen
+    from, in this search and the ones that it went on with: the more, the more is asked of it. `champion` is the
+    champion's attempt where its latency has the same source and key, so that the screened ones may be held against
+    `champion_seconds`.
     """
 
     parameters: tuple[tuple[str, tuple[str, ...]], ...]
@@ -49,6 +51,7 @@ class Sweep:
     chip: str
     screened: tuple[Screened, ...]
     refused: tuple[Refused, ...] = ()
+    looked_at: int = 1
     champion: int | None = None
     champion_seconds: float | None = None
 

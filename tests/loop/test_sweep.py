@@ -169,6 +169,8 @@ def test_the_best_of_a_grid_is_one_attempt_that_names_the_grid(contest: Path) ->
     assert (known["same_as"], dict(known["settings"])) == (1, {"BQ": "128", "BKV": "256"})
     record = json.loads(ratchet(contest, "show", "2", "--json", expect=0).stdout)["attempt"]
     assert record["sweep"] == done["sweep"]
+    assert record["sweep"]["looked_at"] == 4
+    assert any("the fastest of 4 candidates" in reason for reason in record["verdict"]["reasons"])
     assert record["settings"] == done["best"]
     assert record["hypothesis"].startswith("blocks [best of 6: BQ=")
     assert len(record["evidence"]["checks"]) > 0, "the attempt was judged in full"
@@ -210,6 +212,8 @@ def test_a_best_setting_that_fails_gives_way_to_the_next(forgetful: Path) -> Non
     assert len(done["sweep"]["refused"]) == sum(time < passed for time in times.values())
     record = json.loads(ratchet(forgetful, "show", "2", "--json", expect=0).stdout)["attempt"]
     assert record["sweep"] == done["sweep"]
+    assert record["sweep"]["looked_at"] == 4
+    assert any("the fastest of 4 candidates" in reason for reason in record["verdict"]["reasons"])
     assert record["settings"] == done["best"]
     assert "that does not fail: RESCALE=1" in record["hypothesis"]
     assert "RESCALE = 1" in (forgetful / "kernel.py").read_text()

@@ -168,4 +168,6 @@ def test_the_best_that_was_found_is_one_attempt(tmp_path: Path) -> None:
     assert git(contest, "status", "--porcelain") == ""
     more = json.loads(ratchet(contest, "tune", "experiment: go on", *words).stdout)
     known = {json.dumps(one["settings"]) for one in screened}
+    latencies = {json.dumps(one["settings"]) for one in (*screened, *more["sweep"]["screened"]) if one["seconds"]}
+    assert more["sweep"]["looked_at"] == len(latencies), "what the search found before counts too, and once"
     assert sum(json.dumps(one["settings"]) in known for one in more["sweep"]["screened"]) == 3

@@ -14,9 +14,16 @@ by (benchmarks/FIDELITY.md), and none is as near as a champion and a candidate o
 taken to shrink with the change, and all of it is floor. For programs that differ little this is the
 cautious side. A record states one number for its program, one standard deviation of such a pair's ratio;
 of the two records' the larger counts.
+
+A search shows the fastest of many candidates, and so picks the simulator's errors in its favour too. If none of n
+candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations
+with a chance of Phi(k)^n, Phi the normal distribution. So that this chance is the same for every n, the fastest of n
+has to exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred. Settings of
+one kernel share much of their errors, and are fewer than n then: again the cautious side.
 """
 
 import math
+from statistics import NormalDist
 
 from harness.judge.verdict.members import is_same_program, pairs
 from harness.judge.verdict.ruling import ROUNDING, Ruling
@@ -31,18 +38,31 @@ from harness.units import percent
 _DEVIATIONS = 1.0
 
 
-def rule(champion_seconds: float, candidate_seconds: float, uncertainty: float | None, policy: Policy) -> Ruling:
+def deviations(looked_at: int) -> float:
+    """How many standard deviations the gain of the fastest of so many candidates must exceed. ValueError below 1."""
+    if looked_at < 1:
+        raise ValueError(f"expected at least one candidate (this one), got {looked_at}")
+    normal = NormalDist()
+    return normal.inv_cdf(normal.cdf(_DEVIATIONS) ** (1 / looked_at))
+
+
+def rule(
+    champion_seconds: float, candidate_seconds: float, uncertainty: float | None, policy: Policy, looked_at: int = 1
+) -> Ruling:
     """The ruling on two simulated times whose ratio has that relative `uncertainty` (None: nobody knows).
 
+    The candidate is the fastest of `looked_at`, which widens the interval.
     Less than the minimum effect is rejected. A gain that is wanted is accepted where the whole of
     ratio * (1 -+ uncertainty) is less time, and inconclusive where it is not.
     """
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
-    reach = math.inf if uncertainty is None else _DEVIATIONS * uncertainty
+    reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty
     low, high = max(0.0, ratio * (1 - reach)), ratio * (1 + reach)
     doubt = "its uncertainty is not recorded"
     if uncertainty is not None:
         doubt = f"{percent(uncertainty)} of the ratio, one sigma"
+        if looked_at > 1:
+            doubt += f", times {deviations(looked_at):.2f} for the fastest of {looked_at} candidates"
     outcome: Outcome = "reject"
     if ratio <= 1 - effect + ROUNDING and high < 1:
         outcome = "accept"

@@ -28,6 +28,7 @@ def decide(
     chip: Chip,
     attempts_since_accept: int = 1,
     resimulated: tuple[Resimulation, ...] = (),
+    looked_at: int = 1,
 ) -> Verdict:
     """The verdict on `candidate`, against `champion` (None: it is the first, and passing is enough).
 
@@ -35,7 +36,8 @@ def decide(
     a check or the pairs of `paired` are missing, or the interval does not settle it. A simulated
     gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
     each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive), and no
-    member of a suite may take more time than it may lose, there neither; of
+    member of a suite may take more time than it may lose, there neither; of a candidate that is the fastest of
+    `looked_at` more is asked, because choosing by simulated times chooses their errors too; of
     a measured one the whole confidence interval must lie beyond it, an interval that is the wider
     the more attempts there were since the last accept (`attempts_since_accept` counts this one).
     Raises ValueError where the two were not taken under the same key.
@@ -59,7 +61,7 @@ def decide(
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
     if own.source == "simulated":
-        verdict = _simulated(candidate, champion, policy, chip, moved)
+        verdict = _simulated(candidate, champion, policy, chip, moved, looked_at)
         return (
             compare_resimulated.judged(verdict, candidate, champion, resimulated)
             if verdict.outcome == "accept"
@@ -111,10 +113,15 @@ def _slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip)
 
 
 def _simulated(
-    candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip, moved: tuple[Change, ...]
+    candidate: Evidence,
+    champion: Evidence,
+    policy: Policy,
+    chip: Chip,
+    moved: tuple[Change, ...],
+    looked_at: int = 1,
 ) -> Verdict:
     ours, theirs = _known(candidate), _known(champion)
-    ruling = compare_simulated.rule(theirs, ours, compare_simulated.uncertainty(candidate, champion), policy)
+    ruling = compare_simulated.rule(theirs, ours, compare_simulated.uncertainty(candidate, champion), policy, looked_at)
     times = f"{seconds(ours)} against {seconds(theirs)}, {_label('simulated', chip)}"
     mean = ", weighted geometric means over the suite" if candidate.members else ""
     verdict = Verdict(

@@ -11,6 +11,7 @@ from evidence_examples import ENVIRONMENT, KEY, V5E, attempt, evidence, failed, 
 from harness.advice.report import report, row
 from harness.hardware import chip
 from harness.judge.key import key_digest
+from harness.judge.verdict import compare_simulated
 from harness.judge.verdict.compare_measured import attempts_since_accept, rule
 from harness.judge.verdict.decision import decide
 from harness.ledger.codec import decode_attempt, encode_attempt
@@ -183,6 +184,32 @@ def test_the_larger_uncertainty_of_the_two_simulations_counts() -> None:
     verdict = judged(uncertain(1.8e-3, 0.001), uncertain(2e-3, 0.001))
     assert verdict.outcome == "accept"
     assert (verdict.time_ratio_low, verdict.time_ratio_high) == pytest.approx((0.9 * 0.999, 0.9 * 1.001))
+
+
+@pytest.mark.parametrize(("looked_at", "deviations"), [(1, 1.0), (10, 2.12), (100, 2.92)])
+def test_the_fastest_of_many_is_asked_for_more(looked_at: int, deviations: float) -> None:
+    champion = uncertain(2e-3, 0.02)
+    for factor, outcome in ((1.01, "accept"), (0.99, "inconclusive")):
+        time = 2e-3 / (1 + factor * deviations * 0.02)
+        candidate = uncertain(time, 0.02)
+        again = resimulated(candidate, champion)
+        verdict = decide(candidate, champion, None, POLICY, V5E, resimulated=again, looked_at=looked_at)
+        assert verdict.outcome == outcome
+        assert (f"the fastest of {looked_at} candidates" in " ".join(verdict.reasons)) == (looked_at > 1)
+
+
+@pytest.mark.parametrize("looked_at", [1, 10, 200])
+def test_choosing_by_simulated_times_brings_no_more_false_gains(looked_at: int) -> None:
+    # Nothing is truly faster: what differs are the simulator's errors, and the fastest is chosen by them.
+    random, uncertainty, searches = np.random.default_rng(looked_at), 0.03, 4000
+    fastest = (1 / (1 + uncertainty * random.standard_normal((searches, looked_at)))).min(axis=1)
+    ruled = [compare_simulated.rule(1.0, ratio, uncertainty, POLICY, looked_at) for ratio in fastest]
+    accepted = sum(ruling.outcome == "accept" for ruling in ruled) / searches
+    # As one candidate: the normal distribution beyond one deviation.
+    assert 0.14 < accepted < 0.18
+    if looked_at > 1:
+        alone = [compare_simulated.rule(1.0, ratio, uncertainty, POLICY) for ratio in fastest]
+        assert sum(ruling.outcome == "accept" for ruling in alone) > 0.75 * searches
 
 
 def test_a_simulated_gain_of_unknown_uncertainty_is_inconclusive() -> None:

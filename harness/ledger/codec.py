@@ -15,6 +15,7 @@ Schema history
     candidate may hold helper modules behind its kernel.py.
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
 9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
+10  A sweep says how many programs its best was chosen from (`looked_at`).
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ import msgspec
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 9
+SCHEMA = 10
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

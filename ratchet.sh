@@ -5,7 +5,7 @@
 #
 # The environment is .venv beside this file, made from requirements.lock (exact versions and hashes)
 # by uv: the one on PATH, else one installed into .venv. It is made again when the lock changes or
-# another Python is asked for. Nothing is downloaded after that, except that `test` and `tune` add the
+# another Python is asked for. Nothing is downloaded after that, except that `test`, `tune` and `table` add the
 # packages of requirements-dev.lock and requirements-tune.lock the first time.
 set -euo pipefail
 
@@ -48,7 +48,7 @@ verb=${1-} extra=
 [[ $verb == -C ]] && verb=${3-}
 case $verb in
     test) extra=dev what="the packages of the tests" ;;
-    tune) extra=tune what="Optuna, for the search" ;;
+    tune | table) extra=tune what="Optuna, for the search" ;;
 esac
 
 ready() {

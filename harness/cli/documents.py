@@ -222,6 +222,7 @@ DOCUMENTS = {
     "xprof": Document(_TABLES, XprofDocument),
     "hlo": Document(_TABLES, TablesDocument),
     "predict": Document(_TABLES, TablesDocument),
+    "table": Document(_TABLES, TablesDocument),
     "lines": Document(2, LinesDocument),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(3, SimulateDocument),

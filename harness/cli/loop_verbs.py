@@ -113,13 +113,63 @@ class Tune(Verb):
         _screening(parser)
 
 
-def _screening(parser: Parser) -> None:
-    """What sweep and tune take."""
-    parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+class TableVerb(Verb):
+    name = "table"
+    group = "loop"
+    line = "fill a table of block sizes for shapes and chips"
+    example = "table --kernel jax:splash --shapes shapes.json"
+    description = (
+        "Fills a table of tuned constants: for each shape on each chip settings are searched with Optuna, compiled and "
+        "timed in the simulator, and the best one is judged in full. Written for whoever reads it (json, python, or "
+        "tokamax's own cache), with what the kernel's fallback would cost. Finished rows are kept: the same command "
+        "goes on where it was."
+    )
+    examples = (
+        "ratchet.sh table --kernel jax:splash --shapes shapes.json --chip v5e,v6e --format python --trials 24, where "
+        'shapes.json holds [{"heads": 8, "kv_heads": 2, "sequence": 2048, "head_dim": 128, "causal": true}]'
+    )
+    takes_contest = False
+    does = "harness.cli.table:table"
+
+    def configure(self, parser: Parser) -> None:
+        from harness.loop.tuning_table.kernels import KERNELS
+
+        parser.add_argument("--kernel", required=True, help=f"{', '.join(KERNELS)}, or the folder of a contest")
+        parser.add_argument(
+            "--shapes", type=Path, required=True, metavar="FILE",
+            help="JSON: a list of shapes, the problem's constants in small letters, or of models (docs/TABLES.md)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--chip", default="v5e", metavar="CHIPS", help="v5e,v6e: one row for each shape on each (v5e)"
+        )
+        parser.add_argument(
+            "--format", choices=["json", "python", "tokamax"], default="json", help="of the table (json)"
+        )
+        parser.add_argument("--out", type=Path, default=Path("tables"), metavar="DIR", help="where it goes (tables)")
+        parser.add_argument("--trials", type=at_least(1), default=24, metavar="N", help="settings tried for a row (24)")
+        parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search's random numbers (0)")
+        parser.add_argument(
+            "--missing", type=Path, default=None, metavar="TABLE",
+            help="only shapes that this table has no entry for: what its fallback costs them",
+        )  # fmt: skip
+        parser.add_argument(
+            "--set", dest="settings", action="append", default=[], metavar="NAME=VALUES",
+            help="the values of this constant, in place of the kernel's own",
+        )  # fmt: skip
+        _where(parser)
+        _jobs(parser)
+        add_json(parser, "the rows as JSON")
+        add_quiet(parser)
+
+
+def _where(parser: Parser) -> None:
     parser.add_argument(
-        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUES",
-        help="the values of this constant of kernel.py: 512,1024, 128..4096:pow2 or 8..64:8; one --set for each",
+        "--where", action="append", default=[], metavar="CONDITION",
+        help="try only settings for which this holds, such as 'BKV %% BKV_COMPUTE == 0'; may be given more than once",
     )  # fmt: skip
+
+
+def _jobs(parser: Parser) -> None:
     parser.add_argument(
         "--jobs",
         type=at_least(1),
@@ -127,6 +177,17 @@ def _screening(parser: Parser) -> None:
         metavar="N",
         help="settings screened at a time (one for each core, at most 16)",
     )
+
+
+def _screening(parser: Parser) -> None:
+    """What sweep and tune take."""
+    parser.add_argument("message", help="the hypothesis; begins with `experiment:`")
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUES",
+        help="the values of this constant of kernel.py: 512,1024, 128..4096:pow2 or 8..64:8; one --set for each",
+    )  # fmt: skip
+    _where(parser)
+    _jobs(parser)
     parser.add_argument("--chip", default=None, help="judge for this chip")
     parser.add_argument(
         "--on", choices=["cpu", "tpu", "gpu", "simulated"], default=None,

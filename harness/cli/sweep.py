@@ -28,11 +28,12 @@ _MOST_JOBS = 16
 
 def sweep(given: Namespace) -> Outcome:
     parameters = search_space.space(given.settings)
+    allowed = search_space.allowed(parameters, given.where)
     if (count := search_space.size(parameters)) > _MOST_SETTINGS:
         raise UsageError(
             "bad-grid", f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow it, or `tune` it"
         )
-    return _searched(given, parameters, WholeGrid(parameters), count)
+    return _searched(given, parameters, WholeGrid(parameters, allowed), count)
 
 
 def tune(given: Namespace) -> Outcome:
@@ -49,6 +50,7 @@ def tune(given: Namespace) -> Outcome:
         path=contest.directory / "profile_data" / "tune.journal",
         name=tuning.study_name(contest, parameters),
         first=tuning.as_it_stands(contest.kernel(), parameters),
+        allowed=search_space.allowed(parameters, given.where),
     )
     return _searched(given, parameters, study, trials)
 

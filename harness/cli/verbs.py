@@ -54,6 +54,7 @@ VERBS: dict[str, Verb] = {
         loop_verbs.Next(),
         loop_verbs.Sweep(),
         loop_verbs.Tune(),
+        loop_verbs.TableVerb(),
         loop_verbs.Judge(),
         loop_verbs.Status(),
         loop_verbs.Checkout(),

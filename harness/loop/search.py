@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -43,13 +43,20 @@ class Search(Protocol):
         """Their latency, or None where they have none."""
 
 
+Allowed = Callable[[Sequence[Setting]], bool]
+
+
+def _any(settings: Sequence[Setting]) -> bool:
+    return True
+
+
 class WholeGrid:
-    """Every setting, in the order of the grid."""
+    """Every setting that is `allowed`, in the order of the grid."""
 
     earlier: frozenset[Settings] = frozenset()
 
-    def __init__(self, grid: Grid) -> None:
-        self._left: Iterator[Settings] = every(grid)
+    def __init__(self, grid: Grid, allowed: Allowed = _any) -> None:
+        self._left: Iterator[Settings] = filter(allowed, every(grid))
 
     def ask(self) -> Settings | None:
         return next(self._left, None)
@@ -61,8 +68,9 @@ class WholeGrid:
 class Study:
     """A search by Optuna: at most `trials` settings, asked for until `deadline` (time.monotonic()).
 
-    What is told goes into a journal at `path`. A study of the same `name` goes on where it was: what is known there is
-    not asked for again, but for the fastest, which come first, so that one of them can be judged. Then comes `first`.
+    Settings that are not `allowed` are never asked for. What is told goes into a journal at `path`. A study of the same
+    `name` goes on where it was: what is known there is not asked for again, but for the fastest, which come first, so
+    that one of them can be judged. Then comes `first`.
     Raises RatchetError `no-optuna` where Optuna is not installed, `bad-journal` where the file cannot be read.
     """
 
@@ -77,8 +85,10 @@ class Study:
         path: Path,
         name: str,
         first: Settings | None = None,
+        allowed: Allowed = _any,
     ) -> None:
         self._grid = grid
+        self._allowed = allowed
         self._left = trials
         self._deadline = deadline
         self._random = random.Random(seed)
@@ -104,7 +114,7 @@ class Study:
         for _ in range(_REPEATS):
             trial = self._study.ask(self._distributions)
             settings = self._settings(trial.params)
-            if settings not in self._known and settings not in self._asked:
+            if settings not in self._known and settings not in self._asked and self._allowed(settings):
                 return self._begun(settings, trial)
             # It learns of it once more; of what is under way it cannot.
             self._end(trial, self._known.get(settings))
@@ -116,6 +126,10 @@ class Study:
         places = {name: values.index(value) for (name, values), (_, value) in zip(self._grid, settings, strict=True)}
         self._study.enqueue_trial(places)
         return self._begun(settings, self._study.ask(self._distributions))
+
+    def is_asked(self, settings: Settings) -> bool:
+        """Whether it asked for them and was not told yet."""
+        return settings in self._asked
 
     def tell(self, settings: Settings, seconds: float | None) -> None:
         self._known[settings] = inf if seconds is None else seconds
@@ -138,7 +152,8 @@ class Study:
         """Any setting that nobody asked for; None where there is none, or where the space is too large to list."""
         if size(self._grid) > _LISTED:
             return None
-        left = [settings for settings in every(self._grid) if settings not in self._known.keys() | self._asked.keys()]
+        taken = self._known.keys() | self._asked.keys()
+        left = [settings for settings in every(self._grid) if settings not in taken and self._allowed(settings)]
         return self._random.choice(left) if left else None
 
 

@@ -1,7 +1,8 @@
 """The values that constants of kernel.py may take: lists, ranges and powers of two."""
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from harness.errors import UsageError
@@ -10,6 +11,10 @@ from harness.loop.settings import parse
 Setting = tuple[str, str]
 Grid = tuple[tuple[str, tuple[str, ...]], ...]
 _RANGE = re.compile(r"\s*(-?\d+)\.\.(-?\d+)(?::(pow2|\d+))?\s*")
+_IN_CONDITIONS = (
+    ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Name, ast.Constant, ast.Load, ast.boolop, ast.unaryop,
+    ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.cmpop,
+)  # fmt: skip
 # A range beyond this is a slip of the keyboard, and a record names all values.
 _MOST_VALUES = 4096
 
@@ -31,6 +36,50 @@ def space(texts: Sequence[str]) -> Grid:
     if not found:
         raise UsageError("bad-grid", "expected --set NAME=VALUE,VALUE,... at least once, got none")
     return tuple(found.items())
+
+
+def allowed(grid: Grid, conditions: Sequence[str]) -> Callable[[Sequence[Setting]], bool]:
+    """Whether every one of `conditions` holds for settings of the grid, such as `BKV % BKV_COMPUTE == 0`.
+
+    A condition compares arithmetic on constants of the grid; `and`, `or` and `not` join comparisons. Raises UsageError
+    `bad-condition`, also where no setting is left.
+    """
+    names = {name for name, _ in grid}
+    trees = [(text, _condition(text, names)) for text in conditions]
+
+    def holds(settings: Sequence[Setting]) -> bool:
+        values = {name: ast.literal_eval(value) for name, value in settings}
+        return all(_holds(tree, values, text) for text, tree in trees)
+
+    return holds
+
+
+def _condition(text: str, names: set[str]) -> ast.expr:
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise UsageError("bad-condition", f"--where {text!r} is no condition in Python: {error}") from None
+    for node in ast.walk(tree):
+        if not isinstance(node, _IN_CONDITIONS):
+            raise UsageError(
+                "bad-condition",
+                f"--where {text!r}: expected comparisons and arithmetic, got "
+                f"{ast.unparse(node) or type(node).__name__}",
+            )
+        if isinstance(node, ast.Name) and node.id not in names:
+            raise UsageError("bad-condition", f"--where {text!r}: expected constants of --set, got {node.id}")
+    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
+        raise UsageError("bad-condition", f"--where {text!r}: expected a comparison, such as BKV_COMPUTE <= BKV")
+    return tree
+
+
+def _holds(tree: ast.expr, values: Mapping[str, object], text: str) -> bool:
+    code = compile(ast.Expression(tree), "--where", "eval")
+    try:
+        # Nothing but comparisons, arithmetic and the names of `values` is in it.
+        return bool(eval(code, {"__builtins__": {}}, dict(values)))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise UsageError("bad-condition", f"--where {text!r} with {values}: {error}") from None
 
 
 def size(grid: Grid) -> int:

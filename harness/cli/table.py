@@ -1,0 +1,121 @@
+"""What `table` does: it fills a table of tuned constants for shapes and chips, and writes it for whoever reads it."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from harness import files
+from harness.cli.documents import TablesDocument, figures
+from harness.cli.verb import Outcome
+from harness.errors import UsageError
+from harness.hardware import CHIPS
+from harness.judge.sandbox.environment import cores
+from harness.loop import search_space
+from harness.loop.tuning_table import fill, formats, shapes
+from harness.loop.tuning_table.fill import Row, Tuned
+from harness.loop.tuning_table.shapes import Shape
+from harness.records import Cell, Column, Table
+from harness.render import tables
+from harness.render.layout import terminal_width
+from harness.render.progress import Progress
+
+# A compiler takes one to three GB.
+_MOST_JOBS = 16
+
+
+def table(given: Namespace) -> Outcome:
+    grid = search_space.space(given.settings) if given.settings else None
+    kernel = fill.tuned(given.kernel, grid, tuple(given.where))
+    chips = _chips(given.chip)
+    names = {chip: formats.file_name(kernel.name, chip, given.format) for chip in chips}
+    wanted = shapes.read(given.shapes, kernel.operation, kernel.names)
+    how = fill.Filling(
+        folder=given.out, trials=given.trials, jobs=given.jobs or min(cores(), _MOST_JOBS), seed=given.seed
+    )
+    messages: list[str] = []
+    if given.missing is not None:
+        wanted, sentence = _missing(kernel, wanted, chips, how, given.missing)
+        messages.append(sentence)
+    found: list[Row] = []
+    with Progress(quiet=given.quiet or given.json) as progress:
+        for row in fill.rows(kernel, wanted, chips, how, progress):
+            found.append(row)
+            # After each row, so that a table is there as far as it goes whatever happens.
+            messages += _write(found, names[row.chip], row.chip, how.folder, given.format)
+    shown = _shown(found)
+    return Outcome(
+        document=TablesDocument(command="table", tables=figures([shown])),
+        text=lambda: tables.text([shown], terminal_width()),
+        exit_code=0 if all(row.settings for row in found) else 1,
+        messages=tuple(dict.fromkeys(messages)),
+    )
+
+
+def _chips(text: str) -> tuple[str, ...]:
+    known = [chip.name for chip in CHIPS if chip.topology is not None]
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in found:
+        if name not in known:
+            raise UsageError("unknown-chip", f"expected --chip {','.join(known)}, some of them; got {name!r}")
+    return found
+
+
+def _missing(
+    kernel: Tuned, wanted: tuple[Shape, ...], chips: tuple[str, ...], how: fill.Filling, path: Path
+) -> tuple[tuple[Shape, ...], str]:
+    """The shapes that the table at `path` has no entry for, and how many these are."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError("bad-table", f"expected a table for --missing, got {path}: {error.strerror}") from error
+    holds = formats.holds(text, str(path), kernel.name)
+    left = tuple(shape for shape in wanted if not holds(fill.parameters(kernel, shape, chips[0], how.folder)))
+    names = "; ".join(shape.name for shape in left)
+    return left, f"{len(left)} of {len(wanted)} shapes miss {path}" + f": {names}" * bool(left)
+
+
+def _write(rows: list[Row], name: str, chip: str, folder: Path, form: formats.Format) -> list[str]:
+    path = folder / name
+    files.write_atomically(path, formats.written([row for row in rows if row.chip == chip], form).encode())
+    return [f"wrote {path}"]
+
+
+def _shown(rows: list[Row]) -> Table:
+    columns = (
+        Column(name="shape", title="shape"),
+        Column(name="chip", title="chip", is_whole=True),
+        Column(name="settings", title="best", is_whole=True),
+        Column(name="seconds", title="time", unit="s"),
+        Column(name="plus_minus_seconds", title="+/-", unit="s"),
+        Column(name="fallback_seconds", title="fallback", unit="s"),
+        Column(name="fallback_ratio", title="over best", unit="ratio"),
+        Column(name="checks", title="checks", is_whole=True),
+    )
+    cells: list[tuple[Cell, ...]] = [
+        (
+            row.shape, row.chip, search_space.words(row.settings or ()) or "-", row.seconds, row.plus_minus_seconds,
+            row.fallback_seconds, row.fallback_ratio, _checks(row),
+        )
+        for row in rows
+    ]  # fmt: skip
+    notes = [formats.provenance(rows)] if rows else []
+    notes += [f"{row.shape} on {row.chip} has no entry: {row.failure}" for row in rows if row.settings is None]
+    notes += [
+        f"{row.shape} on {row.chip}: the fallback has no time: {row.fallback_failure}"
+        for row in rows
+        if row.fallback_seconds is None and row.settings is not None
+    ]
+    notes += [f"{row.shape} on {row.chip} is unchecked: {row.unchecked}" for row in rows if row.unchecked]
+    if any(row.settings is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
+        notes.append("uncertain: the fallback may be as fast, for all that the simulator knows.")
+    kernel = rows[0].kernel if rows else ""
+    return Table(
+        name="tuned", title=f"Tuned constants of {kernel}" if kernel else "Tuned constants", origin="simulated",
+        columns=columns, rows=tuple(cells), notes=tuple(notes), why_empty="" if cells else "no shape is missing",
+    )  # fmt: skip
+
+
+def _checks(row: Row) -> str:
+    if row.settings is None:
+        return "-"
+    said = "unchecked" if row.unchecked else f"{row.checks} passed"
+    return said + ", uncertain" * (row.fallback_ratio is not None and not row.is_certain)

@@ -1,0 +1,322 @@
+"""Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from harness import candidate_text, files
+from harness import contest as contests
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.judge.key import key_digest
+from harness.judge.verdict import compare_simulated, roofline
+from harness.loop import existing, screening, search_space
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
+from harness.loop.scaffold import IGNORED, TEMPLATES
+from harness.loop.search import Settings, Study
+from harness.loop.search_space import Grid, words
+from harness.loop.settings import constants, names, rewrite, rewritten
+from harness.loop.tune import study_name
+from harness.loop.tuning_table.kernels import KERNELS, Parameters
+from harness.loop.tuning_table.shapes import Shape
+from harness.records import Evidence, Policy, Statement
+from harness.records.problem import Parameter
+from harness.units import seconds
+
+# Where the fastest fails its checks, so many are judged before the shape is left without an entry.
+_JUDGED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What is tuned: a prepare.py to set shapes in, the kernel for the problem that it states, and its constants."""
+
+    name: str
+    prepare: bytes
+    kernel: Callable[[Statement], bytes]
+    space: Callable[[Parameters], Grid]
+    conditions: tuple[str, ...]
+    fallback: Callable[[Parameters], Settings]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The constants of prepare.py that a shape may give."""
+        return names(self.prepare) - {"OPERATION", "CHIP", "SCALE"}
+
+    @property
+    def operation(self) -> str:
+        """What is computed, as the problem's statement names it."""
+        return dict(constants(self.prepare)).get("OPERATION", "").strip("'\"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One shape on one chip; times are simulated, in seconds.
+
+    `settings` is None where no setting passed, and `failure` says why. `checks` is how many checks the best one passed,
+    0 where `unchecked` says why it was not checked wholly. `looked_at` programs had a latency, of `tried` settings.
+    """
+
+    kernel: str
+    chip: str
+    shape: str
+    operation: str
+    parameters: tuple[tuple[str, Parameter], ...]
+    settings: Settings | None
+    seconds: float | None
+    plus_minus_seconds: float | None
+    fallback: Settings
+    fallback_seconds: float | None
+    fallback_failure: str
+    checks: int
+    unchecked: str
+    failure: str
+    tried: int
+    looked_at: int
+    compiler: str
+    judge: str
+    key: str
+    finished: str
+
+    @property
+    def fallback_ratio(self) -> float | None:
+        """The fallback's time over the best one's."""
+        if self.seconds is None or self.fallback_seconds is None:
+            return None
+        return self.fallback_seconds / self.seconds
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the best is faster than the fallback beyond what the simulator is uncertain of, as an accept asks."""
+        if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
+            return False
+        reach = compare_simulated.deviations(self.looked_at) * self.plus_minus_seconds
+        return self.seconds + reach < self.fallback_seconds
+
+
+def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
+    """What `--kernel` names: one of KERNELS, or the folder of a contest, whose constants `grid` gives.
+
+    Raises UsageError `unknown-kernel` or `bad-grid`, RatchetError `not-installed` where its package is not here.
+    """
+    if name in KERNELS:
+        kernel = KERNELS[name]
+        target = existing.target(kernel.function)
+        own = grid or ()
+
+        def space(parameters: Parameters) -> Grid:
+            given = dict(own)
+            return tuple(
+                (constant, given.pop(constant, values)) for constant, values in kernel.space(parameters)
+            ) + tuple(given.items())
+
+        return Tuned(
+            name=name,
+            prepare=(TEMPLATES / kernel.like / "prepare.py").read_bytes(),
+            kernel=lambda statement: next(existing.variants(target, statement, ())).kernel,
+            space=space,
+            conditions=(*kernel.conditions, *conditions),
+            fallback=kernel.fallback,
+        )
+    folder = Path(name)
+    if not (folder / "prepare.py").is_file():
+        known = ", ".join(KERNELS)
+        raise UsageError("unknown-kernel", f"expected --kernel {known}, or the folder of a contest; got {name!r}")
+    if grid is None:
+        raise UsageError("bad-grid", "expected --set NAME=VALUES: which constants of the contest's kernel.py to tune")
+    text = candidate_text.in_folder(folder)
+    rewritten(text, tuple((constant, values[0]) for constant, values in grid))
+    standing = dict(constants(text))
+    return Tuned(
+        name=folder.resolve().name,
+        prepare=(folder / "prepare.py").read_bytes(),
+        kernel=lambda statement: text,
+        space=lambda parameters: grid,
+        conditions=conditions,
+        fallback=lambda parameters: tuple((constant, standing[constant]) for constant, _ in grid),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """How a table is filled: at most `trials` settings for each row, `jobs` at a time; files go to `folder`."""
+
+    folder: Path
+    trials: int
+    jobs: int
+    seed: int
+
+
+def rows(
+    kernel: Tuned, shapes: tuple[Shape, ...], chips: tuple[str, ...], how: Filling, progress: Progress
+) -> Iterator[Row]:
+    """One row for each shape on each chip; those that `folder` has of the same judge and compiler are not made again.
+
+    Every finished row is a line of rows.jsonl there, and a search that was interrupted goes on where it was.
+    """
+    known = {(row.kernel, row.chip, row.parameters, row.key): row for row in kept(how.folder)}
+    for shape in shapes:
+        for chip in chips:
+            contest = _contest(kernel, shape, chip, how.folder)
+            statement = contest.problem.statement()
+            key = key_digest(contest.key("simulated"))
+            found = known.get((kernel.name, chip, statement.parameters, key))
+            if found is None:
+                found = _row(kernel, shape, contest, how, progress, key)
+                with files.refusals_in_words(f"writing {how.folder}"), open(how.folder / "rows.jsonl", "ab") as stream:
+                    stream.write(msgspec.json.encode(found) + b"\n")
+            yield found
+
+
+def parameters(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Parameters:
+    """The parameters of the problem that this shape states. Raises UsageError `bad-shapes` where it states none."""
+    return dict(_contest(kernel, shape, chip, folder).problem.statement().parameters)
+
+
+def kept(folder: Path) -> tuple[Row, ...]:
+    """The rows in `folder`; a line that was cut off by a kill, or is of another form, counts as not there."""
+    found: list[Row] = []
+    try:
+        lines = (folder / "rows.jsonl").read_bytes().splitlines()
+    except FileNotFoundError:
+        return ()
+    for line in lines:
+        try:
+            found.append(msgspec.json.decode(line, type=Row))
+        except msgspec.DecodeError:
+            continue
+    return tuple(found)
+
+
+def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:
+    prepare = kernel.prepare
+    for name, value in (*shape.constants, ("CHIP", repr(chip))):
+        prepare = rewrite(prepare, name, value, "prepare.py")
+    place = folder / "work" / hashlib.sha256(b"\0".join((kernel.name.encode(), prepare))).hexdigest()[:16]
+    with files.refusals_in_words(f"writing {place}"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / ".gitignore").write_bytes(IGNORED)
+        (place / "prepare.py").write_bytes(prepare)
+        (place / "kernel.py").touch()
+    try:
+        contest = contests.load(place)
+    except RatchetError as error:
+        raise UsageError("bad-shapes", f"{shape.name}: {error}") from error
+    (place / "kernel.py").write_bytes(kernel.kernel(contest.problem.statement()))
+    return contest
+
+
+def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: Progress, key: str) -> Row:
+    statement = contest.problem.statement()
+    parameters: dict[str, object] = dict(statement.parameters)
+    grid, fallback = kernel.space(parameters), kernel.fallback(parameters)
+    where = f"{shape.name} on {contest.chip.name}"
+    progress(where, "start", 0.0)
+    began = time.monotonic()
+    found, earlier = _screened(kernel, contest, grid, fallback, how, progress, where)
+    timed = {settings: time_ for settings, one in found.items() if (time_ := _latency(one)) is not None}
+    ranked = sorted(timed, key=lambda settings: timed[settings])
+    best, chosen, said = _judged(contest, ranked, progress, where)
+    failures = [words(settings) + ": " + _why(one) for settings, one in found.items() if _latency(one) is None]
+    progress(where, "done", time.monotonic() - began)
+    programs: set[object] = {
+        one.trace.fingerprint for settings, one in found.items() if settings in timed and one.trace
+    }
+    environment = contest.key("simulated")
+    own = found.get(fallback)
+    return Row(
+        kernel=kernel.name, chip=contest.chip.name, shape=shape.name, operation=statement.operation,
+        parameters=statement.parameters, settings=best, seconds=timed[best] if best is not None else None,
+        plus_minus_seconds=chosen.latency.plus_minus_seconds if chosen and chosen.latency else None,
+        fallback=fallback, fallback_seconds=timed.get(fallback),
+        fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
+        checks=len(chosen.all_checks) if chosen and not said else 0, unchecked=said if best is not None else "",
+        failure="" if best is not None else said or (failures[0] if failures else "no setting was tried"),
+        tried=len(found), looked_at=max(1, len(programs | earlier)),
+        compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
+        judge=environment.judge, key=key, finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+
+
+def _screened(
+    kernel: Tuned, contest: Contest, grid: Grid, fallback: Settings, how: Filling, progress: Progress, where: str
+) -> tuple[dict[Settings, Evidence], frozenset[Settings]]:
+    """What the settings that were tried came to, the fallback's always among them; and those with a time of a search
+    that this one goes on with, which were not tried again.
+    """
+    text = contest.kernel()
+    allowed = search_space.allowed(grid, kernel.conditions)
+    values = dict(grid)
+    is_in_grid = values.keys() == dict(fallback).keys() and all(value in values[name] for name, value in fallback)
+    study = Study(
+        grid, method="tpe", trials=how.trials, deadline=float("inf"), seed=how.seed,
+        path=contest.directory / "profile_data" / "tune.journal", name=study_name(contest, grid),
+        first=fallback if is_in_grid else None, allowed=allowed,
+    )  # fmt: skip
+    # Where the search does not ask for it, as it is outside of the grid or known, it is tried at the end.
+    beside = [fallback]
+    asked: dict[bytes, Settings] = {}
+    found: dict[Settings, Evidence] = {}
+
+    def ask() -> bytes | None:
+        settings = study.ask()
+        if settings == fallback:
+            beside.clear()
+        if settings is None:
+            settings = beside.pop() if beside else None
+        if settings is None:
+            return None
+        one = rewritten(text, settings)
+        asked[one] = settings
+        return one
+
+    def tell(one: bytes, evidence: Evidence) -> None:
+        settings = asked[one]
+        found[settings] = evidence
+        if study.is_asked(settings):
+            study.tell(settings, _latency(evidence))
+        time_ = _latency(evidence)
+        state = seconds(time_) if time_ is not None else _why(evidence)
+        progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
+
+    screening.screen(contest, ask, tell, Policy(), on="simulated", jobs=how.jobs)
+    return found, study.earlier - found.keys()
+
+
+def _judged(
+    contest: Contest, ranked: list[Settings], progress: Progress, where: str
+) -> tuple[Settings | None, Evidence | None, str]:
+    """The first of the fastest that passes every check, with its evidence; else None, and why the fastest fails.
+
+    Where this machine could not check it the words say so, and it counts as unchecked.
+    """
+    why = ""
+    for settings in ranked[:_JUDGED]:
+        kernel = rewritten(contest.kernel(), settings)
+
+        def told(stage: str, state: str, taken: float) -> None:
+            progress(f"{where}: {stage}", state, taken)
+
+        evidence = evaluate(contest, kernel, Options(on="simulated"), Policy(), told, work="best")
+        if evidence.failure is None:
+            return settings, evidence, ""
+        if evidence.failure.kind in MAY_PASS_NEXT_TIME:
+            return settings, evidence, _why(evidence)
+        why = why or f"{words(settings)} fails: {_why(evidence)}"
+    return None, None, why
+
+
+def _latency(evidence: Evidence) -> float | None:
+    return None if evidence.failure else roofline.latency_seconds(evidence)
+
+
+def _why(evidence: Evidence) -> str:
+    if evidence.failure is not None:
+        return f"{evidence.failure.kind}: {evidence.failure.message}"
+    reasons = evidence.latency.reasons if evidence.latency else ()
+    return f"no latency: {'; '.join(reasons) or 'none was taken'}"

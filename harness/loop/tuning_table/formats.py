@@ -1,0 +1,176 @@
+"""A table in the form that people's code reads: our JSON, a Python dictionary, tokamax's cache."""
+
+import ast
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from harness import __version__
+from harness.errors import UsageError
+from harness.hardware import chip
+from harness.loop.tuning_table.fill import Row
+from harness.loop.tuning_table.kernels import Parameters
+from harness.units import percent, seconds
+
+Format = Literal["json", "python", "tokamax"]
+FORMATS: tuple[Format, ...] = ("json", "python", "tokamax")
+_ENDINGS = {"json": "json", "python": "py"}
+_FIELDS, _TUNED = "FIELDS", "TUNED_BLOCK_SIZES"
+# A scale changes no time; written as a float it would be a key that nobody hits.
+_NO_KEY = ("scale",)
+# Kernels of tokamax: what its files of them are called.
+_TOKAMAX = {
+    "tokamax:flash_attention": "pallas_mosaic_tpu_flash_attention",
+    "tokamax:ragged_dot": "pallas_mosaic_tpu_ragged_dot",
+}
+_DTYPES = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
+# What of tokamax's key a shape is found by; the rest differs between releases.
+_COMPARED = ("q", "k", "v", "mask", "logits_soft_cap", "lhs", "rhs")
+
+
+def file_name(kernel: str, chip_name: str, form: Format) -> str:
+    """Where a table lies below its folder. Raises UsageError `no-format` where tokamax has no cache for the kernel."""
+    if form == "tokamax":
+        if kernel not in _TOKAMAX:
+            raise UsageError("no-format", f"--format tokamax is for {' and '.join(_TOKAMAX)}; got {kernel}")
+        # As the package names the folders of its own.
+        return f"{chip(chip_name).device_kinds[0].lower().replace(' ', '_')}/{_TOKAMAX[kernel]}.json"
+    return f"{kernel.replace(':', '-')}.{chip_name}.{_ENDINGS[form]}"
+
+
+def written(rows: Sequence[Row], form: Format) -> str:
+    """The rows of one kernel on one chip, at least one; those without settings are left out, but for our JSON."""
+    if form == "json":
+        document = {"provenance": provenance(rows), "rows": msgspec.to_builtins(rows)}
+        return json.dumps(document, indent=2) + "\n"
+    found = [row for row in rows if row.settings is not None]
+    return _python(found, provenance(rows)) if form == "python" else _tokamax(found)
+
+
+def provenance(rows: Sequence[Row]) -> str:
+    """Where these numbers come from, in one sentence."""
+    compilers = " and ".join(sorted({row.compiler for row in rows}))
+    days = sorted({row.finished[:10] for row in rows})
+    span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"SIMULATED, not measured: compiled by {compilers}, executed by the simulator of kernel-ratchet {__version__} "
+        f"(judge {' and '.join(sorted({row.judge for row in rows}))}), {span}"
+    )
+
+
+def remark(row: Row) -> str:
+    """What a line of a table says of its entry: time, what the fallback costs, and whether it was checked."""
+    said = [f"{seconds(row.seconds)} simulated" if row.seconds is not None else "no time"]
+    if row.seconds and row.plus_minus_seconds:
+        said[0] += f" +/- {percent(row.plus_minus_seconds / row.seconds)}"
+    if row.fallback_ratio is not None:
+        said.append(f"fallback {row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
+    else:
+        said.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
+    said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {row.checks} checks passed")
+    return ", ".join(said)
+
+
+def holds(text: str, where: str, kernel: str) -> Callable[[Parameters], bool]:
+    """Whether the table `text`, in any of the formats, has an entry for a problem. Raises UsageError `bad-table`."""
+    try:
+        if not text.lstrip().startswith("{"):
+            named = {
+                node.targets[0].id: ast.literal_eval(node.value)
+                for node in ast.parse(text).body
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            }
+            fields, entries = named[_FIELDS], set(named[_TUNED])
+            return lambda parameters: tuple(parameters.get(field) for field in fields) in entries
+        document = json.loads(text)
+        if "rows" in document:
+            keys = {_key(dict(row["parameters"])) for row in document["rows"] if row["settings"] is not None}
+            return lambda parameters: _key(parameters) in keys
+        known = [_compared(json.loads(key)) for key, entry in document.items() if entry]
+        return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in known
+    except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: {error!r}") from error
+
+
+def _key(parameters: Parameters) -> frozenset[tuple[str, object]]:
+    return frozenset((name, value) for name, value in parameters.items() if name not in _NO_KEY)
+
+
+def _python(rows: Sequence[Row], said: str) -> str:
+    kernels = sorted({f"{row.kernel} on {row.chip}" for row in rows})
+    of_all = [dict(row.parameters) for row in rows]
+    fields = [
+        name for name in (of_all[0] if rows else ()) if name not in _NO_KEY and all(name in one for one in of_all)
+    ]
+    lines = [f'"""Tuned constants of {", ".join(kernels) or "nothing"}.', "", f'{said}.\n"""', ""]
+    lines += [f"{_FIELDS} = {tuple(fields)!r}", f"{_TUNED} = {{"]
+    for row, parameters in zip(rows, of_all, strict=True):
+        key = tuple(parameters[name] for name in fields)
+        settings = {name: ast.literal_eval(value) for name, value in row.settings or ()}
+        lines += [f"    # {row.shape}: {remark(row)}", f"    {key!r}: {settings!r},"]
+    return "\n".join([*lines, "}", ""])
+
+
+def _tokamax(rows: Sequence[Row]) -> str:
+    """Its caches hold times and no word about where they are from, so that stands in the metadata of each."""
+    entries: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        settings = {name.lower(): ast.literal_eval(value) for name, value in row.settings or ()}
+        config = json.dumps({**_TOKAMAX_DEFAULTS[row.kernel], **settings}, separators=(",", ":"))
+        entries[_tokamax_key(row.kernel, dict(row.parameters))] = {
+            config: {
+                "compile_time_ms": 0.0, "lower_time_ms": 0.0, "evaluation_times_ms": [1e3 * (row.seconds or 0.0)],
+                "metadata": {"provenance": provenance([row]), "remark": remark(row)}, "peak_memory_mb": None,
+            }
+        }  # fmt: skip
+    return json.dumps(entries, indent=2) + "\n"
+
+
+# What a configuration has beside the constants that are tuned.
+_TOKAMAX_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "tokamax:flash_attention": {
+        "q_layout": 1, "k_layout": 1, "v_layout": 1, "use_experimental_scheduler": True, "use_base2_exp": True,
+    },
+    "tokamax:ragged_dot": {"input_buffer_count": 2, "combine_scopes": False},
+}  # fmt: skip
+
+
+def _tokamax_key(kernel: str, parameters: Parameters) -> str:
+    """The arguments of the call as the package writes them down."""
+    default = ["DEFAULT", "DEFAULT"]
+
+    def array(*names: str) -> str:
+        dtype = str(parameters["dtype"])
+        return f"{_DTYPES.get(dtype, dtype)}[{','.join(str(parameters[name]) for name in names)}]"
+
+    arguments: dict[str, Any]
+    if kernel == "tokamax:ragged_dot":
+        contracted = [[[1], [1]], [[], []]]
+        arguments = {
+            "lhs": array("m", "k"), "rhs": array("groups", "k", "n"),
+            "group_sizes": {"num_groups": parameters["groups"], "total_size": parameters["m"]},
+            "ragged_dot_dimension_numbers": {
+                "dot_dimension_numbers": contracted, "lhs_ragged_dimensions": [0], "rhs_group_dimensions": [0],
+            },
+            "precision": default, "preferred_element_type": None, "return_residuals": False, "activation": None,
+            "manual_axis_type": None, "group_offset": None, "zero_initialize": False, "fuse_gateup_activation": None,
+        }  # fmt: skip
+    else:
+        mask: dict[str, Any] = dict.fromkeys(("bool_mask", "q_start", "q_end", "k_start", "k_end", "causal_mask"))
+        if parameters["causal"]:
+            mask["causal_mask"] = {"offset": 0, "window_size": None}
+        keys = array("batch", "kv_sequence", "kv_heads", "head_dim")
+        arguments = {
+            "q": array("batch", "sequence", "heads", "head_dim"), "k": keys, "v": keys, "precision": [default, default],
+            "logits_dtype": "float32", "logits_scale": parameters["scale"], "bias": None,
+            "logits_soft_cap": parameters.get("soft_cap"), "mask": mask, "dropout_mask": None, "dropout_rate": 0.0,
+            "paging_info": None, "q_indices": None, "k_indices": None, "normalize_output": True,
+            "return_residuals": False,
+        }  # fmt: skip
+    return json.dumps(arguments, separators=(",", ":"))
+
+
+def _compared(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: arguments[name] for name in _COMPARED if name in arguments}

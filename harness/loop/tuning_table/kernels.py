@@ -1,0 +1,141 @@
+"""Kernels that are shipped with tables of block sizes: the problem of each, what is tuned, what it falls back to."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from harness.loop.search_space import Grid, Setting
+
+# A problem's parameters by name, as its statement has them.
+Parameters = Mapping[str, object]
+_LANES = 128
+# Larger blocks of queries, keys or rows fit no VMEM; the depth of a matmul may be taken whole.
+_MOST_ROWS, _MOST_DEPTH = 4096, 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableKernel:
+    """`function` of an installed package for the problem of the template `like`.
+
+    `space` are the values of each constant that are tried for a problem, those for which every one of `conditions`
+    holds; `fallback` are the constants with which the package runs where its own table has no entry.
+    """
+
+    name: str
+    function: str
+    like: str
+    space: Callable[[Parameters], Grid]
+    conditions: tuple[str, ...] = ()
+    fallback: Callable[[Parameters], tuple[Setting, ...]]
+
+
+def _attention_blocks(*names: str) -> Callable[[Parameters], Grid]:
+    """Blocks of queries first, then of keys."""
+
+    def space(parameters: Parameters) -> Grid:
+        queries, keys = (_whole(parameters, name) for name in ("sequence", "kv_sequence"))
+        return tuple((name, _parts(keys if at else queries, _MOST_ROWS)) for at, name in enumerate(names))
+
+    return space
+
+
+def _gmm_tiles(parameters: Parameters) -> Grid:
+    m, k, n = (_whole(parameters, name) for name in "mkn")
+    rows = tuple(value for value in _parts(m, _MOST_ROWS) if int(value) <= 1024)
+    return (("TILE_M", rows), ("TILE_K", _parts(k, _MOST_DEPTH)), ("TILE_N", _parts(n, _MOST_ROWS)))
+
+
+def _pages(parameters: Parameters) -> Grid:
+    most = _whole(parameters, "pages_per_sequence")
+    counts = tuple(str(count) for count in range(1, most + 1) if most % count == 0 and count <= 128)
+    return (("PAGES_PER_COMPUTE_BLOCK", counts), ("INLINE_SEQ_DIM", ("True", "False")))
+
+
+def _ragged_pages(parameters: Parameters) -> Grid:
+    tokens, most = (_whole(parameters, name) for name in ("tokens", "pages_per_sequence"))
+    return (
+        ("NUM_QUERIES_PER_BLOCK", tuple(str(1 << power) for power in range(3, 9) if 1 << power <= max(8, tokens))),
+        ("NUM_KV_PAGES_PER_BLOCK", tuple(str(1 << power) for power in range(8) if 1 << power <= most)),
+    )
+
+
+def _all(value: object, *names: str) -> Callable[[Parameters], tuple[Setting, ...]]:
+    return lambda parameters: tuple((name, str(value)) for name in names)
+
+
+def _parts(size: int, most: int) -> tuple[str, ...]:
+    """The multiples of 128 that divide `size`, up to `most`; `size` itself where it has none."""
+    found = tuple(str(part) for part in range(_LANES, min(size, most) + 1, _LANES) if size % part == 0)
+    return found or (str(size),)
+
+
+def _whole(parameters: Parameters, name: str) -> int:
+    value = parameters[name]
+    assert isinstance(value, int), f"{name} of the problem is {value!r}"
+    return value
+
+
+_FLASH = ("BLOCK_Q", "BLOCK_K_MAJOR", "BLOCK_K")
+_SPLASH = ("BLOCK_Q", "BLOCK_KV", "BLOCK_KV_COMPUTE")
+_TILES = ("TILE_M", "TILE_K", "TILE_N")
+_OF_KEYS = "BLOCK_KV % BLOCK_KV_COMPUTE == 0"
+KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        TableKernel(
+            name="jax:flash",
+            function="jax.experimental.pallas.ops.tpu.flash_attention:flash_attention",
+            like="attention",
+            space=_attention_blocks(*_FLASH),
+            conditions=("BLOCK_K_MAJOR % BLOCK_K == 0",),
+            fallback=_all(128, *_FLASH),
+        ),
+        TableKernel(
+            name="jax:splash",
+            function="jax.experimental.pallas.ops.tpu.splash_attention:make_splash_mha_single_device",
+            like="attention",
+            space=_attention_blocks(*_SPLASH),
+            conditions=(_OF_KEYS,),
+            fallback=_all(128, *_SPLASH),
+        ),
+        TableKernel(
+            name="jax:megablox",
+            function="jax.experimental.pallas.ops.tpu.megablox.gmm:gmm",
+            like="grouped-matmul",
+            space=_gmm_tiles,
+            fallback=_all(128, *_TILES),
+        ),
+        TableKernel(
+            name="jax:paged_attention",
+            function="jax.experimental.pallas.ops.tpu.paged_attention:paged_attention",
+            like="paged-attention",
+            space=_pages,
+            # It has no default; its own tests and callers begin here.
+            fallback=lambda parameters: (("PAGES_PER_COMPUTE_BLOCK", "1"), ("INLINE_SEQ_DIM", "True")),
+        ),
+        TableKernel(
+            name="jax:ragged_paged_attention",
+            function="jax.experimental.pallas.ops.tpu.ragged_paged_attention:ragged_paged_attention",
+            like="ragged-paged-attention",
+            space=_ragged_pages,
+            fallback=lambda parameters: (
+                ("NUM_QUERIES_PER_BLOCK", "32"),
+                ("NUM_KV_PAGES_PER_BLOCK", str(min(128, _whole(parameters, "pages_per_sequence")))),
+            ),
+        ),
+        TableKernel(
+            name="tokamax:flash_attention",
+            function="tokamax._src.ops.attention.pallas_mosaic_tpu:PallasMosaicTpuFlashAttention",
+            like="attention",
+            space=_attention_blocks(*_SPLASH),
+            conditions=(_OF_KEYS,),
+            fallback=_all(128, *_SPLASH),
+        ),
+        TableKernel(
+            name="tokamax:ragged_dot",
+            function="tokamax._src.ops.ragged_dot.pallas_mosaic_tpu:PallasMosaicTpuRaggedDot",
+            like="grouped-matmul",
+            space=_gmm_tiles,
+            fallback=_all(128, *_TILES),
+        ),
+    )
+}

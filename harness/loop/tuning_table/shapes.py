@@ -1,0 +1,114 @@
+"""The shapes that a table is for: given one by one, or as a model whose layers have them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageError
+
+# What a model says, and what of it a kernel's problem is made of.
+_MODEL = (
+    "model", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "experts", "experts_per_token", "sequences",
+    "batch", "page_size", "dtype", "causal",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One problem of a table: constants of the template's prepare.py and their values as Python writes them."""
+
+    name: str
+    constants: tuple[tuple[str, str], ...]
+
+
+def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]:
+    """The shapes in this JSON file for problems of `operation`, whose template has the constants `names`.
+
+    The file holds a list: `{"name": "prefill", "heads": 32, "kv_heads": 8, "sequence": 4096, ...}`, each word a
+    constant in small letters, or a model, `{"model": "Llama 3.1 8B", "heads": 32, "kv_heads": 8, "head_dim": 128,
+    "sequences": [2048, 8192]}`, see `of_model`. Raises UsageError `bad-shapes` that names the entry.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError("bad-shapes", f"expected a JSON file of shapes, got {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError("bad-shapes", f"{path} is not JSON: {error}") from error
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
+    found: list[Shape] = []
+    for place, entry in enumerate(entries, 1):
+        where = f"{path}, entry {place}"
+        shapes = of_model(entry, operation, where) if "model" in entry else [entry]
+        found += [_shape(shape, names, where) for shape in shapes]
+    if len({shape.name for shape in found}) < len(found):
+        twice = next(shape.name for shape in found if sum(shape.name == other.name for other in found) > 1)
+        raise UsageError("bad-shapes", f"{path}: {twice!r} is there twice: give each shape a name of its own")
+    return tuple(found)
+
+
+def of_model(entry: Mapping[str, Any], operation: str, where: str) -> Iterator[dict[str, Any]]:
+    """The shapes that a model has for problems of `operation`.
+
+    attention: one for each of `sequences`, causal unless `causal` is false. paged_attention: `batch` sequences of up to
+    so many tokens, in pages of `page_size` (16). grouped_matmul: the two products of a
+    mixture of experts for `batch` (1) times so many tokens, each of which goes to `experts_per_token` of `experts`.
+    """
+    for name in entry:
+        if name not in _MODEL:
+            raise UsageError("bad-shapes", f"{where}: a model says {', '.join(_MODEL)}; got {name!r}")
+
+    def need(name: str) -> Any:
+        if name not in entry:
+            raise UsageError("bad-shapes", f"{where}: expected {name!r} of the model for {operation}")
+        return entry[name]
+
+    model, dtype = entry["model"], {"dtype": entry["dtype"]} if "dtype" in entry else {}
+    for length in need("sequences"):
+        if operation == "attention":
+            heads = {name: need(name) for name in ("heads", "kv_heads", "head_dim")}
+            causal = entry.get("causal", True)
+            yield {"name": f"{model}, {length}", **heads, "sequence": length, "causal": causal, **dtype}
+        elif operation == "paged_attention":
+            heads = {name: need(name) for name in ("heads", "kv_heads", "head_dim")}
+            size, sequences = entry.get("page_size", 16), need("batch")
+            pages = -(-length // size)
+            yield {
+                "name": f"{model}, {sequences} x {length}", **heads, "sequences": sequences, "page_size": size,
+                "pages_per_sequence": pages, "pages": sequences * pages, **dtype,
+            }  # fmt: skip
+        elif operation == "grouped_matmul":
+            rows = length * entry.get("batch", 1) * need("experts_per_token")
+            for way, k, n in (
+                ("up", need("hidden"), need("intermediate")),
+                ("down", need("intermediate"), need("hidden")),
+            ):
+                yield {
+                    "name": f"{model}, {length} {way}",
+                    "m": rows,
+                    "groups": need("experts"),
+                    "k": k,
+                    "n": n,
+                    **dtype,
+                }
+        else:
+            raise UsageError(
+                "bad-shapes", f"{where}: a model says nothing about {operation}; give its shapes one by one"
+            )
+
+
+def _shape(entry: Mapping[str, Any], names: frozenset[str], where: str) -> Shape:
+    constants = {name.upper(): value for name, value in entry.items() if name != "name"}
+    for name, value in constants.items():
+        if name not in names:
+            known = ", ".join(sorted(known.lower() for known in names))
+            raise UsageError("bad-shapes", f"{where}: expected name, {known}; got {name.lower()!r}")
+        if not isinstance(value, int | float | str | bool):
+            raise UsageError("bad-shapes", f"{where}: expected a number or a word as {name.lower()}, got {value!r}")
+    # Where nothing else is said, heads do not share keys.
+    if "HEADS" in constants and "KV_HEADS" in names:
+        constants.setdefault("KV_HEADS", constants["HEADS"])
+    said = entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items())
+    return Shape(name=str(said), constants=tuple((name, repr(value)) for name, value in constants.items()))

@@ -55,8 +55,8 @@ def provenance(rows: Sequence[Row]) -> str:
     days = sorted({row.finished[:10] for row in rows})
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
-        f"SIMULATED, not measured: compiled by {compilers}, executed by the simulator of kernel-ratchet {__version__} "
-        f"(judge {' and '.join(sorted({row.judge for row in rows}))}), {span}"
+        f"SIMULATED, not measured: compiled by {compilers}, executed by the simulator of kernel-ratchet {__version__}, "
+        f"{span}"
     )
 
 

@@ -28,7 +28,7 @@ from harness.records import Evidence, Policy, Statement
 from harness.records.problem import Parameter
 from harness.units import seconds
 
-# Where the fastest fails its checks, so many are judged before the shape is left without an entry.
+# Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
 _JUDGED = 3
 
 
@@ -58,8 +58,9 @@ class Tuned:
 class Row:
     """One shape on one chip; times are simulated, in seconds.
 
-    `settings` is None where no setting passed, and `failure` says why. `checks` is how many checks the best one passed,
-    0 where `unchecked` says why it was not checked wholly. `looked_at` programs had a latency, of `tried` settings.
+    `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
+    where `unchecked` says what failed: the three fastest, or the machine. `looked_at` programs had a latency, of `tried`
+    settings.
     """
 
     kernel: str
@@ -232,11 +233,11 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     return Row(
         kernel=kernel.name, chip=contest.chip.name, shape=shape.name, operation=statement.operation,
         parameters=statement.parameters, settings=best, seconds=timed[best] if best is not None else None,
-        plus_minus_seconds=chosen.latency.plus_minus_seconds if chosen and chosen.latency else None,
+        plus_minus_seconds=_plus_minus(found[best]) if best is not None else None,
         fallback=fallback, fallback_seconds=timed.get(fallback),
         fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
         checks=len(chosen.all_checks) if chosen and not said else 0, unchecked=said if best is not None else "",
-        failure="" if best is not None else said or (failures[0] if failures else "no setting was tried"),
+        failure="" if best is not None else failures[0] if failures else "no setting was tried",
         tried=len(found), looked_at=max(1, len(programs | earlier)),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
         judge=environment.judge, key=key, finished=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -291,11 +292,8 @@ def _screened(
 def _judged(
     contest: Contest, ranked: list[Settings], progress: Progress, where: str
 ) -> tuple[Settings | None, Evidence | None, str]:
-    """The first of the fastest that passes every check, with its evidence; else None, and why the fastest fails.
-
-    Where this machine could not check it the words say so, and it counts as unchecked.
-    """
-    why = ""
+    """The first of the fastest that passes every check, with its evidence; else the fastest, and how it fails."""
+    found: list[tuple[Settings, Evidence, str]] = []
     for settings in ranked[:_JUDGED]:
         kernel = rewritten(contest.kernel(), settings)
 
@@ -305,14 +303,18 @@ def _judged(
         evidence = evaluate(contest, kernel, Options(on="simulated"), Policy(), told, work="best")
         if evidence.failure is None:
             return settings, evidence, ""
+        found.append((settings, evidence, _why(evidence)))
         if evidence.failure.kind in MAY_PASS_NEXT_TIME:
-            return settings, evidence, _why(evidence)
-        why = why or f"{words(settings)} fails: {_why(evidence)}"
-    return None, None, why
+            break
+    return found[0] if found else (None, None, "")
 
 
 def _latency(evidence: Evidence) -> float | None:
     return None if evidence.failure else roofline.latency_seconds(evidence)
+
+
+def _plus_minus(evidence: Evidence) -> float | None:
+    return evidence.latency.plus_minus_seconds if evidence.latency else None
 
 
 def _why(evidence: Evidence) -> str:

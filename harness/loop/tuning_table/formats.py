@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -161,10 +162,14 @@ def _tokamax_key(kernel: str, parameters: Parameters) -> str:
         mask: dict[str, Any] = dict.fromkeys(("bool_mask", "q_start", "q_end", "k_start", "k_end", "causal_mask"))
         if parameters["causal"]:
             mask["causal_mask"] = {"offset": 0, "window_size": None}
+        scale = float(str(parameters["scale"]))
+        usual = 1 / math.sqrt(float(str(parameters["head_dim"])))
         keys = array("batch", "kv_sequence", "kv_heads", "head_dim")
         arguments = {
             "q": array("batch", "sequence", "heads", "head_dim"), "k": keys, "v": keys, "precision": [default, default],
-            "logits_dtype": "float32", "logits_scale": parameters["scale"], "bias": None,
+            "logits_dtype": "float32", "bias": None,
+            # The package computes the usual one itself, to the last digit.
+            "logits_scale": usual if math.isclose(scale, usual) else scale,
             "logits_soft_cap": parameters.get("soft_cap"), "mask": mask, "dropout_mask": None, "dropout_rate": 0.0,
             "paging_info": None, "q_indices": None, "k_indices": None, "normalize_output": True,
             "return_residuals": False,

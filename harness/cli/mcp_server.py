@@ -19,7 +19,7 @@ Answer = dict[str, Any]
 _INSTRUCTIONS = """\
 A ratchet for accelerator kernels: kernel.py is edited, judged, and kept only if it is right and really faster.
 Loop: next says where the search stands and whether to go on, diagnose what to try; change one thing in kernel.py,
-run_experiment judges and records it (sweep: the best of a grid of settings), results shows all.
+run_experiment judges and records it (sweep: the best of a grid of settings, tune: of a search), results shows all.
 evaluate judges without recording. xprof_* tools read profiles of XLA programs. Numbers are in SI base units; `origin`
 or `source` says whether they are measured or simulated, and the two are never compared."""
 _READS = ToolAnnotations(read_only_hint=True)
@@ -39,7 +39,7 @@ def server(contest: Path, verbs: Mapping[str, Verb]) -> MCPServer:
         tools.xprof_memory, tools.xprof_trace_url, tools.next, tools.status, tools.results, tools.show,
         tools.diagnose, tools.lines, tools.whatif, tools.hlo, tools.fsck, tools.replay, tools.predict,
     )  # fmt: skip
-    writing = (tools.evaluate, tools.run_experiment, tools.sweep, tools.attack)
+    writing = (tools.evaluate, tools.run_experiment, tools.sweep, tools.tune, tools.table, tools.attack)
     offered: tuple[tuple[ToolAnnotations, tuple[Callable[..., Answer], ...]], ...] = (
         (_READS, reading), (_WRITES, writing), (_OVERWRITES, (tools.checkout, tools.undo, tools.revoke)),
     )  # fmt: skip
@@ -142,6 +142,52 @@ class _Tools:
         """
         named = [*(("--set", one) for one in set), ("--expect", expect), ("--jobs", jobs), ("--on", on)]
         return self._answer("sweep", [_hypothesis(message)], [], named, contest)
+
+    def tune(
+        self,
+        message: str,
+        set: list[str],
+        trials: int | None = None,
+        where: list[str] | None = None,
+        minutes: float | None = None,
+        expect: str | None = None,
+        jobs: int | None = None,
+        contest: str | None = None,
+        on: str | None = None,
+    ) -> Answer:
+        """Searches settings with Optuna, compiles and times them, judges the best one as one recorded attempt.
+
+        `set` has the values of each constant of kernel.py (`BQ=128..4096:pow2`), of which those are tried for which
+        each of `where` holds (`BKV % BKV_COMPUTE == 0`); no more than `trials`, none begun after `minutes`. The rest is
+        that of sweep.
+        """
+        named = [
+            *(("--set", one) for one in set), *(("--where", one) for one in where or ()), ("--trials", trials),
+            ("--minutes", minutes), ("--expect", expect), ("--jobs", jobs), ("--on", on),
+        ]  # fmt: skip
+        return self._answer("tune", [_hypothesis(message)], [], named, contest)
+
+    def table(
+        self,
+        kernel: str,
+        shapes: str,
+        chip: str | None = None,
+        out: str | None = None,
+        format: str | None = None,
+        trials: int | None = None,
+        missing: str | None = None,
+    ) -> Answer:
+        """Fills a table of tuned constants of a shipped kernel: a row for each shape on each chip.
+
+        `kernel` is jax:splash, tokamax:ragged_dot, ... (an unknown one names all), `shapes` a JSON file, `chip` one or
+        more with commas. Written to the folder `out` as json, python or tokamax; `missing` names a table whose
+        entries are left out. The same call again goes on where it was.
+        """
+        named = [
+            ("--kernel", kernel), ("--shapes", shapes), ("--chip", chip), ("--out", out), ("--format", format),
+            ("--trials", trials), ("--missing", missing),
+        ]  # fmt: skip
+        return self._answer("table", [], [], named)
 
     def results(self, limit: int | None = None, contest: str | None = None) -> Answer:
         """The table of all attempts: verdict, time, what was expected, what was tried."""
@@ -270,7 +316,8 @@ class _Tools:
         verb = self._verbs[name]
         try:
             # The verb's own parser: options are checked, and have their defaults, in one place.
-            given = verb.parse([*words, "-C", contest or str(self._contest), "--json"])
+            place = ["-C", contest or str(self._contest)] if verb.takes_contest else []
+            given = verb.parse([*words, *place, "--json"])
             with self._one_at_a_time:
                 outcome = verb.run(given)
         except RatchetError as error:

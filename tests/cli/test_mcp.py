@@ -23,7 +23,7 @@ TOOLS = {
     "xprof_list_runs", "xprof_overview", "xprof_framework_ops", "xprof_compare", "xprof_memory", "xprof_trace_url",
     "evaluate", "run_experiment", "results", "show", "diagnose", "lines",
     "next", "status", "sweep", "checkout", "undo", "whatif", "hlo", "fsck", "replay",
-    "predict", "attack", "revoke",
+    "predict", "attack", "revoke", "tune", "table",
 }  # fmt: skip
 
 

@@ -59,8 +59,8 @@ class Row:
     """One shape on one chip; times are simulated, in seconds.
 
     `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
-    where `unchecked` says what failed: the three fastest, or the machine. `looked_at` programs had a latency, of `tried`
-    settings.
+    where `unchecked` says what failed: the three fastest, or the machine. `looked_at` of the `tried` settings' programs
+    had a latency.
     """
 
     kernel: str

@@ -54,6 +54,31 @@ def test_what_follows_from_tables_is_known(bound: Callable[..., Any]) -> None:
     assert traffic.pallas_call(call, chip("v5e"), found).steps == 12
 
 
+def with_vjp(function: Callable[..., Any]) -> Callable[..., Any]:
+    found = jax.custom_vjp(function)
+    found.defvjp(lambda *given: (function(*given), None), lambda kept, gradient: (gradient, None))
+    return found
+
+
+def with_jvp(function: Callable[..., Any]) -> Callable[..., Any]:
+    found = jax.custom_jvp(function)
+    found.defjvp(lambda given, tangents: (function(*given), tangents[0]))
+    return found
+
+
+def with_vmap(function: Callable[..., Any]) -> Callable[..., Any]:
+    found = jax.custom_batching.custom_vmap(function)
+    found.def_vmap(lambda size, batched, *given: (function(*given), False))
+    return found
+
+
+@pytest.mark.parametrize("wrapped", [jax.jit, jax.checkpoint, with_vjp, with_jvp, with_vmap])
+def test_it_is_known_within_whatever_packages_wrap_their_kernels_in(wrapped: Callable[..., Any]) -> None:
+    assert grid(wrapped(lambda x, sizes: called(x, sizes.sum())), HELD)[1] == (2, 6)
+    # Constants of the function itself, such as what follows from a mask.
+    assert grid(wrapped(lambda x, sizes: called(x, jnp.asarray(HELD)[0] * 2)), HELD)[1] == (2, 6)
+
+
 @pytest.mark.parametrize(
     "function",
     [

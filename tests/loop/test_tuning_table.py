@@ -1,0 +1,325 @@
+"""Tables of tuned constants: the shapes they are for, what is searched, how they are written, one filled for real."""
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import committed_contest, ratchet
+
+from harness import contest as contests
+from harness.cli.table import _shown
+from harness.errors import RatchetError, UsageError
+from harness.loop import search_space, trial
+from harness.loop.search import Study, WholeGrid
+from harness.loop.settings import rewritten
+from harness.loop.tuning_table import fill, formats, shapes
+from harness.loop.tuning_table.fill import Filling, Row
+from harness.loop.tuning_table.kernels import KERNELS
+from harness.problems import Attention, GroupedMatmul
+
+ATTENTION = frozenset({"BATCH", "HEADS", "KV_HEADS", "SEQUENCE", "HEAD_DIM", "DTYPE", "CAUSAL"})
+LLAMA = {"model": "Llama", "heads": 32, "kv_heads": 8, "head_dim": 128, "sequences": [2048, 8192], "batch": 16}
+MIXTRAL = {
+    "model": "Mixtral", "hidden": 4096, "intermediate": 14336, "experts": 8, "experts_per_token": 2,
+    "sequences": [1024],
+}  # fmt: skip
+SMALL = {
+    "jax:flash": {"heads": 2, "kv_heads": 2, "sequence": 512, "head_dim": 128},
+    "jax:splash": {"heads": 2, "kv_heads": 1, "sequence": 512, "head_dim": 128, "causal": True},
+    "jax:megablox": {"m": 1024, "groups": 4, "k": 512, "n": 512},
+    "jax:paged_attention": {"sequences": 8},
+    "jax:ragged_paged_attention": {"sequences": 8},
+    "tokamax:flash_attention": {"heads": 2, "kv_heads": 1, "sequence": 512, "head_dim": 128, "causal": True},
+    "tokamax:ragged_dot": {"m": 1024, "groups": 4, "k": 512, "n": 512},
+}
+
+
+def shapes_of(folder: Path, entries: Any, operation: str = "attention", names: Any = ATTENTION) -> Any:
+    path = folder / "shapes.json"
+    path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
+    return shapes.read(path, operation, names)
+
+
+def row(**changes: Any) -> Row:
+    statement = Attention(heads=4, kv_heads=2, sequence=1024, head_dim=128, causal=True).statement()
+    given: dict[str, Any] = {
+        "kernel": "tokamax:flash_attention", "chip": "v6e", "shape": "prefill", "operation": "attention",
+        "parameters": statement.parameters, "settings": (("BLOCK_Q", "512"), ("BLOCK_KV", "1024")), "seconds": 1e-3,
+        "plus_minus_seconds": 3e-5, "fallback": (("BLOCK_Q", "128"), ("BLOCK_KV", "128")), "fallback_seconds": 4e-3,
+        "fallback_failure": "", "checks": 30, "unchecked": "", "failure": "", "tried": 10, "looked_at": 9,
+        "compiler": "jax 1, libtpu 2", "judge": "a", "key": "b", "finished": "2026-11-23T00:00:00+00:00",
+    }  # fmt: skip
+    return Row(**(given | changes))
+
+
+# --- shapes -----------------------------------------------------------------------------------
+
+
+def test_a_shape_is_constants_of_the_problem(tmp_path: Path) -> None:
+    (found,) = shapes_of(tmp_path, [{"name": "a", "heads": 8, "sequence": 512, "causal": True, "dtype": "float32"}])
+    assert found.name == "a"
+    assert dict(found.constants) == {
+        "HEADS": "8", "KV_HEADS": "8", "SEQUENCE": "512", "CAUSAL": "True", "DTYPE": "'float32'",
+    }  # fmt: skip
+
+
+def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
+    found = shapes_of(tmp_path, [LLAMA | {"sequences": [2048]}, {"sequence": 512}])
+    assert [one.name for one in found] == ["Llama, 2048", "sequence=512"]
+    assert dict(found[0].constants)["CAUSAL"] == "True"
+    products = shapes_of(tmp_path, [MIXTRAL], "grouped_matmul", frozenset({"M", "GROUPS", "K", "N"}))
+    assert [dict(one.constants) for one in products] == [
+        {"M": "2048", "GROUPS": "8", "K": "4096", "N": "14336"},
+        {"M": "2048", "GROUPS": "8", "K": "14336", "N": "4096"},
+    ]
+    paged = shapes_of(tmp_path, [LLAMA], "paged_attention", fill.tuned("jax:paged_attention", None, ()).names)
+    assert [dict(one.constants)["PAGES_PER_SEQUENCE"] for one in paged] == ["128", "512"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "expected a list of objects"),
+        ("[]", "expected a list of objects"),
+        ([{"headz": 2}], "entry 1: expected name, batch, causal"),
+        ([{"heads": [2]}], "expected a number or a word as heads"),
+        ([{"sequence": 512}, {"sequence": 512}], "is there twice"),
+        ([{"model": "x", "layers": 2}], "a model says"),
+        ([{"model": "x", "sequences": [1]}], "expected 'heads' of the model for attention"),
+    ],
+)
+def test_bad_shapes_are_named(tmp_path: Path, entries: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words.replace("(", r"\(")) as caught:
+        shapes_of(tmp_path, entries)
+    assert caught.value.kind == "bad-shapes"
+
+
+def test_shapes_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected a JSON file of shapes"):
+        shapes.read(tmp_path / "none.json", "attention", ATTENTION)
+
+
+# --- what is searched --------------------------------------------------------------------------
+
+
+def test_blocks_divide_what_they_are_blocks_of() -> None:
+    problem = dict(Attention(sequence=1536, kv_sequence=640, head_dim=128).statement().parameters)
+    grid = dict(KERNELS["jax:flash"].space(problem))
+    assert grid["BLOCK_Q"] == ("128", "256", "384", "512", "768", "1536")
+    assert grid["BLOCK_K"] == ("128", "640")
+    tiles = dict(
+        KERNELS["jax:megablox"].space(dict(GroupedMatmul(m=4096, groups=8, k=7168, n=2048).statement().parameters))
+    )
+    assert max(map(int, tiles["TILE_M"])) == 1024
+    assert "7168" in tiles["TILE_K"]
+
+
+def test_conditions_leave_settings_out(tmp_path: Path) -> None:
+    grid = search_space.space(["A=128..1024:pow2", "B=128..1024:pow2"])
+    allowed = search_space.allowed(grid, ["A % B == 0", "A < 1024 or B > 128"])
+    left = list(iter(WholeGrid(grid, allowed).ask, None))
+    assert len(left) == 9
+    found = []
+    study = Study(
+        grid,
+        method="tpe",
+        trials=100,
+        deadline=float("inf"),
+        seed=0,
+        path=tmp_path / "journal",
+        name="a",
+        allowed=allowed,
+    )
+    while (settings := study.ask()) is not None:
+        found.append(settings)
+        study.tell(settings, 1.0)
+    assert sorted(found) == sorted(left)
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("A", "expected a comparison"),
+        ("A <", "is no condition"),
+        ("C < 1", "expected constants of --set, got C"),
+        ("__import__('os') == 1", "expected comparisons and arithmetic"),
+        ("A.real < 1", "expected comparisons and arithmetic"),
+        ("A ** 9 < 1", "expected comparisons and arithmetic"),
+    ],
+)
+def test_a_bad_condition_is_named(condition: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        search_space.allowed(search_space.space(["A=1,2"]), [condition])
+    assert caught.value.kind == "bad-condition"
+
+
+def test_a_condition_that_cannot_be_computed_is_named() -> None:
+    grid = search_space.space(["A=0,1"])
+    with pytest.raises(UsageError, match="zero"):
+        search_space.allowed(grid, ["1 % A == 0"])((("A", "0"),))
+
+
+def test_an_unknown_kernel_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="jax:flash, jax:splash") as caught:
+        fill.tuned("jax:flush", None, ())
+    assert caught.value.kind == "unknown-kernel"
+    committed_contest(tmp_path / "contest", 512)
+    with pytest.raises(UsageError, match="which constants"):
+        fill.tuned(str(tmp_path / "contest"), None, ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_the_fallback_of_every_kernel_traces(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    if name.startswith("tokamax"):
+        pytest.importorskip("tokamax", reason="tokamax needs Python 3.12")
+    tuned = fill.tuned(name, None, ())
+    path = tmp_path / "shapes.json"
+    path.write_text(json.dumps([SMALL[name]]))
+    (shape,) = shapes.read(path, tuned.operation, tuned.names)
+    parameters = fill.parameters(tuned, shape, "v6e", tmp_path)
+    (folder,) = (tmp_path / "work").iterdir()
+    contest = contests.load(folder)
+    assert (
+        trial.trace_failure(contest, rewritten(contest.kernel(), tuned.fallback(parameters)), lambda *_: None) is None
+    )
+    grid = tuned.space(parameters)
+    allowed = search_space.allowed(grid, tuned.conditions)
+    assert any(allowed(settings) for settings in iter(WholeGrid(grid).ask, None))
+
+
+# --- how it is written -------------------------------------------------------------------------
+
+
+def test_a_python_table_is_python_that_says_where_it_is_from() -> None:
+    text = formats.written([row(), row(shape="none", settings=None, seconds=None)], "python")
+    assert "SIMULATED, not measured: compiled by jax 1, libtpu 2" in text
+    assert "# prefill: 1.000 ms simulated +/- 3.0%, fallback 4.00 times, all 30 checks passed" in text
+    named: dict[str, Any] = {}
+    exec(text, named)
+    key = tuple(dict(row().parameters)[field] for field in named["FIELDS"])
+    assert named["TUNED_BLOCK_SIZES"] == {key: {"BLOCK_Q": 512, "BLOCK_KV": 1024}}
+
+
+def test_each_format_is_found_by_the_shape_it_was_written_for() -> None:
+    mine, other = dict(row().parameters), dict(row().parameters) | {"sequence": 2048}
+    for form in formats.FORMATS:
+        holds = formats.holds(formats.written([row()], form), "table", "tokamax:flash_attention")
+        assert holds(mine), form
+        assert not holds(other), form
+
+
+def test_an_entry_without_settings_counts_as_missing() -> None:
+    for form in formats.FORMATS:
+        text = formats.written([row(settings=None, seconds=None)], form)
+        assert not formats.holds(text, "table", "tokamax:flash_attention")(dict(row().parameters))
+
+
+@pytest.mark.parametrize("text", ["{", "x = 1", "{]", '{"rows": [{}]}', "FIELDS = (", '{"key": {"a": 1}}'])
+def test_what_is_no_table_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="is no table") as caught:
+        formats.holds(text, "mine.json", "jax:flash")
+    assert caught.value.kind == "bad-table"
+
+
+def test_the_cache_of_tokamax_lies_where_it_looks_and_says_simulated() -> None:
+    assert formats.file_name("tokamax:ragged_dot", "v6e", "tokamax") == "tpu_v6_lite/pallas_mosaic_tpu_ragged_dot.json"
+    ((key, configurations),) = json.loads(formats.written([row()], "tokamax")).items()
+    arguments = json.loads(key)
+    assert (arguments["q"], arguments["k"]) == ("bf16[1,1024,4,128]", "bf16[1,1024,2,128]")
+    assert arguments["mask"]["causal_mask"] == {"offset": 0, "window_size": None}
+    ((configuration, data),) = configurations.items()
+    assert json.loads(configuration)["block_q"] == 512
+    assert data["evaluation_times_ms"] == [1.0]
+    assert data["metadata"]["provenance"].startswith("SIMULATED, not measured")
+    with pytest.raises(UsageError, match="is for tokamax:flash_attention and tokamax:ragged_dot"):
+        formats.file_name("jax:flash", "v6e", "tokamax")
+
+
+def test_tokamax_finds_its_entries(tmp_path: Path) -> None:
+    pytest.importorskip("tokamax", reason="tokamax needs Python 3.12")
+    from tokamax._src.autotuning.cache import _get_cache_adapter
+    from tokamax._src.ops.attention.pallas_mosaic_tpu import PallasMosaicTpuFlashAttention
+
+    operation = PallasMosaicTpuFlashAttention()
+    text = formats.written([row(settings=(*row().settings, ("BLOCK_KV_COMPUTE", "512")))], "tokamax")  # type: ignore[misc]
+    ((_, data),) = _get_cache_adapter(operation).validate_json(text).items()
+    assert (data.fastest_config.block_q, data.fastest_config.block_kv_compute) == (512, 512)
+
+
+def test_what_is_not_certain_or_not_checked_is_said() -> None:
+    assert row().is_certain
+    near = row(fallback_seconds=1.02e-3)
+    assert not near.is_certain
+    unchecked = row(unchecked="wrong-result: 2.0 times the tolerance", checks=0)
+    lost = row(shape="lost", settings=None, seconds=None, failure="vmem-exceeded: too large")
+    table = _shown([row(), near, unchecked, lost])
+    assert table.column("checks") == ("30 passed", "30 passed, uncertain", "unchecked", "-")
+    notes = " ".join(table.notes)
+    assert "prefill on v6e is unchecked: wrong-result" in notes
+    assert "lost on v6e has no entry: vmem-exceeded" in notes
+
+
+def test_rows_are_kept_and_a_torn_line_is_none(tmp_path: Path) -> None:
+    import msgspec
+
+    (tmp_path / "rows.jsonl").write_bytes(msgspec.json.encode(row()) + b'\n{"kernel": "tok')
+    assert fill.kept(tmp_path) == (row(),)
+    assert fill.kept(tmp_path / "none") == ()
+
+
+# --- filled for real ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    path = tmp_path / "shapes.json"
+    path.write_text(json.dumps([{"name": "a", "heads": 2, "kv_heads": 1, "sequence": 512, "head_dim": 128}]))
+    words = ("table", "--kernel", "jax:splash", "--shapes", str(path), "--out", str(tmp_path / "out"), "--trials", "3")
+    done = ratchet(tmp_path, *words, "--format", "python", "--json", expect=0)
+    ((table,)) = json.loads(done.stdout)["tables"]
+    (found,) = table["rows"]
+    assert found["fallback_ratio"] > 1
+    assert found["checks"].endswith("passed")
+    written = (tmp_path / "out" / "jax-splash.v5e.py").read_text()
+    assert ast.parse(written)
+    (kept,) = fill.kept(tmp_path / "out")
+    assert kept.tried >= 3
+    assert kept.checks > 20
+    assert dict(kept.fallback) == dict.fromkeys(("BLOCK_Q", "BLOCK_KV", "BLOCK_KV_COMPUTE"), "128")
+    # The same command finds the row, and what the table has is not missing.
+    again = json.loads(ratchet(tmp_path, *words, "--format", "json", "--json", expect=0).stdout)["tables"][0]
+    assert again["rows"] == table["rows"]
+    assert fill.kept(tmp_path / "out") == (kept,)
+    missing = ratchet(tmp_path, *words, "--missing", str(tmp_path / "out" / "jax-splash.v5e.py"), expect=0)
+    assert "0 of 1 shapes miss" in missing.stderr
+    assert "no shape is missing" in missing.stdout
+
+
+@pytest.mark.slow
+def test_an_entry_that_fails_its_checks_is_unchecked(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    contest = committed_contest(tmp_path / "contest", 512)
+    kernel = contest / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("acc_ref[...] * rescale", "acc_ref[...] * 1"))
+    tuned = fill.tuned(str(contest), search_space.space(["BQ=128,256"]), ())
+    how = Filling(folder=tmp_path / "out", trials=2, jobs=2, seed=0)
+    (shape,) = shapes_of(tmp_path, [{"sequence": 512}], names=tuned.names)
+    (found,) = fill.rows(tuned, (shape,), ("v5e",), how, lambda *_: None)
+    assert found.settings is not None
+    assert found.checks == 0
+    assert found.unchecked.startswith("wrong-result")
+    assert replace(found, unchecked="") != found
+
+
+def test_a_shape_that_makes_no_problem_is_named(tmp_path: Path) -> None:
+    tuned = fill.tuned("jax:flash", None, ())
+    (shape,) = shapes_of(tmp_path, [{"name": "odd", "heads": 3, "kv_heads": 2}], names=tuned.names)
+    with pytest.raises(RatchetError, match=r"odd: .*kv_heads to divide heads"):
+        fill.parameters(tuned, shape, "v5e", tmp_path)

@@ -387,16 +387,17 @@ class Attention:
         the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
 
         If keys on one side of m have values with a common mean, these sums over keys underestimate what a rounded query
-        moves. If blocks part a group, its probabilities are rounded in each against another maximum, which
-        counts where V_g is small but its parts are not. `exact_rounding` approximates neither.
+        moves. If blocks part a group, its probabilities may be rounded in each against another maximum,
+        which counts where V_g is small but its parts are not. `exact_rounding` approximates neither.
         """
         return self._rounding(inputs, rows, exact=False)
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As `rounding`, with the worst parting of each group, and scaled queries without approximation.
+        """As `rounding`, with groups that a border of blocks parts, and scaled queries without approximation.
 
-        A row costs head_dim / 2 times as much. For scaled queries at least the error of the one or the other way to
-        round them counts, whatever its order. V_g^2 is the largest V_1^2 + V_2^2 of a group's first keys and its rest.
+        A row costs head_dim / 2 times as much. The error that the one or the other way to round
+        scaled queries makes counts where it is beyond the first order. V_g^2 is the largest V_1^2 + V_2^2 of a group's
+        first keys and its rest, at borders where the running maximum differs.
         A rounding e_d of channel d of a row's scaled query, with deviation r |scale q_d|, moves the output by
         e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a soft cap: the variance is the sum of its square over the
         channels.

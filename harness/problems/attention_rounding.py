@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 from harness.problems.problem import Exact
 from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
 
+# Kernels do not take fewer keys at a time.
+_SMALLEST_BLOCK = 64
+# The largest of some ten thousand normal deviates.
+_BY_CHANCE = 5.0
 # Squares of anything smaller are no longer exact in float32, and soon zero.
 _SQUARE_UNDERFLOWS = 1e-15
 
@@ -99,17 +103,22 @@ def variances(piece: Piece, scale: float, soft_cap: float | None, dtype: str, *,
     of_queries: Exact | float = 0.0
     if exact:
         of_queries = relative**2 * _moved_by_queries(piece, weights, slopes, output, scale)
-        of_queries = np.maximum(of_queries, _with_scaled_queries(piece, output, scale, soft_cap, dtype))
+        # What chance may make of the first order is no sign that it fails.
+        turned = _with_scaled_queries(piece, output, scale, soft_cap, dtype)
+        of_queries = np.where(turned > _BY_CHANCE**2 * of_queries, turned, of_queries)
     else:
         moves += np.float32(relative**2) * _turned(piece, weights, slopes, groups, scale)
     # Centred, so that a common offset of the values does not cancel in float32.
     centre = piece.v.mean(axis=0)
     v, o = piece.v - centre, output - centre
     probability, moved_alike, squares = (np.zeros_like(output) for _ in range(3))
+    borders = _moving_borders(weights) if exact else None
     for group in groups:
         own = weights[:, group]
         share, part = own.sum(axis=1, keepdims=True), own @ v[group]
-        probability += _in_two_blocks(own, piece.v[group]) if exact else np.square(part + share * centre)
+        probability += (
+            np.square(part + share * centre) if borders is None else _in_two_blocks(own, piece.v[group], group, borders)
+        )
         squares += np.square(own) @ np.square(piece.v[group])
         moved_alike += moves[:, group[:1]] * np.square(part - share * o)
     # What stands in a group is counted there.
@@ -140,10 +149,34 @@ def _groups(k: NDArray[Any]) -> list[NDArray[np.int64]]:
     return [order[ends[group] - counts[group] : ends[group]] for group in several]
 
 
-def _in_two_blocks(weights: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-    """`[rows, d]`: V_1^2 + V_2^2 where a border of blocks parts a group's keys, in order; the worst border, or none."""
-    first = np.cumsum(weights[:, :, None] * values, axis=1)
-    found: NDArray[Any] = (np.square(first) + np.square(first[:, -1:] - first)).max(axis=1)
+def _moving_borders(weights: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Borders of blocks `[borders]`, and for which rows the maximum differs on their two sides `[rows, borders]`.
+
+    A row's keys of both sides are rounded alike, unless one side holds none of its largest score: then its weights are
+    taken relative to a smaller maximum first, whichever side that comes from.
+    """
+    borders = np.arange(_SMALLEST_BLOCK, weights.shape[1], _SMALLEST_BLOCK)
+    before = np.maximum.accumulate(weights, axis=1)[:, borders - 1]
+    behind = np.maximum.accumulate(weights[:, ::-1], axis=1)[:, ::-1][:, borders]
+    largest = weights.max(axis=1, keepdims=True)
+    return borders, (before < largest) | (behind < largest)
+
+
+def _in_two_blocks(
+    weights: NDArray[Any],
+    values: NDArray[Any],
+    group: NDArray[np.int64],
+    borders: tuple[NDArray[np.int64], NDArray[np.bool_]],
+) -> NDArray[Any]:
+    """`[rows, d]`: V_1^2 + V_2^2 where such a border parts a group's keys, in order; V_g^2, or what is larger."""
+    sums = np.cumsum(weights[:, :, None] * values, axis=1)
+    whole = sums[:, -1]
+    found: NDArray[Any] = np.square(whole)
+    counts = np.searchsorted(group, borders[0])
+    for place in np.flatnonzero((counts > 0) & (counts < len(group))):
+        first = sums[:, counts[place] - 1]
+        parted = np.square(first) + np.square(whole - first)
+        found = np.where(borders[1][:, place : place + 1], np.maximum(found, parted), found)
     return found
 
 

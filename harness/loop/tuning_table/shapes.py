@@ -11,7 +11,7 @@ from harness.errors import UsageError
 # What a model says, and what of it a kernel's problem is made of.
 _MODEL = (
     "model", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "experts", "experts_per_token", "sequences",
-    "batch", "page_size", "dtype", "causal",
+    "batch", "page_size", "tokens", "dtype", "causal",
 )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     found: list[Shape] = []
     for place, entry in enumerate(entries, 1):
         where = f"{path}, entry {place}"
-        shapes = of_model(entry, operation, where) if "model" in entry else [entry]
+        shapes = of_model(entry, operation, names, where) if "model" in entry else [entry]
         found += [_shape(shape, names, where) for shape in shapes]
     if len({shape.name for shape in found}) < len(found):
         twice = next(shape.name for shape in found if sum(shape.name == other.name for other in found) > 1)
@@ -49,11 +49,12 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     return tuple(found)
 
 
-def of_model(entry: Mapping[str, Any], operation: str, where: str) -> Iterator[dict[str, Any]]:
+def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], where: str) -> Iterator[dict[str, Any]]:
     """The shapes that a model has for problems of `operation`.
 
     attention: one for each of `sequences`, causal unless `causal` is false. paged_attention: `batch` sequences of up to
-    so many tokens, in pages of `page_size` (16). grouped_matmul: the two products of a
+    so many tokens, in pages of `page_size` (16), and where the kernel takes more than one query of each, `tokens` in
+    all. grouped_matmul: the two products of a
     mixture of experts for `batch` (1) times so many tokens, each of which goes to `experts_per_token` of `experts`.
     """
     for name in entry:
@@ -75,9 +76,10 @@ def of_model(entry: Mapping[str, Any], operation: str, where: str) -> Iterator[d
             heads = {name: need(name) for name in ("heads", "kv_heads", "head_dim")}
             size, sequences = entry.get("page_size", 16), need("batch")
             pages = -(-length // size)
+            tokens = {"tokens": need("tokens")} if "TOKENS" in names else {}
             yield {
                 "name": f"{model}, {sequences} x {length}", **heads, "sequences": sequences, "page_size": size,
-                "pages_per_sequence": pages, "pages": sequences * pages, **dtype,
+                "pages_per_sequence": pages, "pages": sequences * pages, **tokens, **dtype,
             }  # fmt: skip
         elif operation == "grouped_matmul":
             rows = length * entry.get("batch", 1) * need("experts_per_token")

@@ -15,7 +15,7 @@ Schema history
     candidate may hold helper modules behind its kernel.py.
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
 9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
-10  A sweep says how many programs its best was chosen from (`looked_at`).
+10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt how many it counted as.
 """
 
 import dataclasses

@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -143,6 +144,7 @@ class _Decided:
     paired: PairedBenchmark | None
     opponent: Opponent | None
     verdict: Verdict
+    looked_at: int
 
 
 def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, kernel: bytes) -> Judged:
@@ -194,6 +196,7 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         expected_time_ratio=options.expected_time_ratio,
         settings=settings,
         sweep=sweep,
+        looked_at=found.looked_at,
         diff=diff.unified(champion_kernel, found.kernel),
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
@@ -247,10 +250,11 @@ def _decided(
     resimulated = resimulate.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
     evidence = disturbed(evidence, _put_right(run, watch).failure())
     theirs = facing.evidence if facing else None
-    verdict = judging.decide(
-        evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated, _looked_at(run, evidence.trace)
+    looked_at = _looked_at(run, evidence.trace)
+    verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated, looked_at)
+    return _Decided(
+        kernel=kernel, evidence=evidence, paired=paired, opponent=facing, verdict=verdict, looked_at=looked_at
     )
-    return _Decided(kernel=kernel, evidence=evidence, paired=paired, opponent=facing, verdict=verdict)
 
 
 def _looked_at(run: Run, trace: Trace | None) -> int:
@@ -258,9 +262,11 @@ def _looked_at(run: Run, trace: Trace | None) -> int:
     counts = [1] if run.options.sweep is None else [run.options.sweep.looked_at]
     for row in since_win(run.rows):
         if trace is not None and row.key_digest == run.digest and CHOSEN in row.hypothesis:
-            found = run.ledger.attempt(row.number).sweep
-            if found is not None and any(one.fingerprint == trace.fingerprint for one in found.screened):
-                counts.append(found.looked_at)
+            # A record that cannot be read is no reason to lose what was just judged.
+            with suppress(RatchetError):
+                found = run.ledger.attempt(row.number).sweep
+                if found is not None and any(one.fingerprint == trace.fingerprint for one in found.screened):
+                    counts.append(found.looked_at)
     return max(counts)
 
 

@@ -58,7 +58,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     if key.source == "simulated" or evidence.failure is not None:
         verdict = judging.decide(
             evidence, opponent, None, policy, contest.chip, resimulated=resimulated,
-            looked_at=attempt.sweep.looked_at if attempt.sweep else 1,
+            looked_at=attempt.looked_at,
         )  # fmt: skip
     else:
         verdict = judging.decide(evidence, None, None, policy, contest.chip)

@@ -395,7 +395,7 @@ class Attention:
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """As `rounding`, with groups that a border of blocks parts, and scaled queries without approximation.
 
-        A row costs head_dim / 2 times as much. The error that the one or the other way to round
+        A row costs head_dim / 2 times as much. The error that one of the ways to round
         scaled queries makes counts where it is beyond the first order. V_g^2 is the largest V_1^2 + V_2^2 of a group's
         first keys and its rest, at borders where the running maximum differs.
         A rounding e_d of channel d of a row's scaled query, with deviation r |scale q_d|, moves the output by

@@ -209,18 +209,20 @@ def _turned(
 
 
 def _with_scaled_queries(piece: Piece, output: NDArray[Any], scale: float, soft_cap: float | None, dtype: str) -> Exact:
-    """`[rows, d]`: the larger squared error of the two ways to scale queries before they are rounded.
+    """`[rows, d]`: the largest squared error of the ways in which published kernels scale queries and round them.
 
-    With and without the factor of a softmax in powers of two. Where logits are so large that a rounded query turns
-    weights by factors, no first order says what that costs.
+    Once, once with the factor of a softmax in powers of two, or first without and then with it. Where logits are so
+    large that a rounded query turns weights by factors, no first order says what that costs.
     """
-    error: Exact = np.zeros(output.shape)
-    exact = piece.in_float64()
-    for factor in (1.0, 1 / math.log(2)):
-        queries = (piece.q * np.float32(scale * factor)).astype(DTYPES[dtype]).astype(np.float64)
-        weights = softmax(replace(exact, q=queries), 1 / factor, soft_cap).weights
-        error = np.maximum(error, np.square((weights @ exact.v) / weights.sum(axis=1, keepdims=True) - output))
-    return error
+    found: Exact = np.zeros(output.shape)
+    exact, log2 = piece.in_float64(), np.float32(1 / math.log(2))
+    once = (piece.q * np.float32(scale)).astype(DTYPES[dtype])
+    with_factor = (piece.q * (np.float32(scale) * log2)).astype(DTYPES[dtype])
+    twice = (once.astype(np.float32) * log2).astype(DTYPES[dtype])
+    for queries, left in ((once, 1.0), (with_factor, math.log(2)), (twice, math.log(2))):
+        weights = softmax(replace(exact, q=queries.astype(np.float64)), left, soft_cap).weights
+        found = np.maximum(found, np.square((weights @ exact.v) / weights.sum(axis=1, keepdims=True) - output))
+    return found
 
 
 def _moved_by_queries(

@@ -28,7 +28,8 @@ RMS_FACTOR = 1.5
 # The part of an error that lies along the error of one rounding: 1 for who makes it, for others 0 within some 1 /
 # sqrt(N) of the N elements compared, 0.02 where a few thousand are.
 FORBIDDEN_SHARE = 0.5
-# Rows that are asked for at a time, and at most: 16384 keys cost 2.5 s for eight rows, 512 keys a thirtieth of that.
+# Rows that are asked for at a time, and that may be outside at most. Eight rows of 16384 keys cost 2.5 s, of 512 keys a
+# thirtieth of that.
 _REFINED_AT_ONCE, _MOST_REFINED = 8, 64
 
 

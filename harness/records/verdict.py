@@ -170,7 +170,8 @@ class Attempt:
     baseline. `champion_evidence` is there when the champion was evaluated again inside this
     attempt. `diff` is kernel.py against the champion's, unified. `settings` are the `--set`
     rewrites. `expected_time_ratio` is the stated hypothesis in numbers (0.95: 5 % less time). `sweep` is
-    the grid of which this was the best setting, None where it was no sweep.
+    the grid of which this was the best setting, None where it was no sweep; `looked_at` is how many programs it was
+    chosen from, in that search or in one before it.
 
     `revocation` is there in a `revoke` alone: `champion` is then the attempt that lost its title,
     `champion_evidence` how it failed, and kernel and evidence are those of the attempt that holds the
@@ -196,4 +197,5 @@ class Attempt:
     diff: str = ""
     kind: Kind = "experiment"
     sweep: Sweep | None = None
+    looked_at: int = 1
     revocation: Revocation | None = None

@@ -12,7 +12,6 @@ HONEST = (
     "base 2",
     "queries scaled before",
     "queries scaled before, base 2",
-    "queries scaled twice, base 2",
     "float32 probabilities",
     "sum of rounded probabilities",
     "transposed scores",
@@ -75,8 +74,6 @@ def attention(
         exp, factor = np.exp2, np.float32(factor / np.log(2))
     # In the units of the scores, which are smaller powers in base 2.
     cap = None if soft_cap is None else np.float32(soft_cap * (factor / np.float32(scale)))
-    if "queries scaled twice" in variation:
-        q, factor = _rounded(_rounded(q * np.float32(scale), dtype) * np.float32(1 / np.log(2)), dtype), np.float32(1)
     if "queries scaled before" in variation:
         q, factor = _rounded(q * factor, dtype), np.float32(1)
     m = np.full((out_rows, 1), -np.inf, np.float32)

@@ -29,7 +29,8 @@ _MOST_JOBS = 16
 def sweep(given: Namespace) -> Outcome:
     parameters = search_space.space(given.settings)
     allowed = search_space.allowed(parameters, given.where)
-    if (count := search_space.size(parameters)) > _MOST_SETTINGS:
+    count = search_space.size(parameters) if allowed is None else len(allowed)
+    if count > _MOST_SETTINGS:
         raise UsageError(
             "bad-grid", f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow it, or `tune` it"
         )

@@ -33,19 +33,21 @@ def table(given: Namespace) -> Outcome:
     )
     messages: list[str] = []
     if given.missing is not None:
+        if len(chips) > 1:
+            raise UsageError("usage", f"--missing reads the table of one chip, got --chip {given.chip}")
         wanted, sentence = _missing(kernel, wanted, chips, how, given.missing)
         messages.append(sentence)
     found: list[Row] = []
     with Progress(quiet=given.quiet or given.json) as progress:
         for row in fill.rows(kernel, wanted, chips, how, progress):
             found.append(row)
-            # After each row, so that a table is there as far as it goes whatever happens.
-            messages += _write(found, names[row.chip], row.chip, how.folder, given.format)
+            # After each row: a table is there as far as it goes, with the rows that it had.
+            messages += _write(row, names[row.chip], how.folder, given.format)
     shown = _shown(found)
     return Outcome(
         document=TablesDocument(command="table", tables=figures([shown])),
         text=lambda: tables.text([shown], terminal_width()),
-        exit_code=0 if all(row.settings for row in found) else 1,
+        exit_code=0 if all(map(formats.is_entry, found)) else 1,
         messages=tuple(dict.fromkeys(messages)),
     )
 
@@ -67,15 +69,20 @@ def _missing(
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError("bad-table", f"expected a table for --missing, got {path}: {error.strerror}") from error
-    holds = formats.holds(text, str(path), kernel.name)
+    holds = formats.holds(text, str(path), kernel.name, chips[0])
     left = tuple(shape for shape in wanted if not holds(fill.parameters(kernel, shape, chips[0], how.folder)))
     names = "; ".join(shape.name for shape in left)
     return left, f"{len(left)} of {len(wanted)} shapes miss {path}" + f": {names}" * bool(left)
 
 
-def _write(rows: list[Row], name: str, chip: str, folder: Path, form: formats.Format) -> list[str]:
+def _write(row: Row, name: str, folder: Path, form: formats.Format) -> list[str]:
+    """Writes the table that this row belongs to: the newest row of each shape that the same compiler made."""
     path = folder / name
-    files.write_atomically(path, formats.written([row for row in rows if row.chip == chip], form).encode())
+    mine = (row.kernel, row.chip, row.compiler)
+    kept = [one for one in fill.kept(folder) if (one.kernel, one.chip, one.compiler) == mine]
+    # The row itself may be older than another of its shape.
+    newest = {one.parameters: one for one in (*kept, row)}
+    files.write_atomically(path, formats.written(tuple(newest.values()), form).encode())
     return [f"wrote {path}"]
 
 
@@ -106,7 +113,7 @@ def _shown(rows: list[Row]) -> Table:
     ]
     notes += [f"{row.shape} on {row.chip} is unchecked: {row.unchecked}" for row in rows if row.unchecked]
     if any(row.settings is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
-        notes.append("uncertain: the fallback may be as fast, for all that the simulator knows.")
+        notes.append("uncertain: the gain over the fallback is within the simulator's uncertainty.")
     kernel = rows[0].kernel if rows else ""
     return Table(
         name="tuned", title=f"Tuned constants of {kernel}" if kernel else "Tuned constants", origin="simulated",

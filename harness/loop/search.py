@@ -5,21 +5,18 @@ import itertools
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from harness.errors import RatchetError
-from harness.loop.search_space import Grid, Setting, size
+from harness.loop.search_space import MOST_LISTED, Grid, Setting, every, size
 
 if TYPE_CHECKING:
     import optuna
 
 Settings = tuple[Setting, ...]
 Method = Literal["tpe", "random"]
-# Of a space up to this size, what was not tried yet can be listed.
-_LISTED = 1 << 16
 # Of what an earlier run found, so many may be judged after all.
 _FASTEST = 3
 # A space has some hundred settings and a search some dozen: few at random, and each next one the best of many.
@@ -42,21 +39,17 @@ class Search(Protocol):
     def tell(self, settings: Settings, seconds: float | None) -> None:
         """Their latency, or None where they have none."""
 
-
-Allowed = Callable[[Sequence[Setting]], bool]
-
-
-def _any(settings: Sequence[Setting]) -> bool:
-    return True
+    def forget(self, settings: Settings) -> None:
+        """Nothing is known of them: what went wrong may have been the machine's fault."""
 
 
 class WholeGrid:
-    """Every setting that is `allowed`, in the order of the grid."""
+    """Every setting, or every one that is `allowed`, in the order of the grid."""
 
     earlier: frozenset[Settings] = frozenset()
 
-    def __init__(self, grid: Grid, allowed: Allowed = _any) -> None:
-        self._left: Iterator[Settings] = filter(allowed, every(grid))
+    def __init__(self, grid: Grid, allowed: frozenset[Settings] | None = None) -> None:
+        self._left = (settings for settings in every(grid) if allowed is None or settings in allowed)
 
     def ask(self) -> Settings | None:
         return next(self._left, None)
@@ -64,13 +57,16 @@ class WholeGrid:
     def tell(self, settings: Settings, seconds: float | None) -> None:
         """Nothing follows from it."""
 
+    def forget(self, settings: Settings) -> None:
+        """Nothing follows from it."""
+
 
 class Study:
     """A search by Optuna: at most `trials` settings, asked for until `deadline` (time.monotonic()).
 
-    Settings that are not `allowed` are never asked for. What is told goes into a journal at `path`. A study of the same
-    `name` goes on where it was: what is known there is not asked for again, but for the fastest, which come first, so
-    that one of them can be judged. Then comes `first`.
+    `in_all`: those of the search that this one goes on with count too. Settings that are not `allowed` are never asked
+    for. What is told goes into a journal at `path`. A study of the same `name` goes on where it was: what is known is
+    not asked for again, but for the fastest, which come first, so that one of them can be judged. Then comes `first`.
     Raises RatchetError `no-optuna` where Optuna is not installed, `bad-journal` where the file cannot be read.
     """
 
@@ -85,11 +81,11 @@ class Study:
         path: Path,
         name: str,
         first: Settings | None = None,
-        allowed: Allowed = _any,
+        in_all: bool = False,
+        allowed: frozenset[Settings] | None = None,
     ) -> None:
         self._grid = grid
         self._allowed = allowed
-        self._left = trials
         self._deadline = deadline
         self._random = random.Random(seed)
         self._study = _study(method, seed, path, name)
@@ -100,6 +96,7 @@ class Study:
             for trial in self._study.get_trials(deepcopy=False)
             if trial.value is not None
         }
+        self._left = max(0, trials - len(self._known)) if in_all else trials
         self.earlier = frozenset(settings for settings, seconds in self._known.items() if seconds < inf)
         fastest = sorted((seconds, settings) for settings, seconds in self._known.items() if seconds < inf)[:_FASTEST]
         self._first = [settings for _, settings in fastest]
@@ -114,7 +111,7 @@ class Study:
         for _ in range(_REPEATS):
             trial = self._study.ask(self._distributions)
             settings = self._settings(trial.params)
-            if settings not in self._known and settings not in self._asked and self._allowed(settings):
+            if settings not in self._known and settings not in self._asked and self._may(settings):
                 return self._begun(settings, trial)
             # It learns of it once more; of what is under way it cannot.
             self._end(trial, self._known.get(settings))
@@ -135,6 +132,11 @@ class Study:
         self._known[settings] = inf if seconds is None else seconds
         self._end(self._asked.pop(settings), self._known[settings])
 
+    def forget(self, settings: Settings) -> None:
+        self._known[settings] = inf
+        # In the journal it is one that failed, which is asked for again when the search goes on.
+        self._end(self._asked.pop(settings), None)
+
     def _begun(self, settings: Settings, trial: "optuna.Trial") -> Settings:
         self._asked[settings] = trial
         self._left -= 1
@@ -148,19 +150,16 @@ class Study:
     def _settings(self, places: dict[str, int]) -> Settings:
         return tuple((name, values[places[name]]) for name, values in self._grid)
 
+    def _may(self, settings: Settings) -> bool:
+        return self._allowed is None or settings in self._allowed
+
     def _not_tried(self) -> Settings | None:
         """Any setting that nobody asked for; None where there is none, or where the space is too large to list."""
-        if size(self._grid) > _LISTED:
+        if size(self._grid) > MOST_LISTED:
             return None
         taken = self._known.keys() | self._asked.keys()
-        left = [settings for settings in every(self._grid) if settings not in taken and self._allowed(settings)]
+        left = [settings for settings in every(self._grid) if settings not in taken and self._may(settings)]
         return self._random.choice(left) if left else None
-
-
-def every(grid: Grid) -> Iterator[Settings]:
-    """All settings of the grid, the last constant changing first."""
-    names = [name for name, _ in grid]
-    return (tuple(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in grid)))
 
 
 def _distribution(values: tuple[str, ...]) -> "optuna.distributions.BaseDistribution":

@@ -1,12 +1,14 @@
 """The values that constants of kernel.py may take: lists, ranges and powers of two."""
 
 import ast
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from types import CodeType
 
 from harness.errors import UsageError
-from harness.loop.settings import parse
+from harness.loop.settings import parse, value_of
 
 Setting = tuple[str, str]
 Grid = tuple[tuple[str, tuple[str, ...]], ...]
@@ -15,6 +17,8 @@ _IN_CONDITIONS = (
     ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Name, ast.Constant, ast.Load, ast.boolop, ast.unaryop,
     ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Div, ast.Mod, ast.cmpop,
 )  # fmt: skip
+# Of a space up to this size, all settings can be listed.
+MOST_LISTED = 1 << 16
 # A range beyond this is a slip of the keyboard, and a record names all values.
 _MOST_VALUES = 4096
 
@@ -38,20 +42,37 @@ def space(texts: Sequence[str]) -> Grid:
     return tuple(found.items())
 
 
-def allowed(grid: Grid, conditions: Sequence[str]) -> Callable[[Sequence[Setting]], bool]:
-    """Whether every one of `conditions` holds for settings of the grid, such as `BKV % BKV_COMPUTE == 0`.
+def every(grid: Grid) -> Iterator[tuple[Setting, ...]]:
+    """All settings of the grid, the last constant changing first."""
+    names = [name for name, _ in grid]
+    return (tuple(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in grid)))
 
-    A condition compares arithmetic on constants of the grid; `and`, `or` and `not` join comparisons. Raises UsageError
-    `bad-condition`, also where no setting is left.
+
+def allowed(grid: Grid, conditions: Sequence[str]) -> frozenset[tuple[Setting, ...]] | None:
+    """The settings of the grid for which every one of `conditions` holds, such as `BKV % BKV_COMPUTE == 0`.
+
+    A condition compares arithmetic on constants of the grid; `and`, `or` and `not` join comparisons. None where there
+    are no conditions. Raises UsageError `bad-condition`, also where no setting is left, or the grid is too large to
+    list.
     """
+    if not conditions:
+        return None
     names = {name for name, _ in grid}
-    trees = [(text, _condition(text, names)) for text in conditions]
-
-    def holds(settings: Sequence[Setting]) -> bool:
-        values = {name: ast.literal_eval(value) for name, value in settings}
-        return all(_holds(tree, values, text) for text, tree in trees)
-
-    return holds
+    tests = [(text, compile(ast.Expression(_condition(text, names)), "--where", "eval")) for text in conditions]
+    if size(grid) > MOST_LISTED:
+        raise UsageError(
+            "bad-condition",
+            f"expected at most {MOST_LISTED:,} settings in a grid with --where, got {size(grid):,}: narrow the ranges",
+        )
+    known = {name: {value: value_of(value) for value in values} for name, values in grid}
+    found = []
+    for settings in every(grid):
+        values = {name: known[name][value] for name, value in settings}
+        if all(_holds(code, values, text) for text, code in tests):
+            found.append(settings)
+    if not found:
+        raise UsageError("bad-condition", f"no setting is left by --where {' --where '.join(map(repr, conditions))}")
+    return frozenset(found)
 
 
 def _condition(text: str, names: set[str]) -> ast.expr:
@@ -73,8 +94,7 @@ def _condition(text: str, names: set[str]) -> ast.expr:
     return tree
 
 
-def _holds(tree: ast.expr, values: Mapping[str, object], text: str) -> bool:
-    code = compile(ast.Expression(tree), "--where", "eval")
+def _holds(code: CodeType, values: Mapping[str, object], text: str) -> bool:
     try:
         # Nothing but comparisons, arithmetic and the names of `values` is in it.
         return bool(eval(code, {"__builtins__": {}}, dict(values)))

@@ -73,6 +73,17 @@ def refuse_text(source: bytes, name: str, value: str) -> None:
             raise UsageError("bad-setting", f"--set {name}: expected a number, as {name} = {old} is one, got {given!r}")
 
 
+def value_of(text: str) -> object:
+    """What Python makes of a value that `parse` gave: a literal, or arithmetic on numbers."""
+    expression = _expression(text)
+    if not isinstance(expression, ast.BinOp | ast.UnaryOp):
+        return ast.literal_eval(expression)
+    if not _is_plain(expression):
+        raise ValueError(f"expected a literal or arithmetic on numbers, got {text!r}")
+    # Nothing but numbers and operators is in it.
+    return eval(compile(ast.Expression(expression), "--set", "eval"), {"__builtins__": {}})
+
+
 def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 

@@ -173,7 +173,10 @@ def _screened(
     def tell(kernel: bytes, evidence: Evidence) -> None:
         settings = asked[kernel]
         found[kernel] = one = _as_value(settings, evidence, rows, digest, champion_row)
-        search.tell(settings, one.seconds)
+        if one.failure_kind in MAY_PASS_NEXT_TIME:
+            search.forget(settings)
+        else:
+            search.tell(settings, one.seconds)
         time_ = roofline.latency_seconds(evidence)
         state = seconds(time_) if time_ is not None else evidence.failure.kind if evidence.failure else "no latency"
         progress(words(settings), state, sum(stage.seconds for stage in evidence.stages))

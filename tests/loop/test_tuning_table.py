@@ -50,7 +50,7 @@ def row(**changes: Any) -> Row:
         "parameters": statement.parameters, "settings": (("BLOCK_Q", "512"), ("BLOCK_KV", "1024")), "seconds": 1e-3,
         "plus_minus_seconds": 3e-5, "fallback": (("BLOCK_Q", "128"), ("BLOCK_KV", "128")), "fallback_seconds": 4e-3,
         "fallback_failure": "", "checks": 30, "unchecked": "", "failure": "", "tried": 10, "looked_at": 9,
-        "compiler": "jax 1, libtpu 2", "judge": "a", "key": "b", "finished": "2026-11-23T00:00:00+00:00",
+        "compiler": "jax 1, libtpu 2", "search": "a", "finished": "2026-11-23T00:00:00+00:00",
     }  # fmt: skip
     return Row(**(given | changes))
 
@@ -90,6 +90,10 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
         ([{"sequence": 512}, {"sequence": 512}], "is there twice"),
         ([{"model": "x", "layers": 2}], "a model says"),
         ([{"model": "x", "sequences": [1]}], "expected 'heads' of the model for attention"),
+        ([LLAMA | {"sequences": 2048}], "expected 'sequences' as a list"),
+        ([LLAMA | {"sequences": []}], "expected 'sequences' as a list"),
+        ([LLAMA | {"heads": "many"}], "a whole number above 0, got 'many'"),
+        ('[{"sequence": NaN}]', "expected a number or a word as sequence, got nan"),
     ],
 )
 def test_bad_shapes_are_named(tmp_path: Path, entries: Any, words: str) -> None:
@@ -122,6 +126,7 @@ def test_conditions_leave_settings_out(tmp_path: Path) -> None:
     grid = search_space.space(["A=128..1024:pow2", "B=128..1024:pow2"])
     allowed = search_space.allowed(grid, ["A % B == 0", "A < 1024 or B > 128"])
     left = list(iter(WholeGrid(grid, allowed).ask, None))
+    assert search_space.allowed(grid, []) is None
     assert len(left) == 9
     found = []
     study = Study(
@@ -157,10 +162,29 @@ def test_a_bad_condition_is_named(condition: str, words: str) -> None:
     assert caught.value.kind == "bad-condition"
 
 
-def test_a_condition_that_cannot_be_computed_is_named() -> None:
-    grid = search_space.space(["A=0,1"])
-    with pytest.raises(UsageError, match="zero"):
-        search_space.allowed(grid, ["1 % A == 0"])((("A", "0"),))
+@pytest.mark.parametrize(
+    ("values", "condition", "words"),
+    [
+        ("A=0,1", "1 % A == 0", "zero"),
+        ("A=1,2", "A > 5", "no setting is left"),
+        ("A=1..2048 B=1..2048", "A == B", "at most 65,536 settings"),
+    ],
+)
+def test_a_condition_that_leaves_nothing_or_cannot_be_computed_is_named(
+    values: str, condition: str, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        search_space.allowed(search_space.space(values.split()), [condition])
+    assert caught.value.kind == "bad-condition"
+
+
+def test_values_may_be_arithmetic() -> None:
+    grid = search_space.space(["LIMIT=50*2**20,100*2**20", 'NAME="a",b', "T=-2,(1, 2)"])
+    assert search_space.allowed(grid, []) is None
+    left = search_space.allowed(grid[:1], ["LIMIT > 2 * 2 * 20000000"])
+    assert left == frozenset([(("LIMIT", "100*2**20"),)])
+    text = formats.written([row(settings=(("LIMIT", "100*2**20"), ("NAME", '"b"')))], "python")
+    assert "{'LIMIT': 104857600, 'NAME': 'b'}" in text
 
 
 def test_an_unknown_kernel_is_named(tmp_path: Path) -> None:
@@ -190,7 +214,7 @@ def test_the_fallback_of_every_kernel_traces(name: str, tmp_path: Path) -> None:
     )
     grid = tuned.space(parameters)
     allowed = search_space.allowed(grid, tuned.conditions)
-    assert any(allowed(settings) for settings in iter(WholeGrid(grid).ask, None))
+    assert WholeGrid(grid, allowed).ask() is not None
 
 
 # --- how it is written -------------------------------------------------------------------------
@@ -209,21 +233,55 @@ def test_a_python_table_is_python_that_says_where_it_is_from() -> None:
 def test_each_format_is_found_by_the_shape_it_was_written_for() -> None:
     mine, other = dict(row().parameters), dict(row().parameters) | {"sequence": 2048}
     for form in formats.FORMATS:
-        holds = formats.holds(formats.written([row()], form), "table", "tokamax:flash_attention")
+        holds = formats.holds(formats.written([row()], form), "table", "tokamax:flash_attention", "v6e")
         assert holds(mine), form
         assert not holds(other), form
+
+
+@pytest.mark.parametrize("form", ["json", "python"])
+def test_a_table_of_another_chip_or_kernel_holds_nothing(form: Any) -> None:
+    text = formats.written([row()], form)
+    for kernel, chip in (("tokamax:flash_attention", "v5e"), ("jax:flash", "v6e")):
+        assert not formats.holds(text, "table", kernel, chip)(dict(row().parameters))
+
+
+def test_a_cache_of_tokamax_says_nothing_about_other_kernels() -> None:
+    with pytest.raises(UsageError, match="has none for jax:megablox"):
+        formats.holds(formats.written([row()], "tokamax"), "table", "jax:megablox", "v6e")
+
+
+def test_an_unchecked_row_is_no_entry_and_what_it_says_is_no_code() -> None:
+    bad = row(shape="b\nimport os", unchecked="wrong-result: 2.0\nraise SystemExit", checks=0)
+    text = formats.written([row(), bad], "python")
+    named: dict[str, Any] = {}
+    exec(text, named)
+    assert len(named["TUNED_BLOCK_SIZES"]) == 1
+    assert "left out, 1.000 ms simulated" in text
+    assert len(json.loads(formats.written([row(), bad], "tokamax"))) == 1
+
+
+def test_problems_with_other_parameters_have_keys_of_their_own() -> None:
+    windowed = replace(row(), parameters=(*row().parameters, ("window", 256)))
+    for form in formats.FORMATS[:2]:
+        text = formats.written([row(), windowed], form)
+        assert formats.holds(text, "table", row().kernel, "v6e")(dict(windowed.parameters))
+        alone = formats.written([row()], form)
+        assert formats.holds(alone, "table", row().kernel, "v6e")(dict(row().parameters))
+    named: dict[str, Any] = {}
+    exec(formats.written([row(), windowed], "python"), named)
+    assert len(named["TUNED_BLOCK_SIZES"]) == 2
 
 
 def test_an_entry_without_settings_counts_as_missing() -> None:
     for form in formats.FORMATS:
         text = formats.written([row(settings=None, seconds=None)], form)
-        assert not formats.holds(text, "table", "tokamax:flash_attention")(dict(row().parameters))
+        assert not formats.holds(text, "table", "tokamax:flash_attention", "v6e")(dict(row().parameters))
 
 
 @pytest.mark.parametrize("text", ["{", "x = 1", "{]", '{"rows": [{}]}', "FIELDS = (", '{"key": {"a": 1}}'])
 def test_what_is_no_table_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="is no table") as caught:
-        formats.holds(text, "mine.json", "jax:flash")
+        formats.holds(text, "mine.json", "tokamax:flash_attention", "v6e")
     assert caught.value.kind == "bad-table"
 
 
@@ -270,6 +328,9 @@ def test_rows_are_kept_and_a_torn_line_is_none(tmp_path: Path) -> None:
 
     (tmp_path / "rows.jsonl").write_bytes(msgspec.json.encode(row()) + b'\n{"kernel": "tok')
     assert fill.kept(tmp_path) == (row(),)
+    fill._keep(tmp_path, row(shape="b"))
+    fill._keep(tmp_path, row(shape="c"))
+    assert [one.shape for one in fill.kept(tmp_path)] == ["prefill", "b", "c"]
     assert fill.kept(tmp_path / "none") == ()
 
 

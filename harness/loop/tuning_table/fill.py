@@ -1,6 +1,7 @@
 """Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from harness import candidate_text, files
 from harness import contest as contests
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
-from harness.judge.key import key_digest
 from harness.judge.verdict import compare_simulated, roofline
+from harness.ledger import lock as locking
 from harness.loop import existing, screening, search_space
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
 from harness.loop.scaffold import IGNORED, TEMPLATES
@@ -34,7 +35,10 @@ _JUDGED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What is tuned: a prepare.py to set shapes in, the kernel for the problem that it states, and its constants."""
+    """What is tuned: a prepare.py to set shapes in, the kernel for the problem that it states, and its constants.
+
+    `package` is the text of the file that the kernel calls, where it calls one.
+    """
 
     name: str
     prepare: bytes
@@ -42,6 +46,7 @@ class Tuned:
     space: Callable[[Parameters], Grid]
     conditions: tuple[str, ...]
     fallback: Callable[[Parameters], Settings]
+    package: bytes = b""
 
     @property
     def names(self) -> frozenset[str]:
@@ -60,7 +65,7 @@ class Row:
 
     `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
     where `unchecked` says what failed: the three fastest, or the machine. `looked_at` of the `tried` settings' programs
-    had a latency.
+    had a latency. `search` stands for all that the row follows from: judge, compiler, kernel, settings, their number.
     """
 
     kernel: str
@@ -80,8 +85,7 @@ class Row:
     tried: int
     looked_at: int
     compiler: str
-    judge: str
-    key: str
+    search: str
     finished: str
 
     @property
@@ -93,7 +97,7 @@ class Row:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the best is faster than the fallback beyond what the simulator is uncertain of, as an accept asks."""
+        """Whether the fallback is beyond the best one's uncertainty, wider the more programs were looked at."""
         if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
             return False
         reach = compare_simulated.deviations(self.looked_at) * self.plus_minus_seconds
@@ -123,6 +127,7 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
             space=space,
             conditions=(*kernel.conditions, *conditions),
             fallback=kernel.fallback,
+            package=target.path.read_bytes(),
         )
     folder = Path(name)
     if not (folder / "prepare.py").is_file():
@@ -160,18 +165,42 @@ def rows(
 
     Every finished row is a line of rows.jsonl there, and a search that was interrupted goes on where it was.
     """
-    known = {(row.kernel, row.chip, row.parameters, row.key): row for row in kept(how.folder)}
-    for shape in shapes:
-        for chip in chips:
-            contest = _contest(kernel, shape, chip, how.folder)
-            statement = contest.problem.statement()
-            key = key_digest(contest.key("simulated"))
-            found = known.get((kernel.name, chip, statement.parameters, key))
-            if found is None:
-                found = _row(kernel, shape, contest, how, progress, key)
-                with files.refusals_in_words(f"writing {how.folder}"), open(how.folder / "rows.jsonl", "ab") as stream:
-                    stream.write(msgspec.json.encode(found) + b"\n")
-            yield found
+    with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
+        known = {row.search: row for row in kept(how.folder) if not _may_pass(row)}
+        for shape in shapes:
+            for chip in chips:
+                contest = _contest(kernel, shape, chip, how.folder)
+                search = _search(kernel, contest, how)
+                found = known.get(search)
+                if found is None:
+                    found = _row(kernel, shape, contest, how, progress, search)
+                    _keep(how.folder, found)
+                yield found
+
+
+def _search(kernel: Tuned, contest: Contest, how: Filling) -> str:
+    """A digest of all that a row follows from."""
+    grid = kernel.space(dict(contest.problem.statement().parameters))
+    parts = (study_name(contest, grid), repr(kernel.conditions), str(how.trials), str(how.seed), kernel.package)
+    return hashlib.sha256(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()[
+        :16
+    ]
+
+
+def _may_pass(row: Row) -> bool:
+    """Whether the row is as it is because of the machine that it was made on."""
+    return row.unchecked.partition(":")[0] in MAY_PASS_NEXT_TIME
+
+
+def _keep(folder: Path, row: Row) -> None:
+    path = folder / "rows.jsonl"
+    with files.refusals_in_words(f"writing {path}"), open(path, "ab+") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        if end:
+            stream.seek(end - 1)
+        # A kill may have cut the last line off.
+        is_torn = bool(end) and stream.read(1) != b"\n"
+        stream.write(b"\n" * is_torn + msgspec.json.encode(row) + b"\n")
 
 
 def parameters(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Parameters:
@@ -203,16 +232,17 @@ def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:
         place.mkdir(parents=True, exist_ok=True)
         (place / ".gitignore").write_bytes(IGNORED)
         (place / "prepare.py").write_bytes(prepare)
-        (place / "kernel.py").touch()
+        (place / candidate_text.KERNEL).touch()
     try:
         contest = contests.load(place)
     except RatchetError as error:
         raise UsageError("bad-shapes", f"{shape.name}: {error}") from error
-    (place / "kernel.py").write_bytes(kernel.kernel(contest.problem.statement()))
+    for name, text in candidate_text.files_of(kernel.kernel(contest.problem.statement())).items():
+        (place / name).write_bytes(text)
     return contest
 
 
-def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: Progress, key: str) -> Row:
+def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: Progress, search: str) -> Row:
     statement = contest.problem.statement()
     parameters: dict[str, object] = dict(statement.parameters)
     grid, fallback = kernel.space(parameters), kernel.fallback(parameters)
@@ -238,9 +268,9 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
         fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
         checks=len(chosen.all_checks) if chosen and not said else 0, unchecked=said if best is not None else "",
         failure="" if best is not None else failures[0] if failures else "no setting was tried",
-        tried=len(found), looked_at=max(1, len(programs | earlier)),
+        tried=len(found.keys() | earlier), looked_at=max(1, len(programs | earlier)),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
-        judge=environment.judge, key=key, finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        search=search, finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 
@@ -257,7 +287,7 @@ def _screened(
     study = Study(
         grid, method="tpe", trials=how.trials, deadline=float("inf"), seed=how.seed,
         path=contest.directory / "profile_data" / "tune.journal", name=study_name(contest, grid),
-        first=fallback if is_in_grid else None, allowed=allowed,
+        in_all=True, first=fallback if is_in_grid else None, allowed=allowed,
     )  # fmt: skip
     # Where the search does not ask for it, as it is outside of the grid or known, it is tried at the end.
     beside = [fallback]
@@ -280,7 +310,10 @@ def _screened(
         settings = asked[one]
         found[settings] = evidence
         if study.is_asked(settings):
-            study.tell(settings, _latency(evidence))
+            if evidence.failure is not None and evidence.failure.kind in MAY_PASS_NEXT_TIME:
+                study.forget(settings)
+            else:
+                study.tell(settings, _latency(evidence))
         time_ = _latency(evidence)
         state = seconds(time_) if time_ is not None else _why(evidence)
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))

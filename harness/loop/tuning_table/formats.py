@@ -11,6 +11,7 @@ import msgspec
 from harness import __version__
 from harness.errors import UsageError
 from harness.hardware import chip
+from harness.loop.settings import value_of
 from harness.loop.tuning_table.fill import Row
 from harness.loop.tuning_table.kernels import Parameters
 from harness.units import percent, seconds
@@ -18,7 +19,7 @@ from harness.units import percent, seconds
 Format = Literal["json", "python", "tokamax"]
 FORMATS: tuple[Format, ...] = ("json", "python", "tokamax")
 _ENDINGS = {"json": "json", "python": "py"}
-_FIELDS, _TUNED = "FIELDS", "TUNED_BLOCK_SIZES"
+_KERNEL, _CHIP, _FIELDS, _TUNED = "KERNEL", "CHIP", "FIELDS", "TUNED_BLOCK_SIZES"
 # A scale changes no time; written as a float it would be a key that nobody hits.
 _NO_KEY = ("scale",)
 # Kernels of tokamax: what its files of them are called.
@@ -27,7 +28,7 @@ _TOKAMAX = {
     "tokamax:ragged_dot": "pallas_mosaic_tpu_ragged_dot",
 }
 _DTYPES = {"bfloat16": "bf16", "float32": "f32", "float16": "f16"}
-# What of tokamax's key a shape is found by; the rest differs between releases.
+# The parts of tokamax's key that a shape is looked up by; others differ between releases.
 _COMPARED = ("q", "k", "v", "mask", "logits_soft_cap", "lhs", "rhs")
 
 
@@ -42,12 +43,19 @@ def file_name(kernel: str, chip_name: str, form: Format) -> str:
 
 
 def written(rows: Sequence[Row], form: Format) -> str:
-    """The rows of one kernel on one chip, at least one; those without settings are left out, but for our JSON."""
+    """The rows of one kernel on one chip, at least one.
+
+    Our JSON has all of them. What others read leaves out those without settings and those that are unchecked.
+    """
     if form == "json":
         document = {"provenance": provenance(rows), "rows": msgspec.to_builtins(rows)}
         return json.dumps(document, indent=2) + "\n"
-    found = [row for row in rows if row.settings is not None]
-    return _python(found, provenance(rows)) if form == "python" else _tokamax(found)
+    return _python(rows) if form == "python" else _tokamax([row for row in rows if is_entry(row)])
+
+
+def is_entry(row: Row) -> bool:
+    """Whether it has settings that passed every check."""
+    return row.settings is not None and not row.unchecked
 
 
 def provenance(rows: Sequence[Row]) -> str:
@@ -71,11 +79,15 @@ def remark(row: Row) -> str:
     else:
         said.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
     said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {row.checks} checks passed")
-    return ", ".join(said)
+    # It stands in comments: what a kernel said may have line ends.
+    return " ".join(", ".join(said).split())
 
 
-def holds(text: str, where: str, kernel: str) -> Callable[[Parameters], bool]:
-    """Whether the table `text`, in any of the formats, has an entry for a problem. Raises UsageError `bad-table`."""
+def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Parameters], bool]:
+    """Whether the table `text`, in any of the formats, has an entry for a problem of this kernel on this chip.
+
+    Raises UsageError `bad-table`, also for a cache of tokamax where the kernel is none of its.
+    """
     try:
         if not text.lstrip().startswith("{"):
             named = {
@@ -84,11 +96,18 @@ def holds(text: str, where: str, kernel: str) -> Callable[[Parameters], bool]:
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
             }
             fields, entries = named[_FIELDS], set(named[_TUNED])
+            if (named[_KERNEL], named[_CHIP]) != (kernel, chip_name):
+                return lambda parameters: False
             return lambda parameters: tuple(parameters.get(field) for field in fields) in entries
         document = json.loads(text)
         if "rows" in document:
-            keys = {_key(dict(row["parameters"])) for row in document["rows"] if row["settings"] is not None}
+            rows = [row for row in document["rows"] if (row["kernel"], row["chip"]) == (kernel, chip_name)]
+            keys = {
+                _key(dict(row["parameters"])) for row in rows if row["settings"] is not None and not row["unchecked"]
+            }
             return lambda parameters: _key(parameters) in keys
+        if kernel not in _TOKAMAX:
+            raise UsageError("bad-table", f"{where} is a cache of tokamax, which has none for {kernel}")
         known = [_compared(json.loads(key)) for key, entry in document.items() if entry]
         return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in known
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
@@ -99,18 +118,20 @@ def _key(parameters: Parameters) -> frozenset[tuple[str, object]]:
     return frozenset((name, value) for name, value in parameters.items() if name not in _NO_KEY)
 
 
-def _python(rows: Sequence[Row], said: str) -> str:
-    kernels = sorted({f"{row.kernel} on {row.chip}" for row in rows})
+def _python(rows: Sequence[Row]) -> str:
     of_all = [dict(row.parameters) for row in rows]
-    fields = [
-        name for name in (of_all[0] if rows else ()) if name not in _NO_KEY and all(name in one for one in of_all)
-    ]
-    lines = [f'"""Tuned constants of {", ".join(kernels) or "nothing"}.', "", f'{said}.\n"""', ""]
-    lines += [f"{_FIELDS} = {tuple(fields)!r}", f"{_TUNED} = {{"]
+    # A parameter that some problems do not have is None there.
+    fields = tuple(dict.fromkeys(name for one in of_all for name in one if name not in _NO_KEY))
+    lines = [f"# {provenance(rows)}.", f"{_KERNEL} = {rows[0].kernel!r}", f"{_CHIP} = {rows[0].chip!r}"]
+    lines += [f"{_FIELDS} = {fields!r}", f"{_TUNED} = {{"]
     for row, parameters in zip(rows, of_all, strict=True):
-        key = tuple(parameters[name] for name in fields)
-        settings = {name: ast.literal_eval(value) for name, value in row.settings or ()}
-        lines += [f"    # {row.shape}: {remark(row)}", f"    {key!r}: {settings!r},"]
+        name = " ".join(row.shape.split())
+        if not is_entry(row):
+            lines.append(f"    # {name}: left out, {remark(row) if row.settings else ' '.join(row.failure.split())}")
+            continue
+        settings = {constant: value_of(value) for constant, value in row.settings or ()}
+        key = tuple(parameters.get(field) for field in fields)
+        lines += [f"    # {name}: {remark(row)}", f"    {key!r}: {settings!r},"]
     return "\n".join([*lines, "}", ""])
 
 
@@ -118,7 +139,7 @@ def _tokamax(rows: Sequence[Row]) -> str:
     """Its caches hold times and no word about where they are from, so that stands in the metadata of each."""
     entries: dict[str, dict[str, Any]] = {}
     for row in rows:
-        settings = {name.lower(): ast.literal_eval(value) for name, value in row.settings or ()}
+        settings = {name.lower(): value_of(value) for name, value in row.settings or ()}
         config = json.dumps({**_TOKAMAX_DEFAULTS[row.kernel], **settings}, separators=(",", ":"))
         entries[_tokamax_key(row.kernel, dict(row.parameters))] = {
             config: {

@@ -1,6 +1,7 @@
 """The shapes that a table is for: given one by one, or as a model whose layers have them."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,20 +62,27 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
         if name not in _MODEL:
             raise UsageError("bad-shapes", f"{where}: a model says {', '.join(_MODEL)}; got {name!r}")
 
-    def need(name: str) -> Any:
-        if name not in entry:
-            raise UsageError("bad-shapes", f"{where}: expected {name!r} of the model for {operation}")
-        return entry[name]
+    def need(name: str, otherwise: int | None = None) -> int:
+        value = entry.get(name, otherwise)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            got = f"got {value!r}" if name in entry else "got none"
+            raise UsageError(
+                "bad-shapes", f"{where}: expected {name!r} of the model for {operation}, a whole number above 0, {got}"
+            )
+        return value
 
     model, dtype = entry["model"], {"dtype": entry["dtype"]} if "dtype" in entry else {}
-    for length in need("sequences"):
+    lengths = entry.get("sequences")
+    if not isinstance(lengths, list) or not lengths or not all(type(one) is int and one > 0 for one in lengths):
+        raise UsageError("bad-shapes", f"{where}: expected 'sequences' as a list of lengths, got {lengths!r}")
+    for length in lengths:
         if operation == "attention":
             heads = {name: need(name) for name in ("heads", "kv_heads", "head_dim")}
             causal = entry.get("causal", True)
             yield {"name": f"{model}, {length}", **heads, "sequence": length, "causal": causal, **dtype}
         elif operation == "paged_attention":
             heads = {name: need(name) for name in ("heads", "kv_heads", "head_dim")}
-            size, sequences = entry.get("page_size", 16), need("batch")
+            size, sequences = need("page_size", 16), need("batch")
             pages = -(-length // size)
             tokens = {"tokens": need("tokens")} if "TOKENS" in names else {}
             yield {
@@ -82,7 +90,7 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
                 "pages_per_sequence": pages, "pages": sequences * pages, **tokens, **dtype,
             }  # fmt: skip
         elif operation == "grouped_matmul":
-            rows = length * entry.get("batch", 1) * need("experts_per_token")
+            rows = length * need("batch", 1) * need("experts_per_token")
             for way, k, n in (
                 ("up", need("hidden"), need("intermediate")),
                 ("down", need("intermediate"), need("hidden")),
@@ -107,7 +115,7 @@ def _shape(entry: Mapping[str, Any], names: frozenset[str], where: str) -> Shape
         if name not in names:
             known = ", ".join(sorted(known.lower() for known in names))
             raise UsageError("bad-shapes", f"{where}: expected name, {known}; got {name.lower()!r}")
-        if not isinstance(value, int | float | str | bool):
+        if not isinstance(value, int | float | str | bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise UsageError("bad-shapes", f"{where}: expected a number or a word as {name.lower()}, got {value!r}")
     # Where nothing else is said, heads do not share keys.
     if "HEADS" in constants and "KV_HEADS" in names:

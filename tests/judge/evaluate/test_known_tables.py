@@ -54,20 +54,20 @@ def test_what_follows_from_tables_is_known(bound: Callable[..., Any]) -> None:
     assert traffic.pallas_call(call, chip("v5e"), found).steps == 12
 
 
-def with_vjp(function: Callable[..., Any]) -> Callable[..., Any]:
-    found = jax.custom_vjp(function)
+def with_vjp(function: Callable[..., Any]) -> Any:
+    found: Any = jax.custom_vjp(function)
     found.defvjp(lambda *given: (function(*given), None), lambda kept, gradient: (gradient, None))
     return found
 
 
-def with_jvp(function: Callable[..., Any]) -> Callable[..., Any]:
-    found = jax.custom_jvp(function)
+def with_jvp(function: Callable[..., Any]) -> Any:
+    found: Any = jax.custom_jvp(function)
     found.defjvp(lambda given, tangents: (function(*given), tangents[0]))
     return found
 
 
-def with_vmap(function: Callable[..., Any]) -> Callable[..., Any]:
-    found = jax.custom_batching.custom_vmap(function)
+def with_vmap(function: Callable[..., Any]) -> Any:
+    found: Any = jax.custom_batching.custom_vmap(function)
     found.def_vmap(lambda size, batched, *given: (function(*given), False))
     return found
 

@@ -153,6 +153,9 @@ class TableVerb(Verb):
             help="only shapes that this table has no entry for: what its fallback costs them",
         )  # fmt: skip
         parser.add_argument(
+            "--list", action="store_true", help="with --missing: fill nothing, only say which shapes; exit 1 if any"
+        )
+        parser.add_argument(
             "--set", dest="settings", action="append", default=[], metavar="NAME=VALUES",
             help="the values of this constant, in place of the kernel's own",
         )  # fmt: skip

@@ -4,6 +4,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness import files
+from harness.cli.arguments import say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
@@ -26,6 +27,8 @@ def table(given: Namespace) -> Outcome:
     grid = search_space.space(given.settings) if given.settings else None
     kernel = fill.tuned(given.kernel, grid, tuple(given.where))
     chips = _chips(given.chip)
+    if given.out.exists() and not given.out.is_dir():
+        raise UsageError("usage", f"expected --out DIR, a folder, got the file {given.out}")
     names = {chip: formats.file_name(kernel.name, chip, given.format) for chip in chips}
     wanted = shapes.read(given.shapes, kernel.operation, kernel.names)
     how = fill.Filling(
@@ -35,14 +38,25 @@ def table(given: Namespace) -> Outcome:
     if given.missing is not None:
         if len(chips) > 1:
             raise UsageError("usage", f"--missing reads the table of one chip, got --chip {given.chip}")
-        wanted, sentence = _missing(kernel, wanted, chips, how, given.missing)
-        messages.append(sentence)
+        asked = len(wanted)
+        wanted = _missing(kernel, wanted, chips[0], how, given.missing)
+        names_of = "; ".join(shape.name for shape in wanted)
+        told = f"{len(wanted)} of {asked} shapes miss {given.missing}" + f": {names_of}" * bool(wanted)
+        if given.list:
+            return Outcome(
+                document=TablesDocument(command="table", tables=figures([_listed(wanted, given.missing)])),
+                text=lambda: told,
+                exit_code=1 if wanted else 0,
+            )
+        say(told)
+    elif given.list:
+        raise UsageError("usage", "--list says which shapes a table lacks: give the table with --missing")
     found: list[Row] = []
     with Progress(quiet=given.quiet or given.json) as progress:
         for row in fill.rows(kernel, wanted, chips, how, progress):
             found.append(row)
             # After each row: a table is there as far as it goes, with the rows that it had.
-            messages += _write(row, names[row.chip], how.folder, given.format)
+            messages += _write(found, names[row.chip], how.folder, given.format)
     shown = _shown(found)
     return Outcome(
         document=TablesDocument(command="table", tables=figures([shown])),
@@ -57,50 +71,58 @@ def _chips(text: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in found:
         if name not in known:
-            raise UsageError("unknown-chip", f"expected --chip {','.join(known)}, some of them; got {name!r}")
+            raise UsageError(
+                "unknown-chip",
+                f"expected --chip with one or more of {', '.join(known)}, separated by commas; got {name!r}",
+            )
     return found
 
 
-def _missing(
-    kernel: Tuned, wanted: tuple[Shape, ...], chips: tuple[str, ...], how: fill.Filling, path: Path
-) -> tuple[tuple[Shape, ...], str]:
-    """The shapes that the table at `path` has no entry for, and how many these are."""
+def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, how: fill.Filling, path: Path) -> tuple[Shape, ...]:
+    """The shapes that the table at `path` has no entry for."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError("bad-table", f"expected a table for --missing, got {path}: {error.strerror}") from error
-    holds = formats.holds(text, str(path), kernel.name, chips[0])
-    left = tuple(shape for shape in wanted if not holds(fill.parameters(kernel, shape, chips[0], how.folder)))
-    names = "; ".join(shape.name for shape in left)
-    return left, f"{len(left)} of {len(wanted)} shapes miss {path}" + f": {names}" * bool(left)
+    holds = formats.holds(text, str(path), kernel.name, chip)
+    return tuple(shape for shape in wanted if not holds(fill.parameters(kernel, shape, chip, how.folder)))
 
 
-def _write(row: Row, name: str, folder: Path, form: formats.Format) -> list[str]:
-    """Writes the table that this row belongs to: the newest row of each shape that the same compiler made."""
+def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
+    return Table(
+        name="missing", title=f"Shapes that {path} lacks", origin="static",
+        columns=(Column(name="shape", title="shape", is_whole=True),), rows=tuple((shape.name,) for shape in missing),
+        why_empty="" if missing else "every shape has an entry",
+    )  # fmt: skip
+
+
+def _write(found: list[Row], name: str, folder: Path, form: formats.Format) -> list[str]:
+    """Writes the table of the last row: the rows found, and the newest of other shapes that the same compiler made."""
     path = folder / name
-    mine = (row.kernel, row.chip, row.compiler)
-    kept = [one for one in fill.kept(folder) if (one.kernel, one.chip, one.compiler) == mine]
-    # The row itself may be older than another of its shape.
-    newest = {one.parameters: one for one in (*kept, row)}
+    mine = (found[-1].kernel, found[-1].chip, found[-1].compiler)
+    rows = [one for one in (*fill.kept(folder), *found) if (one.kernel, one.chip, one.compiler) == mine]
+    # The rows found are what was printed, though another of the shape may be newer.
+    newest = {one.parameters: one for one in rows}
     files.write_atomically(path, formats.written(tuple(newest.values()), form).encode())
     return [f"wrote {path}"]
 
 
 def _shown(rows: list[Row]) -> Table:
     columns = (
-        Column(name="shape", title="shape"),
+        Column(name="shape", title="shape", is_whole=True),
         Column(name="chip", title="chip", is_whole=True),
         Column(name="settings", title="best", is_whole=True),
         Column(name="seconds", title="time", unit="s"),
         Column(name="plus_minus_seconds", title="+/-", unit="s"),
         Column(name="fallback_seconds", title="fallback", unit="s"),
         Column(name="fallback_ratio", title="over best", unit="ratio"),
+        Column(name="tried", title="tried", is_whole=True),
         Column(name="checks", title="checks", is_whole=True),
     )
     cells: list[tuple[Cell, ...]] = [
         (
             row.shape, row.chip, search_space.words(row.settings or ()) or "-", row.seconds, row.plus_minus_seconds,
-            row.fallback_seconds, row.fallback_ratio, _checks(row),
+            row.fallback_seconds, row.fallback_ratio, f"{row.tried} of {row.possible}", _checks(row),
         )
         for row in rows
     ]  # fmt: skip
@@ -117,7 +139,7 @@ def _shown(rows: list[Row]) -> Table:
     kernel = rows[0].kernel if rows else ""
     return Table(
         name="tuned", title=f"Tuned constants of {kernel}" if kernel else "Tuned constants", origin="simulated",
-        columns=columns, rows=tuple(cells), notes=tuple(notes), why_empty="" if cells else "no shape is missing",
+        columns=columns, rows=tuple(cells), notes=tuple(notes), why_empty="" if cells else "every shape has an entry",
     )  # fmt: skip
 
 

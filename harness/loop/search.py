@@ -86,6 +86,7 @@ class Study:
     ) -> None:
         self._grid = grid
         self._allowed = allowed
+        self._in_all = in_all
         self._deadline = deadline
         self._random = random.Random(seed)
         self._study = _study(method, seed, path, name)
@@ -139,7 +140,8 @@ class Study:
 
     def _begun(self, settings: Settings, trial: "optuna.Trial") -> Settings:
         self._asked[settings] = trial
-        self._left -= 1
+        # What is known from before is looked at once more: it may have been counted then.
+        self._left -= not (self._in_all and settings in self._known)
         return settings
 
     def _end(self, trial: "optuna.Trial", value: float | None) -> None:

@@ -78,8 +78,8 @@ def allowed(grid: Grid, conditions: Sequence[str]) -> frozenset[tuple[Setting, .
 def _condition(text: str, names: set[str]) -> ast.expr:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        raise UsageError("bad-condition", f"--where {text!r} is no condition in Python: {error}") from None
+    except SyntaxError as error:
+        raise UsageError("bad-condition", f"--where {text!r} is no condition in Python: {error.msg}") from None
     for node in ast.walk(tree):
         if not isinstance(node, _IN_CONDITIONS):
             raise UsageError(

@@ -117,6 +117,28 @@ def test_the_settings_as_they_stand_come_first(tmp_path: Path) -> None:
     assert study(tmp_path, SMALL, first=first).ask() == first
 
 
+def test_a_search_that_goes_on_has_what_is_left_of_its_trials(tmp_path: Path) -> None:
+    begun = study(tmp_path, trials=20, in_all=True)
+    first = [begun.ask() for _ in range(7)]
+    for settings in first:
+        assert settings is not None
+        begun.tell(settings, seconds(settings))
+    again = worked_off(study(tmp_path, trials=20, in_all=True, seed=1))
+    # The fastest are looked at once more, beyond the number.
+    assert len(again.keys() | set(first)) == 20
+    assert worked_off(study(tmp_path, trials=20, in_all=True, seed=2)).keys() <= again.keys() | set(first)
+
+
+def test_what_went_wrong_with_the_machine_is_asked_for_again(tmp_path: Path) -> None:
+    search = study(tmp_path, SMALL, trials=6)
+    lost = search.ask()
+    assert lost is not None
+    search.forget(lost)
+    rest = worked_off(search, lambda settings: 1.0)
+    assert lost not in rest
+    assert lost in worked_off(study(tmp_path, SMALL, trials=6), lambda settings: 1.0)
+
+
 def test_it_begins_nothing_after_its_time(tmp_path: Path) -> None:
     assert study(tmp_path, deadline=time.monotonic() - 1).ask() is None
 

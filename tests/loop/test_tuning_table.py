@@ -49,8 +49,8 @@ def row(**changes: Any) -> Row:
         "kernel": "tokamax:flash_attention", "chip": "v6e", "shape": "prefill", "operation": "attention",
         "parameters": statement.parameters, "settings": (("BLOCK_Q", "512"), ("BLOCK_KV", "1024")), "seconds": 1e-3,
         "plus_minus_seconds": 3e-5, "fallback": (("BLOCK_Q", "128"), ("BLOCK_KV", "128")), "fallback_seconds": 4e-3,
-        "fallback_failure": "", "checks": 30, "unchecked": "", "failure": "", "tried": 10, "looked_at": 9,
-        "compiler": "jax 1, libtpu 2", "search": "a", "finished": "2026-11-23T00:00:00+00:00",
+        "fallback_failure": "", "checks": 30, "unchecked": "", "failure": "", "tried": 10, "possible": 20,
+        "looked_at": 9, "compiler": "jax 1, libtpu 2", "search": "a", "finished": "2026-11-23T00:00:00+00:00",
     }  # fmt: skip
     return Row(**(given | changes))
 
@@ -84,7 +84,7 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ("{}", "expected a list of objects"),
-        ("[]", "expected a list of objects"),
+        ("[]", "expected at least one shape"),
         ([{"headz": 2}], "entry 1: expected name, batch, causal"),
         ([{"heads": [2]}], "expected a number or a word as heads"),
         ([{"sequence": 512}, {"sequence": 512}], "is there twice"),
@@ -223,7 +223,7 @@ def test_the_fallback_of_every_kernel_traces(name: str, tmp_path: Path) -> None:
 def test_a_python_table_is_python_that_says_where_it_is_from() -> None:
     text = formats.written([row(), row(shape="none", settings=None, seconds=None)], "python")
     assert "SIMULATED, not measured: compiled by jax 1, libtpu 2" in text
-    assert "# prefill: 1.000 ms simulated +/- 3.0%, fallback 4.00 times, all 30 checks passed" in text
+    assert "# prefill: 1.000 ms simulated +/- 3.0%, fallback 4.00 times, best of 10 of 20 settings, all 30" in text
     named: dict[str, Any] = {}
     exec(text, named)
     key = tuple(dict(row().parameters)[field] for field in named["FIELDS"])
@@ -239,10 +239,11 @@ def test_each_format_is_found_by_the_shape_it_was_written_for() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "python"])
-def test_a_table_of_another_chip_or_kernel_holds_nothing(form: Any) -> None:
+def test_a_table_of_another_chip_or_kernel_is_refused(form: Any) -> None:
     text = formats.written([row()], form)
     for kernel, chip in (("tokamax:flash_attention", "v5e"), ("jax:flash", "v6e")):
-        assert not formats.holds(text, "table", kernel, chip)(dict(row().parameters))
+        with pytest.raises(UsageError, match="is a table of tokamax:flash_attention on v6e, and"):
+            formats.holds(text, "table", kernel, chip)
 
 
 def test_a_cache_of_tokamax_says_nothing_about_other_kernels() -> None:
@@ -358,9 +359,18 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     again = json.loads(ratchet(tmp_path, *words, "--format", "json", "--json", expect=0).stdout)["tables"][0]
     assert again["rows"] == table["rows"]
     assert fill.kept(tmp_path / "out") == (kept,)
-    missing = ratchet(tmp_path, *words, "--missing", str(tmp_path / "out" / "jax-splash.v5e.py"), expect=0)
+    ours = ("--missing", str(tmp_path / "out" / "jax-splash.v5e.py"))
+    missing = ratchet(tmp_path, *words, *ours, expect=0)
     assert "0 of 1 shapes miss" in missing.stderr
-    assert "no shape is missing" in missing.stdout
+    assert "every shape has an entry" in missing.stdout
+    path.write_text(json.dumps([{"name": "b", "heads": 2, "kv_heads": 1, "sequence": 1024, "head_dim": 128}]))
+    assert "1 of 1 shapes miss" in ratchet(tmp_path, *words, *ours, "--list", expect=1).stdout
+    # Another shape beside it, in a search of other settings: the file keeps the first, and has what is printed.
+    more = ratchet(tmp_path, *words, "--format", "python", "--trials", "2", "--set", "BLOCK_Q=256,512", expect=0)
+    text = (tmp_path / "out" / "jax-splash.v5e.py").read_text()
+    assert "# a: " in text
+    assert "# b: " in text
+    assert "'BLOCK_Q': 256" in text or "'BLOCK_Q': 512" in text, more.stdout
 
 
 @pytest.mark.slow

@@ -64,8 +64,9 @@ class Row:
     """One shape on one chip; times are simulated, in seconds.
 
     `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
-    where `unchecked` says what failed: the three fastest, or the machine. `looked_at` of the `tried` settings' programs
-    had a latency. `search` stands for all that the row follows from: judge, compiler, kernel, settings, their number.
+    where `unchecked` says what failed: the three fastest, or the machine. `tried` of the `possible` settings were,
+    `looked_at` programs of theirs had a latency. `search` stands for all that the row follows from: judge, compiler,
+    kernel, settings, their number.
     """
 
     kernel: str
@@ -83,6 +84,7 @@ class Row:
     unchecked: str
     failure: str
     tried: int
+    possible: int
     looked_at: int
     compiler: str
     search: str
@@ -111,7 +113,15 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
     """
     if name in KERNELS:
         kernel = KERNELS[name]
-        target = existing.target(kernel.function)
+        try:
+            target = existing.target(kernel.function)
+        except RatchetError as error:
+            if error.kind == "not-installed" and name.startswith("tokamax"):
+                said = (
+                    "expected the package tokamax, found none: it needs Python 3.12 or newer, and pip install tokamax"
+                )
+                raise RatchetError("not-installed", f"{said} (./ratchet.sh --python 3.12)") from error
+            raise
         own = grid or ()
 
         def space(parameters: Parameters) -> Grid:
@@ -246,6 +256,7 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     statement = contest.problem.statement()
     parameters: dict[str, object] = dict(statement.parameters)
     grid, fallback = kernel.space(parameters), kernel.fallback(parameters)
+    allowed = search_space.allowed(grid, kernel.conditions)
     where = f"{shape.name} on {contest.chip.name}"
     progress(where, "start", 0.0)
     began = time.monotonic()
@@ -267,8 +278,10 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
         fallback=fallback, fallback_seconds=timed.get(fallback),
         fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
         checks=len(chosen.all_checks) if chosen and not said else 0, unchecked=said if best is not None else "",
-        failure="" if best is not None else failures[0] if failures else "no setting was tried",
-        tried=len(found.keys() | earlier), looked_at=max(1, len(programs | earlier)),
+        failure="" if best is not None else f"{len(failures)} settings fail, the first: {failures[0]}",
+        tried=len(found.keys() | earlier),
+        possible=search_space.size(grid) if allowed is None else len(allowed),
+        looked_at=max(1, len(programs | earlier)),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
         search=search, finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip

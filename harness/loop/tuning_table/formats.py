@@ -78,6 +78,7 @@ def remark(row: Row) -> str:
         said.append(f"fallback {row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
     else:
         said.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
+    said.append(f"best of {row.tried} of {row.possible} settings")
     said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {row.checks} checks passed")
     # It stands in comments: what a kernel said may have line ends.
     return " ".join(", ".join(said).split())
@@ -86,7 +87,7 @@ def remark(row: Row) -> str:
 def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Parameters], bool]:
     """Whether the table `text`, in any of the formats, has an entry for a problem of this kernel on this chip.
 
-    Raises UsageError `bad-table`, also for a cache of tokamax where the kernel is none of its.
+    Raises UsageError `bad-table`, also for a table of another kernel or chip.
     """
     try:
         if not text.lstrip().startswith("{"):
@@ -96,12 +97,12 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
             }
             fields, entries = named[_FIELDS], set(named[_TUNED])
-            if (named[_KERNEL], named[_CHIP]) != (kernel, chip_name):
-                return lambda parameters: False
+            _require_same(where, {(named[_KERNEL], named[_CHIP])}, (kernel, chip_name))
             return lambda parameters: tuple(parameters.get(field) for field in fields) in entries
         document = json.loads(text)
         if "rows" in document:
-            rows = [row for row in document["rows"] if (row["kernel"], row["chip"]) == (kernel, chip_name)]
+            rows = document["rows"]
+            _require_same(where, {(row["kernel"], row["chip"]) for row in rows}, (kernel, chip_name))
             keys = {
                 _key(dict(row["parameters"])) for row in rows if row["settings"] is not None and not row["unchecked"]
             }
@@ -111,7 +112,16 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
         known = [_compared(json.loads(key)) for key, entry in document.items() if entry]
         return lambda parameters: _compared(json.loads(_tokamax_key(kernel, parameters))) in known
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: {error!r}") from error
+        said = error.msg if isinstance(error, SyntaxError) else repr(error)
+        raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: {said}") from error
+
+
+def _require_same(where: str, of: set[tuple[str, str]], wanted: tuple[str, str]) -> None:
+    if of - {wanted}:
+        kernel, chip_name = sorted(of - {wanted})[0]
+        raise UsageError(
+            "bad-table", f"{where} is a table of {kernel} on {chip_name}, and {wanted[0]} on {wanted[1]} is asked for"
+        )
 
 
 def _key(parameters: Parameters) -> frozenset[tuple[str, object]]:

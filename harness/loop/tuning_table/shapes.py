@@ -37,8 +37,10 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
         raise UsageError("bad-shapes", f"expected a JSON file of shapes, got {path}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError("bad-shapes", f"{path} is not JSON: {error}") from error
-    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
+    if not entries:
+        raise UsageError("bad-shapes", f"{path}: expected at least one shape or model, the list is empty")
     found: list[Shape] = []
     for place, entry in enumerate(entries, 1):
         where = f"{path}, entry {place}"
@@ -117,8 +119,8 @@ def _shape(entry: Mapping[str, Any], names: frozenset[str], where: str) -> Shape
             raise UsageError("bad-shapes", f"{where}: expected name, {known}; got {name.lower()!r}")
         if not isinstance(value, int | float | str | bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise UsageError("bad-shapes", f"{where}: expected a number or a word as {name.lower()}, got {value!r}")
+    said = entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items())
     # Where nothing else is said, heads do not share keys.
     if "HEADS" in constants and "KV_HEADS" in names:
         constants.setdefault("KV_HEADS", constants["HEADS"])
-    said = entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items())
     return Shape(name=str(said), constants=tuple((name, repr(value)) for name, value in constants.items()))

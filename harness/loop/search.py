@@ -92,6 +92,7 @@ class Study:
         self._study = _study(method, seed, path, name)
         self._distributions = {name: _distribution(values) for name, values in grid}
         self._asked: dict[Settings, optuna.Trial] = {}
+        self._forgotten: set[Settings] = set()
         self._known = {
             self._settings(trial.params): trial.value
             for trial in self._study.get_trials(deepcopy=False)
@@ -112,7 +113,7 @@ class Study:
         for _ in range(_REPEATS):
             trial = self._study.ask(self._distributions)
             settings = self._settings(trial.params)
-            if settings not in self._known and settings not in self._asked and self._may(settings):
+            if self._is_new(settings):
                 return self._begun(settings, trial)
             # It learns of it once more; of what is under way it cannot.
             self._end(trial, self._known.get(settings))
@@ -134,7 +135,7 @@ class Study:
         self._end(self._asked.pop(settings), self._known[settings])
 
     def forget(self, settings: Settings) -> None:
-        self._known[settings] = inf
+        self._forgotten.add(settings)
         # In the journal it is one that failed, which is asked for again when the search goes on.
         self._end(self._asked.pop(settings), None)
 
@@ -152,15 +153,15 @@ class Study:
     def _settings(self, places: dict[str, int]) -> Settings:
         return tuple((name, values[places[name]]) for name, values in self._grid)
 
-    def _may(self, settings: Settings) -> bool:
-        return self._allowed is None or settings in self._allowed
+    def _is_new(self, settings: Settings) -> bool:
+        is_taken = settings in self._known or settings in self._asked or settings in self._forgotten
+        return not is_taken and (self._allowed is None or settings in self._allowed)
 
     def _not_tried(self) -> Settings | None:
         """Any setting that nobody asked for; None where there is none, or where the space is too large to list."""
         if size(self._grid) > MOST_LISTED:
             return None
-        taken = self._known.keys() | self._asked.keys()
-        left = [settings for settings in every(self._grid) if settings not in taken and self._may(settings)]
+        left = [settings for settings in every(self._grid) if self._is_new(settings)]
         return self._random.choice(left) if left else None
 
 

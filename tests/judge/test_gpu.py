@@ -126,6 +126,7 @@ def test_published_numbers_agree_with_each_other() -> None:
     assert ridges == pytest.approx([295, 206], abs=1)
 
 
+@pytest.mark.slow
 def test_it_passes_on_the_cpu_and_says_so(baseline: str) -> None:
     assert "checks passed" in baseline
     assert "[measured cpu, says nothing about a GPU]" in baseline
@@ -195,6 +196,7 @@ def test_a_false_report_of_the_program_is_noticed(contest: Path, good: Evidence)
         )
 
 
+@pytest.mark.slow
 def test_programs_that_rely_on_their_order_are_a_race(contest: Path) -> None:
     found = evaluated(contest, kernel(*CARRIED), "carried")
     assert found.failure is not None

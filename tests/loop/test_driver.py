@@ -65,6 +65,7 @@ def test_moves_begin_with_what_won_last_and_repeat_nothing() -> None:
     assert {"BKV": "256"} not in left, "judged before"
 
 
+@pytest.mark.slow
 def test_two_attempts_on_a_tiny_shape(tmp_path: Path) -> None:
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     contest = committed_contest(tmp_path / "contest", 512)

@@ -57,6 +57,7 @@ def test_a_contest_around_a_published_kernel(tmp_path: Path) -> None:
     assert "jax.experimental" not in (folder / "prepare.py").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "like", "block"),
     [

@@ -270,6 +270,7 @@ def test_a_folder_that_cannot_be_written_costs_no_more_than_the_time(tmp_path: P
     assert ended["compile"] == "done"
 
 
+@pytest.mark.slow
 def test_where_children_are_not_confined_nothing_is_kept_or_read(
     kept: tuple[SeenPrograms, Path, Evidence], tmp_path: Path
 ) -> None:

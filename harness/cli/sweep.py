@@ -9,8 +9,7 @@ from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, say
 from harness.cli.experiment import attempt_text, expectation, hypothesis_of
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
-from harness.judge.sandbox.environment import cores
-from harness.loop import expected, search_space
+from harness.loop import expected, screening, search_space
 from harness.loop import sweep as sweeping
 from harness.loop import tune as tuning
 from harness.loop.evaluate import Options
@@ -22,8 +21,6 @@ from harness.render.sweep import sweep_text
 
 # Each takes some seconds of two cores; a grid beyond this is a slip of the keyboard, or for a search.
 _MOST_SETTINGS = 256
-# A compiler takes one to three GB.
-_MOST_JOBS = 16
 
 
 def sweep(given: Namespace) -> Outcome:
@@ -60,7 +57,7 @@ def _searched(given: Namespace, parameters: search_space.Grid, search: Search, c
     hypothesis = hypothesis_of(given.message)
     contest = contests.load(directory(given.directory), given.chip)
     options = Options(expected_time_ratio=expectation(given.expect), on=given.on, again=given.again)
-    jobs = given.jobs or min(cores(), _MOST_JOBS)
+    jobs = screening.jobs(given.jobs)
     with Progress(quiet=given.quiet or given.json) as progress:
         guess = expected.of_screening(expected.of(contest), count, jobs)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)

@@ -1,5 +1,6 @@
 """What `table` does: it fills a table of tuned constants for shapes and chips, and writes it for whoever reads it."""
 
+import tempfile
 from argparse import Namespace
 from pathlib import Path
 
@@ -9,8 +10,7 @@ from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.hardware import CHIPS
-from harness.judge.sandbox.environment import cores
-from harness.loop import search_space
+from harness.loop import screening, search_space
 from harness.loop.tuning_table import fill, formats, shapes
 from harness.loop.tuning_table.fill import Row, Tuned
 from harness.loop.tuning_table.shapes import Shape
@@ -18,9 +18,6 @@ from harness.records import Cell, Column, Table
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
-
-# A compiler takes one to three GB.
-_MOST_JOBS = 16
 
 
 def table(given: Namespace) -> Outcome:
@@ -31,15 +28,13 @@ def table(given: Namespace) -> Outcome:
         raise UsageError("usage", f"expected --out DIR, a folder, got the file {given.out}")
     names = {chip: formats.file_name(kernel.name, chip, given.format) for chip in chips}
     wanted = shapes.read(given.shapes, kernel.operation, kernel.names)
-    how = fill.Filling(
-        folder=given.out, trials=given.trials, jobs=given.jobs or min(cores(), _MOST_JOBS), seed=given.seed
-    )
+    how = fill.Filling(folder=given.out, trials=given.trials, jobs=screening.jobs(given.jobs), seed=given.seed)
     messages: list[str] = []
     if given.missing is not None:
         if len(chips) > 1:
             raise UsageError("usage", f"--missing reads the table of one chip, got --chip {given.chip}")
         asked = len(wanted)
-        wanted = _missing(kernel, wanted, chips[0], how, given.missing)
+        wanted = _missing(kernel, wanted, chips[0], given.missing)
         names_of = "; ".join(shape.name for shape in wanted)
         told = f"{len(wanted)} of {asked} shapes miss {given.missing}" + f": {names_of}" * bool(wanted)
         if given.list:
@@ -61,7 +56,7 @@ def table(given: Namespace) -> Outcome:
     return Outcome(
         document=TablesDocument(command="table", tables=figures([shown])),
         text=lambda: tables.text([shown], terminal_width()),
-        exit_code=0 if all(map(formats.is_entry, found)) else 1,
+        exit_code=0 if all(row.is_entry for row in found) else 1,
         messages=tuple(dict.fromkeys(messages)),
     )
 
@@ -78,14 +73,15 @@ def _chips(text: str) -> tuple[str, ...]:
     return found
 
 
-def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, how: fill.Filling, path: Path) -> tuple[Shape, ...]:
+def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, path: Path) -> tuple[Shape, ...]:
     """The shapes that the table at `path` has no entry for."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError("bad-table", f"expected a table for --missing, got {path}: {error.strerror}") from error
     holds = formats.holds(text, str(path), kernel.name, chip)
-    return tuple(shape for shape in wanted if not holds(fill.parameters(kernel, shape, chip, how.folder)))
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch:
+        return tuple(shape for shape in wanted if not holds(fill.parameters(kernel, shape, chip, Path(scratch))))
 
 
 def _listed(missing: tuple[Shape, ...], path: Path) -> Table:

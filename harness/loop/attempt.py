@@ -2,7 +2,6 @@
 
 import ast
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -20,10 +19,9 @@ from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
-from harness.loop import guard, preconditions, resimulate
+from harness.loop import guard, preconditions, resimulate, search_state
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
-from harness.loop.evaluate import CHOSEN, MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
-from harness.loop.search_state import since_win
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
 from harness.loop.settings import rewritten
 from harness.records import (
     Attempt,
@@ -250,24 +248,13 @@ def _decided(
     resimulated = resimulate.resimulated(run.contest, evidence, f"{run.number:04d}", defending, run.policy)
     evidence = disturbed(evidence, _put_right(run, watch).failure())
     theirs = facing.evidence if facing else None
-    looked_at = _looked_at(run, evidence.trace)
+    fingerprint = evidence.trace.fingerprint if evidence.trace else ""
+    own = run.options.sweep.looked_at if run.options.sweep else 1
+    looked_at = max(own, search_state.looked_at(run.ledger, run.rows, run.digest, fingerprint))
     verdict = judging.decide(evidence, theirs, paired, run.policy, run.contest.chip, attempts, resimulated, looked_at)
     return _Decided(
         kernel=kernel, evidence=evidence, paired=paired, opponent=facing, verdict=verdict, looked_at=looked_at
     )
-
-
-def _looked_at(run: Run, trace: Trace | None) -> int:
-    """How many programs this one was chosen from: by the search that it comes of, or by one since the last title."""
-    counts = [1] if run.options.sweep is None else [run.options.sweep.looked_at]
-    for row in since_win(run.rows):
-        if trace is not None and row.key_digest == run.digest and CHOSEN in row.hypothesis:
-            # A record that cannot be read is no reason to lose what was just judged.
-            with suppress(RatchetError):
-                found = run.ledger.attempt(row.number).sweep
-                if found is not None and any(one.fingerprint == trace.fingerprint for one in found.screened):
-                    counts.append(found.looked_at)
-    return max(counts)
 
 
 def _in_its_place(

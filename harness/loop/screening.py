@@ -22,9 +22,12 @@ import msgspec
 from harness import contest as contests
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
+from harness.judge.sandbox.environment import cores
 from harness.loop.evaluate import Options, evaluate
 from harness.records import Evidence, Policy
 
+# A compiler takes one to three GB.
+_MOST_JOBS = 16
 # For a process that does not end after it was asked to.
 _ENDING_SECONDS = 10.0
 
@@ -49,6 +52,19 @@ class Answer:
     evidence: Evidence | None
     error_kind: str = ""
     error: str = ""
+
+
+def jobs(asked: int | None) -> int:
+    """How many settings to screen at a time: as many as `asked` for, else one for each core."""
+    return asked or min(cores(), _MOST_JOBS)
+
+
+def why_no_latency(evidence: Evidence) -> tuple[str, str]:
+    """The kind of failure because of which there is no latency, `no-latency` where nothing failed, and a sentence."""
+    if evidence.failure is not None:
+        return evidence.failure.kind, evidence.failure.message
+    reasons = evidence.latency.reasons if evidence.latency else ()
+    return "no-latency", "; ".join(reasons) or "no latency was taken"
 
 
 Ask = Callable[[], bytes | None]

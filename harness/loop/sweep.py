@@ -197,11 +197,8 @@ def _as_value(
     same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, digest)), None)
     latency = roofline.latency_seconds(evidence)
     kind = message = ""
-    if evidence.failure is not None:
-        kind, message = evidence.failure.kind, evidence.failure.message
-    elif latency is None:
-        reasons = evidence.latency.reasons if evidence.latency else ()
-        kind, message = "no-latency", "; ".join(reasons) or "no latency was taken"
+    if evidence.failure is not None or latency is None:
+        kind, message = screening.why_no_latency(evidence)
     elif champion is not None and champion.members:
         message = _losses(evidence, dict(champion.members))
     return Screened(

@@ -387,20 +387,19 @@ class Attention:
         the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
 
         If keys on one side of m have values with a common mean, these sums over keys underestimate what a rounded query
-        moves. If blocks part a group, its probabilities may be rounded in each against another maximum,
-        which counts where V_g is small but its parts are not. `exact_rounding` approximates neither.
+        moves. If blocks part a group, its probabilities may be rounded in each block against another maximum, which
+        counts where V_g is small but its parts are not. `exact_rounding` takes both into account.
         """
         return self._rounding(inputs, rows, exact=False)
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """As `rounding`, with groups that a border of blocks parts, and scaled queries without approximation.
 
-        A row costs head_dim / 2 times as much. The error that one of the ways to round
-        scaled queries makes counts where it is beyond the first order. V_g^2 is the largest V_1^2 + V_2^2 of a group's
-        first keys and its rest, at borders where the running maximum differs.
-        A rounding e_d of channel d of a row's scaled query, with deviation r |scale q_d|, moves the output by
-        e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a soft cap: the variance is the sum of its square over the
-        channels.
+        A row costs head_dim / 2 times as much. Of a group, V_g^2 is replaced by the largest V_1^2 + V_2^2 of its first
+        keys and its rest, at borders where the running maximum differs. A rounding e_d of channel d of a row's scaled
+        query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a soft
+        cap: the variance is the sum of its square over the channels. Where rounded queries as published kernels have
+        them make a larger error than that explains, the error counts.
         """
         return self._rounding(inputs, rows, exact=True)
 

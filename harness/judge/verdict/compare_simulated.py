@@ -19,7 +19,7 @@ A search shows the fastest of many candidates, and so picks the simulator's erro
 candidates were truly faster and their errors were normal and independent, all of them would stay below k deviations
 with a chance of Phi(k)^n, Phi the normal distribution. So that this chance is the same for every n, the fastest of n
 has to exceed k_n = Phi^-1(Phi(k_1)^(1/n)): 1 deviation for one candidate, 2.1 for ten, 2.9 for a hundred. Settings of
-one kernel share much of their errors, and are fewer than n then: again the cautious side.
+one kernel share much of their errors and so count for fewer than n: n is the cautious side again.
 """
 
 import math
@@ -51,9 +51,9 @@ def rule(
 ) -> Ruling:
     """The ruling on two simulated times whose ratio has that relative `uncertainty` (None: nobody knows).
 
-    The candidate is the fastest of `looked_at`, which widens the interval.
     Less than the minimum effect is rejected. A gain that is wanted is accepted where the whole of
-    ratio * (1 -+ uncertainty) is less time, and inconclusive where it is not.
+    ratio * (1 -+ k uncertainty) is less time, and inconclusive where it is not; k is `deviations` of the `looked_at`
+    candidates of which this one is the fastest.
     """
     ratio, effect = candidate_seconds / champion_seconds, policy.minimum_effect
     reach = math.inf if uncertainty is None else deviations(looked_at) * uncertainty

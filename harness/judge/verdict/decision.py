@@ -36,8 +36,8 @@ def decide(
     a check or the pairs of `paired` are missing, or the interval does not settle it. A simulated
     gain must be at least `policy.minimum_effect`, beyond what the simulator is uncertain of, and there in
     each of `resimulated`, the pair under each constant that is in doubt (without them it is inconclusive), and no
-    member of a suite may take more time than it may lose, there neither; of a candidate that is the fastest of
-    `looked_at` more is asked, because choosing by simulated times chooses their errors too; of
+    member of a suite may take more time than it may lose, there neither. The fastest of `looked_at` candidates is
+    asked for more, because choosing by simulated times chooses their errors too. Of
     a measured one the whole confidence interval must lie beyond it, an interval that is the wider
     the more attempts there were since the last accept (`attempts_since_accept` counts this one).
     Raises ValueError where the two were not taken under the same key.

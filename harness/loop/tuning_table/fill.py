@@ -98,6 +98,11 @@ class Row:
         return self.fallback_seconds / self.seconds
 
     @property
+    def is_entry(self) -> bool:
+        """Whether it has settings that passed every check."""
+        return self.settings is not None and not self.unchecked
+
+    @property
     def is_certain(self) -> bool:
         """Whether the fallback is beyond the best one's uncertainty, wider the more programs were looked at."""
         if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
@@ -122,13 +127,10 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
                 )
                 raise RatchetError("not-installed", f"{said} (./ratchet.sh --python 3.12)") from error
             raise
-        own = grid or ()
 
         def space(parameters: Parameters) -> Grid:
-            given = dict(own)
-            return tuple(
-                (constant, given.pop(constant, values)) for constant, values in kernel.space(parameters)
-            ) + tuple(given.items())
+            # What is given takes the place of the kernel's own values, or comes behind them.
+            return tuple((dict(kernel.space(parameters)) | dict(grid or ())).items())
 
         return Tuned(
             name=name,
@@ -192,9 +194,7 @@ def _search(kernel: Tuned, contest: Contest, how: Filling) -> str:
     """A digest of all that a row follows from."""
     grid = kernel.space(dict(contest.problem.statement().parameters))
     parts = (study_name(contest, grid), repr(kernel.conditions), str(how.trials), str(how.seed), kernel.package)
-    return hashlib.sha256(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()[
-        :16
-    ]
+    return hashlib.sha256(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()
 
 
 def _may_pass(row: Row) -> bool:
@@ -260,15 +260,13 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     where = f"{shape.name} on {contest.chip.name}"
     progress(where, "start", 0.0)
     began = time.monotonic()
-    found, earlier = _screened(kernel, contest, grid, fallback, how, progress, where)
+    found, earlier = _screened(contest, grid, allowed, fallback, how, progress, where)
     timed = {settings: time_ for settings, one in found.items() if (time_ := _latency(one)) is not None}
     ranked = sorted(timed, key=lambda settings: timed[settings])
     best, chosen, said = _judged(contest, ranked, progress, where)
     failures = [words(settings) + ": " + _why(one) for settings, one in found.items() if _latency(one) is None]
     progress(where, "done", time.monotonic() - began)
-    programs: set[object] = {
-        one.trace.fingerprint for settings, one in found.items() if settings in timed and one.trace
-    }
+    programs = {trace.fingerprint for settings in timed if (trace := found[settings].trace)}
     environment = contest.key("simulated")
     own = found.get(fallback)
     return Row(
@@ -281,20 +279,25 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
         failure="" if best is not None else f"{len(failures)} settings fail, the first: {failures[0]}",
         tried=len(found.keys() | earlier),
         possible=search_space.size(grid) if allowed is None else len(allowed),
-        looked_at=max(1, len(programs | earlier)),
+        looked_at=max(1, len(programs) + len(earlier)),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
         search=search, finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
 
 
 def _screened(
-    kernel: Tuned, contest: Contest, grid: Grid, fallback: Settings, how: Filling, progress: Progress, where: str
+    contest: Contest,
+    grid: Grid,
+    allowed: frozenset[Settings] | None,
+    fallback: Settings,
+    how: Filling,
+    progress: Progress,
+    where: str,
 ) -> tuple[dict[Settings, Evidence], frozenset[Settings]]:
     """What the settings that were tried came to, the fallback's always among them; and those with a time of a search
     that this one goes on with, which were not tried again.
     """
     text = contest.kernel()
-    allowed = search_space.allowed(grid, kernel.conditions)
     values = dict(grid)
     is_in_grid = values.keys() == dict(fallback).keys() and all(value in values[name] for name, value in fallback)
     study = Study(
@@ -364,7 +367,4 @@ def _plus_minus(evidence: Evidence) -> float | None:
 
 
 def _why(evidence: Evidence) -> str:
-    if evidence.failure is not None:
-        return f"{evidence.failure.kind}: {evidence.failure.message}"
-    reasons = evidence.latency.reasons if evidence.latency else ()
-    return f"no latency: {'; '.join(reasons) or 'none was taken'}"
+    return ": ".join(screening.why_no_latency(evidence))

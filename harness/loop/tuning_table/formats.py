@@ -50,12 +50,7 @@ def written(rows: Sequence[Row], form: Format) -> str:
     if form == "json":
         document = {"provenance": provenance(rows), "rows": msgspec.to_builtins(rows)}
         return json.dumps(document, indent=2) + "\n"
-    return _python(rows) if form == "python" else _tokamax([row for row in rows if is_entry(row)])
-
-
-def is_entry(row: Row) -> bool:
-    """Whether it has settings that passed every check."""
-    return row.settings is not None and not row.unchecked
+    return _python(rows) if form == "python" else _tokamax([row for row in rows if row.is_entry])
 
 
 def provenance(rows: Sequence[Row]) -> str:
@@ -136,7 +131,7 @@ def _python(rows: Sequence[Row]) -> str:
     lines += [f"{_FIELDS} = {fields!r}", f"{_TUNED} = {{"]
     for row, parameters in zip(rows, of_all, strict=True):
         name = " ".join(row.shape.split())
-        if not is_entry(row):
+        if not row.is_entry:
             lines.append(f"    # {name}: left out, {remark(row) if row.settings else ' '.join(row.failure.split())}")
             continue
         settings = {constant: value_of(value) for constant, value in row.settings or ()}

@@ -57,8 +57,8 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
 
     attention: one for each of `sequences`, causal unless `causal` is false. paged_attention: `batch` sequences of up to
     so many tokens, in pages of `page_size` (16), and where the kernel takes more than one query of each, `tokens` in
-    all. grouped_matmul: the two products of a
-    mixture of experts for `batch` (1) times so many tokens, each of which goes to `experts_per_token` of `experts`.
+    all. grouped_matmul: the two products of a mixture of experts for `batch` (1) times so many tokens, each of which
+    goes to `experts_per_token` of `experts`.
     """
     for name in entry:
         if name not in _MODEL:

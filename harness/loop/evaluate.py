@@ -20,9 +20,6 @@ MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-chan
 # How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
 
-# What the hypothesis of an attempt says whose settings a search chose.
-CHOSEN = "[best of "
-
 Progress = Callable[[str, str, float], None]
 Say = Callable[[str], None]
 

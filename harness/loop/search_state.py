@@ -4,17 +4,22 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from harness.advice.kernel_changes import kinds_of_change
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
-from harness.ledger import Ledger
-from harness.loop.evaluate import CHOSEN
 from harness.loop.settings import constants
 from harness.records import TITLE_MOVES, Hint, Kind, Report, Row, Source, Statement, Work
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
 from harness.units import percent, seconds
+
+if TYPE_CHECKING:
+    from harness.ledger import Ledger
+
+# What the hypothesis of an attempt says whose settings a search chose.
+CHOSEN = "[best of "
 
 # The best published matmul on v5e reaches 92 % of peak (JAX's Pallas documentation), and a kernel that does more
 # than multiply reaches less: from here on there is nothing left that changes of kernel.py have been seen to give.
@@ -131,7 +136,7 @@ def since_win(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(row for row in rows if row.number > last and row.kind not in TITLE_MOVES)
 
 
-def looked_at(ledger: Ledger, rows: Sequence[Row], digest: str, fingerprint: str) -> int:
+def looked_at(ledger: "Ledger", rows: Sequence[Row], digest: str, fingerprint: str) -> int:
     """How many programs the searches since the last win looked at that saw this one, under this key; 1 where none did.
 
     Of several the largest. A record that cannot be read counts as one that says nothing.

@@ -22,9 +22,10 @@ from harness.judge.verdict import members, roofline
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
-from harness.loop.evaluate import CHOSEN, MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
 from harness.loop.search import Search
 from harness.loop.search_space import Grid, Setting, words
+from harness.loop.search_state import CHOSEN
 from harness.loop.settings import rewritten
 from harness.records import Evidence, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
 from harness.units import change, seconds

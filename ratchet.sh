@@ -48,7 +48,7 @@ verb=${1-} extra=
 [[ $verb == -C ]] && verb=${3-}
 case $verb in
     test) extra=dev what="the packages of the tests" ;;
-    tune | table) extra=tune what="Optuna, for the search" ;;
+    tune | table) extra=tune what="Optuna and Ray, for the search" ;;
 esac
 
 ready() {

@@ -180,6 +180,14 @@ def _jobs(parser: Parser) -> None:
         metavar="N",
         help="settings screened at a time (one for each core, at most 16)",
     )
+    parser.add_argument(
+        "--workers", type=at_least(1), default=None, metavar="N",
+        help="the same number with Ray: workers on this machine, or on the cluster of --ray",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ray", default=None, metavar="ADDRESS",
+        help="screen on this Ray cluster: HOST:PORT on one of its machines, ray://HOST:10001 elsewhere",
+    )  # fmt: skip
 
 
 def _screening(parser: Parser) -> None:

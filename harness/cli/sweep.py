@@ -3,16 +3,19 @@
 import math
 import time
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from harness import contest as contests
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, say
 from harness.cli.experiment import attempt_text, expectation, hypothesis_of
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
-from harness.loop import expected, screening, search_space
+from harness.loop import expected, ray_cluster, screening, search_space
 from harness.loop import sweep as sweeping
 from harness.loop import tune as tuning
 from harness.loop.evaluate import Options
+from harness.loop.screening import Places
 from harness.loop.search import Search, Study, WholeGrid
 from harness.records import Policy
 from harness.render.layout import terminal_width
@@ -21,6 +24,18 @@ from harness.render.sweep import sweep_text
 
 # Each takes some seconds of two cores; a grid beyond this is a slip of the keyboard, or for a search.
 _MOST_SETTINGS = 256
+
+
+@contextmanager
+def places_of(given: Namespace) -> Iterator[Places]:
+    """Where settings are screened: in processes of this machine (`--jobs`), else by Ray (`--workers`, `--ray`)."""
+    if given.workers is None and given.ray is None:
+        yield screening.local(given.jobs)
+        return
+    if given.jobs is not None:
+        raise UsageError("usage", "--jobs counts processes without Ray; with --ray say --workers")
+    with ray_cluster.connected(given.ray, given.workers, say) as places:
+        yield places
 
 
 def sweep(given: Namespace) -> Outcome:
@@ -57,11 +72,10 @@ def _searched(given: Namespace, parameters: search_space.Grid, search: Search, c
     hypothesis = hypothesis_of(given.message)
     contest = contests.load(directory(given.directory), given.chip)
     options = Options(expected_time_ratio=expectation(given.expect), on=given.on, again=given.again)
-    jobs = screening.jobs(given.jobs)
-    with Progress(quiet=given.quiet or given.json) as progress:
-        guess = expected.of_screening(expected.of(contest), count, jobs)
+    with places_of(given) as places, Progress(quiet=given.quiet or given.json) as progress:
+        guess = expected.of_screening(expected.of(contest), count, places.count)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-        found = sweeping.sweep(contest, hypothesis, parameters, search, options, Policy(), progress, say, jobs=jobs)
+        found = sweeping.sweep(contest, hypothesis, parameters, search, options, Policy(), progress, say, places=places)
     judged = found.judged
 
     def text() -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 from harness import files
 from harness.cli.arguments import say
 from harness.cli.documents import TablesDocument, figures
+from harness.cli.sweep import places_of
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.hardware import CHIPS
-from harness.loop import screening, search_space
+from harness.loop import search_space
 from harness.loop.tuning_table import fill, formats, shapes
 from harness.loop.tuning_table.fill import Row, Tuned
 from harness.loop.tuning_table.shapes import Shape
@@ -28,7 +29,6 @@ def table(given: Namespace) -> Outcome:
         raise UsageError("usage", f"expected --out DIR, a folder, got the file {given.out}")
     names = {chip: formats.file_name(kernel.name, chip, given.format) for chip in chips}
     wanted = shapes.read(given.shapes, kernel.operation, kernel.names)
-    how = fill.Filling(folder=given.out, trials=given.trials, jobs=screening.jobs(given.jobs), seed=given.seed)
     messages: list[str] = []
     if given.missing is not None:
         if len(chips) > 1:
@@ -47,11 +47,12 @@ def table(given: Namespace) -> Outcome:
     elif given.list:
         raise UsageError("usage", "--list says which shapes a table lacks: give the table with --missing")
     found: list[Row] = []
-    with Progress(quiet=given.quiet or given.json) as progress:
+    with places_of(given) as places, Progress(quiet=given.quiet or given.json) as progress:
+        how = fill.Filling(folder=given.out, trials=given.trials, places=places, seed=given.seed)
         for row in fill.rows(kernel, wanted, chips, how, progress):
             found.append(row)
             # After each row: a table is there as far as it goes, with the rows that it had.
-            messages += _write(found, names[row.chip], how.folder, given.format)
+            messages += _write(found, names[row.chip], given.out, given.format)
     shown = _shown(found)
     return Outcome(
         document=TablesDocument(command="table", tables=figures([shown])),

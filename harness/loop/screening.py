@@ -1,48 +1,62 @@
-"""Kernels screened side by side, in as many processes as jobs: compiled and timed, not checked, nothing recorded.
+"""Kernels screened side by side, each in a place of its own: compiled and timed, not checked, nothing recorded.
 
-`python -m harness.loop.screening` is such a process: requests as lines of JSON on stdin, for each a line with the
-evidence on stdout. A judgement ends every process below it that it does not know, so two cannot share one process; one
-after the other they share what has imported JAX.
+A place is a process of this machine, or one on a machine of a Ray cluster (`ray_cluster.py`). `python -m
+harness.loop.screening` is such a process: requests as lines of JSON on stdin, for each a line with the evidence on
+stdout. A judgement ends every process below it that it does not know, so two cannot share one process; one after the
+other they share what has imported JAX.
 """
 
+import ctypes
 import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from harness import contest as contests
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
-from harness.judge.sandbox.environment import cores
+from harness.judge.key import key_difference
+from harness.judge.sandbox.environment import cores, environment
 from harness.loop.evaluate import Options, evaluate
-from harness.records import Evidence, Policy
+from harness.records import Evidence, Failure, Key, Policy
 
 # A compiler takes one to three GB.
 _MOST_JOBS = 16
 # For a process that does not end after it was asked to.
 _ENDING_SECONDS = 10.0
+# A kernel that was lost so often with the place that screened it is not tried again.
+_MOST_TRIES = 5
+# PR_SET_PDEATHSIG of prctl(2): the kernel ends this process when its parent dies, however it dies.
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One kernel to screen; `checked` where a latency comes only with the checks (a CPU's)."""
+    """One kernel to screen; `checked` where a latency comes only with the checks (a CPU's).
+
+    `prepare` is the text of the contest's prepare.py. `key`: who would answer under another one refuses.
+    """
 
     directory: str
+    prepare: bytes
     chip: str
     kernel: bytes
     on: str | None
     checked: bool
     policy: Policy
     work: str
+    key: Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +68,36 @@ class Answer:
     error: str = ""
 
 
-def jobs(asked: int | None) -> int:
-    """How many settings to screen at a time: as many as `asked` for, else one for each core."""
-    return asked or min(cores(), _MOST_JOBS)
+class Place(Protocol):
+    """Where kernels are screened, one at a time."""
+
+    def is_ready(self) -> bool:
+        """Whether it can begin at once; may wait for a second."""
+
+    def answer(self, request: Request) -> Answer | None:
+        """None where the place was lost on the way: who asks may ask again, here or elsewhere."""
+
+    def close(self, *, is_interrupted: bool) -> None:
+        """Ends it, at once where the search was interrupted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """At most so many places, made by `open` until it gives None; `say` hears of one that is left out."""
+
+    count: int
+    open: Callable[[], Place | None]
+    say: Callable[[str], None] = lambda sentence: None
+
+
+def local(asked: int | None) -> Places:
+    """As many processes of this machine as `asked` for, else one for each core."""
+    return Places(count=asked or cores_to_use(), open=Process)
+
+
+def cores_to_use() -> int:
+    """How many settings are screened at a time on this machine where nobody says so."""
+    return min(cores(), _MOST_JOBS)
 
 
 def why_no_latency(evidence: Evidence) -> tuple[str, str]:
@@ -71,57 +112,168 @@ Ask = Callable[[], bytes | None]
 Tell = Callable[[bytes, Evidence], None]
 
 
-def screen(contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, jobs: int) -> None:
-    """Screens the kernels that `ask` gives until it gives None, in `jobs` processes at a time; `tell` hears of each.
+def screen(contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places) -> None:
+    """Screens the kernels that `ask` gives until it gives None, one in each place at a time; `tell` hears of each once.
 
-    One of the two is called at a time. Files go to `profile_data/sweep/<place>` of the contest. Whatever is raised,
-    Ctrl-C too, no process is left. Raises the RatchetError that a process ended with, RuntimeError where one ended in
-    another way.
+    One of the two is called at a time. Files go to `profile_data/sweep/<number>` of the contest. A kernel whose place
+    was lost is screened again, and fails as `killed` where that happens too often; a place that cannot work (another
+    judge or compiler, a full disk) is given up. Raises the RatchetError of the last one where all are, and whatever
+    `ask` and `tell` raise; whatever is raised, Ctrl-C too, no process is left.
     """
-    turn = threading.Lock()
-    places = itertools.count()
-    running: list[subprocess.Popen[bytes]] = []
-    is_over = False
-
-    def request() -> Request | None:
-        with turn:
-            kernel = None if is_over else ask()
-            if kernel is None:
-                return None
-            return Request(
-                directory=str(contest.directory), chip=contest.chip.name, kernel=kernel, on=on,
-                checked=on == "cpu", policy=policy, work=f"sweep/{next(places):03d}",
-            )  # fmt: skip
-
-    def serve() -> None:
-        asked = request()
-        if asked is None:
-            return
-        process = _start()
-        running.append(process)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        while asked is not None:
-            # Where it has ended there is no answer to read either, which says so.
-            with suppress(BrokenPipeError):
-                process.stdin.write(msgspec.json.encode(asked) + b"\n")
-                process.stdin.flush()
-            found = _evidence(process.stdout.readline(), process)
-            with turn:
-                tell(asked.kernel, found)
-            asked = request()
-        process.communicate()
-
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [pool.submit(serve) for _ in range(jobs)]
+    queue = _Queue(contest, ask, tell, policy, on=on, places=places)
+    with ThreadPoolExecutor(max_workers=places.count) as pool:
+        futures = [pool.submit(queue.serve) for _ in range(places.count)]
         try:
             for future in as_completed(futures):
                 future.result()
         except BaseException:
-            is_over = True
-            for process in running:
-                _end(process)
+            queue.interrupt()
             raise
+
+
+class _Queue:
+    """What is asked for, under way, or to be screened once more; `serve` works it off in one place."""
+
+    def __init__(self, contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places):
+        self._contest, self._policy, self._on = contest, policy, on
+        self._ask, self._tell, self._places = ask, tell, places
+        self._prepare, self._key = (contest.directory / "prepare.py").read_bytes(), contest.key("simulated")
+        self._change = threading.Condition()
+        self._open: list[Place] = []
+        self._begun = 0
+        self._lost: list[bytes] = []
+        self._tries: Counter[bytes] = Counter()
+        self._numbers = itertools.count()
+        self._under_way = 0
+        self._is_asked_out = self._is_over = False
+
+    def serve(self) -> None:
+        """Screens kernels in a place of its own until there are none left. Raises RatchetError as `screen` says."""
+        place = self._places.open()
+        with self._change:
+            self._begun += 1
+            if place is None:
+                return
+            self._open.append(place)
+        while not self._is_over:
+            if not place.is_ready():
+                continue
+            kernel = self._next()
+            if kernel is None:
+                break
+            answer = place.answer(self._request(kernel))
+            if not self._took(kernel, answer):
+                assert answer is not None
+                self._give_up(place, RatchetError(answer.error_kind, answer.error))
+                return
+        self._close(place)
+
+    def interrupt(self) -> None:
+        """Ends every place."""
+        with self._change:
+            self._is_over = True
+            self._change.notify_all()
+            left = tuple(self._open)
+        for place in left:
+            place.close(is_interrupted=True)
+
+    def _next(self) -> bytes | None:
+        """The next kernel, None at the end; it waits for those under way, which may have to be screened again."""
+        with self._change:
+            while not self._is_over:
+                kernel = self._lost.pop() if self._lost else None if self._is_asked_out else self._ask()
+                if kernel is not None:
+                    self._under_way += 1
+                    return kernel
+                self._is_asked_out = True
+                if not self._under_way:
+                    self._is_over = True
+                    self._change.notify_all()
+                    break
+                self._change.wait()
+            return None
+
+    def _took(self, kernel: bytes, answer: Answer | None) -> bool:
+        """Hands the evidence on, or puts the kernel back; False where the place cannot work."""
+        with self._change:
+            self._under_way -= 1
+            self._change.notify_all()
+            if self._is_over:
+                return True
+            if answer is not None and answer.evidence is not None:
+                self._tell(kernel, answer.evidence)
+                return True
+            self._tries[kernel] += answer is None
+            if self._tries[kernel] < _MOST_TRIES:
+                self._lost.append(kernel)
+            else:
+                self._tell(kernel, self._without_answer())
+            return answer is None
+
+    def _give_up(self, place: Place, error: RatchetError) -> None:
+        """Leaves the place out. Raises `error` where it is the last one."""
+        self._close(place)
+        with self._change:
+            if not self._open and self._begun == self._places.count:
+                raise error
+        self._places.say(f"one of {self._places.count} places is left out: {error}")
+
+    def _close(self, place: Place) -> None:
+        with self._change:
+            if place in self._open:
+                self._open.remove(place)
+        place.close(is_interrupted=False)
+
+    def _request(self, kernel: bytes) -> Request:
+        return Request(
+            directory=str(self._contest.directory), prepare=self._prepare, chip=self._contest.chip.name, kernel=kernel,
+            on=self._on, checked=self._on == "cpu", policy=self._policy, work=f"sweep/{next(self._numbers):03d}",
+            key=self._key,
+        )  # fmt: skip
+
+    def _without_answer(self) -> Evidence:
+        said = f"what screened it ended {_MOST_TRIES} times without an answer"
+        return Evidence(
+            problem=self._contest.problem.statement(), chip=self._contest.chip.name, environment=environment(),
+            failure=Failure(kind="killed", message=said, stage="compile"),
+        )  # fmt: skip
+
+
+class Process:
+    """A process of this machine, begun with the first kernel and again after it was lost."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def is_ready(self) -> bool:
+        return True
+
+    def answer(self, request: Request) -> Answer | None:
+        process = self._process = self._process or _start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # Where it has ended there is no answer to read either, which says so.
+        with suppress(BrokenPipeError):
+            process.stdin.write(msgspec.json.encode(request) + b"\n")
+            process.stdin.flush()
+        try:
+            return msgspec.json.decode(process.stdout.readline(), type=Answer)
+        except msgspec.DecodeError:
+            self.close(is_interrupted=True)
+            return None
+
+    def close(self, *, is_interrupted: bool) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if is_interrupted and process.poll() is None:
+            # Ctrl-C first: then it ends its own children.
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(_ENDING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.communicate()
 
 
 def _start() -> "subprocess.Popen[bytes]":
@@ -136,29 +288,10 @@ def _start() -> "subprocess.Popen[bytes]":
     )
 
 
-def _evidence(out: bytes, process: "subprocess.Popen[bytes]") -> Evidence:
-    try:
-        answer = msgspec.json.decode(out, type=Answer)
-    except msgspec.DecodeError:
-        code = process.wait()
-        raise RuntimeError(f"screening ended with exit code {code} and without an answer") from None
-    if answer.evidence is None:
-        raise RatchetError(answer.error_kind, answer.error)
-    return answer.evidence
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Ctrl-C first: then it ends its own children."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
 def main() -> int:
     """Answers each request."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(_answer(msgspec.json.decode(line, type=Request))) + b"\n")
         sys.stdout.buffer.flush()
@@ -168,6 +301,9 @@ def main() -> int:
 def _answer(request: Request) -> Answer:
     try:
         contest = contests.load(Path(request.directory), request.chip)
+        here = contest.key("simulated")
+        if here != request.key:
+            raise RatchetError("other-key", f"it screens under {key_difference(request.key, here)}")
         evidence = evaluate(
             contest,
             request.kernel,

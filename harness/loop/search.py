@@ -5,10 +5,12 @@ import itertools
 import random
 import time
 import warnings
+from contextlib import AbstractContextManager, suppress
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from harness import files
 from harness.errors import RatchetError
 from harness.loop.search_space import MOST_LISTED, Grid, Setting, every, size
 
@@ -67,7 +69,8 @@ class Study:
     `in_all`: those of the search that this one goes on with count too. Settings that are not `allowed` are never asked
     for. What is told goes into a journal at `path`. A study of the same `name` goes on where it was: what is known is
     not asked for again, but for the fastest, which come first, so that one of them can be judged. Then comes `first`.
-    Raises RatchetError `no-optuna` where Optuna is not installed, `bad-journal` where the file cannot be read.
+    Raises RatchetError `no-optuna` where Optuna is not installed, `bad-journal` where the file cannot be read; `ask`,
+    `tell` and `forget` raise it as files.refusals_in_words does where the journal cannot be written.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Study:
         self._in_all = in_all
         self._deadline = deadline
         self._random = random.Random(seed)
+        self._path = path
         self._study = _study(method, seed, path, name)
         self._distributions = {name: _distribution(values) for name, values in grid}
         self._asked: dict[Settings, optuna.Trial] = {}
@@ -111,7 +115,8 @@ class Study:
         if self._left <= 0 or time.monotonic() > self._deadline:
             return None
         for _ in range(_REPEATS):
-            trial = self._study.ask(self._distributions)
+            with self._writing():
+                trial = self._study.ask(self._distributions)
             settings = self._settings(trial.params)
             if self._is_new(settings):
                 return self._begun(settings, trial)
@@ -123,8 +128,10 @@ class Study:
     def _drawn(self, settings: Settings) -> Settings:
         """These as a trial of the study."""
         places = {name: values.index(value) for (name, values), (_, value) in zip(self._grid, settings, strict=True)}
-        self._study.enqueue_trial(places)
-        return self._begun(settings, self._study.ask(self._distributions))
+        with self._writing():
+            self._study.enqueue_trial(places)
+            trial = self._study.ask(self._distributions)
+        return self._begun(settings, trial)
 
     def is_asked(self, settings: Settings) -> bool:
         """Whether it asked for them and was not told yet."""
@@ -148,7 +155,11 @@ class Study:
     def _end(self, trial: "optuna.Trial", value: float | None) -> None:
         from optuna.trial import TrialState
 
-        self._study.tell(trial, value, state=TrialState.FAIL if value is None else None)
+        with self._writing():
+            self._study.tell(trial, value, state=TrialState.FAIL if value is None else None)
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return files.refusals_in_words(f"writing {self._path}")
 
     def _settings(self, places: dict[str, int]) -> Settings:
         return tuple((name, values[places[name]]) for name, values in self._grid)
@@ -185,7 +196,9 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with files.refusals_in_words(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_torn_line(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         # With constant_liar, what is under way elsewhere is not asked for next to it.
@@ -201,3 +214,9 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     except (ValueError, LookupError, TypeError, AssertionError) as error:
         said = f"{path} is no journal of a search ({error}): remove it to begin anew; attempts are not in it"
         raise RatchetError("bad-journal", said) from error
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Removes a last line without its end, which a kill or a full disk leaves: what is appended would be lost in it."""
+    with suppress(FileNotFoundError), open(path, "r+b") as stream:
+        stream.truncate(stream.read().rfind(b"\n") + 1)

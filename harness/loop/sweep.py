@@ -23,6 +23,7 @@ from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
+from harness.loop.screening import Places
 from harness.loop.search import Search
 from harness.loop.search_space import Grid, Setting, words
 from harness.loop.search_state import CHOSEN
@@ -49,7 +50,7 @@ def sweep(
     progress: Progress,
     say: Say,
     *,
-    jobs: int,
+    places: Places,
 ) -> Outcome:
     """Screens what `search` asks for of the grid, from kernel.py in the working tree; the best becomes an attempt.
 
@@ -71,7 +72,7 @@ def sweep(
         rewritten(original, tuple((name, values[0]) for name, values in parameters))
         watch = guard.begin(ledger, contest)
         try:
-            found = _screened(contest, ledger, original, search, options, policy, progress, jobs)
+            found = _screened(contest, ledger, original, search, options, policy, progress, places)
         finally:
             tampering = guard.end(ledger, watch, "sweep", is_confined=policy.is_confined)
             for sentence in tampering.sentences:
@@ -146,7 +147,7 @@ def _screened(
     options: Options,
     policy: Policy,
     progress: Progress,
-    jobs: int,
+    places: Places,
 ) -> _Found:
     source = measuring.source(contest.chip, options.on)
     on = options.on
@@ -185,7 +186,7 @@ def _screened(
     began = time.monotonic()
     progress("screening", "start", 0.0)
     # A device is timed by one at a time.
-    screening.screen(contest, ask, tell, policy, on=on, jobs=jobs if source == "simulated" else 1)
+    screening.screen(contest, ask, tell, policy, on=on, places=places if source == "simulated" else screening.local(1))
     progress("screening", "done", time.monotonic() - began)
     return _Found(source=source, champion=champion_row, screened=tuple(found[kernel] for kernel in asked))
 

@@ -12,7 +12,7 @@ from harness.errors import RatchetError
 from harness.judge.sandbox import confinement
 from harness.ledger.git import open_repository
 from harness.loop import attempt as ratchet
-from harness.loop import guard
+from harness.loop import guard, screening
 from harness.loop.evaluate import Options
 from harness.loop.guard import Tampering, Watch
 from harness.loop.search import WholeGrid
@@ -191,7 +191,7 @@ def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
             Policy(is_confined=False),
             lambda stage, state, seconds: None,
             said.append,
-            jobs=1,
+            places=screening.local(1),
         )
     assert caught.value.kind == "tampered"
     assert any("prepare.py" in sentence for sentence in said)

@@ -12,7 +12,7 @@ from loop_fixtures import committed_contest, ratchet
 from harness import contest as contests
 from harness.cli.table import _shown
 from harness.errors import RatchetError, UsageError
-from harness.loop import search_space, trial
+from harness.loop import screening, search_space, trial
 from harness.loop.search import Study, WholeGrid
 from harness.loop.settings import rewritten
 from harness.loop.tuning_table import fill, formats, shapes
@@ -380,7 +380,7 @@ def test_an_entry_that_fails_its_checks_is_unchecked(tmp_path: Path) -> None:
     kernel = contest / "kernel.py"
     kernel.write_text(kernel.read_text().replace("acc_ref[...] * rescale", "acc_ref[...] * 1"))
     tuned = fill.tuned(str(contest), search_space.space(["BQ=128,256"]), ())
-    how = Filling(folder=tmp_path / "out", trials=2, jobs=2, seed=0)
+    how = Filling(folder=tmp_path / "out", trials=2, places=screening.local(2), seed=0)
     (shape,) = shapes_of(tmp_path, [{"sequence": 512}], names=tuned.names)
     (found,) = fill.rows(tuned, (shape,), ("v5e",), how, lambda *_: None)
     assert found.settings is not None

@@ -19,6 +19,7 @@ from harness.ledger import lock as locking
 from harness.loop import existing, screening, search_space
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
 from harness.loop.scaffold import IGNORED, TEMPLATES
+from harness.loop.screening import Places
 from harness.loop.search import Settings, Study
 from harness.loop.search_space import Grid, words
 from harness.loop.settings import constants, names, rewrite, rewritten
@@ -162,11 +163,11 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """How a table is filled: at most `trials` settings for each row, `jobs` at a time; files go to `folder`."""
+    """How a table is filled: at most `trials` settings for each row, screened in `places`; files go to `folder`."""
 
     folder: Path
     trials: int
-    jobs: int
+    places: Places
     seed: int
 
 
@@ -334,7 +335,7 @@ def _screened(
         state = seconds(time_) if time_ is not None else _why(evidence)
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
-    screening.screen(contest, ask, tell, Policy(), on="simulated", jobs=how.jobs)
+    screening.screen(contest, ask, tell, Policy(), on="simulated", places=how.places)
     return found, study.earlier - found.keys()
 
 

@@ -1,0 +1,209 @@
+"""Kernels screened on the machines of a Ray cluster, or in workers that Ray starts on this one.
+
+What travels is content: the harness, the contest's prepare.py and the kernel. A machine of the cluster needs the same
+packages (`pip install kernel-ratchet[tune]`) and no shared disk. Each place is an actor with a screening process of its
+own, which refuses where it has another compiler, and confines the kernel as it would be here. Ray begins an actor again
+whose machine died; what it screened is asked for again.
+"""
+
+import importlib.util
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import files
+from harness.candidate_text import KERNEL
+from harness.contest import PACKAGE
+from harness.errors import RatchetError
+from harness.loop import screening
+from harness.loop.evaluate import Say
+from harness.loop.screening import Answer, Place, Places, Request
+
+# An actor is asked whether it lives after so long, and has as long to say so; Ray itself notices a dead machine.
+_PULSE_SECONDS = 30.0
+# To remove its files.
+_ENDING_SECONDS = 10.0
+
+
+@contextmanager
+def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Places]:
+    """Places on the cluster at `address`, else in Ray on this machine, which then listens on the loopback alone.
+
+    `address` is HOST:PORT on a machine of the cluster, ray://HOST:10001 elsewhere. `workers` places, else one for each
+    CPU that it offers. Raises RatchetError `no-ray` where Ray is not installed, `no-cluster` where none answers, or one
+    with another version of Ray or Python.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise RatchetError(
+            "no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (else: pip install kernel-ratchet[tune])"
+        )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None:
+        # Ray's way to listen on the loopback alone, whatever system its name speaks of.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    elif _has_token():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    import ray
+
+    own = {"num_cpus": workers or screening.cores_to_use(), "include_dashboard": False} if address is None else {}
+    try:
+        ray.init(
+            address=address or "local",
+            runtime_env={"py_modules": [str(PACKAGE)], "excludes": ["__pycache__"]},
+            log_to_driver=False,
+            logging_level="ERROR",
+            **own,
+        )
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        what = f"a Ray cluster at {address}" if address else "Ray to begin on this machine"
+        raise RatchetError("no-cluster", f"expected {what}; {_line(error)}") from error
+    try:
+        count = workers or int(ray.cluster_resources().get("CPU", 0))
+        if not count:
+            raise RatchetError("no-cluster", f"expected CPUs, the cluster at {address} offers none (--num-cpus)")
+        cluster = _Cluster(count)
+        yield Places(count=count, open=cluster.open, say=say)
+        cluster.close()
+    finally:
+        ray.shutdown()
+
+
+def _has_token() -> bool:
+    """Whether this user has a token for clusters, of which Ray has to be told."""
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return True
+    with suppress(RuntimeError):
+        return (Path.home() / ".ray" / "auth_token").is_file()
+    return False
+
+
+class _Cluster:
+    """At most `count` actors. They stay for the next search; one that refused does not, and no other replaces it."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._free: list[_Worker] = []
+        self._turn = threading.Lock()
+
+    def open(self) -> Place | None:
+        with self._turn:
+            if self._free:
+                return self._free.pop()
+            self._left -= 1
+            return _Worker(self) if self._left >= 0 else None
+
+    def take_back(self, worker: "_Worker") -> None:
+        with self._turn:
+            self._free.append(worker)
+
+    def close(self) -> None:
+        for worker in self._free:
+            worker.end()
+
+
+class _Worker:
+    """A place: an actor, wherever Ray puts it."""
+
+    def __init__(self, cluster: _Cluster) -> None:
+        import ray
+
+        self._ray, self._cluster = ray, cluster
+        # Two at a time: to screen, and to say that it lives.
+        kind = ray.remote(num_cpus=1, max_restarts=-1, max_concurrency=2)(_Screener)
+        self._actor: Any = kind.remote()
+        self._hello = self._actor.hello.remote()
+        self._refused: Answer | None = None
+
+    def is_ready(self) -> bool:
+        if self._hello is None:
+            return True
+        if not self._ray.wait([self._hello], timeout=1)[0]:
+            return False
+        try:
+            self._ray.get(self._hello)
+        except self._ray.exceptions.ActorUnavailableError:
+            time.sleep(1)
+            self._hello = self._actor.hello.remote()
+            return False
+        except self._ray.exceptions.RayError as error:
+            # It never began: its packages are not there, as a rule. Who asks hears of it.
+            self._refused = Answer(evidence=None, error_kind="no-worker", error=_line(error))
+        self._hello = None
+        return True
+
+    def answer(self, request: Request) -> Answer | None:
+        if self._refused is None:
+            reply = self._actor.answer.remote(msgspec.json.encode(request))
+            if not self._is_answered(reply):
+                self._ray.kill(self._actor, no_restart=False)
+            try:
+                said = self._ray.get(reply)
+            except self._ray.exceptions.RayError:
+                self._hello = self._actor.hello.remote()
+                return None
+            answer = msgspec.json.decode(said, type=Answer) if said else None
+            if answer is None or answer.evidence is not None:
+                return answer
+            self._refused = answer
+        return self._refused
+
+    def _is_answered(self, reply: Any) -> bool:
+        """Waits for it; False where the actor does not even say that it lives."""
+        while not self._ray.wait([reply], timeout=_PULSE_SECONDS)[0]:
+            alive = self._actor.hello.remote()
+            if len(self._ray.wait([alive, reply], timeout=_PULSE_SECONDS)[0]) == 0:
+                return False
+        return True
+
+    def close(self, *, is_interrupted: bool) -> None:
+        if is_interrupted or self._refused:
+            self.end()
+        else:
+            self._cluster.take_back(self)
+
+    def end(self) -> None:
+        with suppress(self._ray.exceptions.RayError):
+            self._ray.get(self._actor.end.remote(), timeout=_ENDING_SECONDS)
+        self._ray.kill(self._actor)
+
+
+class _Screener:
+    """The actor: it has a folder and a screening process."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="ratchet-")
+        self._process = screening.Process()
+
+    def hello(self) -> None:
+        """It lives."""
+
+    def answer(self, request: bytes) -> bytes | None:
+        asked = msgspec.json.decode(request, type=Request)
+        try:
+            directory = Path(self._folder.name) / sha256(asked.prepare).hexdigest()[:16]
+            with files.refusals_in_words(f"writing {directory}"):
+                directory.mkdir(exist_ok=True)
+                (directory / "prepare.py").write_bytes(asked.prepare)
+                (directory / KERNEL).touch()
+            answer = self._process.answer(replace(asked, directory=str(directory), work="sweep/000"))
+        except RatchetError as error:
+            answer = Answer(evidence=None, error_kind=error.kind, error=str(error))
+        return msgspec.json.encode(answer) if answer else None
+
+    def end(self) -> None:
+        self._process.close(is_interrupted=True)
+        self._folder.cleanup()
+
+
+def _line(error: BaseException) -> str:
+    """The last line that says something: what is above it is where it happened."""
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)

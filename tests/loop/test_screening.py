@@ -1,0 +1,204 @@
+"""Kernels screened in several places: each is told of once, whatever becomes of the places."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from loop_fixtures import committed_contest
+
+from harness import contest as contests
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.sandbox.environment import environment
+from harness.loop import screening
+from harness.loop.screening import Answer, Place, Places, Process, Request
+from harness.loop.settings import rewritten
+from harness.records import Evidence, Policy
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Contest:
+    return contests.load(committed_contest(tmp_path_factory.mktemp("screening") / "contest", 512))
+
+
+class Scripted:
+    """A place that does with a kernel what `does` says."""
+
+    def __init__(self, contest: Contest, does: Callable[[bytes], Answer | None]) -> None:
+        self._does, self.is_closed = does, False
+
+    def is_ready(self) -> bool:
+        return True
+
+    def answer(self, request: Request) -> Answer | None:
+        return self._does(request.kernel)
+
+    def close(self, *, is_interrupted: bool) -> None:
+        self.is_closed = True
+
+
+@cache
+def _found(contest: Contest) -> Evidence:
+    return Evidence(problem=contest.problem.statement(), chip=contest.chip.name, environment=environment())
+
+
+def screened(contest: Contest, scripts: list[Callable[[bytes], Answer | None]], count: int) -> list[tuple[bytes, str]]:
+    """What is told of kernels 0 to count, and that all places are closed at the end."""
+    left = [str(number).encode() for number in reversed(range(count))]
+    told: list[tuple[bytes, str]] = []
+    places: list[Scripted] = []
+
+    def open_() -> Place | None:
+        places.append(Scripted(contest, scripts[len(places)]))
+        return places[-1]
+
+    def tell(kernel: bytes, evidence: Evidence) -> None:
+        told.append((kernel, evidence.failure.kind if evidence.failure else ""))
+
+    try:
+        screening.screen(
+            contest, lambda: left.pop() if left else None, tell, Policy(), on="simulated",
+            places=Places(count=len(scripts), open=open_),
+        )  # fmt: skip
+    finally:
+        assert all(place.is_closed for place in places)
+    return told
+
+
+def test_what_was_lost_is_screened_again_and_told_of_once(contest: Contest) -> None:
+    tries: Counter[bytes] = Counter()
+
+    def loses(kernel: bytes) -> Answer | None:
+        tries[kernel] += 1
+        return None if tries[kernel] <= 2 else Answer(evidence=_found(contest))
+
+    told = screened(contest, [loses, loses, loses], 20)
+    assert sorted(told) == sorted((str(number).encode(), "") for number in range(20))
+
+
+def test_a_kernel_that_ends_whoever_screens_it_fails_and_the_others_do_not(contest: Contest) -> None:
+    def loses(kernel: bytes) -> Answer | None:
+        return None if kernel == b"3" else Answer(evidence=_found(contest))
+
+    told = dict(screened(contest, [loses, loses], 6))
+    assert told == {b"0": "", b"1": "", b"2": "", b"3": "killed", b"4": "", b"5": ""}
+
+
+def test_a_place_that_cannot_work_is_left_out(contest: Contest) -> None:
+    refused: list[bytes] = []
+
+    def refuses(kernel: bytes) -> Answer | None:
+        refused.append(kernel)
+        return Answer(evidence=None, error_kind="other-key", error="it has another compiler")
+
+    def works(kernel: bytes) -> Answer | None:
+        # The one that refuses has its turn.
+        while not refused:
+            time.sleep(0.001)
+        return Answer(evidence=_found(contest))
+
+    told = screened(contest, [refuses, works], 8)
+    assert len(refused) == 1
+    assert sorted(told) == sorted((str(number).encode(), "") for number in range(8))
+
+
+def test_where_none_can_work_it_says_why(contest: Contest) -> None:
+    def refuses(kernel: bytes) -> Answer | None:
+        return Answer(evidence=None, error_kind="no-space", error="no space left")
+
+    with pytest.raises(RatchetError, match="no space left") as caught:
+        screened(contest, [refuses, refuses, refuses], 8)
+    assert caught.value.kind == "no-space"
+
+
+def test_what_the_search_raises_ends_every_place(contest: Contest) -> None:
+    waits = threading.Event()
+
+    def works(kernel: bytes) -> Answer | None:
+        if kernel == b"0":
+            raise ZeroDivisionError
+        waits.wait(5)
+        return Answer(evidence=_found(contest))
+
+    def tell(kernel: bytes, evidence: Evidence) -> None:
+        raise AssertionError("nothing is told after the end")
+
+    threading.Timer(0.3, waits.set).start()
+    with pytest.raises(ZeroDivisionError):
+        screened(contest, [works, works], 4)
+
+
+def request(contest: Contest, key: str = "") -> Request:
+    own = contest.key("simulated")
+    other = type(own)(**{name: getattr(own, name) for name in own.__slots__} | ({"libtpu": key} if key else {}))
+    return Request(
+        directory=str(contest.directory), prepare=b"", chip=contest.chip.name, kernel=contest.kernel(), on="simulated",
+        checked=False, policy=Policy(), work="sweep/000", key=other,
+    )  # fmt: skip
+
+
+def test_a_process_under_another_key_refuses(contest: Contest) -> None:
+    process = Process()
+    try:
+        answer = process.answer(request(contest, key="0.0.1"))
+        assert answer is not None
+        assert (answer.evidence, answer.error_kind) == (None, "other-key")
+        assert "libtpu 0.0.1 ->" in answer.error
+    finally:
+        process.close(is_interrupted=False)
+
+
+def test_a_process_that_was_killed_is_begun_again(contest: Contest) -> None:
+    process = Process()
+    try:
+        assert process.answer(request(contest, key="0.0.1")) is not None
+        assert process._process is not None
+        first = process._process.pid
+        os.kill(first, signal.SIGKILL)
+        assert process.answer(request(contest, key="0.0.1")) is None
+        assert process.answer(request(contest, key="0.0.1")) is not None
+        assert process._process.pid != first
+    finally:
+        process.close(is_interrupted=True)
+
+
+@pytest.mark.slow
+def test_processes_of_this_machine_survive_kills(contest: Contest, tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    text = contest.kernel()
+    left = [rewritten(text, (("BQ", str(bq)), ("BKV", str(bkv)))) for bq in (128, 256, 512) for bkv in (128, 256)]
+    wanted, told = set(left), []
+    processes: list[Process] = []
+
+    def open_() -> Place:
+        processes.append(Process())
+        return processes[-1]
+
+    is_over = threading.Event()
+
+    def kill() -> None:
+        for _ in range(3):
+            if is_over.wait(3):
+                return
+            for process in processes:
+                if process._process is not None:
+                    process._process.kill()
+                    break
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    screening.screen(
+        contest, lambda: left.pop() if left else None, lambda kernel, evidence: told.append((kernel, evidence)),
+        Policy(), on="simulated", places=Places(count=2, open=open_),
+    )  # fmt: skip
+    is_over.set()
+    killer.join()
+    assert {kernel for kernel, _ in told} == wanted
+    assert len(told) == len(wanted)
+    assert all(evidence.failure is None for _, evidence in told)

@@ -8,6 +8,7 @@ whose machine died; what it screened is asked for again.
 
 import importlib.util
 import os
+import socket
 import tempfile
 import threading
 import time
@@ -30,6 +31,7 @@ from harness.loop.screening import Answer, Place, Places, Request
 
 # An actor is asked whether it lives after so long, and has as long to say so; Ray itself notices a dead machine.
 _PULSE_SECONDS = 30.0
+_CONNECT_SECONDS = 10.0
 # To remove its files.
 _ENDING_SECONDS = 10.0
 
@@ -50,8 +52,10 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
     if address is None:
         # Ray's way to listen on the loopback alone, whatever system its name speaks of.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    elif _has_token():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    else:
+        _reach(address)
+        if _has_token():
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     own = {"num_cpus": workers or screening.cores_to_use(), "include_dashboard": False} if address is None else {}
@@ -75,6 +79,16 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
         cluster.close()
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raises RatchetError `no-cluster` where nothing listens: Ray would try for ten minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        said = f"expected --ray HOST:PORT or ray://HOST:PORT of a Ray cluster, got {address!r}: {error}"
+        raise RatchetError("no-cluster", said) from error
 
 
 def _has_token() -> bool:

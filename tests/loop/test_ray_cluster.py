@@ -1,0 +1,150 @@
+"""Screening on a real Ray cluster of three machines on the loopback, and what it survives."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from loop_fixtures import PROJECT, committed_contest
+from ray_fixtures import ENVIRONMENT, Misfortune, Nodes, below, is_gone, named, nodes
+
+from harness import contest as contests
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.verdict.roofline import latency_seconds
+from harness.loop import ray_cluster, screening
+from harness.loop.screening import Places
+from harness.loop.settings import rewritten
+from harness.records import Evidence, Policy
+
+SHAPES = [{"name": "tiny", "heads": 1, "kv_heads": 1, "sequence": 512, "head_dim": 128, "causal": True}]
+
+
+@pytest.fixture(scope="module")
+def contest(tmp_path_factory: pytest.TempPathFactory) -> Contest:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    return contests.load(committed_contest(tmp_path_factory.mktemp("ray") / "contest", 1024))
+
+
+@pytest.fixture
+def cluster() -> Iterator[Nodes]:
+    with nodes(4) as found:
+        yield found
+
+
+def kernels(contest: Contest) -> list[bytes]:
+    sizes = [str(64 << place) for place in range(5)]
+    text = contest.kernel()
+    return [rewritten(text, (("BQ", one), ("BKV", other))) for one in sizes for other in sizes]
+
+
+def screened(contest: Contest, texts: list[bytes], places: Places) -> list[tuple[bytes, Evidence]]:
+    left, told = list(reversed(texts)), []
+    screening.screen(
+        contest, lambda: left.pop() if left else None, lambda kernel, evidence: told.append((kernel, evidence)),
+        Policy(), on="simulated", places=places,
+    )  # fmt: skip
+    return told
+
+
+def latencies(told: list[tuple[bytes, Evidence]]) -> dict[bytes, float | None]:
+    assert len(told) == len(dict(told)), "each is told of once"
+    return {kernel: latency_seconds(evidence) for kernel, evidence in told}
+
+
+@pytest.mark.slow
+def test_twenty_blows_lose_nothing(contest: Contest, cluster: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors and processes killed and stopped, machines lost: the same times as in one process of this machine."""
+    monkeypatch.setattr(ray_cluster, "_PULSE_SECONDS", 5.0)
+    texts = kernels(contest)
+    wanted = latencies(screened(contest, texts, screening.local(1)))
+    # What was screened before would be known.
+    shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]) / "kernel-ratchet", ignore_errors=True)
+    said: list[str] = []
+    found: dict[bytes, float | None] = {}
+    with ray_cluster.connected(cluster.address, 3, said.append) as places:
+        blows = Misfortune(cluster, 20, seed=int(os.environ.get("RATCHET_SEED", "1")))
+        blows.start()
+        rounds = 0
+        while len(blows.struck) < 20:
+            shutil.rmtree(Path(os.environ["XDG_CACHE_HOME"]) / "kernel-ratchet", ignore_errors=True)
+            found = latencies(screened(contest, texts, places))
+            rounds += 1
+            assert found == wanted, f"after {blows.struck} in round {rounds}"
+        blows.is_over.set()
+        blows.join(60)
+    assert said == []
+
+
+@pytest.mark.slow
+def test_a_machine_with_another_compiler_is_left_out(contest: Contest, cluster: Nodes, tmp_path: Path) -> None:
+    other = tmp_path / "packages" / "libtpu-0.0.1.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.1\n")
+    cluster.begin(PYTHONPATH=str(other.parent))
+    said: list[str] = []
+    with ray_cluster.connected(cluster.address, None, said.append) as places:
+        assert places.count == 4
+        told = screened(contest, kernels(contest)[:12], places)
+    assert len(latencies(told)) == 12
+    assert len(said) == 1
+    assert "one of 4 places is left out: it screens under another comparability key (libtpu" in said[0]
+    assert "-> 0.0.1)" in said[0]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "nobody", "127.0.0.1:none", "::1:99999"])
+def test_a_cluster_that_does_not_answer_is_named(address: str) -> None:
+    with (
+        pytest.raises(RatchetError, match=f"of a Ray cluster, got '{address}'") as caught,
+        ray_cluster.connected(address, None, print),
+    ):
+        raise AssertionError("it is not there")
+    assert caught.value.kind == "no-cluster"
+
+
+def table(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":
+    shapes = tmp_path / "shapes.json"
+    shapes.write_text(json.dumps(SHAPES))
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", "harness", "table", "--kernel", "jax:flash", "--shapes", str(shapes), "--trials",
+            "9", "--out", str(tmp_path / "out"), "--workers", "2", *words,
+        ],
+        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": PROJECT, "NO_COLOR": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_is_killed_leaves_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    first = table(tmp_path)
+    until = time.monotonic() + 240
+    journal: list[Path] = []
+    while time.monotonic() < until and sum(path.read_text().count('"values"') for path in journal) < 2:
+        time.sleep(0.2)
+        journal = list((tmp_path / "out").rglob("tune.journal"))
+    started = below(first.pid)
+    assert named(started, "harness.loop.screening")
+    first.kill()
+    first.communicate()
+    assert all(is_gone(pid, 60) for pid in named(started, "harness.loop.screening"))
+    done = sum('"values"' in line for path in journal for line in path.read_text().splitlines())
+    with suppress(ProcessLookupError):
+        for pid in started:
+            os.kill(pid, signal.SIGKILL)
+    second = table(tmp_path, "--json")
+    out, err = second.communicate(timeout=300)
+    assert second.returncode == 0, err
+    row = json.loads(out)["tables"][0]["rows"][0]
+    assert "9 of" in str(row), "those of the first run count"
+    values = sum('"values"' in line for path in journal for line in path.read_text().splitlines())
+    # The three fastest are looked at once more.
+    assert done >= 2
+    assert values <= 9 + 3 + 1

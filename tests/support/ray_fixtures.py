@@ -1,0 +1,133 @@
+"""A real Ray cluster on the loopback: its processes, and what befalls them."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+# The way in which Ray listens on the loopback alone, and lets nothing leave the machine.
+ENVIRONMENT = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    # A machine that says nothing for so long is dead: 5 s instead of half a minute.
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_initial_delay_ms": "2000",
+}
+
+
+class Nodes:
+    """A cluster of `count` machines with a CPU each; the first holds it together."""
+
+    def __init__(self, count: int, environment: Mapping[str, str]) -> None:
+        os.environ.update(ENVIRONMENT)
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self._environment = dict(environment)
+        self.others = [self.begin() for _ in range(count - 1)]
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def begin(self, **environment: str) -> Any:
+        """Another machine."""
+        env = {**self._environment, **environment}
+        return self._cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1", env_vars=env)
+
+    def kill(self, node: Any) -> None:
+        """As a machine that loses its power."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def end(self) -> None:
+        self._cluster.shutdown()
+        for name in ENVIRONMENT:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def nodes(count: int, **environment: str) -> Iterator[Nodes]:
+    found = Nodes(count, environment)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def below(pid: int) -> list[int]:
+    """The processes below this one."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    found, todo = [], [pid]
+    while todo:
+        new = children.get(todo.pop(), [])
+        found += new
+        todo += new
+    return found
+
+
+def named(pids: list[int], words: str) -> list[int]:
+    """Those whose command line holds these words."""
+    found = []
+    for pid in pids:
+        with suppress(OSError):
+            if words in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                found.append(pid)
+    return found
+
+
+class Misfortune(threading.Thread):
+    """So many blows at random, seconds apart: an actor or a screening process killed or stopped, a machine lost."""
+
+    def __init__(self, cluster: Nodes, blows: int, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._cluster, self._blows, self._random = cluster, blows, random.Random(seed)
+        self.struck: list[str] = []
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        while len(self.struck) < self._blows and not self.is_over.wait(self._random.uniform(0.5, 3.0)):
+            kind = self._random.choice(["actor", "actor", "process", "process", "machine", "stopped actor"])
+            if self._strike(kind):
+                self.struck.append(kind)
+
+    def _strike(self, kind: str) -> bool:
+        if kind == "machine":
+            node = self._random.choice(self._cluster.others)
+            self._cluster.others.remove(node)
+            self._cluster.kill(node)
+            self._cluster.others.append(self._cluster.begin())
+            return True
+        words = "harness.loop.screening" if kind == "process" else "ray::_Screener"
+        found = named(below(os.getpid()), words)
+        if not found:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self._random.choice(found), signal.SIGSTOP if kind == "stopped actor" else signal.SIGKILL)
+            return True
+        return False
+
+
+def is_gone(pid: int, seconds: float = 20.0) -> bool:
+    """Whether the process ends in this time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.1)
+    return False

@@ -34,7 +34,7 @@ def held(path: Path, purpose: str) -> Iterator[None]:
         except BlockingIOError as error:
             raise RatchetError(
                 "busy",
-                f"another ratchet is at work in this repository: {_holder(descriptor)}. Wait for it, then run again",
+                f"another ratchet is at work here: {_holder(descriptor)}. Wait for it, then run again",
             ) from error
         with refusals_in_words(f"writing the lock {path}"):
             _describe(descriptor, purpose)

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -75,8 +75,10 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
         if not count:
             raise RatchetError("no-cluster", f"expected CPUs, the cluster at {address} offers none (--num-cpus)")
         cluster = _Cluster(count)
-        yield Places(count=count, open=cluster.open, say=say)
-        cluster.close()
+        # Ray tells of dead workers on stdout, where JSON goes.
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            yield Places(count=count, open=cluster.open, say=say)
+            cluster.close()
     finally:
         ray.shutdown()
 

@@ -71,8 +71,12 @@ def sweep(
         # Before anything is screened, so that a name that is none costs nothing.
         rewritten(original, tuple((name, values[0]) for name, values in parameters))
         watch = guard.begin(ledger, contest)
+        found: _Found | RatchetError
         try:
             found = _screened(contest, ledger, original, search, options, policy, progress, places)
+        except RatchetError as error:
+            # It may follow from what somebody changed.
+            found = error
         finally:
             tampering = guard.end(ledger, watch, "sweep", is_confined=policy.is_confined)
             for sentence in tampering.sentences:
@@ -83,6 +87,8 @@ def sweep(
                 f"something was changed while settings were screened: {tampering.sentences[0]}. Nothing was recorded; "
                 "read kernel.py before you run it again",
             )
+        if isinstance(found, RatchetError):
+            raise found
         record = Sweep(
             parameters=parameters, source=found.source, chip=contest.chip.name, screened=found.screened,
             looked_at=_looked_at(found.screened, search),

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -87,36 +86,29 @@ def named(pids: list[int], words: str) -> list[int]:
     return found
 
 
-class Misfortune(threading.Thread):
-    """So many blows at random, seconds apart: an actor or a screening process killed or stopped, a machine lost."""
+def befall(cluster: Nodes, blows: int, seed: int) -> list[str]:
+    """So many blows at random, seconds apart: an actor or a screening process killed or stopped, a machine lost.
 
-    def __init__(self, cluster: Nodes, blows: int, seed: int) -> None:
-        super().__init__(daemon=True)
-        self._cluster, self._blows, self._random = cluster, blows, random.Random(seed)
-        self.struck: list[str] = []
-        self.is_over = threading.Event()
-
-    def run(self) -> None:
-        while len(self.struck) < self._blows and not self.is_over.wait(self._random.uniform(0.5, 3.0)):
-            kind = self._random.choice(["actor", "actor", "process", "process", "machine", "stopped actor"])
-            if self._strike(kind):
-                self.struck.append(kind)
-
-    def _strike(self, kind: str) -> bool:
+    Ray begins machines in the main thread only.
+    """
+    chance = random.Random(seed)
+    struck: list[str] = []
+    while len(struck) < blows:
+        time.sleep(chance.uniform(2.0, 8.0))
+        kind = chance.choice(["actor", "actor", "process", "process", "machine", "stopped actor"])
         if kind == "machine":
-            node = self._random.choice(self._cluster.others)
-            self._cluster.others.remove(node)
-            self._cluster.kill(node)
-            self._cluster.others.append(self._cluster.begin())
-            return True
-        words = "harness.loop.screening" if kind == "process" else "ray::_Screener"
-        found = named(below(os.getpid()), words)
-        if not found:
-            return False
-        with suppress(ProcessLookupError):
-            os.kill(self._random.choice(found), signal.SIGSTOP if kind == "stopped actor" else signal.SIGKILL)
-            return True
-        return False
+            node = cluster.others.pop(chance.randrange(len(cluster.others)))
+            cluster.kill(node)
+            cluster.others.append(cluster.begin())
+        else:
+            words = "harness.loop.screening" if kind == "process" else "ray::_Screener"
+            found = named(below(os.getpid()), words)
+            if not found:
+                continue
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(found), signal.SIGSTOP if kind == "stopped actor" else signal.SIGKILL)
+        struck.append(kind)
+    return struck
 
 
 def is_gone(pid: int, seconds: float = 20.0) -> bool:

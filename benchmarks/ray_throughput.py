@@ -1,0 +1,92 @@
+"""Prints what a trial of a search takes in two processes of this machine, and in two workers of a Ray cluster.
+
+    .venv/bin/python benchmarks/ray_throughput.py [--settings 24] [--repeat 3]
+
+The cluster has three machines, all of them this one, on the loopback: one that holds it together and two with a CPU
+each. Both screen the same settings of the naive attention template, compiled and simulated anew, by turns; seconds
+measured on this machine. `between answers` leaves out what processes and actors take to begin.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from tabulate import tabulate
+
+from harness import contest as contests
+from harness.contest import Contest
+from harness.loop import ray_cluster, scaffold, screening
+from harness.loop.screening import Places
+from harness.loop.settings import rewritten
+from harness.records import Policy
+
+_AT_A_TIME = 2
+# Ray listens on the loopback alone, whatever system the name speaks of.
+_ENVIRONMENT = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled",
+}  # fmt: skip
+
+
+def main() -> None:
+    """Runs both by turns and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--settings", type=int, default=24, help="screened in each run (24, at most 49)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each (3)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch:
+        os.environ.update(_ENVIRONMENT, XDG_CACHE_HOME=f"{scratch}/cache")
+        from ray.cluster_utils import Cluster
+
+        folder = Path(scratch) / "contest"
+        scaffold.scaffold(folder, "attention", (("SEQUENCE", "4096"),))
+        contest = contests.load(folder)
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 0, "node_ip_address": "127.0.0.1", "include_dashboard": False},
+        )
+        for _ in range(_AT_A_TIME):
+            cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
+        taken: dict[str, list[tuple[float, float]]] = {"processes": [], "Ray": []}
+        try:
+            for _ in range(given.repeat):
+                taken["processes"].append(_seconds(contest, given.settings, screening.local(_AT_A_TIME)))
+                with ray_cluster.connected(str(cluster.address), _AT_A_TIME, print) as places:
+                    taken["Ray"].append(_seconds(contest, given.settings, places))
+        finally:
+            cluster.shutdown()
+    local, by_ray = ([statistics.median(one) for one in zip(*runs, strict=True)] for runs in taken.values())
+    rows = [
+        [name, f"{here:.2f} s", f"{there:.2f} s", f"{there / here:.3f}"]
+        for name, here, there in zip(("from the start", "between answers"), local, by_ray, strict=True)
+    ]
+    print(
+        f"Wall clock for each of {given.settings} settings, {_AT_A_TIME} at a time, median of {given.repeat}, measured"
+    )
+    print(tabulate(rows, headers=["", "processes", "Ray", "ratio"], disable_numparse=True))
+
+
+def _seconds(contest: Contest, count: int, places: Places) -> tuple[float, float]:
+    """The seconds for each setting, from the start and between the first answer and the last."""
+    shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+    sizes = [str(64 << place) for place in range(7)]
+    text = contest.kernel()
+    left = [rewritten(text, (("BQ", one), ("BKV", other))) for one in sizes for other in sizes][:count]
+    answers: list[float] = []
+    began = time.monotonic()
+    screening.screen(
+        contest,
+        lambda: left.pop() if left else None,
+        lambda kernel, evidence: answers.append(time.monotonic()),
+        Policy(),
+        on="simulated",
+        places=places,
+    )
+    return (answers[-1] - began) / count, (answers[-1] - answers[0]) / (count - 1)
+
+
+if __name__ == "__main__":
+    main()

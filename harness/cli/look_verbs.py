@@ -40,12 +40,20 @@ class Report(Verb):
     group = "look"
     line = "all attempts as one HTML page, charts and diffs"
     example = "report --open"
-    description = "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line."
+    description = (
+        "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line, searches. "
+        "With --table it is the page of a table of tuned constants; that needs no contest."
+    )
+    examples = "ratchet.sh report --open; ratchet.sh report --table tables"
     does = "harness.cli.report:report"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--open", action="store_true", help="open it in the browser")
         parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="default: profile_data/report.html")
+        parser.add_argument(
+            "--table", type=Path, default=None, metavar="DIR",
+            help="of the table in this folder, which `table` filled; default of --out: DIR/report.html",
+        )  # fmt: skip
 
 
 class Plot(Verb):

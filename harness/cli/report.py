@@ -1,4 +1,4 @@
-"""What `report` and `plot` write of the ledger: one HTML page, the same figures as PNG."""
+"""What `report` and `plot` write: one HTML page of a ledger or of a table, the ledger's figures as PNG."""
 
 import os
 import webbrowser
@@ -12,17 +12,18 @@ from urllib.parse import quote
 
 from harness.advice import report as reporting
 from harness.advice.source_names import named_lines
+from harness.cli import table_page
 from harness.cli.arguments import directory, say
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import chip
-from harness.judge.verdict import roofline
+from harness.judge.verdict import compare_simulated, roofline
 from harness.ledger import Ledger, git
 from harness.ledger.bulk_read import Held, whole
 from harness.loop.search_state import floor_of, title_moves
-from harness.records import Report, Row, Work
+from harness.records import Report, Row, Sweep, Work
 from harness.render import plots
 from harness.render.page import Story, page
 from harness.render.series import Against, Bound, Entry, Group, group_of, groups
@@ -30,10 +31,23 @@ from harness.units import decimal
 
 
 def report(given: Namespace) -> Outcome:
+    if given.table is not None and given.directory is not None:
+        raise UsageError("usage", "a table has a page without a contest: expected -C DIR or --table DIR, got both")
     folder = directory(given.directory).resolve()
-    target: Path = (given.out or folder / "profile_data" / "report.html").resolve()
+    usual = folder / "profile_data" if given.table is None else given.table
+    target: Path = (given.out or usual / "report.html").resolve()
     if target.is_dir():
         raise UsageError("usage", f"expected --out to name a file, got the folder {target}")
+    data, what = _ledger_page(given, folder, target) if given.table is None else table_page.page_of(given.table)
+    write_atomically(target, data)
+    written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
+    if given.open and not webbrowser.open(target.as_uri()):
+        raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
+    return Outcome(text=lambda: written)
+
+
+def _ledger_page(given: Namespace, folder: Path, target: Path) -> tuple[bytes, str]:
+    """The page of the contest in `folder`, and what it holds in words."""
     ledger = settled(given.directory)
     found, champion, notes = _entries(ledger, folder / "profile_data", target.parent)
     story = Story(
@@ -44,12 +58,7 @@ def report(given: Namespace) -> Outcome:
         champion=champion,
         notes=notes,
     )
-    data = page(story)
-    write_atomically(target, data)
-    written = f"wrote {target}: {len(found)} attempts, {decimal(len(data), 'B')}; it needs no network and no server"
-    if given.open and not webbrowser.open(target.as_uri()):
-        raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
-    return Outcome(text=lambda: written)
+    return page(story), f"{len(found)} attempts"
 
 
 def plot(given: Namespace) -> Outcome:
@@ -138,7 +147,15 @@ def _entry(name: str, held: Held, before: Sequence[Entry], files: Path, page_fol
         score_range=_score_range(found) if row.score is not None else None,
         kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
+        deviations=_deviations(attempt.sweep),
     )
+
+
+def _deviations(sweep: Sweep | None) -> float | None:
+    """How many standard deviations of the simulator the best of the sweep has to win by."""
+    if sweep is None or sweep.source != "simulated":
+        return None
+    return compare_simulated.deviations(max(1, sweep.looked_at))
 
 
 def _against(held: Held, before: Sequence[Entry]) -> Against | None:

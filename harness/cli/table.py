@@ -1,7 +1,9 @@
 """What `table` does: it fills a table of tuned constants for shapes and chips, and writes it for whoever reads it."""
 
+import shlex
 import tempfile
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness import files
@@ -53,12 +55,12 @@ def table(given: Namespace) -> Outcome:
             found.append(row)
             # After each row: a table is there as far as it goes, with the rows that it had.
             messages += _write(found, names[row.chip], given.out, given.format)
-    shown = _shown(found)
+    shown = overview(found)
     return Outcome(
         document=TablesDocument(command="table", tables=figures([shown])),
         text=lambda: tables.text([shown], terminal_width()),
         exit_code=0 if all(row.is_entry for row in found) else 1,
-        messages=tuple(dict.fromkeys(messages)),
+        messages=(*dict.fromkeys(messages), f"its page: ./ratchet.sh report --table {shlex.quote(str(given.out))}"),
     )
 
 
@@ -104,7 +106,8 @@ def _write(found: list[Row], name: str, folder: Path, form: formats.Format) -> l
     return [f"wrote {path}"]
 
 
-def _shown(rows: list[Row]) -> Table:
+def overview(rows: Sequence[Row]) -> Table:
+    """The rows as they are printed and shown."""
     columns = (
         Column(name="shape", title="shape", is_whole=True),
         Column(name="chip", title="chip", is_whole=True),
@@ -119,7 +122,7 @@ def _shown(rows: list[Row]) -> Table:
     cells: list[tuple[Cell, ...]] = [
         (
             row.shape, row.chip, search_space.words(row.settings or ()) or "-", row.seconds, row.plus_minus_seconds,
-            row.fallback_seconds, row.fallback_ratio, f"{row.tried} of {row.possible}", _checks(row),
+            row.fallback_seconds, row.fallback_ratio, f"{row.tried} of {row.possible}", checks(row),
         )
         for row in rows
     ]  # fmt: skip
@@ -140,7 +143,8 @@ def _shown(rows: list[Row]) -> Table:
     )  # fmt: skip
 
 
-def _checks(row: Row) -> str:
+def checks(row: Row) -> str:
+    """What came of judging the best one."""
     if row.settings is None:
         return "-"
     said = "unchecked" if row.unchecked else f"{row.checks} passed"

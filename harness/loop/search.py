@@ -5,9 +5,11 @@ import itertools
 import random
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from harness import files
@@ -30,10 +32,11 @@ _REPEATS = 20
 class Search(Protocol):
     """What is asked for the next settings and told what became of them; one caller at a time.
 
-    `earlier` are the settings with a latency of the search that this one goes on with.
+    `earlier` are the settings with a latency of the search that this one goes on with, and that latency, in the order
+    in which they were asked for.
     """
 
-    earlier: frozenset[Settings]
+    earlier: Mapping[Settings, float]
 
     def ask(self) -> Settings | None:
         """Settings that were not asked for before, or None at the end."""
@@ -48,7 +51,7 @@ class Search(Protocol):
 class WholeGrid:
     """Every setting, or every one that is `allowed`, in the order of the grid."""
 
-    earlier: frozenset[Settings] = frozenset()
+    earlier: Mapping[Settings, float] = MappingProxyType({})
 
     def __init__(self, grid: Grid, allowed: frozenset[Settings] | None = None) -> None:
         self._left = (settings for settings in every(grid) if allowed is None or settings in allowed)
@@ -103,9 +106,10 @@ class Study:
             if trial.value is not None
         }
         self._left = max(0, trials - len(self._known)) if in_all else trials
-        self.earlier = frozenset(settings for settings, seconds in self._known.items() if seconds < inf)
-        fastest = sorted((seconds, settings) for settings, seconds in self._known.items() if seconds < inf)[:_FASTEST]
-        self._first = [settings for _, settings in fastest]
+        self.earlier: Mapping[Settings, float] = {
+            settings: seconds for settings, seconds in self._known.items() if seconds < inf
+        }
+        self._first = sorted(self.earlier, key=lambda settings: (self.earlier[settings], settings))[:_FASTEST]
         if first is not None and first not in self._known:
             self._first.append(first)
 

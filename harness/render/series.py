@@ -41,9 +41,10 @@ class Entry:
 
     `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score
     at the two ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is
-    the address of its trace from where the page lies. `is_undone` is True for an accept that a later undo
-    took back, `is_revoked` for one that lost its title because it fails; `again` is for an undo or a revoke the id
-    of the champion that stands again.
+    the address of its trace from where the page lies. `deviations` is how many standard deviations of the simulator
+    the best of its search has to win by. `is_undone` is True for an accept that a later undo took back, `is_revoked`
+    for one that lost its title because it fails; `again` is for an undo or a revoke the id of the champion that stands
+    again.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Entry:
     kernel: str | None = None
     complaint: str = ""
     timeline: str = ""
+    deviations: float | None = None
     is_undone: bool = False
     is_revoked: bool = False
     again: str | None = None

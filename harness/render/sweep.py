@@ -48,27 +48,30 @@ def _lines(swept: Swept, width: int, colour: bool) -> Iterator[str]:
         yield from wrap(f"judged as attempt {swept.attempt}: {best}{after}", width)
 
 
+def remark(sweep: Sweep, one: Screened, best: Sequence[tuple[str, str]] | None, judged: str, came: str = "") -> str:
+    """Why a setting has no latency, or what else is known of it: `judged` says that it was, `came` what of the best."""
+    refused = next((other.failure for other in sweep.refused if other.settings == one.settings), None)
+    if refused is not None:
+        return f"{judged}, fails: {refused.kind}: {clean(refused.message)}"
+    if one.settings == best:
+        return f"{judged}{came}"
+    if one.same_as is not None:
+        return f"judged before: attempt {one.same_as}"
+    return ": ".join(filter(None, (one.failure_kind, clean(one.message))))
+
+
 def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> Iterator[str]:
     least = min((one.seconds for one in sweep.screened if one.seconds is not None), default=None)
-    refused = {one.settings: f"{one.failure.kind}: {clean(one.failure.message)}" for one in sweep.refused}
     rows: list[tuple[float | None, list[str], str, str]] = []
     for one in sweep.screened:
         against = "-" if one.seconds is None or least is None else change(one.seconds / least)
-        remark = one.failure_kind
-        if one.settings in refused:
-            remark = f"judged now, fails: {refused[one.settings]}"
-        elif one.message:
-            remark = ": ".join(filter(None, (one.failure_kind, clean(one.message))))
-        if one.same_as is not None:
-            remark = f"judged before: attempt {one.same_as}"
-        if one.settings == best and one.settings not in refused:
-            remark = "judged now"
-        rows.append((one.seconds, [value for _, value in one.settings], against, remark))
+        rows.append(
+            (one.seconds, [value for _, value in one.settings], against, remark(sweep, one, best, "judged now"))
+        )
     champion = sweep.champion_seconds
     if champion is not None:
-        remark = f"champion: attempt {sweep.champion}"
         against = "-" if least is None else change(champion / least)
-        rows.append((champion, ["" for _ in sweep.parameters], against, remark))
+        rows.append((champion, ["" for _ in sweep.parameters], against, f"champion: attempt {sweep.champion}"))
     rows.sort(key=lambda row: math.inf if row[0] is None else row[0])
     times = column([row[0] for row in rows])
     body = [[*cells, time, against, remark] for (_, cells, against, remark), time in zip(rows, times, strict=True)]

@@ -10,7 +10,7 @@ import pytest
 from loop_fixtures import committed_contest, ratchet
 
 from harness import contest as contests
-from harness.cli.table import _shown
+from harness.cli.table import overview
 from harness.errors import RatchetError, UsageError
 from harness.loop import screening, search_space, trial
 from harness.loop.search import Study, WholeGrid
@@ -317,7 +317,7 @@ def test_what_is_not_certain_or_not_checked_is_said() -> None:
     assert not near.is_certain
     unchecked = row(unchecked="wrong-result: 2.0 times the tolerance", checks=0)
     lost = row(shape="lost", settings=None, seconds=None, failure="vmem-exceeded: too large")
-    table = _shown([row(), near, unchecked, lost])
+    table = overview([row(), near, unchecked, lost])
     assert table.column("checks") == ("30 passed", "30 passed, uncertain", "unchecked", "-")
     notes = " ".join(table.notes)
     assert "prefill on v6e is unchecked: wrong-result" in notes

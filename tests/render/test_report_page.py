@@ -51,7 +51,7 @@ def overview(page: str) -> dict[str, Any]:
 
 def details(page: str) -> dict[str, Any]:
     chunk = json.loads(gzip.decompress(base64.b64decode(island(page, "chunk-0"))))
-    return {one["id"]: {**one, "lines": chunk["lines"]} for one in chunk["attempts"]}
+    return {one["id"]: {**one, "lines": chunk["lines"]} for one in chunk["details"]}
 
 
 def text_of(detail: dict[str, Any], part: str) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from harness.loop.settings import constants, names, rewrite, rewritten
 from harness.loop.tune import study_name
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.shapes import Shape
-from harness.records import Evidence, Policy, Statement
+from harness.records import Evidence, Policy, Refused, Screened, Statement
 from harness.records.problem import Parameter
 from harness.units import seconds
 
@@ -67,7 +67,8 @@ class Row:
     `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
     where `unchecked` says what failed: the three fastest, or the machine. `tried` of the `possible` settings were,
     `looked_at` programs of theirs had a latency. `search` stands for all that the row follows from: judge, compiler,
-    kernel, settings, their number.
+    kernel, settings, their number. `trials` are the settings that were tried, in the order asked; of a search that this
+    one went on with, those with a latency. `refused` are those that were judged and fail.
     """
 
     kernel: str
@@ -90,6 +91,9 @@ class Row:
     compiler: str
     search: str
     finished: str
+    # Rows of before they were kept have none.
+    trials: tuple[Screened, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
     @property
     def fallback_ratio(self) -> float | None:
@@ -264,7 +268,11 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     found, earlier = _screened(contest, grid, allowed, fallback, how, progress, where)
     timed = {settings: time_ for settings, one in found.items() if (time_ := _latency(one)) is not None}
     ranked = sorted(timed, key=lambda settings: timed[settings])
-    best, chosen, said = _judged(contest, ranked, progress, where)
+    judged = _judged(contest, ranked, progress, where)
+    passed = next(((settings, one) for settings, one in judged if one.failure is None), None)
+    # Where all that were judged fail, the entry is the fastest, and says how.
+    best, chosen = passed or (judged[0] if judged else (None, None))
+    said = _why(chosen) if chosen and not passed else ""
     failures = [words(settings) + ": " + _why(one) for settings, one in found.items() if _latency(one) is None]
     progress(where, "done", time.monotonic() - began)
     programs = {trace.fingerprint for settings in timed if (trace := found[settings].trace)}
@@ -276,13 +284,15 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
         plus_minus_seconds=_plus_minus(found[best]) if best is not None else None,
         fallback=fallback, fallback_seconds=timed.get(fallback),
         fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
-        checks=len(chosen.all_checks) if chosen and not said else 0, unchecked=said if best is not None else "",
+        checks=len(chosen.all_checks) if chosen and passed else 0, unchecked=said,
         failure="" if best is not None else f"{len(failures)} settings fail, the first: {failures[0]}",
-        tried=len(found.keys() | earlier),
+        tried=len(found.keys() | earlier.keys()),
         possible=search_space.size(grid) if allowed is None else len(allowed),
-        looked_at=max(1, len(programs) + len(earlier)),
+        looked_at=max(1, len(programs) + len(earlier.keys() - found.keys())),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
         search=search, finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        trials=tuple(_trial(settings, found.get(settings), earlier) for settings in dict.fromkeys((*earlier, *found))),
+        refused=tuple(Refused(settings=settings, failure=one.failure) for settings, one in judged if one.failure),
     )  # fmt: skip
 
 
@@ -294,9 +304,9 @@ def _screened(
     how: Filling,
     progress: Progress,
     where: str,
-) -> tuple[dict[Settings, Evidence], frozenset[Settings]]:
-    """What the settings that were tried came to, the fallback's always among them; and those with a time of a search
-    that this one goes on with, which were not tried again.
+) -> tuple[dict[Settings, Evidence], Mapping[Settings, float]]:
+    """What the settings that were tried came to, in the order asked, the fallback's always among them; and the times of
+    a search that this one goes on with.
     """
     text = contest.kernel()
     values = dict(grid)
@@ -336,14 +346,14 @@ def _screened(
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
     screening.screen(contest, ask, tell, Policy(), on="simulated", places=how.places)
-    return found, study.earlier - found.keys()
+    return {settings: found[settings] for settings in asked.values() if settings in found}, study.earlier
 
 
 def _judged(
     contest: Contest, ranked: list[Settings], progress: Progress, where: str
-) -> tuple[Settings | None, Evidence | None, str]:
-    """The first of the fastest that passes every check, with its evidence; else the fastest, and how it fails."""
-    found: list[tuple[Settings, Evidence, str]] = []
+) -> list[tuple[Settings, Evidence]]:
+    """The fastest with their evidence, one after the other until one passes every check."""
+    found: list[tuple[Settings, Evidence]] = []
     for settings in ranked[:_JUDGED]:
         kernel = rewritten(contest.kernel(), settings)
 
@@ -351,12 +361,20 @@ def _judged(
             progress(f"{where}: {stage}", state, taken)
 
         evidence = evaluate(contest, kernel, Options(on="simulated"), Policy(), told, work="best")
-        if evidence.failure is None:
-            return settings, evidence, ""
-        found.append((settings, evidence, _why(evidence)))
-        if evidence.failure.kind in MAY_PASS_NEXT_TIME:
+        found.append((settings, evidence))
+        if evidence.failure is None or evidence.failure.kind in MAY_PASS_NEXT_TIME:
             break
-    return found[0] if found else (None, None, "")
+    return found
+
+
+def _trial(settings: Settings, evidence: Evidence | None, earlier: Mapping[Settings, float]) -> Screened:
+    """What the settings came to; without evidence it is the time that they had earlier."""
+    if evidence is None:
+        return Screened(settings=settings, seconds=earlier[settings])
+    time_ = _latency(evidence)
+    kind, message = screening.why_no_latency(evidence) if time_ is None else ("", "")
+    fingerprint = evidence.trace.fingerprint if evidence.trace else ""
+    return Screened(settings=settings, seconds=time_, failure_kind=kind, message=message, fingerprint=fingerprint)
 
 
 def _latency(evidence: Evidence) -> float | None:

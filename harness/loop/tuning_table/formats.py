@@ -22,6 +22,8 @@ _ENDINGS = {"json": "json", "python": "py"}
 _KERNEL, _CHIP, _FIELDS, _TUNED = "KERNEL", "CHIP", "FIELDS", "TUNED_BLOCK_SIZES"
 # A scale changes no time; written as a float it would be a key that nobody hits.
 _NO_KEY = ("scale",)
+# How a row was found stays in rows.jsonl: it is longer than the table.
+_OF_SEARCH = ("trials", "refused")
 # Kernels of tokamax: what its files of them are called.
 _TOKAMAX = {
     "tokamax:flash_attention": "pallas_mosaic_tpu_flash_attention",
@@ -45,10 +47,14 @@ def file_name(kernel: str, chip_name: str, form: Format) -> str:
 def written(rows: Sequence[Row], form: Format) -> str:
     """The rows of one kernel on one chip, at least one.
 
-    Our JSON has all of them. What others read leaves out those without settings and those that are unchecked.
+    Our JSON has all of them, without their trials. What others read leaves out those without settings and those that
+    are unchecked.
     """
     if form == "json":
-        document = {"provenance": provenance(rows), "rows": msgspec.to_builtins(rows)}
+        kept = [
+            {name: value for name, value in row.items() if name not in _OF_SEARCH} for row in msgspec.to_builtins(rows)
+        ]
+        document = {"provenance": provenance(rows), "rows": kept}
         return json.dumps(document, indent=2) + "\n"
     return _python(rows) if form == "python" else _tokamax([row for row in rows if row.is_entry])
 

@@ -1,10 +1,13 @@
 """What the page shows of one attempt when it is opened: reasons, figures beside the champion's, time, lines, diff."""
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
 from harness.records import Attempt, Check, Evidence, Hint, LineTime, Report
 from harness.render.layout import clean
-from harness.render.page.overview import Plain, moved_by, verdict, with_uncertainty
+from harness.render.page.overview import VERDICTS, moved_by, verdict, with_uncertainty
+from harness.render.page.parts import Plain
+from harness.render.page.search import Searched, search_plain
 from harness.render.page.source import Line, diff_lines, python_lines, visible
 from harness.render.series import Entry, Piece, pieces
 from harness.units import count, decimal, kibibytes, percent, seconds
@@ -51,6 +54,7 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
         "checks": _checks(evidence),
         "hints": [_hint(hint) for hint in report.hints],
         "warnings": [clean(text) for text in evidence.warnings],
+        "search": _search(entry, attempt),
         "diff": [(line.sign, line.old, line.new, pool(line.text)) for line in diff_lines(attempt.diff)],
     }
     if entry.against is not None and entry.against.report is None:
@@ -65,6 +69,28 @@ def _hint(hint: Hint) -> tuple[str, str, str]:
     bound = f" ({hint.gain_source})" if hint.gain_source else ""
     gain = "" if hint.gain is None else f"at most {percent(hint.gain)} less time{bound}"
     return clean(hint.observation), clean(hint.suggestion), clean(gain)
+
+
+def _search(entry: Entry, attempt: Attempt) -> Plain | None:
+    """The sweep or the search that chose the attempt's settings, where one did."""
+    sweep = attempt.sweep
+    if sweep is None:
+        return None
+    possible = prod(len(values) for _, values in sweep.parameters)
+    level = None
+    if sweep.champion_seconds is not None:
+        level = (f"champion then, attempt {sweep.champion}", sweep.champion_seconds)
+    return search_plain(
+        Searched(
+            sweep=sweep,
+            best=attempt.settings,
+            came=f" as this attempt: {VERDICTS[attempt.verdict.outcome]}",
+            possible=possible,
+            possible_words="in the grid" + (", less what --where left out" * (len(sweep.screened) < possible)),
+            deviations=entry.deviations,
+            level=level,
+        )
+    )
 
 
 def _facts(attempt: Attempt, entry: Entry) -> list[tuple[str, str]]:

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 
 from harness.records import TITLE_MOVES, Outcome
 from harness.render.layout import clean
+from harness.render.page.parts import Plain
 from harness.render.series import Entry, Group
 from harness.units import change, count, decimal, percent, seconds
-
-Plain = dict[str, object]
 
 VERDICTS: dict[Outcome, str] = {
     "accept": "accepted",

@@ -1,27 +1,5 @@
 // One attempt, opened over the page: what was said about it, where its time goes, its lines, its diff.
 
-function section(title, ...children) {
-  const inside = children.flat().filter(Boolean);
-  return inside.length ? make("section", {}, make("h3", {}, title), ...inside) : null;
-}
-
-function folded(title, ...children) {
-  return make("details", {}, make("summary", {}, title), ...children);
-}
-
-function grid(heads, rows, figures, className) {
-  return make("div", { class: "scroll" }, make("table", { class: `plain ${className || ""}` },
-    make("thead", {}, make("tr", {}, heads.map((head, place) => make("th", { scope: "col", class: figures.includes(place) ? "figure" : "" }, head)))),
-    make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell, place) => make(place ? "td" : "th", { scope: place ? null : "row", class: figures.includes(place) ? "figure" : "" }, cell)))))));
-}
-
-// Columns in which no row has anything are left out.
-function trimmed(heads, rows, figures, className) {
-  const kept = heads.map((_, place) => place).filter((place) => rows.some((row) => row[place] !== "" && row[place] !== null));
-  return grid(kept.map((place) => heads[place]), rows.map((row) => kept.map((place) => row[place] ?? "")),
-    kept.map((place, at) => (figures.includes(place) ? at : -1)).filter((at) => at >= 0), className);
-}
-
 function code(runs) {
   return runs.map(([kind, text]) => (kind ? make("span", { class: `code-${kind}` }, text) : text));
 }
@@ -113,6 +91,7 @@ function contents(detail) {
     known ? section("Expected against got", expectation(detail)) : null,
     detail.missing.length ? section("Not known", make("ul", {}, detail.missing.map((text) => make("li", {}, text)))) : null,
     known ? section("Change of kernel.py", diffLines(detail)) : null,
+    detail.search ? section("Search", searchParts(detail.search)) : null,
     known ? section("Where the time goes", timeParts(detail)) : null,
     known && detail.figures.length ? section("Figures", trimmed(["", "here", other ? `champion, ${other}` : "champion", "change"], detail.figures, [1, 2, 3])) : null,
     known && detail.counters.length ? section("Counters", trimmed(["level", "counter", "count", other || "champion", "change", "expected", "remark"], detail.counters, [2, 3, 4], "counters")) : null,
@@ -129,73 +108,19 @@ function contents(detail) {
   ].filter(Boolean);
 }
 
-let openId = null;
-let openDetail = null;
-
-async function openAttempt(id) {
-  const dialog = byId("attempt");
-  const row = rowsById.get(id);
-  openId = id;
-  let inside;
-  let detail = null;
-  try {
-    detail = await detailOf(id);
-    inside = contents(detail);
-  } catch (error) {
-    inside = [make("p", { class: "note" }, `The details cannot be unpacked here (${error.message}); ./ratchet.sh show ${row.n} prints them.`)];
-  }
-  if (openId !== id) return;
-  const place = shownIds.indexOf(id);
-  const step = (to, words, sign) => make("a", { class: "button", href: to ? `#attempt-${to}` : null, "aria-label": words, "aria-disabled": to ? null : "true", title: words }, sign);
-  dialog.replaceChildren(
-    make("div", { class: "bar head" },
-      make("p", {}, badge(row.outcome, row.verdict), row.champion ? make("span", { class: "star" }, " ★ champion") : ""),
-      make("nav", { "aria-label": "attempts" }, step(shownIds[place - 1], "the attempt before in the table", "←"), step(place < 0 ? null : shownIds[place + 1], "the next attempt in the table", "→"),
-        make("button", { type: "button", on: { click: () => dialog.close() } }, "Close"))),
-    make("h2", { id: "attempt-title", tabindex: "-1" }, make("span", { class: "number" }, `Attempt ${row.n}`), " ", row.hypothesis),
-    make("p", { class: "faint" }, groupsById.get(row.group).title),
-    ...inside);
-  if (!dialog.open) dialog.showModal();
-  dialog.scrollTop = 0;
-  dialog.dataset.id = id;
-  const hottest = dialog.querySelector(".hottest");
-  // Where the cycles go is what one looks for; the head of the file is a scroll away.
-  if (hottest) hottest.closest(".scroll").scrollTop = hottest.offsetTop - 160;
-  byId("attempt-title").focus();
-  drawOpenTime(detail);
-}
-
-function drawOpenTime(detail) {
-  openDetail = detail;
-  const chart = byId("attempt").querySelector("[data-bars]");
-  if (detail && chart) charts().then(() => { if (openDetail === detail) drawTime(chart, detail.time); });
-}
-
-function followHash() {
-  const match = /^#attempt-(.+)$/.exec(location.hash);
-  const dialog = byId("attempt");
-  if (match && rowsById.has(match[1])) openAttempt(match[1]);
-  else if (dialog.open) dialog.close();
-}
-
 function startAttempts() {
-  const dialog = byId("attempt");
-  dialog.addEventListener("close", () => {
-    const left = openId;
-    openId = null;
-    openDetail = null;
-    if (location.hash.startsWith("#attempt-")) history.pushState(null, "", location.pathname + location.search);
-    focusRow(left);
+  startDialog({
+    name: "attempt",
+    listed: "attempts",
+    otherwise: (row) => `./ratchet.sh show ${row.n} prints them.`,
+    eyebrow: (row) => [badge(row.outcome, row.verdict), row.champion ? make("span", { class: "star" }, " ★ champion") : ""],
+    words: (row) => [make("span", { class: "number" }, `Attempt ${row.n}`), " ", row.hypothesis],
+    below: (row) => groupsById.get(row.group).title,
+    contents,
+    draw: (dialog, detail) => {
+      const bars = dialog.querySelector("[data-bars]");
+      if (bars) drawTime(bars, detail.time);
+      if (detail.search) drawSearch(dialog, detail.search);
+    },
   });
-  dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) dialog.close();
-  });
-  dialog.addEventListener("keydown", (event) => {
-    const to = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!to || event.ctrlKey || event.metaKey || event.altKey || event.target.closest(".scroll")) return;
-    const next = shownIds[shownIds.indexOf(openId) + to];
-    if (next) location.hash = `#attempt-${next}`;
-  });
-  window.addEventListener("hashchange", followHash);
-  followHash();
 }

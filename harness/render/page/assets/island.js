@@ -16,16 +16,15 @@ const byId = (id) => document.getElementById(id);
 
 const overview = JSON.parse(byId("overview").textContent);
 const rowsById = new Map(overview.rows.map((row, place) => [row.id, { ...row, place }]));
-const groupsById = new Map(overview.groups.map((group) => [group.id, group]));
 
 const unpacked = new Map();
 
-// The details of an attempt, unpacked when first asked for, with its neighbours.
+// The details of a row, unpacked when first asked for, with its neighbours.
 async function detailOf(id) {
   const number = Math.floor(rowsById.get(id).place / overview.chunk);
   if (!unpacked.has(number)) unpacked.set(number, unpack(`chunk-${number}`).then(JSON.parse));
-  const { attempts, lines } = await unpacked.get(number);
-  return { ...attempts.find((attempt) => attempt.id === id), lines };
+  const { details, lines } = await unpacked.get(number);
+  return { ...details.find((detail) => detail.id === id), lines };
 }
 
 function bytesOf(text) {
@@ -42,8 +41,29 @@ async function unpack(id) {
   return new Response(stream).text();
 }
 
-const SYMBOLS = { accept: "●", reject: "◇", inconclusive: "○", failed: "✕" };
+function section(title, ...children) {
+  const inside = children.flat().filter(Boolean);
+  return inside.length ? make("section", {}, make("h3", {}, title), ...inside) : null;
+}
 
-function badge(outcome, words) {
-  return make("span", { class: `badge ${outcome}` }, make("span", { "aria-hidden": "true" }, SYMBOLS[outcome]), ` ${words}`);
+function folded(title, ...children) {
+  return make("details", {}, make("summary", {}, title), ...children);
+}
+
+function grid(heads, rows, figures, className) {
+  return make("div", { class: "scroll" }, make("table", { class: `plain ${className || ""}` },
+    make("thead", {}, make("tr", {}, heads.map((head, place) => make("th", { scope: "col", class: figures.includes(place) ? "figure" : "" }, head)))),
+    make("tbody", {}, rows.map((cells) => make("tr", {}, cells.map((cell, place) => make(place ? "td" : "th", { scope: place ? null : "row", class: figures.includes(place) ? "figure" : "" }, cell)))))));
+}
+
+// Columns in which no row has anything are left out.
+function trimmed(heads, rows, figures, className) {
+  const kept = heads.map((_, place) => place).filter((place) => rows.some((row) => row[place] !== "" && row[place] !== null));
+  return grid(kept.map((place) => heads[place]), rows.map((row) => kept.map((place) => row[place] ?? "")),
+    kept.map((place, at) => (figures.includes(place) ? at : -1)).filter((at) => at >= 0), className);
+}
+
+// Figures at a glance: what they are, the figure, a word beside it.
+function tilesOf(tiles) {
+  return tiles.map(([name, figure, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("strong", {}, figure), words ? make("span", {}, words) : "")));
 }

@@ -1,10 +1,12 @@
 // Puts the page together: what it is about, the group that the charts show, the table, the attempt of the address.
 
+const groupsById = new Map(overview.groups.map((group) => [group.id, group]));
+
 async function drawGroup() {
   const group = groupsById.get(byId("group").value);
   const rows = overview.rows.filter((row) => row.group === group.id);
   byId("group-note").textContent = `${group.title}, key ${group.id}. ${group.difference ? `Against the key before: ${group.difference}.` : ""}`;
-  byId("tiles").replaceChildren(...group.tiles.map(([name, figure, words]) => make("div", {}, make("dt", {}, name), make("dd", {}, make("strong", {}, figure), words ? make("span", {}, words) : ""))));
+  byId("tiles").replaceChildren(...tilesOf(group.tiles));
   const timed = rows.filter((row) => row.values.seconds !== null).length;
   const placed = rows.filter((row) => row.intensity !== null && row.flops !== null).length;
   byId("progress-words").textContent = `${group.label}: ${timed} of ${rows.length} attempts have a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for the accepted only)" : ""}; the line is the champion.${rows.some((row) => row.undone) ? " Open squares are an undo and what it took back, or a revoke." : ""}${rows.some((row) => row.revoked) ? " Open crosses were accepted and fail under a later judge: their titles are revoked." : ""}`;
@@ -24,18 +26,19 @@ async function drawGroup() {
 
 function redrawAll() {
   drawGroup();
-  if (openDetail) drawOpenTime(openDetail);
+  drawOpen();
 }
 
-byId("contest").textContent = overview.problem || overview.contest;
+byId("heading").textContent = overview.problem || overview.contest;
 byId("about").textContent = `Contest ${overview.contest}${overview.branch ? ` on ${overview.branch}` : ""}, ${overview.rows.length} attempts, written ${overview.made}`;
 byId("group").append(...overview.groups.map((group) => make("option", { value: group.id, selected: group.id === overview.group }, `${group.label} · ${group.id} · ${overview.rows.filter((row) => row.group === group.id).length} attempts`)));
 byId("group-choice").hidden = overview.groups.length < 2;
 byId("group").addEventListener("change", drawGroup);
 byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
 startTheme(redrawAll);
-startTable();
 startAttempts();
+startTable();
+followHash();
 performance.mark("table");
 drawGroup().then(() => {
   performance.mark("charts");

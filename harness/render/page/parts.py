@@ -1,0 +1,127 @@
+"""The parts that every page is put together from: one shell, its scripts, the policy that lets only these run, data."""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from plotly.offline import get_plotlyjs
+
+Plain = dict[str, object]
+
+# Every page begins with these: elements, colours, charts, tables that sort, what opens over the page, a search.
+_SHARED = ("island.js", "theme.js", "charts.js", "listing.js", "dialog.js", "search.js")
+# Rows whose details lie in one compressed piece: neighbours share most of their lines, and opening one unpacks little.
+CHUNK = 20
+_SLOT = re.compile(r"<!--\[(\w+)\]-->")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What one kind of page adds to the shell: its markup and scripts, what it lists, what says the same in words."""
+
+    body: str
+    scripts: tuple[str, ...]
+    listed: str
+    commands: str
+
+
+def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain]) -> bytes:
+    """The page as UTF-8. Whatever a person or a kernel wrote is data in it, and never markup or script.
+
+    `overview` is what it shows at once, with a row for each that can be opened, CHUNK of them to one of the `details`.
+    """
+    charts, own = _charts(), "\n".join(_asset(name) for name in (*_SHARED, *kind.scripts))
+    slots = {
+        "policy": _policy(charts.digest, _digest(own)),
+        "title": html.escape(title),
+        "style": _asset("page.css"),
+        "listed": kind.listed,
+        "commands": html.escape(kind.commands),
+        "body": _asset(kind.body),
+        "overview": _island(overview | {"chunk": CHUNK}),
+        "chunks": "\n".join(
+            f'<script type="application/octet-stream" id="chunk-{number}">{_packed(_json(one))}</script>'
+            for number, one in enumerate(details)
+        ),
+        "charts": charts.packed,
+        "own": own,
+    }
+    # One pass over the template alone: what is put in is not looked at again.
+    return _SLOT.sub(lambda match: slots[match[1]], _asset("page.html")).encode("utf-8", "replace")
+
+
+def _json(document: Plain) -> str:
+    try:
+        return json.dumps(document, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(document), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    """`value` with null for a number that is not finite: JSON has no word for it, and a chart no place."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _island(document: Plain) -> str:
+    """JSON that can stand inside a script element: without a character that markup begins or ends with."""
+    text = _json(document)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Library:
+    digest: str
+    packed: str
+
+
+@cache
+def _charts() -> _Library:
+    """The charting library: its hash and its compressed text."""
+    text = get_plotlyjs().strip()
+    head, arrow, body = text.partition(": this, () => {\n")
+    if arrow and body.endswith("}));"):
+        # A function in brackets is compiled at once; this one, which is all of the library, would first be
+        # skipped over and then parsed again when it is called, an eighth of the time that the page takes.
+        text = f"{head}: this, (() => {{\n{body.removesuffix('}));')}}})));"
+    return _Library(digest=_digest(text), packed=_packed(text))
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _policy(*digests: str) -> str:
+    """The content security policy: only scripts with these hashes run, nothing is fetched, sent or framed."""
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    # The charts set style attributes, and pictures made of them are data: and blob: addresses.
+    rules: Sequence[str] = (
+        "default-src 'none'",
+        f"script-src {allowed}",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return "; ".join(rules)
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8").strip()

@@ -1,0 +1,135 @@
+"""One self-contained HTML page of a table of tuned constants: its rows, what the fallback costs, each row's search."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.records import Table
+from harness.render.layout import clean
+from harness.render.page.parts import CHUNK, Kind, Plain, assembled
+from harness.render.page.search import Searched, search_plain
+from harness.render.tables import cell
+from harness.units import count
+
+_KIND = Kind(
+    body="tuned.html",
+    scripts=("tuned.js",),
+    listed="rows",
+    commands="./ratchet.sh table, with the options that it was filled with",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedRow:
+    """What the page says of a row beside its cells in the table.
+
+    `ratio` is the fallback's time over the best one's, `is_certain` whether that is beyond the simulator's uncertainty.
+    `facts` are names with words. `searched` is None where the trials were not kept.
+    """
+
+    shape: str
+    chip: str
+    ratio: float | None
+    is_certain: bool
+    is_entry: bool
+    facts: tuple[tuple[str, str], ...]
+    searched: Searched | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """A table as it is printed, with what belongs to each of its rows, where its numbers come from, and when."""
+
+    table: Table
+    rows: tuple[TunedRow, ...]
+    provenance: str
+    made: str
+
+
+def tuned_page(tuned: Tuned) -> bytes:
+    """The page as UTF-8. Whatever a person or a kernel wrote is data in it, and never markup or script."""
+    rows = list(enumerate(tuned.rows, 1))
+    details: Iterator[Plain] = (
+        {"details": [_detail(number, row) for number, row in rows[start : start + CHUNK]], "lines": []}
+        for start in range(0, len(rows), CHUNK)
+    )
+    return assembled(_KIND, clean(tuned.table.title), _overview(tuned), details)
+
+
+def _overview(tuned: Tuned) -> Plain:
+    table = tuned.table
+    columns: list[Plain] = [
+        {"key": column.name, "title": column.title, "figure": column.unit != ""} for column in table.columns
+    ]
+    # The shape is what a row is called, and its link.
+    columns[0] |= {"opens": True, "look": "bare wide"}
+    return {
+        "title": clean(table.title),
+        "about": f"{clean(tuned.provenance)}. Written {tuned.made}.",
+        "words": _words(tuned.rows),
+        "tiles": _tiles(tuned.rows),
+        "columns": columns,
+        "rows": [_row(number, row, table) for number, row in enumerate(tuned.rows, 1)],
+        "shapes": list(dict.fromkeys(clean(row.shape) for row in tuned.rows)),
+        "chips": list(dict.fromkeys(row.chip for row in tuned.rows)),
+        "notes": [clean(note) for note in table.notes if note != tuned.provenance],
+    }
+
+
+def _row(number: int, row: TunedRow, table: Table) -> Plain:
+    cells = {
+        column.name: (value, clean(cell(value, column.unit)))
+        for column, value in zip(table.columns, table.rows[number - 1], strict=True)
+    }
+    text = {name: None if value is None else words for name, (value, words) in cells.items()}
+    return {
+        "id": str(number),
+        "n": number,
+        "shape": clean(row.shape),
+        "chip": row.chip,
+        "ratio": row.ratio,
+        "certain": row.is_certain,
+        "best": text["settings"],
+        "checks": text["checks"],
+        "says": [f"{clean(row.shape)} on {row.chip}", f"fallback {text['fallback_seconds']}, best {text['seconds']}"],
+        "values": {
+            name: words if isinstance(value, str) else value for name, (value, words) in cells.items()
+        },
+        "texts": text,
+    }  # fmt: skip
+
+
+def _detail(number: int, row: TunedRow) -> Plain:
+    return {
+        "id": str(number),
+        "facts": [(name, clean(words)) for name, words in row.facts],
+        "search": None if row.searched is None else search_plain(row.searched),
+    }
+
+
+def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
+    shapes, chips = {row.shape for row in rows}, list(dict.fromkeys(row.chip for row in rows))
+    entries = sum(row.is_entry for row in rows)
+    tiles = [
+        ("rows", count(len(rows)), f"{len(shapes)} {'shape' if len(shapes) == 1 else 'shapes'} on {', '.join(chips)}"),
+        ("passed every check", f"{entries} of {len(rows)}", "" if entries == len(rows) else "the others say why not"),
+    ]
+    known = [(row.ratio, row) for row in rows if row.ratio is not None]
+    if known:
+        most, where = max(known, key=lambda one: one[0])
+        middle = median(ratio for ratio, _ in known)
+        tiles.append(("fallback over best, median", f"{middle:.2f}x", f"simulated, of {len(known)} rows"))
+        tiles.append(("the most that it costs", f"{most:.2f}x", f"simulated, {clean(where.shape)} on {where.chip}"))
+    return tiles
+
+
+def _words(rows: Sequence[TunedRow]) -> str:
+    """What the chart of the fallback shows, and which rows have no place in it."""
+    known = [row for row in rows if row.ratio is not None]
+    of_all = f"for {len(known)} of {len(rows)} rows"
+    said = f"Simulated: how many times the best setting's time the kernel's fallback takes, {of_all}."
+    if any(not row.is_certain for row in known):
+        said += " Open marks are within the simulator's uncertainty."
+    if len(known) < len(rows):
+        said += " The others have no time of one of the two; the notes below say why."
+    return said

@@ -1,9 +1,9 @@
 """`python -m harness ARGUMENTS`: what ratchet.sh runs."""
 
 try:
-    from harness.cli import main
+    from harness.cli import program
 except KeyboardInterrupt:
     # Importing takes a moment, and Ctrl-C then is no different.
     raise SystemExit(130) from None
 
-raise SystemExit(main())
+raise SystemExit(program())

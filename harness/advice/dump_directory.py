@@ -2,17 +2,26 @@
 
 from pathlib import Path
 
+from harness import limits
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
 from harness.hardware import TPUS, Chip
 
+# A simulation may take so many times the seconds of what is only read.
+_TIMES = 3
+_OUT_OF_TIME = "the time limit of the simulation"
 
-def read(directory: Path, chip: Chip) -> ModuleDump:
-    """The module dumped in `directory`. Raises RatchetError `no-dump`, UsageError `other-chip`.
+
+def read(directory: Path, chip: Chip, runs: int = 1) -> ModuleDump:
+    """The module dumped in `directory`, which will be simulated so many times.
+
+    Raises RatchetError `no-dump` or `too-large`, UsageError `other-chip`.
 
     A schedule does not name its chip. Its tables say how many matrix units there are, which tells
     v4, v5e and v5p from v6e and v7x, but not from each other.
     """
+    limits.note(_size(directory))
+    limits.allow(runs * _TIMES + 1)
     dump = read_module(directory)
     for table in dump.utilisations:
         slots = dict(zip(table.units, table.slots, strict=True)).get("MXU") if table else None
@@ -24,3 +33,22 @@ def read(directory: Path, chip: Chip) -> ModuleDump:
                 f"{directory} is for {slots}: name the chip it was compiled for{f', {fitting}' if fitting else ''}",
             )
     return dump
+
+
+def deadline_seconds(directory: Path) -> float:
+    """How long a simulation of the module in `directory` may take."""
+    return float(_TIMES * limits.seconds(_size(directory)))
+
+
+def explained(reason: str) -> str:
+    """Why a simulation has no end, with what gives it more time."""
+    return f"{reason}; {limits.SECONDS.variable} gives it more" if _OUT_OF_TIME in reason else reason
+
+
+def _size(directory: Path) -> int:
+    """The bytes of all files that may be read. Raises RatchetError `too-large` or `not-a-file`."""
+    if not directory.is_dir():
+        return 0
+    total = sum(limits.check_file(path) for path in directory.iterdir() if path.suffix in (".txt", ".json"))
+    limits.FILE.check(total, str(directory))
+    return total

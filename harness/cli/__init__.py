@@ -4,10 +4,11 @@ import difflib
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from harness import __version__
+from harness import __version__, limits
 from harness.cli.arguments import did_you_mean, say
 from harness.cli.verb import Verb
 from harness.cli.verbs import EVERY, EXPERIMENT, VERBS, overview, valued_options
@@ -30,11 +31,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except MemoryError:
+        return _fail("no-memory", "no memory is left for what was asked", 4, as_json)
     except OSError as error:
         return _fail("os-error", f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 4, as_json)
     # Python's own exit code for an exception is 1, which says "rejected" to a program that drives the loop.
     except Exception:  # noqa: BLE001
         return _fail("bug", f"a bug in the ratchet, not in your kernel:\n{traceback.format_exc()}", BUG, as_json)
+
+
+def program() -> int:
+    """The command line as a process of its own: what reads a stranger's files runs in a child that is watched."""
+    words = sys.argv[1:]
+    try:
+        place = None if _HELP & {*words} else place_of_verb(words)
+    except RatchetError:
+        place = None
+    if place is None or words[place] not in EVERY or not EVERY[words[place]].is_watched:
+        return main(words)
+    from harness.cli.watch import watched
+
+    return watched(partial(main, words), lambda kind, message: _fail(kind, message, 4, "--json" in words))
 
 
 def judge_contest(prepare_path: str) -> int:
@@ -68,7 +85,8 @@ def _carried_out(verb: Verb, words: list[str]) -> int:
     """Parses, runs and prints: the only place that prints what a verb gave."""
     given = verb.parse(words)
     try:
-        outcome = verb.run(given)
+        with limits.nesting_in_words("what was read") if verb.is_watched else nullcontext():
+            outcome = verb.run(given)
     except UsageError as error:
         if error.kind != "usage":
             raise

@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from harness import limits
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.dumps import xplane
@@ -21,6 +22,7 @@ from harness.workbench.profiles.places import SUFFIX
 
 # A launch script is text that a person wrote.
 _SCRIPT_BYTES = 4 << 20
+_SCRIPT = limits.Limit(counts="bytes in a launch script", most=_SCRIPT_BYTES, variable="RATCHET_MAX_SCRIPT_BYTES")
 
 
 def audit(given: Namespace) -> Outcome:
@@ -42,12 +44,15 @@ def _settings(file: str | None) -> Settings:
     if file is None:
         return settings.of_environment(os.environ)
     if file == "-":
-        return settings.of_script(sys.stdin.read(), "stdin")
+        text = sys.stdin.read(_SCRIPT.value + 1)
+        _SCRIPT.check(len(text), "stdin")
+        limits.note(len(text))
+        return settings.of_script(text, "stdin")
     path = Path(file)
     with refusals_in_words(f"reading {path}"):
         if path.name.endswith(SUFFIX):
-            return settings.of_capture(xplane.read(path.read_bytes(), str(path)), path.name)
-        data = path.read_bytes()
+            return settings.of_capture(xplane.read(limits.read(path), str(path)), path.name)
+        data = limits.read(path)
     if len(data) > _SCRIPT_BYTES or b"\0" in data:
         raise RatchetError(
             "not-a-script",

@@ -125,7 +125,7 @@ def _ceilings(folder: Path, evidence: Evidence, own: Chip) -> tuple[tuple[Ceilin
     if not dumps.is_dir():
         return (), f"{without}its schedule is not on this machine"
     scales = tuple(scale for _, _, scale in _CEILINGS)
-    real, found = answers(dump_directory.read(dumps, own), own, scales)
+    real, found = answers(dump_directory.read(dumps, own, len(scales) + 1), own, scales)
     if not found:
         return (), f"{without}{real.unknown[0] if real.unknown else 'the schedule has no latency'}"
     ceilings = tuple(

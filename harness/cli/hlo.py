@@ -1,12 +1,13 @@
 """What `hlo` says: a module, one of its operations or a pasted piece of HLO, explained."""
 
 import difflib
-import gzip
 import re
 import sys
+import zlib
 from argparse import Namespace
 from pathlib import Path
 
+from harness import limits
 from harness.cli.arguments import DEFAULT_CHIP, directory
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.lines import subject
@@ -22,6 +23,8 @@ from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables, not_understood
 from harness.workbench.hlo.module import Computation, Instruction, Module
 
+# So many names are compared with one that is unknown.
+_MOST_COMPARED = 5000
 # Pasted HLO has a shape in it; the name of a file may have a bracket, but not behind a type.
 _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
@@ -43,9 +46,9 @@ def _module(
 ) -> tuple[Module, Target]:
     default = named or chips.target(DEFAULT_CHIP)
     if what == "-":
-        return read(sys.stdin.buffer.read(), "stdin"), default
+        return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default
     if what is not None and Path(what).is_file():
-        return read(Path(what).read_bytes(), what), default
+        return read(limits.read(Path(what)), what), default
     if what is not None and _PASTED.search(what):
         return parse.module(what), default
     if what is not None and not re.fullmatch(r"\d+", what):
@@ -59,15 +62,15 @@ def _module(
     text = next((path for path in texts if path.is_file()), None)
     if text is None:
         raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {meant.dumps}, found none")
-    return read(text.read_bytes(), str(text)), named or chips.target(meant.chip.name)
+    return read(limits.read(text), str(text)), named or chips.target(meant.chip.name)
 
 
 def read(data: bytes, name: str) -> Module:
     """The module in a file, whether it is text or a proto, compressed or not. Raises RatchetError `bad-hlo`."""
     if data[:2] == b"\x1f\x8b":
         try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError) as error:
+            data = limits.unpacked(data, name)
+        except (OSError, EOFError, zlib.error) as error:
             raise RatchetError("bad-hlo", f"{name} begins as gzip and breaks off: {error}") from error
     try:
         text = data.decode()
@@ -106,6 +109,6 @@ def _named(places: list[tuple[Computation, Instruction]], op: str) -> tuple[Comp
         if place[1].name == name:
             return place
     names = [instruction.name for _, instruction in places]
-    near = difflib.get_close_matches(name, names, 3)
+    near = difflib.get_close_matches(name, names[:_MOST_COMPARED], 3)
     hint = f"; near it: {', '.join(near)}" if near else ""
     raise UsageError("unknown-op", f"expected --op with one of the module's {len(names)} operations, got {op!r}{hint}")

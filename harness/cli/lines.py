@@ -72,8 +72,14 @@ def lines(given: Namespace) -> Outcome:
 
 def timeline(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
-    meant, dump, contents = dumped(given, quiet=given.quiet)
-    found = simulated_timeline(dump, meant.chip, steps_shown=given.steps, operands=contents)
+    meant, dump, contents = dumped(given, quiet=given.quiet, runs=2)
+    deadline = dump_directory.deadline_seconds(meant.dumps)
+    try:
+        found = simulated_timeline(
+            dump, meant.chip, steps_shown=given.steps, deadline_seconds=deadline, operands=contents
+        )
+    except RatchetError as error:
+        raise RatchetError(error.kind, dump_directory.explained(str(error))) from error
     if meant.problem is not None:
         found = in_problem_names(found, meant.problem)
     title = f"{meant.name} simulated {meant.chip.name}"
@@ -95,12 +101,15 @@ class Subject:
     problem: Statement | None = None
 
 
-def dumped(given: Namespace, *, quiet: bool) -> tuple[Subject, ModuleDump, dict[str, Values]]:
-    """What is meant, its schedules, and what `--operand` gives their arguments. Raises what finding each raises."""
+def dumped(given: Namespace, *, quiet: bool, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
+    """What is meant, its schedules, which will run so many times, and what `--operand` gives their arguments.
+
+    Raises what finding each raises.
+    """
     if given.operand and (given.what is None or re.fullmatch(r"\d+", given.what)):
         raise UsageError("usage", "--operand is for dumps: a contest states itself what its tables hold, in prepare.py")
     meant = subject(directory(given.directory).resolve(), given.what, given.chip, given.member, quiet=quiet)
-    dump = dump_directory.read(meant.dumps, meant.chip)
+    dump = dump_directory.read(meant.dumps, meant.chip, runs)
     return meant, dump, operands(given.operand, dump)
 
 

@@ -65,6 +65,7 @@ class Audit(Verb):
         "flags exclude each other."
     )
     examples = "ratchet.sh audit launch.sh --symptom all-reduce-stalls --chip v7x"
+    is_watched = True
     does = "harness.cli.audit:audit"
 
     def configure(self, parser: Parser) -> None:

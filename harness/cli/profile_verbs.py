@@ -24,6 +24,7 @@ class Lines(Verb):
     example = "lines 3"
     description = "Prints kernel.py with the simulated cycles of each line."
     examples = "ratchet.sh lines; ratchet.sh lines 3"
+    is_watched = True
     does = "harness.cli.lines:lines"
 
     def configure(self, parser: Parser) -> None:
@@ -43,6 +44,7 @@ class Timeline(Verb):
     example = "timeline 3"
     description = "Writes what the simulated run does when, for ui.perfetto.dev and for XProf."
     examples = "ratchet.sh timeline; ratchet.sh timeline 3; ratchet.sh timeline dumps --chip v6e"
+    is_watched = True
     does = "harness.cli.lines:timeline"
 
     def configure(self, parser: Parser) -> None:
@@ -62,6 +64,7 @@ class Whatif(Verb):
         "Runs the same schedule on a chip with other resources, in the simulator; without factors each one in turn."
     )
     examples = "ratchet.sh whatif; ratchet.sh whatif 3 --mxu x2 --bandwidth x2; ratchet.sh whatif dumps --chip v6e"
+    is_watched = True
     does = "harness.cli.whatif:whatif"
 
     def configure(self, parser: Parser) -> None:
@@ -147,6 +150,7 @@ class Hlo(Verb):
     examples = (
         "ratchet.sh hlo module.txt; ratchet.sh hlo module.txt --op fusion.3; ratchet.sh hlo 'f32[3,5]{1,0:T(2,2)}'"
     )
+    is_watched = True
     does = "harness.cli.hlo:hlo"
 
     def configure(self, parser: Parser) -> None:
@@ -177,6 +181,7 @@ class Predict(Verb):
         "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`."
     )
     examples = "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8"
+    is_watched = True
     does = "harness.cli.predict:predict"
 
     def configure(self, parser: Parser) -> None:
@@ -211,6 +216,7 @@ class Simulate(Verb):
     example = "simulate dumps --chip v6e"
     description = "Executes the schedules in any directory of compiler dumps and prints the time."
     takes_contest = False
+    is_watched = True
     does = "harness.cli.simulate:simulate"
 
     def configure(self, parser: Parser) -> None:

@@ -1,11 +1,13 @@
 """What `simulate` does: it executes the schedules in a directory of compiler dumps."""
 
 from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from harness import units
-from harness.advice.dump_directory import read
+from harness import limits, units
+from harness.advice import dump_directory
 from harness.cli.documents import CycleFigures, OpFigures, SimulateDocument
 from harness.cli.verb import Outcome
 from harness.dumps.evaluated import Values
@@ -20,8 +22,14 @@ from harness.records import Simulation
 def simulate(given: Namespace) -> Outcome:
     """The simulation; the exit code is 0 with a latency, 1 without. Raises RatchetError."""
     target = chip(given.chip)
-    dump = read(given.directory, target)
-    simulation = run_module(dump, target, operands=operands(given.operand, dump))
+    dump = dump_directory.read(given.directory, target)
+    simulation = run_module(
+        dump,
+        target,
+        deadline_seconds=dump_directory.deadline_seconds(given.directory),
+        operands=operands(given.operand, dump),
+    )
+    simulation = replace(simulation, unknown=tuple(map(dump_directory.explained, simulation.unknown)))
     return Outcome(
         document=_document(simulation),
         text=lambda: _text(simulation),
@@ -39,8 +47,10 @@ def operands(words: list[str], dump: ModuleDump) -> dict[str, Values]:
             names = ", ".join(known) or "none: its HLO module is not in the dump"
             raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy with an argument of {names}")
         try:
-            found[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError) as error:
+            limits.note(limits.check_file(Path(file)))
+            # Its header may promise more than the file holds; a map of the file is refused then.
+            found[name] = np.array(np.load(file, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
             raise UsageError("bad-operand", f"--operand {word}: expected NAME=FILE.npy, got {error}") from error
     return found
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import files
+from harness import files, limits
 from harness.cli.arguments import say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.sweep import places_of
@@ -79,7 +79,7 @@ def _chips(text: str) -> tuple[str, ...]:
 def _missing(kernel: Tuned, wanted: tuple[Shape, ...], chip: str, path: Path) -> tuple[Shape, ...]:
     """The shapes that the table at `path` has no entry for."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = limits.read(path, limits.RECORD).decode("utf-8", "replace")
     except OSError as error:
         raise UsageError("bad-table", f"expected a table for --missing, got {path}: {error.strerror}") from error
     holds = formats.holds(text, str(path), kernel.name, chip)

@@ -37,7 +37,8 @@ class Verb:
     """One verb. Its class imports nothing heavy, so that --help is quick; `run` imports what `does` names.
 
     `line` is its line of the overview, `example` what follows `ratchet.sh` there; --help ends with `examples`, where
-    they are not the same.
+    they are not the same. `is_watched` says that it works on files that anyone may have written, for as long as they
+    make it: see harness.cli.watch.
     """
 
     name: ClassVar[str]
@@ -47,6 +48,7 @@ class Verb:
     description: ClassVar[str]
     examples: ClassVar[str] = ""
     takes_contest: ClassVar[bool] = True
+    is_watched: ClassVar[bool] = False
     does: ClassVar[str]
 
     def run(self, given: Namespace) -> Outcome:

@@ -5,6 +5,7 @@ from dataclasses import fields
 
 from tabulate import tabulate
 
+from harness.advice import dump_directory
 from harness.advice.whatif import SWEEP, answers
 from harness.cli.documents import WhatifDocument
 from harness.cli.lines import dumped
@@ -18,10 +19,12 @@ from harness.units import change, seconds
 def whatif(given: Namespace) -> Outcome:
     names = (field.name for field in fields(Scale))
     factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
-    meant, dump, contents = dumped(given, quiet=given.quiet or given.json)
-    real, found = answers(dump, meant.chip, _asked(factors) or SWEEP, operands=contents)
+    asked = _asked(factors) or SWEEP
+    meant, dump, contents = dumped(given, quiet=given.quiet or given.json, runs=len(asked) + 1)
+    deadline = dump_directory.deadline_seconds(meant.dumps)
+    real, found = answers(dump, meant.chip, asked, deadline_seconds=deadline, operands=contents)
     if real.seconds is None:
-        raise RatchetError("no-simulation", f"{meant.name} has no latency: {real.unknown[0]}")
+        raise RatchetError("no-simulation", f"{meant.name} has no latency: {dump_directory.explained(real.unknown[0])}")
     number, dash, member = meant.name.partition("-")
     name = f"attempt {int(number)}{dash and f' at {member}'}" if number.isdecimal() else meant.name
     return Outcome(

@@ -261,6 +261,7 @@ class Xprof(Verb):
     line = "look into a capture, without a browser"
     example = "xprof list-runs"
     description = "Looks into a capture, without a browser."
+    is_watched = True
     does = "harness.cli.xprof:xprof"
 
     def configure(self, parser: Parser) -> None:

@@ -19,6 +19,7 @@ FLOORS = {
     "units": 0,
     "hardware": 1,
     "files": 1,
+    "limits": 1,
     "candidate_text": 1,
     "records": 2,
     "dumps": 3,

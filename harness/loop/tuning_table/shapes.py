@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import limits
 from harness.errors import UsageError
 
 # What a model says, and what of it a kernel's problem is made of.
@@ -32,10 +33,10 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     "sequences": [2048, 8192]}`, see `of_model`. Raises UsageError `bad-shapes` that names the entry.
     """
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(limits.read(path, limits.RECORD))
     except OSError as error:
         raise UsageError("bad-shapes", f"expected a JSON file of shapes, got {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError("bad-shapes", f"{path} is not JSON: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")

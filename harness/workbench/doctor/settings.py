@@ -39,7 +39,7 @@ def of_script(text: str, subject: str) -> Settings:
     reader = Reader(subject)
     try:
         tree = ast.parse(text) if _PYTHON.search(text) else None
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         tree = None
     if tree is not None:
         for step in python_settings.steps(tree):

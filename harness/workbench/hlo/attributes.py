@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from harness import limits
 from harness.workbench.hlo.groups import read_groups, read_sharding
 from harness.workbench.hlo.module import CallRole, Contraction, Convolution, Instruction, WindowDimension
 from harness.workbench.hlo.tokens import Misunderstood, Tokens
@@ -27,6 +28,10 @@ _DOT = {
     "lhs_batch_dims": "left_batch",
     "rhs_batch_dims": "right_batch",
 }
+
+
+# Eight dimensions would be many; a window has 31 bits at most.
+_LONGEST_LABELS, _LARGEST_WINDOW = 100, 1 << 31
 
 
 def read_attributes(tokens: Tokens, instruction: Instruction, source_of: Callable[[int], str]) -> Instruction:
@@ -59,7 +64,9 @@ def read_attributes(tokens: Tokens, instruction: Instruction, source_of: Callabl
     if instruction.opcode == "dot":
         fields["contraction"] = Contraction(**{name: parts.get(key, ()) for key, name in _DOT.items()})
     if "dim_labels" in parts:
-        groups = parts.get("batch_group_count", (1,))[0]
+        groups = next(iter(parts.get("batch_group_count", ())), 1)
+        if groups < 1:
+            raise Misunderstood(f"a batch_group_count of {groups}")
         fields["convolution"] = replace(
             labelled(parts["dim_labels"]), window=parts.get("window", ()), batch_groups=groups
         )
@@ -74,7 +81,7 @@ def read_attributes(tokens: Tokens, instruction: Instruction, source_of: Callabl
 
 def labelled(text: str) -> Convolution:
     """The convolution's dimensions from labels such as `b01f_01io->b01f`. Raises Misunderstood."""
-    match = re.fullmatch(r"(\w+?)_(\w+)->(\w+)", text)
+    match = re.fullmatch(r"(\w+?)_(\w+)->(\w+)", text) if len(text) <= _LONGEST_LABELS else None
     if match is None:
         raise Misunderstood(f"expected labels such as bf_io->bf, got `{text[:40]}`")
     given, kernel, out = match.groups()
@@ -96,18 +103,29 @@ def labelled(text: str) -> Convolution:
         raise Misunderstood(f"the labels {text} do not name batch, features and the same dimensions thrice") from error
 
 
+def configuration(backend: str, *path: str) -> object:
+    """What a backend's configuration has at `path`, None where it is no JSON or has nothing there."""
+    try:
+        found: object = json.loads(backend) if backend else None
+    except (ValueError, RecursionError):
+        return None
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
 def trip_count(backend: str) -> int | None:
     """How often a loop runs, where the compiler wrote it down."""
-    if "known_trip_count" not in backend:
-        return None
+    count = configuration(backend, "known_trip_count", "n") if "known_trip_count" in backend else None
     try:
-        return int(json.loads(backend)["known_trip_count"]["n"])
-    except (ValueError, KeyError, TypeError):
+        return int(count) if isinstance(count, int | str) else None
+    except ValueError:
         return None
 
 
 def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
     """The window of `{size=3x3 stride=2x2 pad=1_1x1_1 lhs_dilate=2x2}`. Raises Misunderstood."""
+    limits.NAME.check(len(text), "a window")
     fields = dict(part.split("=", 1) for part in text.strip("{}").split() if "=" in part)
     sizes = fields.get("size", "")
     if not sizes:
@@ -121,7 +139,11 @@ def window_dimensions(text: str) -> tuple[WindowDimension, ...]:
             key: [int(word) for word in fields.get(key, "x".join(["1"] * count)).split("x")]
             for key in ("size", "stride", "lhs_dilate", "rhs_dilate")
         }
+        if not all(0 < number <= _LARGEST_WINDOW for each in numbers.values() for number in each):
+            raise ValueError("sizes and steps are whole numbers above 0")
         padding = [tuple(map(int, pair.split("_"))) for pair in fields.get("pad", "x".join(["0_0"] * count)).split("x")]
+        if not all(abs(number) <= _LARGEST_WINDOW for pair in padding for number in pair):
+            raise ValueError("padding of more than 31 bits")
         return tuple(
             WindowDimension(
                 size=size,
@@ -214,7 +236,13 @@ def _metadata(tokens: Tokens) -> dict[str, str]:
 def _origin(metadata: dict[str, str], source_of: Callable[[int], str]) -> dict[str, str]:
     """Where an instruction comes from: beside it in older releases, by a stack frame in newer ones."""
     file, frame = metadata.get("source_file", ""), metadata.get("stack_frame_id", "")
-    source = f"{file}:{metadata.get('source_line', '')}" if file else source_of(int(frame)) if frame.isdigit() else ""
+    source = (
+        f"{file}:{metadata.get('source_line', '')}"
+        if file
+        else source_of(int(frame))
+        if frame.isdecimal() and len(frame) < 19
+        else ""
+    )
     return {"op_name": metadata.get("op_name", ""), "source": source}
 
 

@@ -35,7 +35,9 @@ class _Classes:
     def find(self, dimension: Dimension) -> Dimension:
         """The one that stands for the set of `dimension`."""
         while (up := self.above.get(dimension, dimension)) != dimension:
-            dimension = up
+            # Half of the way is saved to whoever asks next.
+            self.above[dimension] = further = self.above.get(up, up)
+            dimension = further
         return dimension
 
     def join(self, one: Dimension, other: Dimension) -> None:
@@ -310,15 +312,7 @@ def _element(graph: Graph, computation: Computation, instruction: Instruction) -
         starts = (computation, whole)
     elif whole.opcode == "parameter":
         # Inside a loop's body: the tuple it started with.
-        starts = next(
-            (
-                (outside, loop)
-                for outside in graph.module.computations
-                for loop in outside.instructions
-                if loop.opcode == "while" and computation.name in loop.computations("body", "condition")
-            ),
-            None,
-        )
+        starts = graph.loops.get(computation.name)
     if starts is None:
         return None
     outside, loop = starts

@@ -1,11 +1,17 @@
 """Who produces what for whom in a module: operands, users, and how often each computation runs."""
 
 import graphlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from harness.errors import RatchetError
 from harness.workbench.hlo.module import Computation, Instruction, Module
 from harness.workbench.hlo.shapes import Shape, Tuple
+
+_Made = TypeVar("_Made")
+# Beyond this, how often a computation runs is a number that no loop of a real program reaches.
+_MOST_RUNS = 1 << 62
 
 # What only renames a value: nothing is computed and nothing moves.
 RENAMES = ("bitcast", "get-tuple-element", "tuple", "opt-barrier", "optimization-barrier", "add-dependency")
@@ -19,7 +25,7 @@ class Graph:
 
     `runs` is how often each computation runs in one execution of the module (None where a loop's trip count is not
     known); the insides of fusions and of reductions are not in it: they run with the instruction that has them.
-    `parents` is which instruction calls a computation.
+    `parents` is which instruction calls a computation, `loops` which `while` has it as its body or condition.
     """
 
     module: Module
@@ -29,6 +35,9 @@ class Graph:
     runs: dict[str, int | None] = field(default_factory=dict)
     trips: dict[tuple[str, str], int | None] = field(default_factory=dict)
     parents: dict[str, tuple[Computation, Instruction]] = field(default_factory=dict)
+    loops: dict[str, tuple[Computation, Instruction]] = field(default_factory=dict)
+    _callees_first: tuple[Computation, ...] = ()
+    _made: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for computation in self.module.computations:
@@ -37,12 +46,29 @@ class Graph:
                 self.instructions[computation.name, instruction.name] = instruction
                 for name in instruction.computations("calls"):
                     self.parents[name] = computation, instruction
+                for name in instruction.computations("body", "condition") if instruction.opcode == "while" else ():
+                    self.loops.setdefault(name, (computation, instruction))
                 for operand in instruction.operands:
                     self.users.setdefault((computation.name, operand.name), []).append(instruction)
         self._refuse_circles()
         entry = self.module.entry
         if entry is not None:
-            self._count(entry, 1)
+            self.runs[entry.name] = 1
+            for computation in reversed(self._callees_first):
+                if computation.name in self.runs:
+                    self._count(computation, self.runs[computation.name])
+
+    def of_each(self, what: str, make: Callable[[Computation, Mapping[str, _Made]], _Made]) -> Mapping[str, _Made]:
+        """What `make` makes of every computation, by name; made once, under the name `what`.
+
+        It is given what it made of those that a computation calls: nothing follows calls into their depth.
+        """
+        if what not in self._made:
+            known: dict[str, _Made] = {}
+            for computation in self._callees_first:
+                known[computation.name] = make(computation, known)
+            self._made[what] = known
+        return self._made[what]
 
     def executed(self) -> list[tuple[Computation, Instruction, int | None]]:
         """Every instruction that runs by itself, with its computation and how often it runs."""
@@ -54,10 +80,10 @@ class Graph:
 
     def runs_of(self, computation: Computation) -> int | None:
         """How often a computation runs, also one inside a fusion; 0 for one that nothing runs."""
-        if computation.name in self.runs:
-            return self.runs[computation.name]
-        parent = self.parents.get(computation.name)
-        return self.runs_of(parent[0]) if parent is not None else 0
+        name = computation.name
+        while name not in self.runs and name in self.parents:
+            name = self.parents[name][0].name
+        return self.runs.get(name, 0)
 
     def operand(self, computation: Computation, instruction: Instruction, place: int) -> Instruction | None:
         """The instruction behind an operand; None where the text does not have it."""
@@ -94,39 +120,44 @@ class Graph:
             computation.name: {name for instruction in computation.instructions for _, name in instruction.called}
             for computation in self.module.computations
         }
-        links = [("computations", calls)]
+        order = _sorted(calls, "computations")
+        self._callees_first = tuple(self.computations[name] for name in order if name in self.computations)
         for computation in self.module.computations:
             uses: dict[str, set[str]] = {}
             for instruction in computation.instructions:
                 uses.setdefault(instruction.name, set()).update(o.name for o in instruction.operands if o.name)
-            links.append((f"values of {computation.name or 'the text'}", uses))
-        for what, found in links:
-            try:
-                graphlib.TopologicalSorter(found).prepare()
-            except graphlib.CycleError as error:
-                circle = " -> ".join(error.args[1][:6])
-                raise RatchetError("bad-hlo", f"expected {what} that do not go in circles, got {circle}") from error
+            _sorted(uses, f"values of {computation.name or 'the text'}")
 
     def _count(self, computation: Computation, runs: int | None) -> None:
-        before = self.runs.get(computation.name, 0)
-        self.runs[computation.name] = None if runs is None or before is None else before + runs
+        """Adds to the runs of what `computation` calls in all of its `runs`."""
         for instruction in computation.instructions:
             if instruction.opcode == "while":
                 trips = trip_count(self, computation, instruction)
                 self.trips[computation.name, instruction.name] = trips
                 for name in instruction.computations("body"):
-                    self._follow(name, None if runs is None or trips is None else runs * trips)
+                    self._add(name, None if runs is None or trips is None else runs * trips)
             elif instruction.opcode == "call":
                 for name in instruction.computations("to_apply", "calls"):
-                    self._follow(name, runs)
+                    self._add(name, runs)
             elif instruction.opcode == "conditional":
                 # Which branch is taken is data.
                 for name in instruction.computations("branch", "calls"):
-                    self._follow(name, None)
+                    self._add(name, None)
 
-    def _follow(self, name: str, runs: int | None) -> None:
+    def _add(self, name: str, runs: int | None) -> None:
+        before = self.runs.get(name, 0)
+        total = None if runs is None or before is None else before + runs
         if name in self.computations:
-            self._count(self.computations[name], runs)
+            self.runs[name] = None if total is not None and total > _MOST_RUNS else total
+
+
+def _sorted(links: dict[str, set[str]], what: str) -> tuple[str, ...]:
+    """The names in an order in which each comes after those that it links to. Raises RatchetError `bad-hlo`."""
+    try:
+        return tuple(graphlib.TopologicalSorter(links).static_order())
+    except graphlib.CycleError as error:
+        circle = " -> ".join(error.args[1][:6])
+        raise RatchetError("bad-hlo", f"expected {what} that do not go in circles, got {circle}") from error
 
 
 def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int | None:
@@ -136,7 +167,7 @@ def trip_count(graph: Graph, computation: Computation, loop: Instruction) -> int
     the body adds a constant to that element, and it starts from a constant.
     """
     if loop.trip_count is not None:
-        return loop.trip_count
+        return loop.trip_count if 0 <= loop.trip_count < _MOST_RUNS else None
     body = graph.computations.get(next(iter(loop.computations("body")), ""))
     condition = graph.computations.get(next(iter(loop.computations("condition")), ""))
     if body is None or condition is None or body.root is None or condition.root is None:
@@ -212,6 +243,7 @@ def _initial(graph: Graph, computation: Computation, loop: Instruction, element:
 
 def _whole(literal: str) -> int | None:
     try:
-        return int(literal)
+        number = int(literal)
     except ValueError:
         return None
+    return number if abs(number) < _MOST_RUNS else None

@@ -2,13 +2,16 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
+from harness import limits
 from harness.errors import RatchetError
 from harness.workbench.hlo.tokens import Misunderstood, Tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Groups:
     """The groups of devices among which a collective runs, as they stand in the text and as lists.
 
@@ -21,13 +24,13 @@ class Groups:
     is_everyone: bool = False
     is_whole: bool = True
 
-    @property
+    @cached_property
     def size(self) -> int | None:
         """Devices in each group; None where groups differ or are not named."""
         sizes = {len(group) for group in self.groups}
         return sizes.pop() if len(sizes) == 1 else None
 
-    @property
+    @cached_property
     def stride(self) -> int | None:
         """The distance between neighbours of a group, where it is one and the same everywhere."""
         steps = {after - before for group in self.groups for before, after in itertools.pairwise(group)}
@@ -66,15 +69,14 @@ def read_groups(tokens: Tokens) -> Groups:
     """The groups that begin at the next token. Raises Misunderstood."""
     start = tokens.peek().start
     if tokens.sees("["):
-        sizes, devices = _iota(tokens)
+        sizes, listed = _iota(tokens)
         if len(sizes) != 2:
             raise Misunderstood(f"expected groups as [how many,how large], got {sizes}")
-        found = tuple(tuple(devices[at : at + sizes[1]]) for at in range(0, len(devices), sizes[1] or 1))
-        return Groups(text=_since(tokens, start), groups=found)
+        return _known(tokens, start, lambda: _cut(listed(), sizes[1]))
     if tokens.sees("mesh", "@mesh"):
-        axes, devices = _mesh(tokens)
+        axes, listed = _mesh(tokens)
         named = _axis_references(tokens, axes)
-        return Groups(text=_since(tokens, start), groups=_mesh_groups(axes, devices, named))
+        return _known(tokens, start, lambda: _mesh_groups(axes, listed(), named))
     tokens.expect("{")
     lists: list[tuple[int, ...]] = []
     is_whole = True
@@ -86,6 +88,28 @@ def read_groups(tokens: Tokens) -> Groups:
         else:
             lists.append(_list(tokens))
     return Groups(text=_since(tokens, start), groups=tuple(lists), is_everyone=not lists, is_whole=is_whole)
+
+
+def _known(tokens: Tokens, start: int, made: Callable[[], tuple[tuple[int, ...], ...]]) -> Groups:
+    """The groups whose text began at `start`: those that the same text meant before, else what `made` makes.
+
+    A few signs stand for any number of devices.
+    """
+    text = _since(tokens, start)
+    found = tokens.groups.get(text)
+    if not isinstance(found, Groups):
+        found = tokens.groups[text] = Groups(text=text, groups=made())
+    return found
+
+
+def _cut(devices: list[int], size: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(devices[at : at + size]) for at in range(0, len(devices), size or 1))
+
+
+def _count(tokens: Tokens, devices: int) -> None:
+    """Counts devices that are about to be listed. Raises RatchetError `too-large`."""
+    tokens.devices += devices
+    limits.DEVICES.check(tokens.devices, f"the groups at {tokens.where(tokens.place)}")
 
 
 def read_sharding(tokens: Tokens) -> Sharding:
@@ -164,6 +188,7 @@ def _list(tokens: Tokens) -> tuple[int, ...]:
             step = found[-1] - found[-2]
             if number <= found[-1] or (number - found[-1]) % step:
                 raise Misunderstood(f"after `...` expected a number in steps of {step} from {found[-1]}, got {number}")
+            _count(tokens, (number - found[-1]) // step)
             found += range(found[-1] + step, number, step)
             goes_on = False
         found.append(number)
@@ -179,11 +204,12 @@ def _sizes(tokens: Tokens, opening: str, closing: str) -> list[int]:
         if found:
             tokens.expect(",")
         found.append(tokens.integer())
+        limits.DIMENSIONS.check(len(found), f"the groups at {tokens.where(tokens.place)}")
     return found
 
 
-def _iota(tokens: Tokens) -> tuple[list[int], list[int]]:
-    """`[4,2]<=[2,4]T(1,0)`: the sizes in front, and the devices in their order; also `[2,2]0,1,2,3`."""
+def _iota(tokens: Tokens) -> tuple[list[int], Callable[[], list[int]]]:
+    """`[4,2]<=[2,4]T(1,0)`: the sizes in front, and what lists the devices in their order; also `[2,2]0,1,2,3`."""
     sizes = _sizes(tokens, "[", "]")
     if tokens.skip("<="):
         from_sizes = _sizes(tokens, "[", "]")
@@ -192,14 +218,23 @@ def _iota(tokens: Tokens) -> tuple[list[int], list[int]]:
             order = _sizes(tokens, "(", ")")
         if sorted(order) != list(range(len(from_sizes))):
             raise Misunderstood(f"T{tuple(order)} is no order of {len(from_sizes)} dimensions")
-        devices = _transposed(from_sizes, order)
+        count = math.prod(from_sizes)
+
+        def listed() -> list[int]:
+            _count(tokens, count)
+            return _transposed(from_sizes, order)
     else:
         devices = [tokens.integer()]
         while tokens.skip(","):
             devices.append(tokens.integer())
-    if math.prod(sizes) != len(devices):
-        raise Misunderstood(f"{sizes} has room for {math.prod(sizes)} devices, there are {len(devices)}")
-    return sizes, devices
+        count = len(devices)
+
+        def listed() -> list[int]:
+            return devices
+
+    if min(sizes, default=0) < 0 or math.prod(sizes) != count:
+        raise Misunderstood(f"{sizes} has room for {math.prod(sizes)} devices, there are {count}")
+    return sizes, listed
 
 
 def _transposed(sizes: list[int], order: list[int]) -> list[int]:
@@ -211,8 +246,8 @@ def _transposed(sizes: list[int], order: list[int]) -> list[int]:
     return found
 
 
-def _mesh(tokens: Tokens) -> tuple[dict[str, int], list[int]]:
-    """`mesh['axis_0'=2,'axis_1'=4]`, and the devices of the mesh, which may be named behind it."""
+def _mesh(tokens: Tokens) -> tuple[dict[str, int], Callable[[], list[int]]]:
+    """`mesh['axis_0'=2,'axis_1'=4]`, and what lists the devices of the mesh, which may be named behind it."""
     tokens.take()
     tokens.expect("[")
     axes: dict[str, int] = {}
@@ -222,17 +257,23 @@ def _mesh(tokens: Tokens) -> tuple[dict[str, int], list[int]]:
         name = tokens.take().text.strip("'\"")
         tokens.expect("=")
         axes[name] = tokens.integer()
-    devices = list(range(math.prod(axes.values())))
+        if axes[name] < 1:
+            raise Misunderstood(f"an axis {name} of {axes[name]} devices")
+
+    def listed() -> list[int]:
+        _count(tokens, math.prod(axes.values()))
+        return list(range(math.prod(axes.values())))
+
     before = tokens.place
     if tokens.skip(",") and tokens.sees("device_ids"):
         tokens.take()
         tokens.expect("=")
         tokens.skip("(")
-        devices = _iota(tokens)[1]
+        _, listed = _iota(tokens)
         tokens.skip(")")
     else:
         tokens.jump(before)
-    return axes, devices
+    return axes, listed
 
 
 def _axis_references(tokens: Tokens, axes: dict[str, int]) -> list[tuple[str, int, int]]:
@@ -252,6 +293,8 @@ def _axis_references(tokens: Tokens, axes: dict[str, int]) -> list[tuple[str, in
             before = tokens.integer()
             tokens.expect(")")
             size = tokens.integer()
+            if before < 1 or size < 1:
+                raise Misunderstood(f"({before}){size} is no part of the axis {name}")
         found.append((name, before, size))
     return found
 

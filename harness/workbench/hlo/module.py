@@ -1,6 +1,7 @@
 """An HLO module as records: computations and their instructions, whether they came as text or as a proto."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from harness.workbench.hlo.groups import Groups, Sharding
@@ -100,7 +101,7 @@ class Instruction:
         return tuple(name for role, name in self.called if role in roles)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Computation:
     """A list of instructions, operands before their users."""
 
@@ -108,7 +109,7 @@ class Computation:
     instructions: tuple[Instruction, ...]
     is_entry: bool = False
 
-    @property
+    @cached_property
     def root(self) -> Instruction | None:
         """What it returns; the last instruction where none is marked."""
         marked = [instruction for instruction in self.instructions if instruction.is_root]
@@ -116,10 +117,12 @@ class Computation:
 
     def parameter(self, number: int) -> Instruction | None:
         """Its parameter of that number."""
-        for instruction in self.instructions:
-            if instruction.opcode == "parameter" and instruction.number == number:
-                return instruction
-        return None
+        return self._parameters.get(number)
+
+    @cached_property
+    def _parameters(self) -> dict[int | None, Instruction]:
+        found = [instruction for instruction in self.instructions if instruction.opcode == "parameter"]
+        return {instruction.number: instruction for instruction in reversed(found)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field, replace
 
+from harness import limits
 from harness.errors import RatchetError
 from harness.workbench.hlo.attributes import read_attributes
 from harness.workbench.hlo.module import Computation, Instruction, Module, Operand
@@ -11,8 +12,10 @@ from harness.workbench.hlo.tokens import Misunderstood, Tokens
 
 # The tables of source places behind the first line: `1 "kernel.py"`, `1 {file_name_id=1 ... line=16 ...}`.
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
-_ROW = re.compile(r"(\d+) (.*)")
-_FIELD = re.compile(r"(\w+)=(\d+)")
+_ROW = re.compile(r"(\d{1,18}) (.*)")
+# So many places that are not understood are told one by one.
+_MOST_SENTENCES = 200
+_FIELD = re.compile(r"(\w+)=(\d{1,18})")
 
 
 @dataclass(slots=True)
@@ -59,6 +62,7 @@ class _Reader:
         self._computations: list[Computation] = []
         self._loose: list[Instruction] = []
         self._misunderstood: list[str] = []
+        self._unread = 0
 
     def read(self) -> Module:
         tokens = self._tokens
@@ -75,6 +79,8 @@ class _Reader:
                     self._loose.append(self._instruction())
             except Misunderstood as error:
                 self._pass_over(start, error)
+        if self._unread > _MOST_SENTENCES:
+            self._misunderstood.append(f"{self._unread - _MOST_SENTENCES:,} more places that are not understood")
         if self._loose:
             self._computations.append(Computation(name="", instructions=tuple(self._loose), is_entry=True))
         return Module(
@@ -87,7 +93,9 @@ class _Reader:
 
     def _pass_over(self, start: int, error: Misunderstood) -> None:
         """Goes on behind the line of `start`, or behind the one where the trouble is, whichever is later."""
-        self._misunderstood.append(str(error))
+        self._unread += 1
+        if self._unread <= _MOST_SENTENCES:
+            self._misunderstood.append(str(error))
         text = self._tokens.text
         end = text.find("\n", max(start, self._tokens.place - 1))
         self._tokens.jump(len(text) if end < 0 else end + 1)
@@ -102,6 +110,7 @@ class _Reader:
             tokens.expect("=")
             if key in ("num_partitions", "replica_count"):
                 self._devices *= tokens.integer()
+                limits.DEVICES.check(self._devices, "the module")
             else:
                 _value(tokens)
 

@@ -1,14 +1,25 @@
 """Serialized HLO modules (HloModuleProto, or the HloProto around it): XLA writes them as text, which is read."""
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from google.protobuf import message  # type: ignore[import-untyped]
 
+import harness
+from harness import limits
 from harness.dumps.hlo import message_of
 from harness.errors import RatchetError
 from harness.workbench.hlo import parse
 from harness.workbench.hlo.module import Module
+
+_HARNESS = str(Path(harness.__file__).parents[1])
+# Its own limit counts seconds of a processor, which another program may use.
+_PATIENCE = 10
+_SENTENCE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +37,27 @@ def module(data: bytes, name: str = "the file") -> Module:
     Raises RatchetError `bad-hlo` if it is no serialized HloProto or HloModuleProto, or one that the installed XLA
     cannot read.
     """
-    # Half a second that only a proto is worth.
-    from jaxlib import _hlo
-
     found = _module_proto(data, name)
-    try:
-        text = _hlo.HloModule.from_serialized_hlo_module_proto(found.SerializeToString()).to_string()
-    except RuntimeError as error:
-        raise RatchetError("bad-hlo", f"the installed XLA cannot read the module in {name}: {error}") from error
+    text = _printed(found.SerializeToString(), name)
     # The text does not say how many devices it is for.
     devices = found.device_assignment.replica_count * found.device_assignment.computation_count
     return replace(parse.module(text, name), devices=max(1, devices))
+
+
+def _printed(module: bytes, name: str) -> str:
+    """The text that the installed XLA makes of a module, in a child: of a broken one it may end its process."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "harness.workbench.hlo.printer"], input=module, capture_output=True,
+            timeout=_PATIENCE * limits.seconds(len(module)), check=False, env={**os.environ, "PYTHONPATH": _HARNESS},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        limits.SECONDS.refuse(f"XLA reading the module in {name}", f"{error.timeout:g} s")
+    if done.returncode:
+        how = f"ended by signal {-done.returncode}" if done.returncode < 0 else "refused"
+        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:_SENTENCE]
+        raise RatchetError("bad-hlo", f"the installed XLA cannot read the module in {name}: {how}: {last}")
+    return done.stdout.decode("utf-8", "replace")
 
 
 def origins(data: bytes, name: str = "the file") -> dict[str, Origin]:

@@ -1,11 +1,16 @@
 """Shapes from their HLO text: `bf16[8,128]{1,0:T(8,128)(2,1)S(1)}`, tuples and dynamic dimensions included."""
 
+import math
+
+from harness import limits
 from harness.errors import RatchetError
 from harness.workbench.hlo.shapes import ELEMENT_BITS, JOINED, Array, Layout, Shape, Tuple
 from harness.workbench.hlo.tokens import Misunderstood, Tokens
 
 # Real tuples are two or three deep.
 _DEEPEST = 50
+# XLA counts the elements of an array in 64 bits; tiles of a chip have a few thousand.
+_MOST_ELEMENTS, _LARGEST_TILE, _MOST_TILES = 1 << 63, 1 << 31, 8
 
 
 def shape(text: str) -> Shape:
@@ -59,6 +64,9 @@ def read_shape(tokens: Tokens, depth: int = 0) -> Shape:
         sizes.append(tokens.integer())
         if (sizes[-1] or 0) < 0:
             raise Misunderstood(f"a dimension of {sizes[-1]}")
+        limits.DIMENSIONS.check(len(sizes), f"the shape at {tokens.where(start.start)}")
+    if math.prod(size for size in sizes if size) >= _MOST_ELEMENTS:
+        raise Misunderstood(f"{tokens.where(start.start)}: expected a shape of less than 2^63 elements")
     layout = _layout(tokens, len(sizes)) if _begins_layout(tokens) else None
     try:
         return Array(dtype=dtype, dimensions=tuple(sizes), dynamic=tuple(dynamic), layout=layout)
@@ -80,6 +88,7 @@ def _layout(tokens: Tokens, rank: int) -> Layout:
         if tokens.peek().kind != "number":
             raise tokens.misunderstood("a dimension's number, or `:` before tiles and memory space,")
         order.append(tokens.integer())
+        limits.DIMENSIONS.check(len(order), "a layout")
     if len(order) != rank:
         raise Misunderstood(f"the layout orders {len(order)} dimensions, the shape has {rank}")
     tiles: list[tuple[int, ...]] = []
@@ -91,10 +100,14 @@ def _layout(tokens: Tokens, rank: int) -> Layout:
             if name == "T":
                 while tokens.sees("("):
                     tiles.append(_tile(tokens))
+                    if len(tiles) > _MOST_TILES:
+                        raise Misunderstood(f"expected tiles of {_MOST_TILES} kinds at most, one in the other")
             elif name in numbers:
                 tokens.expect("(")
                 numbers[name] = tokens.integer()
                 tokens.expect(")")
+                if not 0 <= numbers[name] < _LARGEST_TILE:
+                    raise Misunderstood(f"{name}({numbers[name]}) in a layout: expected a number of 31 bits")
             elif name in ("D", "SC", "M", "P", "#", "*"):
                 others.append(name + tokens.group())
             else:
@@ -122,4 +135,7 @@ def _tile(tokens: Tokens) -> tuple[int, ...]:
         sizes.append(tokens.integer())
         if sizes[-1] < 1:
             raise Misunderstood(f"a tile of {sizes[-1]}")
+        limits.DIMENSIONS.check(len(sizes), "a tile")
+    if math.prod(size for size in sizes if size != JOINED) >= _LARGEST_TILE:
+        raise Misunderstood("expected tiles of less than 2^31 elements")
     return tuple(sizes)

@@ -1,16 +1,20 @@
 """The tokens of HLO text, one after the other, with their line and column for errors."""
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
+
+from harness import limits
 
 Kind: TypeAlias = Literal["name", "number", "string", "mark", "end"]
 
 # A name may hold dots and dashes (`add.3.k_ref.1`, `copy-start`), but an arrow ends it (`bf_io->bf`). Numbers before
 # names would cut `0bf_0oi` in two, so what begins with a digit and goes on with letters is a name.
 _TOKEN = re.compile(
-    r"""(?P<space>\s+|/\*.*?\*/|//[^\n]*)
-      | (?P<string>"(?:[^"\\]|\\.)*"|'[^'\n]*')
+    r"""(?P<space>\s+|/\*.*?(?:\*/|\Z)|//[^\n]*)
+      | (?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|'[^'\n]*')
       | (?P<number>-?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?![\w])|-?(?:inf|nan)(?![\w.]))
       | (?P<name>%?[A-Za-z_0-9](?:[\w.]|-(?!>))*)
       | (?P<mark>->|<=|\.\.\.|[%{}()\[\],=:*+<>?|@#-])""",
@@ -19,7 +23,9 @@ _TOKEN = re.compile(
 _KINDS: dict[str, Kind] = {"string": "string", "number": "number", "name": "name", "mark": "mark"}
 _OPENING = {"{": "}", "(": ")", "[": "]"}
 # What a jump over a balanced group must look at; everything between is passed over at once.
-_STOP = re.compile(r'[{}()\[\]]|"(?:[^"\\]|\\.)*"|\'[^\'\n]*\'|/\*.*?\*/', re.DOTALL)
+_STOP = re.compile(r'[{}()\[\]]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|\'[^\'\n]*\'|/\*.*?(?:\*/|\Z)', re.DOTALL)
+# Sizes, numbers and places are of 64 bits, as in XLA.
+_LARGEST = 1 << 63
 
 
 class Misunderstood(Exception):
@@ -40,6 +46,9 @@ class Tokens:
 
     def __init__(self, text: str, start: int = 0) -> None:
         self.text = text
+        # What was read before and need not be read again, by its text; how many devices stand in it.
+        self.groups: dict[str, object] = {}
+        self.devices = 0
         self._end = start
         self._next: Token | None = None
 
@@ -68,8 +77,10 @@ class Tokens:
     def begins_line(self) -> bool:
         """Whether the next token is the first of its line, or the end."""
         token = self.peek()
-        line = self.text[self.text.rfind("\n", 0, token.start) + 1 : token.start]
-        return token.kind == "end" or not line.strip()
+        place = token.start
+        while place and self.text[place - 1] != "\n" and self.text[place - 1].isspace():
+            place -= 1
+        return token.kind == "end" or not place or self.text[place - 1] == "\n"
 
     def skip(self, text: str) -> bool:
         """Takes the next token if it is this one."""
@@ -89,16 +100,21 @@ class Tokens:
         token = self.peek()
         if token.kind not in ("name", "number"):
             raise self.misunderstood("a name")
+        limits.NAME.check(len(token.text), f"the name at {self.where(token.start)}")
         return self.take().text.removeprefix("%")
 
     def integer(self) -> int:
         """The next token, a whole number."""
+        token = self.peek()
         try:
-            return int(self.peek().text if self.peek().kind != "string" else "")
+            number = int(token.text if token.kind != "string" else "")
         except ValueError as error:
             raise self.misunderstood("a whole number") from error
         finally:
             self.take()
+        if abs(number) >= _LARGEST:
+            raise Misunderstood(f"{self.where(token.start)}: expected a number of 64 bits, got `{token.text[:40]}`")
+        return number
 
     def group(self) -> str:
         """The text of the bracketed group that begins here, brackets included."""
@@ -129,8 +145,13 @@ class Tokens:
 
     def where(self, place: int) -> str:
         """`line 3, column 7` of a place."""
-        line_start = self.text.rfind("\n", 0, place) + 1
-        return f"line {self.text.count(chr(10), 0, place) + 1}, column {place - line_start + 1}"
+        line = bisect_left(self._line_ends, place)
+        line_start = self._line_ends[line - 1] + 1 if line else 0
+        return f"line {line + 1}, column {place - line_start + 1}"
+
+    @cached_property
+    def _line_ends(self) -> list[int]:
+        return [match.start() for match in re.finditer("\n", self.text)]
 
     def misunderstood(self, expected: str) -> Misunderstood:
         """What to raise where the next token is not what was expected."""

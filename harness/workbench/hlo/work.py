@@ -1,9 +1,11 @@
 """What one instruction does: its FLOPs, and the bytes it moves to and from HBM."""
 
-import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
+from harness.workbench.hlo.attributes import configuration
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
 from harness.workbench.hlo.module import Computation, Convolution, Instruction, WindowDimension
 from harness.workbench.hlo.opcodes import ELEMENTWISE, MOVES
@@ -14,6 +16,13 @@ from harness.workbench.hlo.shapes import Array, Shape, arrays, padded_bytes
 _WITHOUT_WORK = ("AllocateBuffer", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")
 _SLICES = ("dynamic-slice", "slice", "gather")
 _MATMULS = ("dot", "convolution")
+# XLA puts one matmul at most into a fusion; so many are looked at, and so many unknown operations named.
+_MOST_LISTED = 16
+# Pairs of positions that are gone through for the products of a convolution with holes.
+_MOST_PAIRS = 1 << 20
+# FLOPs, the matmuls' part of them, and the operations that are not known.
+_Flops = tuple[float, float, frozenset[str]]
+_Places = list[tuple[Computation, Instruction]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +58,34 @@ def work(graph: Graph, computation: Computation, instruction: Instruction) -> Wo
             unknown=() if flops is not None else (f"custom-call {instruction.target}".strip(),),
         )
     flops, matmul, unknown = _flops(graph, computation, instruction)
+    if not math.isfinite(flops):
+        unknown |= {f"{instruction.opcode} of more FLOPs than can be counted"}
     names = tuple(sorted(unknown))
     return Work(flops=None if names else flops, matmul_flops=matmul, hbm_bytes=hbm, other_bytes=other, unknown=names)
 
 
 def matmuls(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Computation, Instruction]]:
-    """The matmuls that an instruction is or holds."""
+    """The matmuls that an instruction is or holds, of many in fusions the first."""
+
+    def held(body: Computation, known: Mapping[str, _Places]) -> _Places:
+        found = (one for inner in body.instructions for one in _matmuls(graph, body, inner, known))
+        return list(islice(found, _MOST_LISTED))
+
+    return _matmuls(graph, computation, instruction, graph.of_each("matmuls", held))
+
+
+def _matmuls(graph: Graph, computation: Computation, instruction: Instruction, known: Mapping[str, _Places]) -> _Places:
     if instruction.opcode in _MATMULS:
         return [(computation, instruction)]
     body = graph.inside(instruction) if instruction.opcode == "fusion" else None
-    return [found for inner in body.instructions for found in matmuls(graph, body, inner)] if body else []
+    return known[body.name] if body else []
 
 
 def dot_flops(left: Array, result: Array, contracted: tuple[int, ...]) -> float | None:
     """2 times the elements of the result times the length of what is summed over."""
     lengths = [left.dimensions[place] for place in contracted if place < len(left.dimensions)]
     elements = result.elements
-    if elements is None or None in lengths or len(lengths) != len(contracted):
+    if elements is None or None in lengths or not len(lengths) == len(set(contracted)) == len(contracted):
         return None
     return 2.0 * elements * math.prod(length for length in lengths if length is not None)
 
@@ -86,62 +106,90 @@ def convolution_flops(given: Array, kernel: Array, result: Array, how: Convoluti
     summed = kernel.dimensions[how.kernel_input] or 0
     valid = 1.0
     windows = how.window or (WindowDimension(),) * len(how.input_spatial)
+    if len(windows) != len(how.input_spatial):
+        return None
     for window, place_in, place_out in zip(windows, how.input_spatial, how.output_spatial, strict=True):
-        valid *= _valid(window, given.dimensions[place_in] or 0, result.dimensions[place_out] or 0)
+        pairs = _valid(window, given.dimensions[place_in] or 0, result.dimensions[place_out] or 0)
+        if pairs is None:
+            return None
+        valid *= pairs
     return 2.0 * batch / how.batch_groups * features * summed * valid
 
 
-def _valid(window: WindowDimension, given: int, out: int) -> int:
-    """Pairs of an output position and a window position that meet an element of the input, along one dimension."""
-    dilated = (given - 1) * window.input_dilation + 1 if given else 0
+def _valid(window: WindowDimension, given: int, out: int) -> int | None:
+    """Pairs of an output position and a window position that meet an element of the input, along one dimension.
+
+    None where there are too many to go through.
+    """
+    holes = window.input_dilation
+    if window.size * (min(out, holes) if holes > 1 else 1) > _MOST_PAIRS:
+        return None
+    dilated = (given - 1) * holes + 1 if given else 0
     count = 0
     for place in range(window.size):
         # The input's place is output * stride + offset: it must lie within, and on no hole.
         offset = place * window.window_dilation - window.low_padding
-        low = max(0, math.ceil(-offset / window.stride))
+        low = max(0, -(offset // window.stride))
         high = min(out - 1, (dilated - 1 - offset) // window.stride)
         if high < low:
             continue
-        if window.input_dilation == 1:
+        if holes == 1:
             count += high - low + 1
-        else:
-            count += sum(1 for at in range(low, high + 1) if (at * window.stride + offset) % window.input_dilation == 0)
+            continue
+        # Where holes lie repeats itself after as many output positions as the dilation has.
+        for at in range(low, min(high, low + holes - 1) + 1):
+            if (at * window.stride + offset) % holes == 0:
+                count += (high - at) // holes + 1
     return count
 
 
-def _flops(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[float, float, set[str]]:
-    """FLOPs, the matmuls' part of them, and the operations that are not known."""
+def _flops(graph: Graph, computation: Computation, instruction: Instruction) -> _Flops:
+    """The work of an instruction with all that it calls."""
+    return _own_flops(graph, computation, instruction, _totals(graph))
+
+
+def _totals(graph: Graph) -> Mapping[str, _Flops]:
+    """The work of every computation, each instruction once."""
+
+    def total(body: Computation, known: Mapping[str, _Flops]) -> _Flops:
+        flops, matmul, unknown = 0.0, 0.0, set[str]()
+        for inner in body.instructions:
+            more, more_matmul, more_unknown = _own_flops(graph, body, inner, known)
+            flops, matmul = flops + more, matmul + more_matmul
+            if len(unknown) < _MOST_LISTED:
+                unknown |= more_unknown
+        return flops, matmul, frozenset(unknown)
+
+    return graph.of_each("flops", total)
+
+
+def _own_flops(graph: Graph, computation: Computation, instruction: Instruction, known: Mapping[str, _Flops]) -> _Flops:
+    """The same, where the work of what it calls is `known`."""
     opcode = instruction.opcode
+    nothing: frozenset[str] = frozenset()
     if opcode in ("fusion", "async-start"):
         body = graph.inside(instruction)
-        if body is None:
-            return 0.0, 0.0, {f"{opcode} without its computation"}
-        total, matmul = 0.0, 0.0
-        unknown: set[str] = set()
-        for inner in body.instructions:
-            more, more_matmul, more_unknown = _flops(graph, body, inner)
-            total, matmul, unknown = total + more, matmul + more_matmul, unknown | more_unknown
-        return total, matmul, unknown
+        return known[body.name] if body is not None else (0.0, 0.0, frozenset({f"{opcode} without its computation"}))
     if opcode in FREE or opcode in MOVES or instruction.target in _WITHOUT_WORK:
-        return 0.0, 0.0, set()
+        return 0.0, 0.0, nothing
     if opcode == "custom-call":
-        return 0.0, 0.0, {f"custom-call {instruction.target}"}
+        return 0.0, 0.0, frozenset({f"custom-call {instruction.target}"})
     shapes = graph.operand_shapes(computation, instruction)
     first = shapes[0] if shapes and isinstance(shapes[0], Array) else None
     found: float | None = None
     if opcode in _MATMULS:
         found = _matmul_flops(instruction, shapes)
-        return (0.0, 0.0, {opcode}) if found is None else (found, found, set())
+        return (0.0, 0.0, frozenset({opcode})) if found is None else (found, found, nothing)
     result = instruction.shape
     if opcode in ELEMENTWISE and isinstance(result, Array):
         found = result.elements
     elif opcode in ("reduce", "all-reduce", "all-reduce-start", "reduce-scatter") and first is not None:
         # One operation of the reducing function per element that goes in, but for the first of each result.
-        each = _operations(graph, instruction)
+        each = _operations(graph, instruction, known)
         count = first.elements
         made = sum(array.elements or 0 for array in arrays(result)) if opcode == "reduce" else 0
         found = None if count is None or each is None else max(0, count - made) * each
-    return (0.0, 0.0, {opcode}) if found is None else (float(found), 0.0, set())
+    return (0.0, 0.0, frozenset({opcode})) if found is None else (float(found), 0.0, nothing)
 
 
 def _matmul_flops(instruction: Instruction, shapes: list[Shape | None]) -> float | None:
@@ -157,19 +205,13 @@ def _matmul_flops(instruction: Instruction, shapes: list[Shape | None]) -> float
     return None
 
 
-def _operations(graph: Graph, instruction: Instruction) -> float | None:
+def _operations(graph: Graph, instruction: Instruction, known: Mapping[str, _Flops]) -> float | None:
     """FLOPs of one call of the function that an instruction applies."""
     names = instruction.computations("to_apply", "calls")
-    body = graph.computations.get(names[0]) if names else None
-    if body is None:
+    if not names or names[0] not in known:
         return 1.0
-    total = 0.0
-    for inner in body.instructions:
-        more, _, unknown = _flops(graph, body, inner)
-        if unknown:
-            return None
-        total += more
-    return total
+    total, _, unknown = known[names[0]]
+    return None if unknown else total
 
 
 def _traffic(graph: Graph, computation: Computation, instruction: Instruction) -> tuple[int | None, int | None]:
@@ -218,8 +260,23 @@ def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> 
 
 def _touched(graph: Graph, body: Computation, parameter: Instruction) -> int | None:
     """Bytes that a fusion reads of a parameter it takes slices of, 0 of one it updates in place; None for all."""
+
+    def of_parameters(inside: Computation, known: Mapping[str, dict[int, int | None]]) -> dict[int, int | None]:
+        return {
+            one.number: _touched_of(graph, inside, one, known)
+            for one in inside.instructions
+            if one.opcode == "parameter" and one.number is not None
+        }
+
+    return graph.of_each("touched", of_parameters)[body.name].get(parameter.number or 0)
+
+
+def _touched_of(
+    graph: Graph, body: Computation, parameter: Instruction, known: Mapping[str, dict[int, int | None]]
+) -> int | None:
     total = 0
     waiting = [parameter]
+    seen = {parameter.name}
     while waiting:
         value = waiting.pop()
         users = graph.using(body, value)
@@ -228,16 +285,15 @@ def _touched(graph: Graph, body: Computation, parameter: Instruction) -> int | N
         for user in users:
             is_first = bool(user.operands) and user.operands[0].name == value.name
             if user.opcode in RENAMES and user.opcode != "tuple" and not user.is_root:
-                waiting.append(user)
+                if user.name not in seen:
+                    seen.add(user.name)
+                    waiting.append(user)
             elif user.opcode in _SLICES and is_first:
                 total += padded_bytes(user.shape) or 0
             elif user.opcode == "fusion":
                 inner = graph.inside(user)
                 place = next(place for place, operand in enumerate(user.operands) if operand.name == value.name)
-                inside = inner.parameter(place) if inner is not None else None
-                if inner is None or inside is None:
-                    return None
-                part = _touched(graph, inner, inside)
+                part = known[inner.name].get(place) if inner is not None else None
                 if part is None:
                     return None
                 total += part
@@ -272,17 +328,23 @@ def _update(graph: Graph, body: Computation, member: Instruction | None) -> int 
 
 def compiler_cycles(instruction: Instruction) -> int | None:
     """What libtpu itself estimates for an instruction, in cycles; None where it says nothing."""
-    try:
-        return int(json.loads(instruction.backend)["window_config"]["estimated_cycles"])
-    except (ValueError, KeyError, TypeError):
-        return None
+    cycles = _number(configuration(instruction.backend, "window_config", "estimated_cycles"))
+    return None if cycles is None else int(cycles)
 
 
 def _estimate(instruction: Instruction) -> dict[str, float]:
     """The cost estimate in a custom call's configuration: what its author says it does."""
+    found = configuration(instruction.backend, "custom_call_config", "cost_estimate") or configuration(
+        instruction.backend, "cost_estimate"
+    )
+    numbers = {key: _number(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    return {key: value for key, value in numbers.items() if value is not None}
+
+
+def _number(value: object) -> float | None:
+    """A number of JSON, written as one or as a string; None for anything else and what no double holds."""
     try:
-        config = json.loads(instruction.backend)
-        found = config.get("custom_call_config", config).get("cost_estimate", {})
-        return {key: float(value) for key, value in found.items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from harness import limits
 from harness.dumps import xplane
 from harness.dumps.xplane import Event, Plane, Space, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
@@ -101,7 +102,7 @@ def _events(capture: Capture, count: _Count) -> Iterator[dict[str, object]]:
     for path in capture.paths:
         file = Path(path)
         with refusals_in_words(f"reading {file}"):
-            data = file.read_bytes()
+            data = limits.read(file)
         space = xplane.read(data, str(file))
         host = space.hostnames[0] if space.hostnames else file.name.removesuffix(".xplane.pb")
         zero = _first(space)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from harness import limits
 from harness.dumps import xplane
 from harness.dumps.xplane import Described, Event, Plane, Space, Value
 from harness.errors import RatchetError
@@ -70,7 +71,7 @@ def hlo_protos(paths: Sequence[Path]) -> dict[str, bytes]:
 
 def _space(path: Path) -> Space:
     with refusals_in_words(f"reading {path}"):
-        data = path.read_bytes()
+        data = limits.read(path)
     return xplane.read(data, str(path))
 
 

@@ -1,0 +1,136 @@
+"""A verb that reads what others wrote, in a child: this process ends it when it takes too much, and says so."""
+
+import ctypes
+import os
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from harness import limits
+
+_LOOK_SECONDS = 0.02
+_PR_SET_PDEATHSIG = 1
+_NUMBER = struct.Struct("<q")
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP)
+
+
+def watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
+    """The exit code of `run`, which runs in a child; that of `fail(kind, message)` where the child had to be ended.
+
+    Memory and time are limited from the first `limits.note` on: before it, nothing of a stranger's was read.
+    """
+    if not hasattr(os, "fork"):
+        return run()
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _run(run, writing)
+    os.close(writing)
+    # Ctrl-C reaches the child as well, and it is the child that says what that left behind.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _FORWARDED:
+        signal.signal(number, lambda number, _: os.kill(child, number))
+    try:
+        status, size, complaint = _until_it_ends(child, reading)
+    finally:
+        os.close(reading)
+        signal.signal(signal.SIGINT, before)
+        for number in _FORWARDED:
+            signal.signal(number, signal.SIG_DFL)
+    if complaint:
+        return fail("too-large", complaint)
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return code
+    if size is None or -code in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        return 128 - code
+    name = signal.Signals(-code).name
+    return fail("reader-died", f"what was read is broken or hostile: the process that read it was ended by {name}")
+
+
+def _run(run: Callable[[], int], writing: int) -> None:
+    """The child's life; it does not return."""
+    code = 5
+    try:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        limits.watched_through(writing)
+        code = run()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    finally:
+        os._exit(code)
+
+
+def _until_it_ends(child: int, reading: int) -> tuple[int, int | None, str]:
+    """The child's wait status, the bytes that it said it reads, and why it was ended, if it was."""
+    size: int | None = None
+    begun, early = 0.0, 0.01
+    wait, times = 0.001, 1
+    complaint = ""
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status, size, complaint
+        if not complaint:
+            said = _said(reading)
+            if said and size is None:
+                begun = _cpu_seconds(child)
+            if said:
+                size = (size or 0) + sum(number for number in said if number > 0)
+                times = max(times, *(-number for number in said))
+            if size is not None:
+                complaint = _excess(child, size, times, _cpu_seconds(child) - begun)
+            if complaint:
+                os.kill(child, signal.SIGKILL)
+        # A verb that is done at once shall not wait for who watches it.
+        wait = min(_LOOK_SECONDS, wait * 1.5 if wait < early else _LOOK_SECONDS)
+        time.sleep(wait)
+
+
+def _said(reading: int) -> list[int]:
+    try:
+        data = os.read(reading, 1 << 16)
+    except BlockingIOError:
+        return []
+    return [number for (number,) in _NUMBER.iter_unpack(data[: len(data) // 8 * 8])]
+
+
+def _excess(child: int, size: int, times: int, spent: float) -> str:
+    """Which limit the child is past, as a sentence; empty if none."""
+    most_bytes, most_seconds = limits.memory_bytes(size), limits.seconds(size) * times
+    what = f"what was read ({size:,} bytes)"
+    if (taken := _resident_bytes(child)) > most_bytes:
+        return (
+            f"{what} takes {taken:,} bytes of memory, more than {most_bytes:,}; ten times what was read is the limit, "
+            f"and no less than {limits.MEMORY.variable} ({limits.MEMORY.value:,}): set it higher if you trust it"
+        )
+    if spent > most_seconds:
+        return (
+            f"{what} takes more than {most_seconds:,} s of a processor; 10 s for each MiB is the limit, no less than "
+            f"{limits.SECONDS.variable} ({limits.SECONDS.value:,}), {times} times: set it higher if you trust it"
+        )
+    return ""
+
+
+def _resident_bytes(child: int) -> int:
+    with suppress(OSError, IndexError, ValueError), open(f"/proc/{child}/statm", "rb") as stream:
+        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _cpu_seconds(child: int) -> float:
+    """The processor's time of all its threads; this machine's clock where there is no /proc."""
+    with suppress(OSError, IndexError, ValueError), open(f"/proc/{child}/stat", "rb") as stream:
+        fields = stream.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() if not os.path.isdir("/proc/self") else 0.0

@@ -1,0 +1,163 @@
+"""How much of what others wrote the readers take, what raises each limit, and the word to who watches over a reader."""
+
+import errno
+import gzip
+import io
+import os
+import resource
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from harness.errors import RatchetError, UsageError
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One limit: what it counts, how many there may be, and the environment variable that says another number."""
+
+    counts: str
+    most: int
+    variable: str
+
+    @property
+    def value(self) -> int:
+        """The limit that holds now. Raises UsageError `bad-limit` where the variable holds no whole number."""
+        text = os.environ.get(self.variable, "")
+        if not text:
+            return self.most
+        if not text.isdecimal() or not 0 < len(text) < 19 or not int(text):
+            raise UsageError("bad-limit", f"expected a whole number above 0 in {self.variable}, got {text[:40]!r}")
+        return int(text)
+
+    def check(self, got: int, what: str) -> None:
+        """Raises RatchetError `too-large` where `what` has more than the limit."""
+        if got > self.value:
+            self.refuse(what, f"{got:,}" if got < 1 << 63 else "more than 2^63")
+
+    def refuse(self, what: str, got: str) -> NoReturn:
+        """Raises RatchetError `too-large`."""
+        raise RatchetError(
+            "too-large",
+            f"{what}: expected at most {self.value:,} {self.counts}, got {got}; {self.variable} is the limit, set it "
+            "higher if you trust where this comes from",
+        )
+
+
+# A capture of some hundred MB is ordinary, and so is a module of as many; a record has some 60 KB.
+FILE = Limit(counts="bytes in a file", most=1024 * _MIB, variable="RATCHET_MAX_FILE_BYTES")
+UNPACKED = Limit(counts="bytes unpacked", most=256 * _MIB, variable="RATCHET_MAX_UNPACKED_BYTES")
+RECORD = Limit(counts="bytes in a record or a kernel.py", most=64 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
+LEDGER = Limit(counts="bytes read from git at once", most=1024 * _MIB, variable="RATCHET_MAX_LEDGER_BYTES")
+# The largest machines have some ten thousand chips; the lists of a few hundred different collectives fit.
+DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
+DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")
+NAME = Limit(counts="characters in a name", most=10_000, variable="RATCHET_MAX_NAME")
+# Of the process that reads, in all: the least that it may take whatever the size of its files.
+MEMORY = Limit(counts="bytes of memory", most=1024 * _MIB, variable="RATCHET_MAX_MEMORY_BYTES")
+SECONDS = Limit(counts="seconds of a processor", most=20, variable="RATCHET_MAX_SECONDS")
+
+_MEMORY_PER_BYTE = 10
+_SECONDS_PER_MIB = 10
+# Tables of libraries and threads' stacks, which are set aside and hardly used.
+_ROOM = 4 << 30
+
+# Where the process that watches over this one is told what is read: see harness.cli.watch.
+_watcher: int | None = None
+
+
+def memory_bytes(read: int) -> int:
+    """The memory that a process may take that has read so many bytes: ten times as much, and no less than MEMORY."""
+    return max(MEMORY.value, _MEMORY_PER_BYTE * read)
+
+
+def seconds(read: int) -> int:
+    """The seconds of a processor that it may take: ten for each MiB, and no less than SECONDS."""
+    return max(SECONDS.value, _SECONDS_PER_MIB * read // _MIB)
+
+
+def read(path: Path, limit: Limit = FILE) -> bytes:
+    """The bytes of a regular file. Raises RatchetError `too-large` or `not-a-file`, and OSError."""
+    # Opening a pipe would wait for who writes to it.
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
+        _size(os.fstat(stream.fileno()), path, limit)
+        return read_stream(stream, str(path), limit)
+
+
+def check_file(path: Path, limit: Limit = FILE) -> int:
+    """The bytes of a regular file that somebody else is going to read. Raises what `read` raises."""
+    return _size(os.stat(path), path, limit)
+
+
+def _size(status: os.stat_result, path: Path, limit: Limit) -> int:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise RatchetError("not-a-file", f"expected {path} to be a regular file, got a pipe, socket or device")
+    limit.check(status.st_size, str(path))
+    return status.st_size
+
+
+def read_stream(stream: BinaryIO, name: str, limit: Limit = FILE) -> bytes:
+    """Everything that comes out of `stream`. Raises RatchetError `too-large`."""
+    most = limit.value
+    data = stream.read(most + 1)
+    if len(data) > most:
+        limit.refuse(name, f"more than {most:,}")
+    note(len(data))
+    return data
+
+
+def unpacked(data: bytes, name: str) -> bytes:
+    """The bytes behind gzip. Raises RatchetError `too-large`, and OSError or EOFError where they break off."""
+    most = UNPACKED.value
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        found = stream.read(most + 1)
+    if len(found) > most:
+        UNPACKED.refuse(name, f"more than {most:,} out of {len(data):,}")
+    note(len(found))
+    return found
+
+
+def note(size: int) -> None:
+    """Tells who watches over this process that it works on `size` more bytes of a stranger's."""
+    if _watcher is not None:
+        with suppress(OSError):
+            os.write(_watcher, struct.pack("<q", size))
+
+
+def allow(times: int) -> None:
+    """Tells that what was read is gone through so many times, each of which has the time of one."""
+    note(-times)
+
+
+def watched_through(descriptor: int) -> None:
+    """From now on `note` writes to this pipe."""
+    global _watcher
+    _watcher = descriptor
+
+
+def confine(size: int) -> None:
+    """Limits this process, a child that works on `size` bytes: past them it gets no memory, and then a signal."""
+    memory, time = memory_bytes(size) + _ROOM, seconds(size)
+    for kind, most in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_CPU, time)):
+        hard = resource.getrlimit(kind)[1]
+        with suppress(ValueError, OSError):
+            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+@contextmanager
+def nesting_in_words(what: str) -> Iterator[None]:
+    """Turns Python's own limits on nesting and memory into a RatchetError `too-large`."""
+    try:
+        yield
+    except RecursionError as error:
+        raise RatchetError("too-large", f"{what} is nested deeper than Python follows") from error
+    except MemoryError as error:
+        raise RatchetError("too-large", f"{what} needs more memory than there is") from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from harness import files
 from harness.errors import RatchetError
 from harness.loop.search_space import MOST_LISTED, Grid, Setting, every, size
+from harness.units import seconds as in_seconds
 
 if TYPE_CHECKING:
     import optuna
@@ -33,10 +34,11 @@ class Search(Protocol):
     """What is asked for the next settings and told what became of them; one caller at a time.
 
     `earlier` are the settings with a latency of the search that this one goes on with, and that latency, in the order
-    in which they were asked for.
+    in which they were asked for. At most `total` are asked for.
     """
 
     earlier: Mapping[Settings, float]
+    total: int
 
     def ask(self) -> Settings | None:
         """Settings that were not asked for before, or None at the end."""
@@ -54,6 +56,7 @@ class WholeGrid:
     earlier: Mapping[Settings, float] = MappingProxyType({})
 
     def __init__(self, grid: Grid, allowed: frozenset[Settings] | None = None) -> None:
+        self.total = size(grid) if allowed is None else len(allowed)
         self._left = (settings for settings in every(grid) if allowed is None or settings in allowed)
 
     def ask(self) -> Settings | None:
@@ -110,6 +113,9 @@ class Study:
             settings: seconds for settings, seconds in self._known.items() if seconds < inf
         }
         self._first = sorted(self.earlier, key=lambda settings: (self.earlier[settings], settings))[:_FASTEST]
+        # Of a search that is counted as a whole, what is looked at once more comes on top.
+        again = len(self._first) if in_all else 0
+        self.total = min(size(grid) if allowed is None else len(allowed), self._left + again)
         if first is not None and first not in self._known:
             self._first.append(first)
 
@@ -178,6 +184,23 @@ class Study:
             return None
         left = [settings for settings in every(self._grid) if self._is_new(settings)]
         return self._random.choice(left) if left else None
+
+
+class Standing:
+    """How far a search of `total` settings is, in words."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._best, self._began = total, 0, inf, time.monotonic()
+
+    def after(self, seconds: float | None, why: str) -> str:
+        """What the next setting came to (`why` it has no latency), the best so far, and about how long it goes on."""
+        self._done += 1
+        latency = why if seconds is None else in_seconds(seconds)
+        best = f"best so far {in_seconds(self._best)}, " if self._best < inf else ""
+        if seconds is not None and seconds < self._best:
+            self._best, best = seconds, "best so far, "
+        left = max(0, self._total - self._done) * (time.monotonic() - self._began) / self._done
+        return f"{latency}, {best}{self._done} of {self._total}" + (f", {in_seconds(left, 0)} left" if left else "")
 
 
 def _distribution(values: tuple[str, ...]) -> "optuna.distributions.BaseDistribution":

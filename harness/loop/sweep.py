@@ -24,12 +24,12 @@ from harness.loop import attempt as ratchet
 from harness.loop import guard, preconditions, screening, search_state
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say
 from harness.loop.screening import Places
-from harness.loop.search import Search
+from harness.loop.search import Search, Standing
 from harness.loop.search_space import Grid, Setting, words
 from harness.loop.search_state import CHOSEN
 from harness.loop.settings import rewritten
 from harness.records import Evidence, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
-from harness.units import change, seconds
+from harness.units import change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +169,7 @@ def _screened(
     # In the order in which they were asked for; different settings are different texts.
     asked: dict[bytes, tuple[Setting, ...]] = {}
     found: dict[bytes, Screened] = {}
+    standing = Standing(search.total)
 
     def ask() -> bytes | None:
         settings = search.ask()
@@ -185,8 +186,7 @@ def _screened(
             search.forget(settings)
         else:
             search.tell(settings, one.seconds)
-        time_ = roofline.latency_seconds(evidence)
-        state = seconds(time_) if time_ is not None else evidence.failure.kind if evidence.failure else "no latency"
+        state = standing.after(roofline.latency_seconds(evidence), screening.why_no_latency(evidence)[0])
         progress(words(settings), state, sum(stage.seconds for stage in evidence.stages))
 
     began = time.monotonic()

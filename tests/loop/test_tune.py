@@ -2,6 +2,8 @@
 
 import json
 import random
+import resource
+import signal
 import threading
 import time
 from math import inf, log2
@@ -14,7 +16,7 @@ from loop_fixtures import committed_contest, git, ratchet
 from harness import contest as contests
 from harness.errors import RatchetError
 from harness.loop import tune
-from harness.loop.search import Settings, Study
+from harness.loop.search import Settings, Standing, Study, WholeGrid
 from harness.loop.search_space import space
 
 GRID = space(["BQ=128..8192:pow2", "BKV=128..8192:pow2", "SPLIT=1..4", "ORDER=rows,columns"])
@@ -53,8 +55,9 @@ def least(found: dict[Settings, float | None]) -> float:
 
 
 def test_it_asks_for_as_many_as_it_may_each_once(tmp_path: Path) -> None:
-    found = worked_off(study(tmp_path, trials=30))
-    assert len(found) == 30
+    search = study(tmp_path, trials=30)
+    found = worked_off(search)
+    assert len(found) == search.total == 30
     assert all(dict(GRID)[name].count(value) == 1 for settings in found for name, value in settings)
 
 
@@ -68,8 +71,9 @@ def test_it_finds_what_chance_does_not(tmp_path: Path) -> None:
 
 
 def test_a_space_that_is_smaller_is_gone_through_whole(tmp_path: Path) -> None:
-    found = worked_off(study(tmp_path, SMALL, trials=40), lambda settings: 1.0)
-    assert len(found) == 6
+    search = study(tmp_path, SMALL, trials=40)
+    found = worked_off(search, lambda settings: 1.0)
+    assert len(found) == search.total == WholeGrid(SMALL).total == 6
 
 
 def test_what_has_no_latency_is_learned_from_and_not_asked_for_again(tmp_path: Path) -> None:
@@ -123,7 +127,9 @@ def test_a_search_that_goes_on_has_what_is_left_of_its_trials(tmp_path: Path) ->
     for settings in first:
         assert settings is not None
         begun.tell(settings, seconds(settings))
-    again = worked_off(study(tmp_path, trials=20, in_all=True, seed=1))
+    more = study(tmp_path, trials=20, in_all=True, seed=1)
+    again = worked_off(more)
+    assert len(again) == more.total
     # The fastest are looked at once more, beyond the number.
     assert len(again.keys() | set(first)) == 20
     assert worked_off(study(tmp_path, trials=20, in_all=True, seed=2)).keys() <= again.keys() | set(first)
@@ -141,6 +147,44 @@ def test_what_went_wrong_with_the_machine_is_asked_for_again(tmp_path: Path) -> 
 
 def test_it_begins_nothing_after_its_time(tmp_path: Path) -> None:
     assert study(tmp_path, deadline=time.monotonic() - 1).ask() is None
+
+
+def test_it_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([100.0, 110.0, 120.0, 130.0])
+    monkeypatch.setattr("harness.loop.search.time.monotonic", lambda: next(now))
+    standing = Standing(3)
+    assert standing.after(2e-3, "") == "2.000 ms, best so far, 1 of 3, 20 s left"
+    assert standing.after(None, "out-of-memory") == "out-of-memory, best so far 2.000 ms, 2 of 3, 10 s left"
+    assert standing.after(3e-3, "") == "3.000 ms, best so far 2.000 ms, 3 of 3"
+
+
+def test_a_torn_line_of_the_journal_is_cut_off(tmp_path: Path) -> None:
+    first = worked_off(study(tmp_path, SMALL, trials=3), lambda settings: 1.0)
+    journal = tmp_path / "a" / "journal"
+    journal.write_bytes(journal.read_bytes() + b'{"op_code": 6, "trial')
+    rest = worked_off(study(tmp_path, SMALL, trials=6), lambda settings: 1.0)
+    assert first.keys() | rest.keys() == worked_off(study(tmp_path, SMALL, name="b"), lambda settings: 1.0).keys()
+
+
+def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
+    """A file may not grow, as on a full disk: nothing that was written is lost, and the search goes on later."""
+    search = study(tmp_path, SMALL)
+    settings = search.ask()
+    assert settings is not None
+    search.tell(settings, 1.0)
+    size = (tmp_path / "a" / "journal").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, hard))
+    try:
+        with pytest.raises(RatchetError, match="journal") as caught:
+            search.ask()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert caught.value.kind in {"no-space", "io"}
+    rest = worked_off(study(tmp_path, SMALL, trials=6), lambda settings: 1.0)
+    assert len(rest.keys() | {settings}) == 6
 
 
 def test_a_damaged_journal_is_named(tmp_path: Path) -> None:

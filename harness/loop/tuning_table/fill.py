@@ -20,7 +20,7 @@ from harness.loop import existing, screening, search_space
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
 from harness.loop.scaffold import IGNORED, TEMPLATES
 from harness.loop.screening import Places
-from harness.loop.search import Settings, Study
+from harness.loop.search import Settings, Standing, Study
 from harness.loop.search_space import Grid, words
 from harness.loop.settings import constants, names, rewrite, rewritten
 from harness.loop.tune import study_name
@@ -28,7 +28,6 @@ from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.shapes import Shape
 from harness.records import Evidence, Policy, Refused, Screened, Statement
 from harness.records.problem import Parameter
-from harness.units import seconds
 
 # Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
 _JUDGED = 3
@@ -320,6 +319,8 @@ def _screened(
     beside = [fallback]
     asked: dict[bytes, Settings] = {}
     found: dict[Settings, Evidence] = {}
+    # The fallback comes on top where the search does not ask for it.
+    standing = Standing(study.total + (not is_in_grid))
 
     def ask() -> bytes | None:
         settings = study.ask()
@@ -341,8 +342,7 @@ def _screened(
                 study.forget(settings)
             else:
                 study.tell(settings, _latency(evidence))
-        time_ = _latency(evidence)
-        state = seconds(time_) if time_ is not None else _why(evidence)
+        state = standing.after(_latency(evidence), _why(evidence))
         progress(f"{where}: {words(settings)}", state, sum(stage.seconds for stage in evidence.stages))
 
     screening.screen(contest, ask, tell, Policy(), on="simulated", places=how.places)

@@ -16,7 +16,7 @@ from harness.hardware import Chip, chip
 from harness.judge import key as keys
 from harness.problems import Member, Problem, Suite, defined
 from harness.problems.conformance import MISTAKES
-from harness.records import Key, Source
+from harness.records import Key, Source, Statement
 
 PACKAGE = Path(harness.__file__).parent
 
@@ -44,8 +44,7 @@ class Contest:
     @property
     def problem_digest(self) -> str:
         """A hash of what is computed, as the judge states it."""
-        stated = _without_none(msgspec.to_builtins(self.problem.statement()))
-        return hashlib.sha256(msgspec.json.encode(stated)).hexdigest()[:16]
+        return problem_digest(self.problem.statement())
 
     def member(self, name: str | None) -> Member:
         """The member of a suite that is meant; a single problem is the only one of its contest, without a name.
@@ -69,6 +68,11 @@ class Contest:
     def key(self, source: Source) -> Key:
         """The comparability key of evidence taken now."""
         return keys.key(self.directory / "prepare.py", self.problem_digest, self.chip.name, source)
+
+
+def problem_digest(statement: Statement) -> str:
+    """A hash of what is computed, as keys have it."""
+    return hashlib.sha256(msgspec.json.encode(_without_none(msgspec.to_builtins(statement)))).hexdigest()[:16]
 
 
 def _without_none(stated: Any) -> Any:

@@ -86,11 +86,22 @@ class Fsck(Verb):
     group = "machine"
     line = "check log, branch and experiments/ against each other"
     example = "fsck"
-    description = "Checks log, branch and experiments/ against each other; changes nothing."
+    description = (
+        "Checks log, branch and experiments/ against each other, and every verdict against the evidence it was made "
+        "from; changes nothing."
+    )
     does = "harness.cli.fsck:fsck"
 
     def configure(self, parser: Parser) -> None:
+        parser.add_argument("--replay", action="store_true", help="judge the champion again, and report what differs")
+        parser.add_argument(
+            "--signed-by",
+            default=None,
+            metavar="SIGNERS",
+            help="report what these did not sign: a file of allowed signers (SSH), or an OpenPGP key's fingerprint",
+        )
         add_json(parser, "the findings as JSON")
+        add_quiet(parser)
 
 
 class Attack(Verb):

@@ -67,6 +67,13 @@ def decode_attempt_row(data: bytes, where: str) -> Row:
     return _convert(_document(data, where, "attempt")["row"], Row, where)
 
 
+def schema_of(data: bytes) -> int:
+    """The schema of a document that has been decoded already."""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(data, type=_WithSchema).schema
+    return int(_parsed(data, "a record")["schema"])
+
+
 def decode_head_row(head: bytes, where: str) -> Row | None:
     """The row from the first bytes of an attempt's file, or None if they are not laid out as `encode_attempt` does.
 

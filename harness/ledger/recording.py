@@ -116,7 +116,8 @@ def _log_commit(
     judged = git.commit_of(place.repository, attempt.judged_against)
     # The first commit has no parent at all: first parents then lead through the log and never into the branch.
     parents = () if before is None else (before,) if judged is None else (before, judged)
-    return write.write_commit(place.repository, tree, parents, messages.log_message(row), sign=False)
+    sign = git.is_set(place.repository, "commit.gpgsign", False)
+    return write.write_commit(place.repository, tree, parents, messages.log_message(row), sign=sign)
 
 
 def _first_log_commit(place: Place) -> str | None:

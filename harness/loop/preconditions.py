@@ -5,11 +5,14 @@ from git import Repo
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.ledger import git
+from harness.ledger.git import write
 
 
 def refuse_unfit(repository: Repo, contest: Contest) -> None:
-    """Raises RatchetError where an attempt could not be judged or recorded: no branch, no identity, dirty judge."""
+    """Raises RatchetError where an attempt could not be judged or recorded: no branch, no identity, no key to
+    sign with where commits are signed, dirty judge."""
     git.require_committable(repository)
+    write.require_signing(repository)
     dirty = dirty_judge_files(contest)
     if dirty:
         raise RatchetError(

@@ -24,7 +24,9 @@ def audit_text(audit: Audit, width: int, colour: bool) -> str:
     if count:
         verdict = paint(f"{count} finding{'s' if count > 1 else ''}; nothing was changed", "bad", colour)
     else:
-        verdict = paint("clean: log, branch and files agree", "good", colour)
+        agree = "log, branch and files agree" if audit.log_commits or not audit.files else "branch and files agree"
+        beside = "" if audit.log_commits or not audit.files else "; there is no log here to check them against"
+        verdict = paint(f"clean: {agree}{beside}", "good", colour)
     return joined([*lines, "", verdict])
 
 

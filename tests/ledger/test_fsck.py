@@ -1,5 +1,6 @@
 """Damage of every kind, planted in log, branch and files: fsck names each; of a whole ledger it says nothing."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,15 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_fixtures import NAIVE, candidate, four_attempts, git, identify, new_repository, plain_clone, run_attempt
+from ledger_fixtures import (
+    NAIVE,
+    OWN_KEY,
+    candidate,
+    four_attempts,
+    git,
+    identify,
+    new_repository,
+    plain_clone,
+    ready,
+    run_attempt,
+)
+from ledger_fixtures import row as row_of
 from loop_fixtures import ratchet
 
+from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.ledger.codec import SCHEMA, decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger.fsck import audit
-from harness.ledger.messages import log_message
-from harness.records import Attempt, Row
+from harness.ledger.git.write import require_signing
+from harness.ledger.messages import accept_message, log_message
+from harness.records import Attempt, Evidence, Latency, Row
 
 LOG = "refs/ratchet/root/log"
 THIRD = "experiments/0003-idea-3.json"
@@ -258,9 +273,148 @@ def test_two_clones_that_numbered_apart(contest: Path) -> None:
     assert kinds(clone) == ["numbered-apart"]
 
 
+# --- forgeries -----------------------------------------------------------------------------------
+
+
+def edited(clone: Ledger, number: int, change: Callable[[Attempt], Attempt]) -> None:
+    """A record changed by hand with all that is derived from it, and committed, as somebody who means to deceive."""
+    (path,) = clone.experiments_directory.glob(f"{number:04d}-*.json")
+    one = change(decode_attempt(path.read_bytes(), ""))
+    path.write_bytes(encode_attempt(one, row_of(one)))
+    git(clone.root, "commit", "-qam", "Update the records")
+
+
+def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
+    clone = plain_clone(contest, contest.parent / "clone")
+    edited(clone, 3, lambda one: replace(one, verdict=replace(one.verdict, outcome="accept")))
+    found = {one.kind: one for one in audit(clone).findings}
+    assert sorted(found) == ["accept-without-commit", "verdict"]
+    assert found["verdict"].what.startswith(
+        "attempt 3 is recorded as accept, its evidence gives reject: 5.0% more time"
+    )
+    assert found["accept-without-commit"].where == THIRD
+    assert "2 findings; nothing was changed" in ratchet(clone.root, "fsck", expect=1).stdout
+
+
+def halved(evidence: Evidence) -> Evidence:
+    """The same evidence with half of every time and cycle in it."""
+    run, latency = evidence.simulation, evidence.latency
+    assert run is not None
+    assert latency is not None
+    names = ("seconds", "cycles", "dma_wait_cycles", "unit_stall_cycles", "launch_cycles")
+    cycles = {name: getattr(run, name) / 2 for name in names}
+    run = replace(run, bundle_cycles=run.bundle_cycles // 2, **cycles)
+    return replace(evidence, simulation=run, latency=replace(latency, seconds=run.seconds))
+
+
+def forged_champion(clone: Ledger, made: Attempt, kernel: bytes, judged: bytes) -> None:
+    """An accept as the ratchet commits it, written by hand: another kernel.py than was judged, and no log."""
+    made = replace(made, kernel_sha256=hashlib.sha256(judged).hexdigest())
+    (clone.kernel_path).write_bytes(kernel)
+    path = clone.experiments_directory / f"{made.number:04d}-forged.json"
+    path.write_bytes(encode_attempt(made, row_of(made)))
+    git(clone.root, "add", "-A")
+    git(clone.root, "commit", "-qF", "-", stdin=accept_message(made, row_of(made)).encode())
+
+
+def test_a_forged_champion_with_half_of_its_time(contest: Path) -> None:
+    clone = plain_clone(contest, contest.parent / "clone")
+    champion = clone.champion()
+    assert champion is not None
+    kernel = candidate(clone.root, 2048)
+    made, _, _ = ready(clone, "accept")
+    fast = halved(halved(made.evidence))
+    forged_champion(clone, replace(made, evidence=fast), kernel + b"# slower\n", kernel)
+    found = {one.kind: one for one in audit(clone).findings}
+    assert sorted(found) == ["branch-kernel", "impossible-time"]
+    assert "that a v5e can do in bfloat16" in found["impossible-time"].what
+    assert clone.champion() != champion, "it is shown as the champion, which is why somebody has to look"
+
+
+FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("time", lambda one: replace(one, evidence=replace(one.evidence, latency=FAST))),
+        ("time", lambda one: replace(one, champion=replace(one.champion, seconds=9.0), champion_evidence=one.evidence)),
+        ("policy", lambda one: replace(one, policy=replace(one.policy, minimum_effect=-1.0))),
+        ("key", lambda one: replace(one, key=replace(one.key, problem="0" * 16))),
+        ("verdict", lambda one: replace(one, verdict=replace(one.verdict, time_ratio=0.1))),
+        ("verdict", lambda one: replace(one, champion=None)),
+        ("verdict", lambda one: replace(one, champion=replace(one.champion, attempt=9))),
+    ],
+)  # fmt: skip
+def test_a_record_that_contradicts_itself(contest: Path, kind: str, change: Callable[[Attempt], Attempt]) -> None:
+    clone = plain_clone(contest, contest.parent / "clone")
+    edited(clone, 3, change)
+    assert kinds(clone.root) == [kind]
+
+
+def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Path) -> None:
+    clone = plain_clone(contest, contest.parent / "clone")
+    edited(clone, 3, lambda one: replace(one, verdict=replace(one.verdict, reasons=("as fast as the champion",))))
+    assert audit(clone).findings == ()
+    (finding,) = audit(clone, OWN_KEY).findings
+    assert "is recorded in other words than the same judge gives it" in finding.what
+
+
+# --- signatures ----------------------------------------------------------------------------------
+
+
+def test_what_the_allowed_signers_did_not_sign(tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "user")
+    for name in ("own", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+    allowed = tmp_path / "allowed"
+    allowed.write_text(f"user@example.org {(tmp_path / 'own.pub').read_text()}")
+    for name, value in (
+        ("gpg.format", "ssh"), ("user.signingkey", str(tmp_path / "own.pub")), ("commit.gpgsign", "true"),
+    ):  # fmt: skip
+        git(contest, "config", name, value)
+    ledger = Ledger.open(contest)
+    run_attempt(ledger)
+    candidate(contest, 64)
+    run_attempt(ledger, "reject")
+    assert audit(ledger, signed_by=str(allowed)).findings == ()
+    assert "clean" in ratchet(contest, "fsck", "--signed-by", str(allowed), expect=0).stdout
+    # A record edited by an ordinary commit, signed or not, is in no commit that was signed as an attempt.
+    clone = plain_clone(contest, tmp_path / "clone")
+    edited(clone, 1, lambda one: replace(one, finished="2026-01-01T00:00:10+00:00"))
+    (found,) = (one for one in audit(clone, signed_by=str(allowed)).findings if one.kind == "not-signed")
+    assert (found.where[:16], found.what) == ("experiments/0001", "no signed commit holds this record")
+    # Another key, then none.
+    git(contest, "config", "user.signingkey", str(tmp_path / "other.pub"))
+    candidate(contest, 512)
+    run_attempt(ledger)
+    git(contest, "config", "commit.gpgsign", "false")
+    candidate(contest, 32)
+    run_attempt(ledger, "reject")
+    unsigned = [one for one in audit(ledger, signed_by=str(allowed)).findings if one.kind == "not-signed"]
+    assert [one.what for one in unsigned if one.where.startswith("log")] == [
+        "its signer is not among the allowed ones", "it is not signed",
+    ]  # fmt: skip
+    assert len([one for one in unsigned if one.where.startswith("commit")]) == 1
+    with pytest.raises(UsageError, match="expected --signed-by a file of allowed signers"):
+        audit(ledger, signed_by=str(tmp_path / "nobody"))
+
+
+def test_a_key_that_does_not_sign_is_told_before_anything_is_judged(contest: Path) -> None:
+    git(contest, "config", "gpg.format", "ssh")
+    git(contest, "config", "user.signingkey", "/nowhere/key.pub")
+    git(contest, "config", "commit.gpgsign", "true")
+    with pytest.raises(RatchetError) as caught:
+        require_signing(Ledger.open(contest).repository)
+    assert caught.value.kind == "signing"
+
+
 def test_the_table_is_rebuilt_from_a_clone_and_the_log(contest: Path) -> None:
     clone = plain_clone(contest, contest.parent / "clone")
-    assert audit(clone).findings == ()
+    bare = audit(clone)
+    assert bare.findings == ()
+    assert any(note.startswith(f"there is no log here to check against ({LOG};") for note in bare.notes)
+    assert "there is no log here to check them against" in ratchet(clone.root, "fsck", expect=0).stdout
     git(clone.root, "fetch", "-q", "origin", "refs/ratchet/*:refs/ratchet/*")
     assert clone.rows() == Ledger.open(contest).rows()
     assert (audit(clone).findings, audit(clone).notes) == ((), ())

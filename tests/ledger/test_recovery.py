@@ -218,8 +218,15 @@ def test_a_journal_that_cannot_be_read_is_left_alone(contest: Path) -> None:
 
 
 def test_a_signature_that_fails_is_made_up_for_later(contest: Path) -> None:
+    # A key that signs the log's commit and is gone when that of the branch is to be signed.
+    program = contest.parent / "gpg"
+    program.write_text(
+        "#!/bin/sh\n[ -e $0.used ] && exit 1\ntouch $0.used\ncat > /dev/null\n"
+        "echo '[GNUPG:] SIG_CREATED D 1 2 00 0 0' >&2\necho '-----BEGIN PGP SIGNATURE-----'\n"
+    )
+    program.chmod(0o755)
     git(contest, "config", "commit.gpgsign", "true")
-    git(contest, "config", "gpg.program", "false")
+    git(contest, "config", "gpg.program", str(program))
     with pytest.raises(RatchetError) as caught:
         attempt(contest, "accept")
     assert caught.value.kind == "signing"

@@ -7,19 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evidence_examples import KEY, V5E, evidence
+from evidence_examples import KEY, V5E, evidence, resimulated, statement
 
 from harness.advice import report as reporting
+from harness.contest import problem_digest
 from harness.judge.key import key_digest
+from harness.judge.verdict import decision
 from harness.ledger import Ledger, diff
 from harness.ledger.recording import Recorded
 from harness.loop import revoke as revoking
-from harness.records import Attempt, Champion, Failure, Policy, Rejudged, Revocation, Row, Verdict
+from harness.records import Attempt, Champion, Evidence, Failure, Policy, Rejudged, Revocation, Row, Verdict
 
 NAIVE = b"BQ = 128\nBKV = 256\n\n\ndef kernel_fn(q, k, v):\n    return q\n"
 # What `--set BQ=512` makes of it.
 SETTING = NAIVE.replace(b"BQ = 128", b"BQ = 512")
 PREPARE = b'CHIP = "v5e"\n'
+OWN_KEY = replace(KEY, problem=problem_digest(statement()))
+# The time of an attempt with that outcome over the champion's: each gain is more than the simulator's uncertainty.
+_TIME_RATIO = {"accept": 0.95, "reject": 1.05}
 
 
 def attempt(number: int = 1, kernel: bytes = NAIVE, old: bytes = b"", **changes: Any) -> Attempt:
@@ -32,7 +37,7 @@ def attempt(number: int = 1, kernel: bytes = NAIVE, old: bytes = b"", **changes:
         finished="2026-01-01T00:00:09+00:00",
         judged_against="",
         kernel_sha256=hashlib.sha256(kernel).hexdigest(),
-        key=KEY,
+        key=OWN_KEY,
         policy=Policy(),
         evidence=evidence(),
         verdict=Verdict(outcome="accept", reasons=("1.2 % less time",)),
@@ -85,16 +90,21 @@ def candidate(contest: Path, bq: int) -> bytes:
 
 
 def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Attempt, Row, bytes]:
-    """The attempt that judging kernel.py as it lies there comes to."""
+    """The attempt that judging kernel.py as it lies there comes to: evidence of that outcome, and the verdict on it."""
     kernel = ledger.kernel_path.read_bytes()
     number = ledger.next_number()
     champion = ledger.champion()
     old = ledger.champion_kernel() if champion else b""
+    theirs = champion.evidence if champion else None
+    found = changes.pop("evidence", None) or _of_outcome(outcome, theirs)
     against = (
-        Champion(attempt=champion.number, commit=ledger.champion_commit() or "", score=0.3, seconds=2e-3)
+        Champion(
+            attempt=champion.number, commit=ledger.champion_commit() or "", score=0.3,
+            seconds=theirs.latency.seconds if theirs and theirs.latency else None,
+        )
         if champion
         else None
-    )
+    )  # fmt: skip
     made = attempt(
         number,
         kernel,
@@ -102,11 +112,26 @@ def ready(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> tuple[Atte
         contest=ledger.name,
         judged_against=git(ledger.root, "rev-parse", "HEAD").strip(),
         champion=against,
+        evidence=found,
         verdict=Verdict(outcome=outcome, reasons=("a reason",)),
         kind="experiment" if champion else "baseline",
     )
     made = replace(made, **changes)
+    if "verdict" not in changes and made.key == OWN_KEY and made.kind in ("baseline", "experiment"):
+        pair = resimulated(found, theirs) if theirs and outcome == "accept" else ()
+        ruled = decision.decide(found, theirs, None, made.policy, V5E, resimulated=pair)
+        made = replace(made, verdict=ruled) if ruled.outcome == outcome else made
     return made, row(made), kernel
+
+
+def _of_outcome(outcome: str, champion: Evidence | None) -> Evidence:
+    """Evidence that is ruled so against a champion of that evidence."""
+    if outcome == "failed":
+        return evidence(failure=WRONG)
+    if outcome == "inconclusive":
+        return evidence(None)
+    before = champion.latency.seconds if champion and champion.latency else None
+    return evidence(before * _TIME_RATIO[outcome]) if before else evidence()
 
 
 def run_attempt(ledger: Ledger, outcome: Any = "accept", **changes: Any) -> Recorded:

@@ -1,12 +1,21 @@
 """A ledger checked against itself: log, branch and experiments/ must tell the same story. Nothing is written."""
 
-from harness.ledger import Ledger, history, messages
-from harness.ledger.fsck import checks, inventory
-from harness.records import Audit, Finding
+from harness.ledger import Ledger, history
+from harness.ledger.fsck import accepts, checks, inventory, rulings, signatures
+from harness.records import Audit, Finding, Key, Replay
+from harness.units import percent
+
+# The same program on the same machine takes the same simulated time; seconds go through text and back.
+_SAME_TIME = 1e-9
 
 
-def audit(ledger: Ledger) -> Audit:
-    """Everything in which log, branch, experiments/ and the ratchet's own state do not agree, with what to do."""
+def audit(ledger: Ledger, present: Key | None = None, signed_by: str | None = None) -> Audit:
+    """Everything in which log, branch, experiments/ and the ratchet's own state do not agree, with what to do.
+
+    And every verdict and time that does not follow from what its record holds. `present` is the key of evidence
+    taken now, None where nobody knows it. With `signed_by` what was not signed by them is a finding too
+    (`signatures.unsigned`).
+    """
     place = ledger.place
     findings: list[Finding] = []
     notes: list[str] = []
@@ -16,18 +25,19 @@ def audit(ledger: Ledger) -> Audit:
     accepted = history.accepted_anywhere(place)
     apart = inventory.other_logs(place, findings, notes)
     findings += checks.numbers(place, logged, filed, all_read=len(logged) == len(commits))
-    for known in checks.distinct((*logged, *filed)):
+    everything = tuple(checks.distinct((*logged, *filed)))
+    for known in everything:
         findings += checks.derived(place, known, notes)
+    findings += rulings.verdicts(everything, present, notes)
     findings += checks.fingerprints((*logged, *filed))
     kernels = checks.kernels(place, logged, filed, findings, notes)
     findings += checks.branch(place, accepted, logged, filed)
     findings += checks.files(place, logged, filed, apart)
     findings += checks.state(place, notes)
-    on_branch = {(one.number, one.kernel_digits) for one in accepted}
-    for known in logged:
-        digits = known.attempt.kernel_sha256[: messages.KERNEL_DIGITS]
-        if known.row.outcome == "accept" and (known.row.number, digits) not in on_branch:
-            notes.append(f"attempt {known.row.number} was accepted, but no branch here has its commit")
+    findings += accepts.without_commit(place, accepted, logged, filed, notes)
+    findings += accepts.champion(place, logged, filed, present, notes)
+    if signed_by is not None:
+        findings += signatures.unsigned(place, commits, accepted, filed, signed_by)
     return Audit(
         contest=place.name,
         log_commits=len(commits),
@@ -38,3 +48,29 @@ def audit(ledger: Ledger) -> Audit:
         findings=tuple(dict.fromkeys(findings)),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def replayed(again: Replay) -> tuple[list[Finding], list[str]]:
+    """What judging the champion again says against its record, and what is worth knowing of it."""
+    where, then, now = f"attempt {again.number}, the champion, judged again", again.then, again.now
+    findings = []
+    remedy = (
+        f"./ratchet.sh replay {again.number} shows both; if it fails, ./ratchet.sh revoke takes its title; else its "
+        "record was edited"
+    )
+    is_same_key = not again.differences
+    if now.outcome != then.outcome:
+        findings.append(
+            inventory.finding("replay", where, f"recorded {then.outcome}, now {now.outcome}: {now.reasons[0]}", remedy)
+        )
+    if is_same_key and now.fingerprint != then.fingerprint:
+        findings.append(inventory.finding("replay", where, "its kernel.py is traced to another program", remedy))
+    if is_same_key and now.source == "simulated" and again.drift is not None and abs(again.drift - 1) > _SAME_TIME:
+        findings.append(
+            inventory.finding(
+                "replay", where, f"it takes {percent(again.drift - 1, 2)} of the recorded time more or less", remedy
+            )
+        )
+    drift = "" if again.drift is None else f", {percent(again.drift - 1, 2)} off the recorded time"
+    since = "" if is_same_key else f" (since then: {'; '.join(again.differences)})"
+    return findings, [f"{where}: {now.outcome}{drift}{since}"]

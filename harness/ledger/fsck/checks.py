@@ -19,6 +19,8 @@ from harness.records import Finding, Row
 
 # Doubles that went through JSON and back are equal; the sums behind them may be added in another order.
 _RELATIVE_TOLERANCE = 1e-9
+# What comes of numbers that nobody's ratchet wrote: too large for a double, a share of nothing.
+NOT_COMPUTED = (RatchetError, ValueError, ArithmeticError, LookupError)
 # Formulas of the report that a later judge may state differently; the score's is published and stays.
 _OPINIONS = ("util", "regime", "gap_fraction")
 
@@ -72,12 +74,15 @@ def derived(place: Place, known: Known, notes: list[str]) -> Iterator[Finding]:
         )
     try:
         report = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
-    except (RatchetError, ValueError) as error:
+        anew = reporting.row(attempt, report, key_digest(attempt.key))
+    except NOT_COMPUTED as error:
         yield finding(
-            "unknown-chip", known.where, f"its numbers cannot be derived again: {error}", "update the ratchet"
+            "unknown-chip" if isinstance(error, RatchetError) else "corrupt-record",
+            known.where,
+            f"its numbers cannot be derived again: {error}",
+            "update the ratchet; if that does not help, its record was edited",
         )
         return
-    anew = reporting.row(attempt, report, key_digest(attempt.key))
     for name in Row.__dataclass_fields__:
         old, new = getattr(row, name), getattr(anew, name)
         if name in ("commit", "is_on_branch") or _equal(old, new):

@@ -296,6 +296,23 @@ def differing_paths(repository: Repo, old: str, new: str, paths: Iterable[str]) 
     return _names(output)
 
 
+def last_commit_of(repository: Repo, path: str) -> str | None:
+    """The newest commit in HEAD's history that changed the file at `path`, or None."""
+    output = run(repository, "log", "-1", "--format=%H", "HEAD", "--", path)
+    return output.decode().strip() or None
+
+
+def paths_changed_in(repository: Repo, commit: str, folder: str) -> tuple[str, ...]:
+    """The files below `folder` in which a commit differs from its first parent."""
+    options = ("-r", "-z", "--root", "--name-only", "--no-renames", "--no-commit-id", "-m", "--first-parent")
+    return _names(run(repository, "diff-tree", *options, commit, "--", folder))
+
+
+def is_shallow(repository: Repo) -> bool:
+    """True if the history ends before its beginning."""
+    return run(repository, "rev-parse", "--is-shallow-repository").strip() == b"true"
+
+
 # --- working tree and index --------------------------------------------------------------------
 
 

@@ -75,6 +75,16 @@ def write_commit(repository: Repo, tree: str, parents: Sequence[str], message: s
         raise
 
 
+def require_signing(repository: Repo) -> None:
+    """Raises RatchetError `signing` where commits are to be signed and cannot be, before anybody waits for a verdict.
+
+    Stores one commit that nothing refers to.
+    """
+    if git.is_set(repository, "commit.gpgsign", False):
+        tree = run(repository, "rev-parse", "HEAD^{tree}").decode().strip()
+        write_commit(repository, tree, (), "whether commits can be signed", sign=True)
+
+
 def move_ref(repository: Repo, ref: str, new: str, old: str | None, reason: str) -> None:
     """Points `ref` at `new` if it still is at `old` (None: does not exist yet). Raises RatchetError `ref-moved`."""
     run(repository, "update-ref", "-m", reason, ref, new, old or "0" * len(new))

@@ -1,0 +1,92 @@
+"""Signatures of log commits and accepts, checked by git: who signed, and what nobody did."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.ledger import git, history
+from harness.ledger.fsck.inventory import Known, finding
+from harness.ledger.git.command import run
+from harness.ledger.paths import Place
+from harness.records import Finding
+
+_FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}|[0-9A-Fa-f]{64}")
+# What git says of a signature (`%G?`). Good ones are G alone: of a key that is known and trusted.
+_WORDS = {
+    "N": "it is not signed",
+    "B": "its signature is bad: it was changed after it was signed",
+    "E": "its signature cannot be checked: the key is not known here",
+    "U": "its signer is not among the allowed ones",
+    "X": "its signature has expired",
+    "Y": "the key of its signature has expired",
+    "R": "the key of its signature was revoked",
+}
+
+
+def unsigned(
+    place: Place, commits: Sequence[git.Commit], accepted: Sequence[history.Accepted], filed: Sequence[Known], who: str
+) -> list[Finding]:
+    """Every log commit and accept that `who` did not sign, and every record that no commit of theirs holds.
+
+    `who` is a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS), for signatures by SSH keys, or the
+    fingerprint of an OpenPGP key. Raises UsageError `unknown-signers` where it is neither.
+    """
+    is_openpgp = _FINGERPRINT.fullmatch(who) is not None
+    if not is_openpgp and not Path(who).is_file():
+        raise UsageError(
+            "unknown-signers",
+            f"expected --signed-by a file of allowed signers, or the 40 hex digits of an OpenPGP key, got {who!r}",
+        )
+    own = [*(commit.id for commit in commits), *(one.commit for one in accepted)]
+    said = _said(place, own, who, is_openpgp=is_openpgp)
+    remedy = "trust what it holds no more than an unsigned record; `replay` judges a kernel.py again"
+    found = [
+        finding("not-signed", f"{kind} {commit[:12]}", said[commit], remedy)
+        for kind, ids in (("log commit", own[: len(commits)]), ("commit", own[len(commits) :]))
+        for commit in ids
+        if said[commit]
+    ]
+    signed = {
+        entry.blob
+        for commit in own
+        if not said[commit]
+        for folder in ("", place.experiments)
+        for entry in git.entries(place.repository, commit, folder).values()
+    }
+    for known in filed:
+        path = known.where.removesuffix(" at HEAD")
+        if git.hash_of(place.repository, known.data, path) not in signed:
+            found.append(finding("not-signed", known.where, "no signed commit holds this record", remedy))
+    return found
+
+
+def _said(place: Place, commits: Sequence[str], who: str, *, is_openpgp: bool) -> dict[str, str]:
+    """For each commit what is wrong with its signature, empty where they signed it."""
+    if not commits:
+        return {}
+    # %GP is the primary key; git itself looks up who may sign with an SSH key.
+    settings = () if is_openpgp else (f"gpg.ssh.allowedSignersFile={Path(who).resolve()}",)
+    output = run(
+        place.repository, "log", "--no-walk=unsorted", "--stdin", "--format=%H %G? %GP",
+        settings=settings, stdin="\n".join(dict.fromkeys(commits)).encode(),
+    )  # fmt: skip
+    found = {}
+    for line in output.decode("utf-8", "replace").splitlines():
+        commit, state, *key = line.split(" ")
+        is_known = key[:1] != [] and key[0].upper() == who.upper() if is_openpgp else state == "G"
+        if is_openpgp and is_known and state in "GU":
+            found[commit] = ""
+        elif is_openpgp and state in "GU":
+            found[commit] = _WORDS["U"]
+        else:
+            found[commit] = "" if is_known and state == "G" else _WORDS.get(state, _WORDS["E"])
+            if not is_openpgp and state == "G" and not _is_ssh(place, commit):
+                found[commit] = _WORDS["U"]
+    return found
+
+
+def _is_ssh(place: Place, commit: str) -> bool:
+    """True if it is signed with an SSH key: what an OpenPGP key of the user's keyring signed is no allowed signer's."""
+    head = run(place.repository, "cat-file", "commit", commit).partition(b"\n\n")[0]
+    return b"-----BEGIN SSH SIGNATURE-----" in head

@@ -324,6 +324,42 @@ def test_what_is_not_certain_or_not_checked_is_said() -> None:
     assert "lost on v6e has no entry: vmem-exceeded" in notes
 
 
+def test_a_search_that_goes_on_knows_what_was_tried_in_order(tmp_path: Path) -> None:
+    grid = search_space.space(["A=1,2,3,4,5,6"])
+
+    def study() -> Study:
+        return Study(
+            grid,
+            method="tpe",
+            trials=6,
+            deadline=float("inf"),
+            seed=0,
+            path=tmp_path / "journal",
+            name="a",
+            in_all=True,
+        )
+
+    first, asked = study(), []
+    for seconds in (3.0, None, 1.0, 2.0):
+        settings = first.ask()
+        assert settings is not None
+        asked.append((settings, seconds))
+        first.tell(settings, seconds)
+    assert list(study().earlier.items()) == [one for one in asked if one[1] is not None]
+    earlier = study().earlier
+    trials = [fill._trial(settings, None, earlier) for settings in earlier]
+    assert [one.seconds for one in trials] == [3.0, 1.0, 2.0]
+
+
+def test_rows_of_before_trials_were_kept_are_read_and_tables_stay_short(tmp_path: Path) -> None:
+    import msgspec
+
+    old = {name: value for name, value in msgspec.to_builtins(row()).items() if name not in ("trials", "refused")}
+    (tmp_path / "rows.jsonl").write_bytes(msgspec.json.encode(old) + b"\n")
+    assert fill.kept(tmp_path) == (row(),)
+    assert not {"trials", "refused"} & json.loads(formats.written([row()], "json"))["rows"][0].keys()
+
+
 def test_rows_are_kept_and_a_torn_line_is_none(tmp_path: Path) -> None:
     import msgspec
 
@@ -354,6 +390,10 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     (kept,) = fill.kept(tmp_path / "out")
     assert kept.tried >= 3
     assert kept.checks > 20
+    assert len(kept.trials) == kept.tried
+    assert kept.trials[0].settings == kept.fallback
+    assert kept.seconds == min(one.seconds for one in kept.trials if one.seconds is not None)
+    assert "wrote" in ratchet(tmp_path, "report", "--table", str(tmp_path / "out"), expect=0).stdout
     assert dict(kept.fallback) == dict.fromkeys(("BLOCK_Q", "BLOCK_KV", "BLOCK_KV_COMPUTE"), "128")
     # The same command finds the row, and what the table has is not missing.
     again = json.loads(ratchet(tmp_path, *words, "--format", "json", "--json", expect=0).stdout)["tables"][0]

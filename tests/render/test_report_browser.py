@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
-from report_examples import HOSTILE, storied
+from report_examples import HOSTILE, storied, tuned_rows
 
 from harness.cli import main
 from harness.cli import report as verbs
@@ -235,6 +236,70 @@ def test_lines_carry_their_heat(shown: Page) -> None:
     assert "linear-gradient" in hot.evaluate("cell => getComputedStyle(cell).backgroundImage")
 
 
+# --- a search ------------------------------------------------------------------------------------
+
+
+def test_a_search_is_drawn_and_its_trials_sorted(shown: Page) -> None:
+    shown.click("#row-3 .score")
+    shown.wait_for_selector("#attempt[open] [data-trials] .points path.point")
+    # Four trials, one of which has no latency; one constant has more than one value.
+    expect(shown.locator("[data-trials] .points path.point")).to_have_count(4)
+    expect(shown.locator("[data-constant]")).to_have_count(1)
+    expect(shown.locator("[data-constant] .points path.point")).to_have_count(4)
+    words = shown.text_content("[data-trials]") or ""
+    assert "champion then, attempt 2: 2.000 ms" in words
+    assert "best so far" in words
+    first = "#attempt .trials tbody td:first-child"
+    assert shown.locator(first).all_inner_texts() == ["2", "3", "4", "1"]
+    # The charts are not in the way of the keyboard: region, then heads.
+    shown.focus("#attempt .scroll:has(.trials)")
+    shown.keyboard.press("Tab")
+    shown.keyboard.press("Enter")
+    assert shown.locator(first).all_inner_texts() == ["1", "2", "3", "4"]
+    assert shown.evaluate("document.activeElement.closest('th').dataset.key") == "n"
+    rows = shown.locator("#attempt .trials tbody tr").all_inner_texts()
+    assert f"vmem-exceeded: {HOSTILE}" in rows[0]
+    assert f"judged, fails: wrong-result: 2.0 times the tolerance {HOSTILE}" in rows[1]
+    assert f'"{HOSTILE}"' in rows[3]
+
+
+# --- a table of tuned constants ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("table")
+    (folder / "rows.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, tuned_rows())))
+    assert main(["report", "--table", str(folder)]) == 0
+    return folder / "report.html"
+
+
+def test_a_table_shows_what_the_fallback_costs_and_opens_its_searches(browser: Browser, table: Path) -> None:
+    with opened(browser, table.as_uri()) as page:
+        expect(page.locator("#ratios .points path.point")).to_have_count(4)
+        assert numbers(page) == ["1", "2", "3", "4", "5"]
+        page.focus("th[data-key=fallback_ratio] button")
+        page.keyboard.press("Enter")
+        # What has no ratio is last.
+        assert numbers(page) == ["2", "1", "3", "4", "5"]
+        page.focus("#row-2 a")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#search[open] [data-trials] .points path.point")
+        expect(page.locator("#search [data-trials] .points path.point")).to_have_count(4)
+        assert HOSTILE in page.inner_text("#search .trials")
+        assert "the fallback: 4.000 ms" in (page.text_content("[data-trials]") or "")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector("#search[open][data-id='3']")
+        assert "older than the trials" in page.inner_text("#search")
+        page.evaluate("location.hash = '#search-5'")
+        page.wait_for_selector("#search[open][data-id='5'] .trials")
+        assert page.locator("#search [data-trials]").count() == 0
+        page.keyboard.press("Escape")
+        page.wait_for_function("!document.querySelector('#search').open && !location.hash")
+        assert page.evaluate("document.activeElement.closest('tr').dataset.id") == "5"
+
+
 # --- light, dark, narrow -------------------------------------------------------------------------
 
 # Every element that shows text of its own: what it is, its colour, what lies behind it.
@@ -277,12 +342,20 @@ def test_contrast_itself_is_computed_right() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_enough_contrast(browser: Browser, path: Path, scheme: str) -> None:
-    with opened(browser, f"{path.as_uri()}#attempt-2", color_scheme=scheme) as page:
-        page.wait_for_selector("#attempt[open] .diff")
+@pytest.mark.parametrize(("address", "ready", "least"), [
+    ("path#attempt-2", ".diff", 200),
+    ("path#attempt-3", "[data-trials] .legend", 200),
+    ("table#search-1", "[data-trials] .legend", 120),
+])  # fmt: skip
+def test_every_text_has_enough_contrast(
+    browser: Browser, path: Path, table: Path, scheme: str, address: str, ready: str, least: int
+) -> None:
+    file, sign, name = address.partition("#")
+    with opened(browser, f"{(path if file == 'path' else table).as_uri()}{sign}{name}", color_scheme=scheme) as page:
+        page.wait_for_selector(f"dialog[open] {ready}")
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         texts = page.evaluate(_TEXTS)
-        assert len(texts) > 200
+        assert len(texts) > least
         assert [(name, ink, paper) for name, ink, paper in texts if contrast(ink, paper) < 4.5] == []
         paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         assert (luminance(paper) > 0.5) is (scheme == "light")
@@ -300,12 +373,23 @@ def test_the_button_turns_the_page_and_its_charts_dark(shown: Page) -> None:
     assert shown.evaluate(paper) == before[1]
 
 
-def test_a_narrow_screen_needs_no_sideways_scrolling(browser: Browser, path: Path) -> None:
-    with opened(browser, path.as_uri(), viewport={"width": 400, "height": 800}) as page:
+@pytest.mark.parametrize(
+    ("file", "link", "ready"),
+    [("path", "#row-2 a", ".diff"), ("path", "#row-3 a", ".trials"), ("table", "#row-1 a", ".trials")],
+)
+def test_a_narrow_screen_needs_no_sideways_scrolling(
+    browser: Browser, path: Path, table: Path, file: str, link: str, ready: str
+) -> None:
+    address = (path if file == "path" else table).as_uri()
+    with opened(browser, address, viewport={"width": 400, "height": 800}) as page:
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-        page.click("#row-2 .hypothesis a")
-        page.wait_for_selector("#attempt[open] .diff")
-        assert page.locator("#attempt").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
+        page.click(link)
+        page.wait_for_selector(f"dialog[open] {ready}")
+        assert page.locator("dialog[open]").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
+        if ready == ".trials":
+            page.wait_for_selector("[data-trials] .points path.point")
+            region = page.locator(".scroll:has(.trials)")
+            assert region.evaluate("region => region.scrollWidth - region.clientWidth") <= 0
 
 
 # Pairs of things in the charts that lie over each other: words of the champion over points, the score over its ticks.

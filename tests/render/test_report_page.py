@@ -1,10 +1,5 @@
 """The report page as text: what it shows, that nothing hostile is markup in it, what it says where data is missing."""
 
-import base64
-import gzip
-import hashlib
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +8,8 @@ import pytest
 from evidence_examples import KEY, V5E, attempt, evidence
 from ledger_fixtures import four_attempts, git, new_repository, plain_clone, run_attempt
 from ledger_fixtures import row as row_of
-from report_examples import HOSTILE, HOSTILE_KERNEL, storied
+from pages import check_markup, check_policy, details, overview
+from report_examples import HOSTILE, HOSTILE_KERNEL, SEARCH, storied
 
 from harness.advice import report as reporting
 from harness.cli import main
@@ -24,6 +20,7 @@ from harness.ledger.bulk_read import whole
 from harness.records import Latency, Verdict
 from harness.render.page import source
 from harness.render.page.overview import moved_by
+from harness.render.page.search import Searched, search_plain
 from harness.render.series import Entry, groups, pieces
 
 
@@ -38,22 +35,6 @@ def page(ledger: Ledger) -> str:
     return (ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8")
 
 
-def island(page: str, name: str) -> str:
-    match = re.search(rf'<script type="application/[\w-]+" id="{name}">([^<]*)</script>', page)
-    assert match is not None
-    return match[1]
-
-
-def overview(page: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(island(page, "overview"))
-    return found
-
-
-def details(page: str) -> dict[str, Any]:
-    chunk = json.loads(gzip.decompress(base64.b64decode(island(page, "chunk-0"))))
-    return {one["id"]: {**one, "lines": chunk["lines"]} for one in chunk["details"]}
-
-
 def text_of(detail: dict[str, Any], part: str) -> str:
     """The lines of a kernel or diff as text."""
     places = detail[part] if part == "kernel" else [line[3] for line in detail[part]]
@@ -64,33 +45,13 @@ def text_of(detail: dict[str, Any], part: str) -> str:
 
 
 def test_what_people_wrote_is_no_markup(page: str) -> None:
-    assert HOSTILE not in page
-    assert "alert(" not in re.sub(r'(?s)<script type="application/json".*?</script>', "", page)
-    # Template, styles, three islands (overview, one chunk, charts) and the page's own script: nothing else.
-    assert re.findall(r"<script[^>]*>", page) == [
-        '<script type="application/json" id="overview">',
-        '<script type="application/octet-stream" id="chunk-0">',
-        '<script type="application/octet-stream" id="charts">',
-        "<script>",
-    ]
-    assert page.count("</script>") == 4
+    check_markup(page)
     rows = {row["id"]: row for row in overview(page)["rows"]}
     assert rows["2"]["hypothesis"] == HOSTILE
 
 
 def test_only_the_scripts_of_the_page_may_run(page: str) -> None:
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    assert policy is not None
-    rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
-    own = re.search(r"(?s)<script>(.*)</script>", page)
-    assert own is not None
-    charts = gzip.decompress(base64.b64decode(island(page, "charts")))
-    expected = {hashlib.sha256(script).digest() for script in (own[1].encode(), charts)}
-    assert {base64.b64decode(word.strip("'")[7:]) for word in rules["script-src"].split()} == expected
-    assert rules["default-src"] == "'none'"
-    assert "unsafe" not in rules["script-src"]
-    # Whatever the script shows, it shows as text.
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", own[1])
+    check_policy(page)
 
 
 def test_what_cannot_be_seen_is_spelled_out(page: str) -> None:
@@ -315,6 +276,46 @@ def test_pieces_of_a_run_that_did_not_end_are_none() -> None:
     stopped = attempt(evidence(None), Verdict(outcome="inconclusive", reasons=("unknown",)))
     found = reporting.report(stopped.evidence, V5E)
     assert pieces(found, stopped.evidence.simulation, stopped) == ()
+
+
+# --- a search ----------------------------------------------------------------------------------
+
+
+def test_a_search_names_every_trial_and_why_it_failed(page: str) -> None:
+    search = details(page)["3"]["search"]
+    assert details(page)["2"]["search"] is None
+    assert search["names"] == ["BQ", "BKV"]
+    assert search["values"][0] == ["64", "512", "8192", f'"{HOSTILE}"']
+    assert [(trial["n"], trial["state"], trial["time"]) for trial in search["trials"]] == [
+        (1, "failed", None),
+        (2, "refused", "1.900 ms"),
+        (3, "best", "2.400 ms"),
+        (4, "timed", "3.000 ms"),
+    ]
+    assert [trial["remark"] for trial in search["trials"]] == [
+        f"vmem-exceeded: {HOSTILE}",
+        f"judged, fails: wrong-result: 2.0 times the tolerance {HOSTILE}",
+        "judged as this attempt: rejected",
+        "judged before: attempt 1",
+    ]
+    assert search["trials"][2]["above"] == "+26.3%"
+    assert search["level"] == ["champion then, attempt 2", 2e-3, "2.000 ms"]
+    tiles = {name: (figure, words) for name, figure, words in search["tiles"]}
+    assert tiles["tried"] == ("4", "of 4 in the grid")
+    assert tiles["without a latency"][0] == "1"
+    assert tiles["programs looked at"] == ("4", "with a latency, with those of the search that this one went on with")
+    assert "has to clear 1.7 times the simulator's uncertainty (docs/DECIDING.md)" in search["notes"][1]
+
+
+def test_a_record_from_before_programs_were_counted_says_so() -> None:
+    old = replace(SEARCH, looked_at=1, screened=tuple(replace(one, fingerprint="") for one in SEARCH.screened))
+    found = Searched(
+        sweep=replace(old, source="measured"), best=None, came="", possible=4, possible_words="", deviations=None
+    )
+    plain: Any = search_plain(found)
+    assert {name: figure for name, figure, _ in plain["tiles"]}["programs looked at"] == "unknown"
+    assert "timed afresh" in plain["notes"][1]
+    assert plain["label"] == "measured v5e"
 
 
 # --- the verb ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A real ledger with all that a page has to show: old and new records, every verdict, two keys, hostile texts."""
+"""What pages have to show: a real ledger with every verdict, two keys, a search; rows of a table; hostile texts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +8,30 @@ from evidence_examples import KEY, evidence, failed, measured, simulation
 from ledger_fixtures import NAIVE, new_repository, run_attempt
 
 from harness.ledger import Ledger
-from harness.records import Champion, Evidence, Failure, Verdict
+from harness.loop.tuning_table.fill import Row as TunedRow
+from harness.problems import Attention
+from harness.records import Champion, Evidence, Failure, Refused, Screened, Sweep, Verdict
 
 HOSTILE = "<script>alert(1)</script></script><img src=x onerror=alert(2)>"
 # A comment that would end a script element, and one that turns the text after it around.
 HOSTILE_KERNEL = NAIVE + b"# </script><script>alert(3)</script>\n# \xe2\x80\xae turned\n"
 MEASURED = replace(KEY, source="measured", machine="TPU v5 lite, 1 chip")
+
+
+_WRONG = Failure(stage="correctness", kind="wrong-result", message=f"2.0 times the tolerance {HOSTILE}")
+SEARCH = Sweep(
+    parameters=(("BQ", ("8192", "512", "64", f'"{HOSTILE}"')), ("BKV", ("128",))),
+    source="simulated", chip="v5e", looked_at=4, champion=2, champion_seconds=2e-3,
+    screened=(
+        Screened(
+            settings=(("BQ", "8192"), ("BKV", "128")), seconds=None, failure_kind="vmem-exceeded", message=HOSTILE
+        ),
+        Screened(settings=(("BQ", "512"), ("BKV", "128")), seconds=1.9e-3, fingerprint="a"),
+        Screened(settings=(("BQ", "64"), ("BKV", "128")), seconds=2.4e-3, fingerprint="b"),
+        Screened(settings=(("BQ", f'"{HOSTILE}"'), ("BKV", "128")), seconds=3e-3, fingerprint="c", same_as=1),
+    ),
+    refused=(Refused(settings=(("BQ", "512"), ("BKV", "128")), failure=_WRONG),),
+)  # fmt: skip
 
 
 def taken_apart(seconds: float) -> Evidence:
@@ -52,7 +70,8 @@ def storied(folder: Path) -> Ledger:
         ),
         expected_time_ratio=0.9,
         champion=Champion(attempt=2, commit="", score=0.3, seconds=2e-3),
-        settings=(("BQ", "64"),),
+        settings=(("BQ", "64"), ("BKV", "128")),
+        sweep=SEARCH,
     )
     _write(contest, HOSTILE_KERNEL.replace(b"128", b"8192"))
     failure = Failure(
@@ -89,6 +108,42 @@ def storied(folder: Path) -> Ledger:
         ledger, "reject", hypothesis="measured loss", key=MEASURED, evidence=replace(measured(1.8e-3), simulation=None)
     )
     return ledger
+
+
+def tuned_rows() -> tuple[TunedRow, ...]:
+    """Rows of a table: two that passed, one that nobody knows the trials of, one unchecked, one without any time."""
+    parameters = Attention(heads=4, kv_heads=2, sequence=1024, head_dim=128, causal=True).statement().parameters
+    fallback, best = (("BLOCK_Q", "128"), ("BLOCK_KV", "128")), (("BLOCK_Q", "512"), ("BLOCK_KV", "128"))
+    trials = (
+        Screened(settings=fallback, seconds=4e-3, fingerprint="a"),
+        Screened(settings=(("BLOCK_Q", "1024"), ("BLOCK_KV", HOSTILE)), seconds=0.9e-3, fingerprint="b"),
+        Screened(settings=best, seconds=1e-3, fingerprint="c"),
+        Screened(
+            settings=(("BLOCK_Q", "2048"), ("BLOCK_KV", "128")), seconds=None, failure_kind="vmem-exceeded",
+            message=HOSTILE,
+        ),
+    )  # fmt: skip
+    wrong = Refused(
+        settings=trials[1].settings, failure=Failure(stage="correctness", kind="wrong-result", message=HOSTILE)
+    )
+    first = TunedRow(
+        kernel="tokamax:flash_attention", chip="v5e", shape=f"prefill {HOSTILE}", operation="attention",
+        parameters=parameters, settings=best, seconds=1e-3, plus_minus_seconds=3e-5, fallback=fallback,
+        fallback_seconds=4e-3, fallback_failure="", checks=30, unchecked="", failure="", tried=4, possible=20,
+        looked_at=3, compiler="jax 1, libtpu 2", search="a", finished="2026-11-23T00:00:00+00:00", trials=trials,
+        refused=(wrong,),
+    )  # fmt: skip
+    return (
+        first,
+        replace(first, chip="v6e", search="b", fallback_seconds=1.02e-3),
+        replace(first, chip="v7x", search="c", shape="old", trials=(), refused=()),
+        replace(first, chip="v5p", search="d", shape="unchecked", checks=0, unchecked=f"wrong-result: {HOSTILE}"),
+        replace(
+            first, chip="v4", search="e", shape="lost", settings=None, seconds=None, plus_minus_seconds=None, checks=0,
+            fallback_seconds=None, fallback_failure="vmem-exceeded: too large", failure=f"all fail {HOSTILE}",
+            trials=trials[3:], refused=(),
+        ),
+    )  # fmt: skip
 
 
 def _write(contest: Path, kernel: bytes) -> None:

@@ -39,7 +39,7 @@ function searchParts(search) {
 function showTrials(table, search, order) {
   const columns = [
     { key: "n", title: "#", figure: true },
-    ...search.names.map((name, place) => ({ key: `c${place}`, title: name, figure: true })),
+    ...search.names.map((name, place) => ({ key: `c${place}`, title: name, figure: true, look: "value" })),
     { key: "s", title: "time", figure: true },
     { key: "above", title: "above least", figure: true },
     { key: "remark", title: "remark", look: "bare wide", show: (row) => (row.remark ? [make("span", { class: `mark ${row.state}`, "aria-hidden": "true" }, `${STATES[row.state].sign} `), row.remark] : "") },

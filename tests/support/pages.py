@@ -1,0 +1,56 @@
+"""A page as text: the data in it, and that nothing in it is markup or script but its own."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from typing import Any
+
+from report_examples import HOSTILE
+
+
+def island(page: str, name: str) -> str:
+    match = re.search(rf'<script type="application/[\w-]+" id="{name}">([^<]*)</script>', page)
+    assert match is not None
+    return match[1]
+
+
+def overview(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(island(page, "overview"))
+    return found
+
+
+def details(page: str) -> dict[str, Any]:
+    chunk = json.loads(gzip.decompress(base64.b64decode(island(page, "chunk-0"))))
+    return {one["id"]: {**one, "lines": chunk["lines"]} for one in chunk["details"]}
+
+
+def check_markup(page: str) -> None:
+    """Nothing that people wrote is markup."""
+    assert HOSTILE not in page
+    assert "alert(" not in re.sub(r'(?s)<script type="application/json".*?</script>', "", page)
+    # Template, styles, three islands (overview, one chunk, charts) and the page's own script: nothing else.
+    assert re.findall(r"<script[^>]*>", page) == [
+        '<script type="application/json" id="overview">',
+        '<script type="application/octet-stream" id="chunk-0">',
+        '<script type="application/octet-stream" id="charts">',
+        "<script>",
+    ]
+    assert page.count("</script>") == 4
+
+
+def check_policy(page: str) -> None:
+    """Only the scripts of the page may run, nothing may be fetched, and what its script shows it shows as text."""
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy[1].split("; "))
+    own = re.search(r"(?s)<script>(.*)</script>", page)
+    assert own is not None
+    charts = gzip.decompress(base64.b64decode(island(page, "charts")))
+    expected = {hashlib.sha256(script).digest() for script in (own[1].encode(), charts)}
+    assert {base64.b64decode(word.strip("'")[7:]) for word in rules["script-src"].split()} == expected
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in rules["script-src"]
+    # Whatever the script shows, it shows as text.
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", own[1])

@@ -23,6 +23,7 @@ NOT_RUN = {
     "./ratchet.sh xprof serve": "a server, like serve",
     "./ratchet.sh profile --serve": "a server; tests/workbench/test_profile_capture.py starts and stops it",
     "./ratchet.sh profile --snapshots": "needs a TPU: a CPU's profiler keeps no history to take snapshots from",
+    "./ratchet.sh report --table": "needs a filled table; tests/render/test_tuned_page.py makes its page",
     "./ratchet.sh selftest": "takes minutes, and tests/selftest/test_selftest.py runs it",
     "./ratchet.sh table": "takes minutes, and tests/loop/test_tuning_table.py runs it",
     "./ratchet.sh test": "is the tests themselves",

@@ -36,7 +36,7 @@ _MOST_JOBS = 16
 # For a process that does not end after it was asked to.
 _ENDING_SECONDS = 10.0
 # A kernel that was lost so often with the place that screened it is not tried again.
-_MOST_TRIES = 5
+_MOST_TRIES = 8
 # PR_SET_PDEATHSIG of prctl(2): the kernel ends this process when its parent dies, however it dies.
 _PR_SET_PDEATHSIG = 1
 

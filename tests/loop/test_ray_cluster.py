@@ -42,7 +42,7 @@ def cluster() -> Iterator[Nodes]:
 
 
 def kernels(contest: Contest) -> list[bytes]:
-    sizes = [str(64 << place) for place in range(5)]
+    sizes = [str(128 << place) for place in range(4)]
     text = contest.kernel()
     return [rewritten(text, (("BQ", one), ("BKV", other))) for one in sizes for other in sizes]
 

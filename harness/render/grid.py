@@ -57,5 +57,7 @@ def grid(
 
 
 def _placed(text: str, width: int, side: str) -> str:
+    if text.isascii() and len(text) <= width:
+        return text.ljust(width) if side == "l" else text.rjust(width)
     shown = cut(text, width)
     return pad(shown, width) if side == "l" else " " * (width - cell_len(shown)) + shown

@@ -88,7 +88,7 @@ def results_table(
     out = _with_groups(lines, rows, width)
     if left_out:
         out += wrap(f"hidden columns: {', '.join(left_out)}; the terminal is too narrow (--json has them)", width)
-    if any(_lost(rows, place) for place in range(len(rows))):
+    if any(lost.values()):
         out += wrap("! more time at this member than the champion of then, though less in the mean", width)
     if calibration and (said := calibration_line(calibration)):
         out += wrap(said, width)
@@ -98,9 +98,9 @@ def results_table(
 def _lost(rows: Sequence[Row], place: int) -> tuple[str, ...]:
     """The members at which a rejected suite takes more time than the champion of then, though less in the mean."""
     row = rows[place]
-    if row.outcome != "reject" or row.time_ratio is None or row.time_ratio >= 1:
+    if not row.members or row.outcome != "reject" or row.time_ratio is None or row.time_ratio >= 1:
         return ()
-    comparable = (before for before in reversed(rows[:place]) if before.is_title)
+    comparable = (rows[before] for before in reversed(range(place)) if rows[before].is_title)
     champion = next((dict(before.members) for before in comparable if before.key_digest == row.key_digest), {})
     times = [(name, seconds, champion.get(name)) for name, seconds in row.members]
     return tuple(name for name, now, then in times if now is not None and then is not None and now > then)

@@ -304,16 +304,24 @@ def test_a_search_names_every_trial_and_why_it_failed(page: str) -> None:
     assert tiles["tried"] == ("4", "of 4 in the grid")
     assert tiles["without a latency"][0] == "1"
     assert tiles["programs looked at"] == ("4", "with a latency, with those of the search that this one went on with")
-    assert "has to clear 1.7 times the simulator's uncertainty (docs/DECIDING.md)" in search["notes"][1]
+    assert "its gain counts only beyond 1.7 times the simulator's uncertainty (docs/DECIDING.md)" in search["notes"][1]
+
+
+def searched(**changes: Any) -> Any:
+    sweep = replace(SEARCH, **changes)
+    return search_plain(
+        Searched(sweep=sweep, best=None, came="", possible=4, possible_words="in the grid", deviations=None)
+    )
 
 
 def test_a_record_from_before_programs_were_counted_says_so() -> None:
-    old = replace(SEARCH, looked_at=1, screened=tuple(replace(one, fingerprint="") for one in SEARCH.screened))
-    found = Searched(
-        sweep=replace(old, source="measured"), best=None, came="", possible=4, possible_words="", deviations=None
-    )
-    plain: Any = search_plain(found)
+    plain = searched(looked_at=1)
     assert {name: figure for name, figure, _ in plain["tiles"]}["programs looked at"] == "unknown"
+    assert len(plain["notes"]) == 1
+
+
+def test_a_search_on_a_device_says_what_its_times_are_for() -> None:
+    plain = searched(source="measured")
     assert "timed afresh" in plain["notes"][1]
     assert plain["label"] == "measured v5e"
 

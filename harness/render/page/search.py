@@ -60,29 +60,35 @@ def search_plain(found: Searched) -> Plain:
         "tiles": tiles,
         "notes": [
             "Trials are compiled and timed, not checked: only what was judged is known to be right.",
-            _why_counted(found.deviations),
+            *_why_counted(sweep, found.deviations),
         ],
     }
 
 
-def _why_counted(deviations: float | None) -> str:
-    """Why it matters how many programs were looked at."""
-    if deviations is None:
-        return "Screened times only choose: the best is timed afresh when it is judged (docs/DECIDING.md)."
-    return (
-        "The fastest of many is likely to be one that the simulator takes for faster than it is: to win, the best has "
-        f"to clear {deviations:.1f} times the simulator's uncertainty (docs/DECIDING.md)."
-    )
-
-
 def _looked_at(sweep: Sweep) -> tuple[str, str]:
-    """How many programs the best was chosen from; records of before they were counted say one."""
-    timed = [one for one in sweep.screened if one.seconds is not None]
-    own = len({one.fingerprint or one.settings for one in timed})
-    if sweep.looked_at == 1 < own and not any(one.fingerprint for one in timed):
-        return "unknown", "this record is older than their count"
+    """How many programs the best was chosen from."""
+    own = _own(sweep)
+    if sweep.looked_at < own:
+        return "unknown", "the record is older than their count"
     before = ", with those of the search that this one went on with" if sweep.looked_at > max(1, own) else ""
     return count(sweep.looked_at), f"with a latency{before}"
+
+
+def _why_counted(sweep: Sweep, deviations: float | None) -> list[str]:
+    """Why it matters how many programs were looked at."""
+    if sweep.looked_at < _own(sweep):
+        return []
+    if deviations is None:
+        return ["Screened times only choose: the best is timed afresh when it is judged (docs/DECIDING.md)."]
+    return [
+        "The fastest of many is likely to be one that the simulator takes for faster than it is: its gain counts only "
+        f"beyond {deviations:.1f} times the simulator's uncertainty (docs/DECIDING.md)."
+    ]
+
+
+def _own(sweep: Sweep) -> int:
+    """How many programs with a latency are among the trials; records of before they were counted say one."""
+    return len({one.fingerprint or one.settings for one in sweep.screened if one.seconds is not None})
 
 
 def _trial(number: int, one: Screened, found: Searched, least: float | None) -> Plain:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from loop_fixtures import PROJECT, committed_contest
-from ray_fixtures import ENVIRONMENT, Nodes, befall, below, is_gone, named, nodes
+from ray_fixtures import ENVIRONMENT, Nodes, befall, below, is_gone, listening, named, nodes
 
 from harness import contest as contests
 from harness.contest import Contest
@@ -145,6 +145,9 @@ def test_a_coordinator_that_is_killed_leaves_nothing_and_loses_nothing(tmp_path:
         journal = list((tmp_path / "out").rglob("tune.journal"))
     started = below(first.pid)
     assert named(started, "harness.loop.screening")
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert listening(started)
+    assert listening(started) <= loopback
     first.kill()
     first.communicate()
     assert all(is_gone(pid, 60) for pid in named(started, "harness.loop.screening"))

@@ -111,6 +111,21 @@ def befall(cluster: Nodes, blows: int, seed: int) -> list[str]:
     return struck
 
 
+def listening(pids: list[int]) -> set[str]:
+    """The addresses at which these processes listen, as Linux writes them: hexadecimal, its bytes in words turned."""
+    sockets: set[str] = set()
+    for pid in pids:
+        with suppress(OSError):
+            sockets |= {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
+    found: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                found.add(local.partition(":")[0])
+    return found
+
+
 def is_gone(pid: int, seconds: float = 20.0) -> bool:
     """Whether the process ends in this time."""
     until = time.monotonic() + seconds

@@ -136,7 +136,7 @@ def overview(rows: Sequence[Row]) -> Table:
     notes += [f"{row.shape} on {row.chip} is unchecked: {row.unchecked}" for row in rows if row.unchecked]
     if any(row.settings is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
         notes.append("uncertain: the gain over the fallback is within the simulator's uncertainty.")
-    kernel = rows[0].kernel if rows else ""
+    kernel = ", ".join(dict.fromkeys(row.kernel for row in rows))
     return Table(
         name="tuned", title=f"Tuned constants of {kernel}" if kernel else "Tuned constants", origin="simulated",
         columns=columns, rows=tuple(cells), notes=tuple(notes), why_empty="" if cells else "every shape has an entry",

@@ -1,5 +1,6 @@
 """The page of a table that `table` filled: from the rows kept in its folder."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,9 @@ def page_of(folder: Path) -> tuple[bytes, str]:
     """The page of the table in `folder`, and what it holds in words. Raises RatchetError `no-rows`."""
     # The newest of each shape, as in the table itself, in the order in which they were first made.
     newest = {(row.kernel, row.chip, row.parameters): row for row in fill.kept(folder)}
-    rows = tuple(newest.values())
+    has_many = len({row.kernel for row in newest.values()}) > 1
+    # Shapes of two kernels may have one name.
+    rows = tuple(replace(row, shape=f"{row.kernel}, {row.shape}") if has_many else row for row in newest.values())
     if not rows:
         said = f"expected a folder that `table` filled, with rows.jsonl, got {folder}"
         raise RatchetError("no-rows", f"{said}: ./ratchet.sh table --kernel ... --shapes ... --out DIR fills one")

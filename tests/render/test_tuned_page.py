@@ -84,6 +84,16 @@ def test_the_newest_row_of_a_shape_is_shown(tmp_path: Path) -> None:
     assert [row["texts"]["seconds"] for row in rows] == ["2.000 ms", "1.000 ms", "1.000 ms", "1.000 ms", None]
 
 
+def test_rows_of_two_kernels_say_which(tmp_path: Path) -> None:
+    first = tuned_rows()[0]
+    both = (replace(first, shape="a"), replace(first, shape="a", kernel="jax:flash"))
+    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, both)))
+    assert main(["report", "--table", str(tmp_path)]) == 0
+    shown = overview((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert shown["shapes"] == ["tokamax:flash_attention, a", "jax:flash, a"]
+    assert shown["title"] == "Tuned constants of tokamax:flash_attention, jax:flash"
+
+
 def test_a_folder_without_rows_is_named(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="expected a folder that `table` filled") as error:
         report("--table", str(tmp_path))

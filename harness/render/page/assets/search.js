@@ -61,6 +61,7 @@ function drawSearch(dialog, search) {
   const all = timed.map((trial) => trial.s).concat(search.level ? [search.level[1]] : []);
   const [low, high] = [Math.min(...all) / 1.12, Math.max(...all) * 1.12];
   const times = { type: "log", range: [Math.log10(low), Math.log10(high)], ...ticks(low, high, SECONDS), fixedrange: true };
+  const isCrowded = search.trials.length > 150;
   const hasFailed = timed.length < search.trials.length;
   // Those without a latency stand above the axis of times.
   const strip = { domain: [0.93, 1], range: [0, 1], visible: false, fixedrange: true };
@@ -68,7 +69,7 @@ function drawSearch(dialog, search) {
     const own = search.trials.filter((trial) => trial.state === state);
     return {
       type: "scatter", mode: "markers", name: words, showlegend, yaxis: state === "failed" ? "y2" : "y", cliponaxis: false,
-      marker: { symbol, size, color: colour(ink), opacity: state === "timed" ? 0.8 : 1, line: { width: state === "timed" ? 0 : 1.8, color: colour(ink) } },
+      marker: { symbol, size: state === "timed" && isCrowded ? size - 3 : size, color: colour(ink), opacity: state === "timed" ? (isCrowded ? 0.6 : 0.8) : 1, line: { width: state === "timed" ? 0 : 1.8, color: colour(ink) } },
       x: own.map(x), y: own.map((trial) => trial.s ?? 0.5),
       text: own.map((trial) => asChartText(`trial ${trial.n}: ${settingsOf(search, trial)}`).concat(trial.time ? `<br>${trial.time}` : "", trial.remark ? `<br>${asChartText(folded90(trial.remark))}` : "")),
       hovertemplate: "%{text}<extra></extra>",

@@ -10,7 +10,8 @@ function drawRatios() {
   if (!rows.length) return Promise.resolve();
   const shapes = overview.shapes;
   const room = isNarrow() ? 18 : 44;
-  const names = shapes.map((name) => asChartText(name.length > room ? `${name.slice(0, room - 1)}…` : name));
+  // What tells names apart stands at their ends as often as at their beginnings.
+  const names = shapes.map((name) => asChartText(name.length > room ? `${name.slice(0, room / 2 - 1)}…${name.slice(-room / 2)}` : name));
   const traces = overview.chips.map((chip, place) => {
     const own = rows.filter((row) => row.chip === chip);
     const ink = colour(CHIP_INKS[place % CHIP_INKS.length]), symbol = CHIP_SYMBOLS[place % CHIP_SYMBOLS.length];

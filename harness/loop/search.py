@@ -200,7 +200,9 @@ class Standing:
         if seconds is not None and seconds < self._best:
             self._best, best = seconds, "best so far, "
         left = max(0, self._total - self._done) * (time.monotonic() - self._began) / self._done
-        return f"{latency}, {best}{self._done} of {max(self._total, self._done)}" + (f", {in_seconds(left, 0)} left" if left else "")
+        # What is tried beside the search comes last.
+        done = f"{self._done} of {max(self._total, self._done)}"
+        return f"{latency}, {best}{done}" + (f", {in_seconds(left, 0)} left" if left else "")
 
 
 def _distribution(values: tuple[str, ...]) -> "optuna.distributions.BaseDistribution":

@@ -6,6 +6,18 @@ from harness import limits
 from harness.dumps.llo import ModuleDump, read_module
 from harness.errors import UsageError
 from harness.hardware import TPUS, Chip
+from harness.records import Evidence
+
+
+def of(evidence: Evidence, contest: Path) -> Path | None:
+    """Where the schedules of this evidence lie, None where they are not on this machine.
+
+    A record is a claim: whatever path it names, only what lies in the contest's profile_data is opened.
+    """
+    own = (contest / "profile_data").resolve()
+    found = (contest / (evidence.dump_directory or "")).resolve()
+    return found if found.is_relative_to(own) and found.is_dir() else None
+
 
 # A simulation may take so many times the seconds of what is only read.
 _TIMES = 3

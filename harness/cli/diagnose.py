@@ -12,19 +12,18 @@ from harness.advice import report as reporting
 from harness.advice.whatif import answers
 from harness.cli.arguments import colour, directory
 from harness.cli.documents import TablesDocument, figures
+from harness.cli.judged import judged
 from harness.cli.ledger import kernel_text
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import Ledger
-from harness.loop import evaluation_cache
 from harness.loop.package_kernel import for_wrapper
 from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
+from harness.records import Ceiling, Column, Evidence, Report, Row, Table
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
-from harness.render.progress import Progress
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
@@ -72,25 +71,23 @@ class Diagnosis:
 def diagnose(given: Namespace) -> Outcome:
     if given.number is not None and given.chip is not None:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
-    found = diagnosis(
-        directory(given.directory).resolve(), given.number, given.chip, given.member, quiet=given.quiet or given.json
-    )
+    found = _diagnosis(given)
     return Outcome(
         document=TablesDocument(command="diagnose", tables=figures([found.table])),
         text=lambda: diagnosis_text(found.name, found.report, found.notes, terminal_width(), colour()),
     )
 
 
-def diagnosis(folder: Path, number: int | None, chip_name: str | None, member: str | None, *, quiet: bool) -> Diagnosis:
-    """What was found about attempt `number`, or about kernel.py as it stands; of a suite at `member`.
+def _diagnosis(given: Namespace) -> Diagnosis:
+    """What was found about an attempt, or about kernel.py as it stands; of a suite at the member that is named.
 
     Raises RatchetError `unknown-attempt`, UsageError `which-member`.
     """
+    folder, number, member = directory(given.directory).resolve(), given.number, given.member
     if number is None:
-        contest = contests.load(folder, chip_name)
+        contest = contests.load(folder, given.chip)
         contest.member(member)
-        with Progress(quiet=quiet) as progress:
-            evidence = evaluation_cache.evidence(contest, Policy(), progress)
+        evidence = judged(contest, given)
         name, own, kernel = "kernel.py", contest.chip, contest.kernel()
     else:
         ledger = Ledger.open(folder)
@@ -121,8 +118,8 @@ def _ceilings(folder: Path, evidence: Evidence, own: Chip) -> tuple[tuple[Ceilin
     without = "gains are bounded by the roofline and by the simulated schedule; no what-if was simulated: "
     if own.platform != "tpu" or evidence.dump_directory is None:
         return (), f"{without}there is no schedule"
-    dumps = folder / evidence.dump_directory
-    if not dumps.is_dir():
+    dumps = dump_directory.of(evidence, folder)
+    if dumps is None:
         return (), f"{without}its schedule is not on this machine"
     scales = tuple(scale for _, _, scale in _CEILINGS)
     real, found = answers(dump_directory.read(dumps, own, len(scales) + 1), own, scales)

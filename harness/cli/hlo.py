@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness import limits
-from harness.cli.arguments import DEFAULT_CHIP, directory
+from harness.cli.arguments import DEFAULT_CHIP
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.lines import subject
 from harness.cli.verb import Outcome
@@ -31,9 +31,7 @@ _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 
 def hlo(given: Namespace) -> Outcome:
     named = chips.target(given.chip) if given.chip else None
-    module, target = _module(
-        given.what, directory(given.directory), named, given.member, quiet=given.quiet or given.json
-    )
+    module, target = _module(given, named)
     found = _tables(module, given.op, target, given.top)
     return Outcome(
         document=TablesDocument(command="hlo", tables=figures(found)),
@@ -41,10 +39,8 @@ def hlo(given: Namespace) -> Outcome:
     )
 
 
-def _module(
-    what: str | None, folder: Path, named: Target | None, member: str | None, *, quiet: bool
-) -> tuple[Module, Target]:
-    default = named or chips.target(DEFAULT_CHIP)
+def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
+    what, default = given.what, named or chips.target(DEFAULT_CHIP)
     if what == "-":
         return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default
     if what is not None and Path(what).is_file():
@@ -57,7 +53,7 @@ def _module(
             f"expected a file, - for stdin, the number of an attempt, or HLO such as 'f32[3,5]{{1,0:T(2,2)}}', got "
             f"{what!r}: there is no such file",
         )
-    meant = subject(folder.resolve(), what, None, member, quiet=quiet)
+    meant = subject(given, None)
     texts = (meant.dumps.parent / "kernel.hlo.txt", *sorted(meant.dumps.glob("*TLP-hlo.txt")))
     text = next((path for path in texts if path.is_file()), None)
     if text is None:

@@ -22,7 +22,7 @@ from harness.render.progress import Progress
 
 
 def show(given: Namespace) -> Outcome:
-    ledger = settled(given.directory)
+    ledger = settled(given)
     newest = ledger.rows(1)[0]
     if given.number is None and not newest:
         raise RatchetError("no-attempts", f"no attempts yet: {command(BASELINE, given.directory)} makes the first")

@@ -19,7 +19,7 @@ from harness.render.results import results_table
 
 
 def results(given: Namespace) -> Outcome:
-    ledger = settled(given.directory)
+    ledger = settled(given)
     rows, skipped = ledger.rows(given.limit)
     for sentence in skipped:
         say(sentence)
@@ -34,10 +34,10 @@ def results(given: Namespace) -> Outcome:
     return Outcome(document=ResultsDocument(rows=rows, champion=number, skipped=skipped), text=text)
 
 
-def settled(given: Path | None) -> Ledger:
+def settled(given: Namespace) -> Ledger:
     """The ledger of the contest meant; an attempt that was killed is finished or undone first, and that is said."""
-    ledger = Ledger.open(directory(given))
-    for sentence in ledger.recovered() if ledger.is_unfinished() else ():
+    ledger = Ledger.open(directory(given.directory))
+    for sentence in ledger.recovered() if ledger.is_unfinished() and not given.only_reads else ():
         say(sentence)
     return ledger
 

@@ -13,6 +13,7 @@ from harness.advice.source_names import named_lines
 from harness.advice.timeline import timeline as simulated_timeline
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
+from harness.cli.judged import judged
 from harness.cli.ledger import kernel_text, with_packages
 from harness.cli.simulate import operands
 from harness.cli.verb import Outcome
@@ -23,13 +24,11 @@ from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.hardware import TPUS, Chip, chip
 from harness.ledger import Ledger
-from harness.loop import evaluation_cache
 from harness.loop.suite_member import evidence_of
-from harness.records import Evidence, Policy, Statement
+from harness.records import Evidence, Statement
 from harness.render.layout import terminal_width
 from harness.render.lines import listing, narrowest
 from harness.render.operands import in_problem_names
-from harness.render.progress import Progress
 from harness.render.traces.perfetto import trace_json
 from harness.render.traces.summary import summary
 from harness.render.traces.xspace import xspace_text
@@ -43,9 +42,7 @@ def lines(given: Namespace) -> Outcome:
         contest = contests.load(directory(given.directory), given.chip)
         contest.member(given.member)
         title, kernel = "kernel.py as it stands", contest.kernel().decode("utf-8", "replace")
-        with Progress(quiet=given.quiet or given.json) as progress:
-            evidence = evaluation_cache.evidence(contest, Policy(), progress)
-        again = ""
+        evidence, again = judged(contest, given), ""
     else:
         ledger = Ledger.open(directory(given.directory))
         title, kernel = f"kernel.py of attempt {given.number}", kernel_text(ledger, given.number)
@@ -72,7 +69,7 @@ def lines(given: Namespace) -> Outcome:
 
 def timeline(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
-    meant, dump, contents = dumped(given, quiet=given.quiet, runs=2)
+    meant, dump, contents = dumped(given, runs=2)
     deadline = dump_directory.deadline_seconds(meant.dumps)
     try:
         found = simulated_timeline(
@@ -101,29 +98,29 @@ class Subject:
     problem: Statement | None = None
 
 
-def dumped(given: Namespace, *, quiet: bool, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
+def dumped(given: Namespace, *, runs: int) -> tuple[Subject, ModuleDump, dict[str, Values]]:
     """What is meant, its schedules, which will run so many times, and what `--operand` gives their arguments.
 
     Raises what finding each raises.
     """
     if given.operand and (given.what is None or re.fullmatch(r"\d+", given.what)):
         raise UsageError("usage", "--operand is for dumps: a contest states itself what its tables hold, in prepare.py")
-    meant = subject(directory(given.directory).resolve(), given.what, given.chip, given.member, quiet=quiet)
+    meant = subject(given, given.chip)
     dump = dump_directory.read(meant.dumps, meant.chip, runs)
     return meant, dump, operands(given.operand, dump)
 
 
-def subject(folder: Path, what: str | None, chip_name: str | None, member: str | None, *, quiet: bool) -> Subject:
-    """The schedules meant, and their chip; of a suite those of `member`.
+def subject(given: Namespace, chip_name: str | None) -> Subject:
+    """The schedules meant, and their chip; of a suite those of the member that is named.
 
     Raises RatchetError `no-simulation`, `no-dump`, `unknown-attempt`; UsageError `usage`, `unknown-chip`,
     `which-member`.
     """
+    folder, what, member = directory(given.directory).resolve(), given.what, given.member
     if what is None:
         contest = contests.load(folder, chip_name)
         contest.member(member)
-        with Progress(quiet=quiet) as progress:
-            evidence = evidence_of(evaluation_cache.evidence(contest, Policy(), progress), member)
+        evidence = evidence_of(judged(contest, given), member)
         dumps = _dumps(folder, evidence, "kernel.py")
         return Subject(name=_named("kernel.py", member), dumps=dumps, chip=contest.chip, problem=evidence.problem)
     if re.fullmatch(r"\d+", what):
@@ -155,12 +152,13 @@ def _dumps(folder: Path, evidence: Evidence, name: str) -> Path:
     """Where the compiler's schedules of this evidence are. Raises RatchetError `no-simulation` or `no-dump`."""
     if evidence.dump_directory is None:
         raise RatchetError("no-simulation", f"{name} has no schedule: {_why_none(evidence)}")
-    dumps = folder / evidence.dump_directory
-    if not dumps.is_dir():
+    dumps = dump_directory.of(evidence, folder)
+    if dumps is None:
         raise RatchetError(
             "no-dump",
-            f"expected the schedules of {name} in {dumps}, where they stay on the machine that judged it; found "
-            "nothing. Put its kernel.py into the working tree (ratchet.sh checkout N), then ask without its number",
+            f"expected the schedules of {name} in {evidence.dump_directory}, where they stay on the machine that "
+            "judged it; found nothing. Put its kernel.py into the working tree (ratchet.sh checkout N), then ask "
+            "without its number",
         )
     return dumps
 

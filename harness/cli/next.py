@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from harness import contest as contests
 from harness.advice import report as reporting
@@ -23,14 +22,12 @@ from harness.render.search_state import search_state_text
 
 def next_(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
-    found = search_state.search_state(
-        _sighted(contest, given.directory, given.limit), plateau=given.plateau, limit=given.limit
-    )
+    found = search_state.search_state(_sighted(contest, given), plateau=given.plateau, limit=given.limit)
     return Outcome(document=found, text=lambda: search_state_text(found, terminal_width()))
 
 
-def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.Sighted:
-    ledger = settled(contest.directory)
+def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
+    ledger, limit = settled(given), given.limit
     rows, skipped = ledger.rows()
     champion = ledger.champion()
     key = contest.key("simulated" if contest.chip.platform == "tpu" else "measured")
@@ -52,7 +49,7 @@ def _sighted(contest: Contest, given: Path | None, limit: int) -> search_state.S
     is_present = standing is not None and standing.key == key
     messages = list(skipped)
     if champion is None:
-        messages.append(f"begin with: {command(BASELINE, given)}")
+        messages.append(f"begin with: {command(BASELINE, given.directory)}")
     if champion is not None and not is_present:
         messages.append("the champion was judged under another key: the next attempt evaluates it again first")
     return search_state.Sighted(

@@ -36,12 +36,13 @@ def predict(given: Namespace) -> Outcome:
 
 
 def _matmul(given: Namespace) -> tuple[Table, ...]:
-    if len(given.words) != 2:
+    if len(given.arrays) != 2:
         raise UsageError(
-            "usage", f"expected two arrays such as X[32,1024,8192] W[8192,32768], got {len(given.words)}: {given.words}"
+            "usage",
+            f"expected two arrays such as X[32,1024,8192] W[8192,32768], got {len(given.arrays)}: {given.arrays}",
         )
     dtype = given.dtype or "bf16"
-    left, right = (prediction.spec(word, dtype) for word in given.words)
+    left, right = (prediction.spec(word, dtype) for word in given.arrays)
     mesh = _mesh(given.mesh)
     devices = _devices(given.devices, mesh)
     target = _target(given)
@@ -50,11 +51,11 @@ def _matmul(given: Namespace) -> tuple[Table, ...]:
 
 
 def _collective(given: Namespace) -> tuple[Table, ...]:
-    if len(given.words) != 1:
+    if len(given.arrays) != 1:
         raise UsageError(
-            "usage", f"expected one of {', '.join(interconnect.COLLECTIVES)}, got {given.words or 'nothing'}"
+            "usage", f"expected one of {', '.join(interconnect.COLLECTIVES)}, got {given.arrays or 'nothing'}"
         )
-    kind = interconnect.collective(given.words[0])
+    kind = interconnect.collective(given.arrays[0])
     if (given.bytes is None) == (given.shape is None):
         raise UsageError("usage", "expected --bytes 128MiB or --shape bf16[8,1024,8192], one of the two")
     remark = ""
@@ -92,9 +93,9 @@ def _memory(given: Namespace) -> tuple[Table, ...]:
 
 
 def _shapes(given: Namespace) -> tuple[Table, ...]:
-    if not given.words:
+    if not given.arrays:
         raise UsageError("usage", "expected arrays as one device has them, such as bf16[8,8192] bf16[4096@model,8192]")
-    arrays = [prediction.spec(word, given.dtype or "bf16") for word in given.words]
+    arrays = [prediction.spec(word, given.dtype or "bf16") for word in given.arrays]
     mesh = _mesh(given.mesh)
     remarks = []
     if given.groups is not None:
@@ -119,8 +120,8 @@ def _shapes(given: Namespace) -> tuple[Table, ...]:
 
 
 def _no_words(given: Namespace) -> None:
-    if given.words:
-        raise UsageError("usage", f"predict {given.what} takes no arrays, got {' '.join(given.words)}")
+    if given.arrays:
+        raise UsageError("usage", f"predict {given.what} takes no arrays, got {' '.join(given.arrays)}")
 
 
 def _axes_known(arrays: list[Spec], mesh: dict[str, int]) -> None:

@@ -190,7 +190,7 @@ class Predict(Verb):
 
         parser.add_argument("what", choices=PREDICTABLE, help="what to predict")
         parser.add_argument(
-            "words", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
+            "arrays", nargs="*", metavar="ARRAY", help="arrays, X[32@data,1024,8192], or a collective's kind"
         )
         option("--dtype", None, "type of arrays that name none (bf16)")
         option("--chip", None, f"{', '.join(chips.NAMES)} ({DEFAULT_CHIP})")

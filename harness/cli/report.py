@@ -48,7 +48,7 @@ def report(given: Namespace) -> Outcome:
 
 def _ledger_page(given: Namespace, folder: Path, target: Path) -> tuple[bytes, str]:
     """The page of the contest in `folder`, and what it holds in words."""
-    ledger = settled(given.directory)
+    ledger = settled(given)
     found, champion, notes = _entries(ledger, folder / "profile_data", target.parent)
     story = Story(
         contest=ledger.name,
@@ -64,7 +64,7 @@ def _ledger_page(given: Namespace, folder: Path, target: Path) -> tuple[bytes, s
 def plot(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
     target: Path = (given.out or folder / "profile_data" / "plots").resolve()
-    found, champion, _ = _entries(settled(given.directory), folder / "profile_data", target)
+    found, champion, _ = _entries(settled(given), folder / "profile_data", target)
     group = _meant(groups(found), champion, given.key)
     written: list[str] = []
     for name, picture in plots.pictures(group, dark=given.dark):

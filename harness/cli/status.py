@@ -10,5 +10,5 @@ from harness.render.status_text import status_text
 
 
 def status(given: Namespace) -> Outcome:
-    found = standing.status(contests.load(directory(given.directory)))
+    found = standing.status(contests.load(directory(given.directory)), only_reads=given.only_reads)
     return Outcome(document=found, text=lambda: status_text(found))

@@ -69,6 +69,8 @@ class Verb:
         )
         if self.takes_contest:
             add_contest(parser)
+        # True where a tool that promises to write nothing runs it: nothing is judged, nothing finished or undone then.
+        parser.set_defaults(only_reads=False, json=False)
         self.configure(parser)
         return parser
 

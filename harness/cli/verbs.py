@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 
 from harness import __version__
 from harness.cli import look_verbs, loop_verbs, machine_verbs, profile_verbs, xprof_commands
@@ -36,14 +37,23 @@ class Mcp(Verb):
     group = "machine"
     line = "the commands as tools of the Model Context Protocol"
     example = "mcp"
-    description = "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it."
+    description = (
+        "Offers the ratchet's commands as MCP tools over stdin and stdout; a client starts it. Tools open contests, "
+        "captures and other files below the roots only, symbolic links resolved; those marked read-only write nothing."
+    )
     examples = 'ratchet.sh mcp -C /path/to/contest; for a client: {"command": "/path/to/ratchet.sh", "args": ["mcp"]}'
 
-    def run(self, given: Namespace) -> Outcome:
-        from harness.cli.mcp_server import server
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "--root", type=Path, action="append", default=[], metavar="DIR",
+            help="open what lies below this folder; may be given again (default: the contest's folder)",
+        )  # fmt: skip
 
-        # Standard output is the protocol's: the SDK keeps it to itself and sends what anyone else prints to stderr.
-        server(directory(given.directory).resolve(), EVERY).run("stdio")
+    def run(self, given: Namespace) -> Outcome:
+        from harness.cli.mcp_server import serve
+
+        contest = directory(given.directory)
+        serve(contest, given.root or [contest], EVERY)
         return Outcome(text=lambda: "")
 
 

@@ -20,7 +20,7 @@ def whatif(given: Namespace) -> Outcome:
     names = (field.name for field in fields(Scale))
     factors = {name: _factor(name, word) for name in names if (word := getattr(given, name)) is not None}
     asked = _asked(factors) or SWEEP
-    meant, dump, contents = dumped(given, quiet=given.quiet or given.json, runs=len(asked) + 1)
+    meant, dump, contents = dumped(given, runs=len(asked) + 1)
     deadline = dump_directory.deadline_seconds(meant.dumps)
     real, found = answers(dump, meant.chip, asked, deadline_seconds=deadline, operands=contents)
     if real.seconds is None:

@@ -10,7 +10,6 @@ from harness.cli.arguments import directory
 from harness.cli.documents import XprofDocument, figures
 from harness.cli.verb import Outcome
 from harness.cli.xprof_commands import BY_NAME, URL_VARIABLE
-from harness.errors import UsageError
 from harness.records import Capture, Table
 from harness.render import tables
 from harness.render.layout import terminal_width
@@ -75,18 +74,6 @@ def _list_runs(given: Namespace) -> Answer:
     return list_runs(places.runs(where), str(where))
 
 
-def _memory(given: Namespace) -> Answer:
-    # `memory diagnose WHERE`: the word stands where the capture may stand.
-    words = list(given.words)
-    is_diagnosis = words[:1] == ["diagnose"]
-    rest = words[1:] if is_diagnosis else words
-    if len(rest) > 1:
-        raise UsageError("usage", f"expected one capture, got {' '.join(rest)!r}")
-    place = places.resolve(rest[0] if rest else None, directory(given.directory).resolve())
-    analysis = memory_diagnosis.diagnose if is_diagnosis else memory.memory
-    return analysis(reading.read(place.paths), given.top, given.module)
-
-
 def _url(given: Namespace, place: Place) -> Answer:
     found = links.links(place, given.url or os.environ.get(URL_VARIABLE) or links.LOCAL)
     return found if given.json else links.plain(found)
@@ -119,13 +106,14 @@ OF_CAPTURES: dict[str, Callable[..., Answer]] = {
     "lines": lambda given, capture: operations.lines(capture, given.top),
     "scopes": lambda given, capture: operations.scopes(capture, given.depth, given.at_least),
     "overview": lambda _, capture: overview.overview(capture),
+    "memory": lambda given, capture: memory.memory(capture, given.top, given.module),
+    "memory diagnose": lambda given, capture: memory_diagnosis.diagnose(capture, given.top, given.module),
     "graph": _graph,
     "report": lambda _, baseline, experiment: summary.report(baseline, experiment),
 }
 # Likewise, from where the captures lie.
 OF_PLACES: dict[str, Callable[..., Answer]] = {
     "list-runs": _list_runs,
-    "memory": _memory,
     "url": _url,
     "export": _export,
     "serve": _serve,

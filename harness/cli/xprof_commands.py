@@ -41,6 +41,7 @@ class Command:
             allow_abbrev=False,
         )
         add_contest(parser)
+        parser.set_defaults(only_reads=False)
         for name in self.places:
             many = "?" if len(self.places) == 1 else None
             default = " (default: the newest capture of the contest)" if many else ""
@@ -96,10 +97,6 @@ def _scopes_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _memory_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "words", nargs="*", metavar="[diagnose] [where]",
-        help=f"what is wrong with it; {places.EXPECTED} (default: the newest)",
-    )  # fmt: skip
     parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="how many buffers to list (10)")
     parser.add_argument("--module", default=None, metavar="NAME", help="the module (default: the one with most memory)")
 
@@ -213,10 +210,15 @@ COMMANDS = (
     ),
     Command(
         name="memory",
-        sentence="peak and capacity, what it is made of, what is alive then, the heap over time; or what is wrong",
-        example="ratchet.sh xprof memory ./profile_data; ratchet.sh xprof memory diagnose ./profile_data",
+        sentence="peak and capacity, what it is made of, what is alive then, the heap over time",
+        example="ratchet.sh xprof memory ./profile_data",
         arguments=_memory_arguments,
-        places=(),
+    ),
+    Command(
+        name="memory diagnose",
+        sentence="what is wrong with the memory: padding, growth, buffers kept long or as large as a vocabulary",
+        example="ratchet.sh xprof memory diagnose ./profile_data",
+        arguments=_memory_arguments,
     ),
     Command(
         name="graph",
@@ -283,9 +285,12 @@ class Xprof(Verb):
         if name not in BY_NAME:
             hint = did_you_mean(name, BY_NAME, "`ratchet.sh xprof --help` lists them")
             raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
+        # `memory diagnose` is a subcommand of two words.
+        longer = f"{name} {given.rest[0]}" if given.rest else name
+        name, rest = (longer, given.rest[1:]) if longer in BY_NAME else (name, given.rest)
         parser = BY_NAME[name].parser()
         parser.set_defaults(directory=given.directory, subcommand=name)
-        return parser.parse_args(given.rest)
+        return parser.parse_args(rest)
 
     def usage(self, given: Namespace) -> str:
         return BY_NAME[given.subcommand].parser().format_usage().strip()

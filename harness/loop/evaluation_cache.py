@@ -44,10 +44,11 @@ def judge(contest: Contest, options: Options, policy: Policy, progress: Progress
 
 def evidence(contest: Contest, policy: Policy, progress: Progress) -> Evidence:
     """The same, but what was found last if neither kernel.py nor the judge, chip or compiler has changed since."""
-    return _kept(contest) or judge(contest, Options(), policy, progress)
+    return kept(contest) or judge(contest, Options(), policy, progress)
 
 
-def _kept(contest: Contest) -> Evidence | None:
+def kept(contest: Contest) -> Evidence | None:
+    """What was found last about kernel.py as it stands, None where it was not judged so."""
     try:
         found = msgspec.json.decode(_path(contest).read_bytes(), type=_Found)
     except (OSError, msgspec.DecodeError):

@@ -11,10 +11,15 @@ from harness.loop import preconditions, search_state
 from harness.records import TITLE_MOVES, LogState, Row, Status
 
 
-def status(contest: Contest) -> Status:
-    """Where one stands in `contest`. An attempt that did not end is finished or undone first, if nobody is at it."""
+def status(contest: Contest, *, only_reads: bool = False) -> Status:
+    """Where one stands in `contest`. An attempt that did not end is finished or undone first, if nobody is at it.
+
+    With `only_reads` that is only said.
+    """
     ledger = Ledger.open(contest.directory)
-    messages = list(ledger.recovered())
+    messages = list(() if only_reads else ledger.recovered())
+    if only_reads and ledger.is_unfinished():
+        messages.append("an attempt is being judged, or did not end: `ratchet.sh status` finishes or undoes it then")
     rows, skipped = ledger.rows()
     messages += skipped
     # A GPU has no simulator.

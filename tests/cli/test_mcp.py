@@ -1,29 +1,61 @@
 """`mcp`: the server in a process of its own, asked over stdio by the SDK's own client."""
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from capture_examples import empty_run, four_devices_run, one_device_run
+from capture_examples import (
+    V6E,
+    Ran,
+    empty_run,
+    four_devices_run,
+    one_device_run,
+    plane,
+    run_folder,
+    serialized,
+    space,
+)
+from evidence_examples import evidence
 from ledger_fixtures import four_attempts, new_repository
-from loop_fixtures import PROJECT, committed_contest, ratchet
+from loop_fixtures import PROJECT, committed_contest, copied, ratchet
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 from schedule_examples import NEWEST, unpack
 
+from harness.advice import dump_directory
 from harness.cli import main
+from harness.cli.answer_size import LARGEST
 from harness.ledger import Ledger
 
 SECONDS = 300
-TOOLS = {
-    "xprof_list_runs", "xprof_overview", "xprof_framework_ops", "xprof_compare", "xprof_memory", "xprof_trace_url",
-    "evaluate", "run_experiment", "results", "show", "diagnose", "lines",
-    "next", "status", "sweep", "checkout", "undo", "whatif", "hlo", "fsck", "replay",
-    "predict", "attack", "revoke", "tune", "table",
+READING = {
+    "audit", "diagnose", "doctor", "fsck", "hlo", "lines", "next", "predict", "results", "show", "simulate", "status",
+    "whatif", "xprof_breakdown", "xprof_compare", "xprof_framework_ops", "xprof_gaps", "xprof_graph", "xprof_lines",
+    "xprof_list_runs", "xprof_memory", "xprof_memory_diagnose", "xprof_mfu", "xprof_ops", "xprof_overlap",
+    "xprof_overview", "xprof_report", "xprof_roofline", "xprof_scopes", "xprof_steps", "xprof_trace_url",
+    "xprof_utilization",
+}  # fmt: skip
+WRITING = {"evaluate", "run_experiment", "sweep", "tune", "table", "attack", "replay"}
+OVERWRITING = {"checkout", "undo", "revoke"}
+# What each reading tool needs to answer in the contest of these tests.
+NEEDED: dict[str, dict[str, Any]] = {
+    "hlo": {"what": "f32[3,5]{1,0:T(2,2)}"}, "lines": {"number": 1}, "diagnose": {"number": 1}, "whatif": {"what": 1},
+    "predict": {"what": "shapes", "arrays": "bf16[8,8192]"}, "simulate": {"directory": "dumps", "chip": "v5e"},
+    "show": {"number": 2}, "xprof_compare": {"run_a": "one-device", "run_b": "four-devices"},
+    "xprof_report": {"run_a": "one-device", "run_b": "four-devices"},
+    "xprof_graph": {"run": "one-device", "op": "fusion.3"},
+    "xprof_mfu": {"run": "four-devices", "gbs": 8, "seq": 128, "flops_per_token": 1.3e8},
+    **{f"xprof_{name}": {"run": "four-devices"} for name in (
+        "breakdown", "framework_ops", "gaps", "lines", "memory", "memory_diagnose", "ops", "overlap", "overview",
+        "roofline", "scopes", "steps", "trace_url", "utilization",
+    )},
 }  # fmt: skip
 
 
@@ -83,7 +115,10 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_tool_has_a_schema_and_says_what_it_does(contest: Path) -> None:
     async def conversation(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == TOOLS
+        effects = {name: tool.annotations for name, tool in tools.items() if tool.annotations is not None}
+        assert {name for name, effect in effects.items() if effect.read_only_hint} == READING
+        assert {name for name, effect in effects.items() if effect.destructive_hint} == OVERWRITING
+        assert set(tools) == READING | WRITING | OVERWRITING
         for tool in tools.values():
             assert tool.description
             assert tool.input_schema["type"] == "object"
@@ -91,12 +126,6 @@ def test_every_tool_has_a_schema_and_says_what_it_does(contest: Path) -> None:
         assert experiment["required"] == ["message"]
         assert {"message", "set", "expect"} <= set(experiment["properties"])
         assert tools["show"].input_schema["properties"]["number"]["type"] == "integer"
-        assert tools["results"].annotations is not None
-        assert tools["results"].annotations.read_only_hint
-        assert tools["run_experiment"].annotations is not None
-        assert not tools["run_experiment"].annotations.read_only_hint
-        assert tools["undo"].annotations is not None
-        assert tools["undo"].annotations.destructive_hint
 
     talk(contest, conversation)
 
@@ -110,7 +139,7 @@ def test_tools_answer_with_what_the_commands_print(contest: Path, capsys: pytest
          ["xprof", "framework-ops", one, "--category", "attention", "--top", "1"]),
         ("xprof_compare", {"first": one, "second": four}, ["xprof", "compare", one, four]),
         ("xprof_memory", {"where": one}, ["xprof", "memory", one]),
-        ("xprof_memory", {"where": one, "diagnose": True}, ["xprof", "memory", "diagnose", one]),
+        ("xprof_memory_diagnose", {"where": one}, ["xprof", "memory", "diagnose", one]),
         ("xprof_trace_url", {"where": one, "url": "http://tpu-vm:8791"}, ["xprof", "url", one, "--url=http://tpu-vm:8791"]),
         ("results", {"limit": 2}, ["results", "--limit", "2"]),
         ("show", {"number": 2}, ["show", "2"]),
@@ -142,16 +171,154 @@ def test_errors_are_errors_of_the_tool_with_their_kind(contest: Path) -> None:
         assert "[no-message]" in await refusal(client, "run_experiment", message=" ")
         assert "[no-such-place]" in await refusal(client, "xprof_memory", where="absent")
         # Arguments that do not fit the schema never reach the command.
-        assert "number" in await refusal(client, "show")
+        assert "'number' is a required property" in await refusal(client, "checkout")
+        assert "top: 'many' is not of type 'integer'" in await refusal(client, "xprof_ops", top="many")
+        assert "run_b, which is missing" in await refusal(client, "xprof_compare", run_a="one-device")
+        assert "run are the same" in await refusal(client, "xprof_ops", where="a", run="b")
         # And it goes on answering.
         assert (await answer(client, "results"))["rows"]
 
     talk(contest, conversation)
 
 
+def test_an_argument_that_a_tool_does_not_know_is_an_error(contest: Path) -> None:
+    async def conversation(client: Client) -> None:
+        for tool in (await client.list_tools()).tools:
+            names = [name for name in tool.input_schema["properties"] if len(name) > 2]
+            misspelt = f"{names[0][:-1]}_"
+            said = await refusal(client, tool.name, **NEEDED.get(tool.name, {}), **{misspelt: "aaa"})
+            assert said.startswith(f"{tool.name} takes {names[0]}"), said
+            assert f"got '{misspelt}'; did you mean `{names[0]}`? [usage]" in said
+            assert not tool.input_schema["additionalProperties"]
+
+    talk(contest, conversation)
+
+
+def test_a_capture_is_named_by_run(contest: Path) -> None:
+    """The newest of them is the broken one: an argument that were not heard would show."""
+
+    async def conversation(client: Client) -> None:
+        for run, devices in (("one-device", 1), ("four-devices", 4)):
+            overview = await answer(client, "xprof_overview", run=run)
+            assert overview == await answer(client, "xprof_overview", where=run)
+            assert len(overview["tables"][0]["rows"]) == devices
+            assert run in json.dumps(await answer(client, "xprof_trace_url", run=run))
+            assert await answer(client, "xprof_memory", run=run)
+        named = await answer(client, "xprof_compare", run_a="one-device", run_b="four-devices")
+        assert named == await answer(client, "xprof_compare", first="one-device", second="four-devices")
+        one = await answer(client, "xprof_framework_ops", run="one-device", category="attention")
+        assert one == await answer(client, "xprof_framework_ops", run="one-device", category=["attention"])
+        assert {row["category"] for row in one["tables"][1]["rows"]} == {"attention"}
+
+    talk(contest, conversation)
+
+
+def test_nothing_outside_the_roots_is_opened(contest: Path, tmp_path: Path) -> None:
+    outside = one_device_run(tmp_path / "elsewhere")
+    secret = tmp_path / "secret.txt"
+    secret.write_text("HloModule secret")
+    (contest / "link").symlink_to(secret)
+    linked = contest / "linked" / "plugins" / "profile" / "run"
+    linked.mkdir(parents=True)
+    (linked / "host.xplane.pb").symlink_to(outside)
+    other = copied(contest, tmp_path / "other")
+    # A record is a claim: what it says of its dumps opens nothing elsewhere.
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("xprof_ops", {"run": str(outside)}), ("xprof_ops", {"run": str(tmp_path / "elsewhere")}),
+        ("xprof_ops", {"run": "linked"}), ("xprof_ops", {"run": str(linked / "host.xplane.pb")}),
+        ("xprof_ops", {"run": os.path.relpath(tmp_path / "elsewhere", contest)}),
+        ("xprof_list_runs", {"log_directory": str(tmp_path / "elsewhere")}),
+        ("xprof_ops", {"run": "gs://bucket/dir"}), ("xprof_ops", {"contest": str(other)}),
+        ("hlo", {"what": str(secret)}), ("hlo", {"what": "link"}), ("audit", {"file": str(secret)}),
+        ("simulate", {"directory": str(tmp_path), "chip": "v5e"}),
+        ("whatif", {"what": str(tmp_path), "chip": "v5e"}), ("results", {"contest": str(other)}),
+        ("whatif", {"what": "dumps", "chip": "v5e", "operand": f"x={secret}"}),
+        ("table", {"kernel": str(other), "shapes": "shapes.json"}),
+        ("table", {"kernel": "jax:splash", "shapes": "shapes.json", "out": str(tmp_path / "out")}),
+        ("attack", {"repeat": str(secret)}), ("run_experiment", {"message": "x", "contest": str(other)}),
+    ]  # fmt: skip
+
+    async def conversation(client: Client) -> None:
+        for tool, arguments in asked:
+            said = await refusal(client, tool, **arguments)
+            assert said.endswith("[outside]"), (tool, arguments, said)
+        # A run's name is one folder, not a way out of the log directory.
+        assert "[no-such-place]" in await refusal(client, "xprof_ops", run="one-device/../../../../../..")
+
+    try:
+        talk(contest, conversation)
+    finally:
+        (contest / "link").unlink()
+        shutil.rmtree(contest / "linked")
+
+
+def test_a_record_does_not_say_which_folder_is_opened(tmp_path: Path) -> None:
+    own = tmp_path / "contest" / "profile_data" / "0001" / "dumps"
+    own.mkdir(parents=True)
+    given = evidence(2.16e-3)
+    for named, found in (("profile_data/0001/dumps", own), (str(tmp_path), None), ("../..", None), (None, None)):
+        assert dump_directory.of(replace(given, dump_directory=named), tmp_path / "contest") == found
+
+
+def test_reading_tools_change_nothing(contest: Path) -> None:
+    async def conversation(client: Client) -> None:
+        for tool in sorted(READING):
+            await client.call_tool(tool, NEEDED.get(tool, {}))
+
+    # As after a kill in the middle of an attempt: a verb of the command line would put kernel.py back.
+    journal = contest / ".git" / "ratchet"
+    ledger = Ledger.open(contest)
+    with ledger.lock():
+        ledger.begin(b"# the original\n", "attempt 5")
+        ledger.restore_kernel(b"# judged at present\n")
+    try:
+        before = tree(contest)
+        talk(contest, conversation)
+        assert tree(contest) == before
+        assert any(journal.rglob("*"))
+    finally:
+        with ledger.lock():
+            ledger.abandon()
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file with its contents and the time it was written; git renews its index as it looks."""
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in ("index", "lock")
+    }
+
+
+def test_a_long_answer_says_how_to_ask_for_the_rest(tmp_path: Path) -> None:
+    """Two thousand operations: 400 kB of JSON in parts of at most 100,000 characters, none lost."""
+    count = 2_000
+    ops = [Ran((f"%add.{at} = f32[8]{{0}} add(f32[8]{{0}} %a, f32[8]{{0}} %b)", {"hlo_category": "non-fusion"}),
+               10.0 + at, 0.5) for at in range(count)]  # fmt: skip
+    run_folder(tmp_path / "logs", "long", serialized(space(plane(1, "/device:TPU:0", {"XLA Ops": ops}, V6E))))
+    names: list[str] = []
+
+    async def conversation(client: Client) -> None:
+        found = await answer(client, "xprof_ops", run="logs", top=0)
+        assert len(json.dumps(found)) <= LARGEST
+        (cut,) = found["cut"]
+        assert " of 2,000 items are shown; for the rest call again with part='/tables/0/rows' and start=" in cut
+        names.extend(row["operation"] for row in found["tables"][0]["rows"])
+        while len(names) < count:
+            found = await answer(client, "xprof_ops", run="logs", top=0, part="/tables/0/rows", start=len(names))
+            assert len(json.dumps(found)) <= LARGEST
+            assert (found["start"], found["of"]) == (len(names), count)
+            names.extend(row["operation"] for row in found["values"])
+            assert len(names) == count or f"part='/tables/0/rows' and start={len(names)}" in found["cut"][0]
+        assert "[unknown-part]" in await refusal(client, "xprof_ops", run="logs", part="/tables/7")
+
+    talk(tmp_path, conversation)
+    assert sorted(names) == sorted(f"add.{at}" for at in range(count))
+
+
 def test_a_program_can_drive_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = committed_contest(tmp_path / "contest")
-    dumps = str(unpack(NEWEST, "v5e-dot-8192", tmp_path))
+    dumps = str(unpack(NEWEST, "v5e-dot-8192", folder / "profile_data"))
     answers: list[dict[str, Any]] = []
     product = ["X[1024,8192]", "W[8192,4096]"]
 

@@ -56,7 +56,7 @@ def resolve(what: str | None, contest: Path) -> Place:
         return _place((path,), path.resolve().parent)
     if path.is_dir():
         return _newest(path / PROFILE_DATA if (path / PROFILE_DATA).is_dir() else path, f"in {path}")
-    if (own / _RUNS / what).is_dir():
+    if Path(what).name == what and (own / _RUNS / what).is_dir():
         return _newest(own / _RUNS / what, f"in {own / _RUNS / what}")
     raise UsageError("no-such-place", f"expected {EXPECTED}; got {what!r}, and there is no such file or folder")
 

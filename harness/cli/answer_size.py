@@ -1,0 +1,101 @@
+"""Answers of a bounded size: what does not fit is left out, and said, with how to ask for it."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from harness.errors import UsageError
+
+# About 25,000 tokens, which is what clients put in front of a model at once.
+LARGEST = 100_000
+_CUT, _LEAST = "cut", 200
+
+# From a part that was cut, how much of it is shown, and how much there is, to how to ask for the rest.
+Rest = Callable[[str, int], str]
+
+
+def fitted(answer: dict[str, Any], rest: Rest, largest: int = LARGEST) -> dict[str, Any]:
+    """`answer` if its JSON is no longer than `largest`, else with its longest lists and texts cut.
+
+    `cut` then holds a sentence for each: which part, how much of it is there, and what `rest` says.
+    """
+    if _length(answer) <= largest:
+        return answer
+    # Sentences are few: a part is cut where it begins to be too long, and nothing inside it.
+    cuts: list[str] = []
+    fit = _fit(answer, largest * 9 // 10, "", cuts, rest)
+    shown = cuts[:10]
+    more = (f"and {len(cuts) - len(shown)} more parts",) if len(cuts) > len(shown) else ()
+    return {**fit, _CUT: [*shown, *more]}
+
+
+def part(answer: dict[str, Any], path: str, start: int) -> dict[str, Any]:
+    """From `start` on, what stands at `path` of the answer (`/tables/0/rows`): items of a list, characters of a text.
+
+    Raises UsageError `unknown-part`.
+    """
+    found: Any = answer
+    for step in path.strip("/").split("/") if path.strip("/") else ():
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            there = ", ".join(found) if isinstance(found, dict) else f"{len(found)} items" if found else "nothing"
+            raise UsageError("unknown-part", f"expected a part of the answer such as /tables/0/rows, got {path!r}: "
+                             f"where {name!r} is looked for there is {there[:300]}")  # fmt: skip
+    if isinstance(found, dict):
+        found = [[name, value] for name, value in found.items()]
+    if not isinstance(found, list | str):
+        return {"part": path, "value": found}
+    return {"part": path, "start": start, "of": len(found), "values": found[start:]}
+
+
+def _fit(value: Any, room: int, path: str, cuts: list[str], rest: Rest) -> Any:
+    """`value` in `room` characters of JSON, what was left out of it noted in `cuts`."""
+    if _length(value) <= room:
+        return value
+    if isinstance(value, str):
+        kept = value[: max(room - 2, 0) * len(value) // _length(value)]
+        _note(cuts, path, len(kept), len(value), "characters", rest)
+        return kept
+    if isinstance(value, list):
+        items = list(_leading(value, room))
+        # An item that alone is too long is cut itself.
+        if not items and room > _LEAST:
+            items = [_fit(value[0], room, f"{path}/0", cuts, rest)]
+        if len(items) < len(value):
+            _note(cuts, path, len(items), len(value), "items", rest)
+        return items
+    if not isinstance(value, dict):
+        return value
+    names = list(_leading(list(value), room // 2))
+    if len(names) < len(value):
+        _note(cuts, path, len(names), len(value), "entries", rest)
+    left = room - sum(_length(name) + 4 for name in names)
+    found = {}
+    # Small ones first: what they leave of their share is for the large ones.
+    for count, name in enumerate(sorted(names, key=lambda name: _length(value[name]))):
+        share = max(left // (len(names) - count), 0)
+        escaped = name.replace("~", "~0").replace("/", "~1")
+        found[name] = _fit(value[name], share, f"{path}/{escaped}", cuts, rest)
+        left -= _length(found[name])
+    return {name: found[name] for name in names}
+
+
+def _leading(items: list[Any], room: int) -> Iterator[Any]:
+    left = room
+    for item in items:
+        left -= _length(item) + 2
+        if left < 0:
+            return
+        yield item
+
+
+def _note(cuts: list[str], path: str, shown: int, of: int, what: str, rest: Rest) -> None:
+    cuts.append(f"{path or 'the answer'}: {shown:,} of {of:,} {what} are shown; {rest(path, shown)}")
+
+
+def _length(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False))

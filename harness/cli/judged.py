@@ -1,0 +1,24 @@
+"""The evidence about kernel.py as it stands, for the verbs that look into it."""
+
+from argparse import Namespace
+
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.loop import evaluation_cache
+from harness.records import Evidence, Policy
+from harness.render.progress import Progress
+
+
+def judged(contest: Contest, given: Namespace) -> Evidence:
+    """Judged now, unless it was before. Raises RatchetError `not-judged` where that would be needed and may not be."""
+    if given.only_reads:
+        found = evaluation_cache.kept(contest)
+        if found is None:
+            raise RatchetError(
+                "not-judged",
+                "kernel.py as it stands was not judged yet, and this only reads: judge it first (evaluate, "
+                "`ratchet.sh judge`), or name an attempt",
+            )
+        return found
+    with Progress(quiet=given.quiet or given.json) as progress:
+        return evaluation_cache.evidence(contest, Policy(), progress)

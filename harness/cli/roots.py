@@ -1,0 +1,87 @@
+"""The folders that a program may point at: a path outside, by itself or through a symbolic link, is refused."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import UsageError
+
+# A folder of captures has some hundred entries; so many take a second.
+_ENTRIES = 100_000
+# What verbs read of a contest by themselves.
+_OF_A_CONTEST = ("*.py", "experiments", "profile_data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Absolute folders without symbolic links in them."""
+
+    folders: tuple[Path, ...]
+
+    def contest(self, folder: Path) -> Path:
+        """The contest's folder, if it and what a verb reads of it lie below a root. Raises UsageError `outside`."""
+        found = self._resolved(str(folder))
+        for path in (path for pattern in _OF_A_CONTEST for path in found.glob(pattern)):
+            self.path(str(path))
+        return found
+
+    def text(self, text: str) -> None:
+        """Raises UsageError `outside` if `text`, or what follows `NAME=` in it, names something that lies outside."""
+        if text.startswith("gs://"):
+            raise self._outside(text)
+        for word in {text, text.partition("=")[2]}:
+            if _is_there(word) or _is_there(os.path.expanduser(word)):
+                self.path(word)
+
+    def path(self, text: str) -> Path:
+        """The path without symbolic links; of a folder, what lies in it stays below the roots too.
+
+        Raises UsageError `outside`.
+        """
+        found = self._resolved(text)
+        for link in _links(found):
+            if not self._holds(Path(os.path.realpath(link))):
+                raise self._outside(f"{text}, whose {link.relative_to(found)} is a symbolic link")
+        return found
+
+    def _resolved(self, text: str) -> Path:
+        try:
+            found = Path(os.path.realpath(os.path.expanduser(text)))
+        except ValueError as error:
+            raise UsageError("usage", f"expected a path, got {text!r}: {error}") from error
+        if not self._holds(found):
+            raise self._outside(text)
+        return found
+
+    def _holds(self, path: Path) -> bool:
+        return any(path.is_relative_to(folder) for folder in self.folders)
+
+    def _outside(self, what: str) -> UsageError:
+        below = " or ".join(map(str, self.folders))
+        return UsageError(
+            "outside", f"expected something below {below}, got {what}: `ratchet.sh mcp --root DIR` opens other folders"
+        )
+
+
+def _is_there(text: str) -> bool:
+    try:
+        return os.path.lexists(text)
+    except ValueError:
+        return False
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """The symbolic links in `folder`, but for those of environments and of git, which no verb takes for captures."""
+    seen = 0
+    for above, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in (".git", ".venv")]
+        for name in (*folders, *files):
+            seen += 1
+            if seen > _ENTRIES:
+                raise UsageError(
+                    "too-many-files", f"expected a folder of captures, got {folder}: over {_ENTRIES:,} files"
+                )
+            path = Path(above) / name
+            if path.is_symlink():
+                yield path

@@ -1,10 +1,8 @@
 """A contest folder: its prepare.py loaded, its judge's files named and hashed."""
 
 import hashlib
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -14,8 +12,8 @@ from harness import candidate_text
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
+from harness.prepare import confined, data
 from harness.problems import Member, Problem, Suite, defined
-from harness.problems.conformance import MISTAKES
 from harness.records import Key, Source, Statement
 
 PACKAGE = Path(harness.__file__).parent
@@ -61,6 +59,20 @@ class Contest:
             raise UsageError("which-member", f"expected --member, one of {names} of this suite, got {got}")
         return found
 
+    def require_conforming(self) -> None:
+        """Raises RatchetError `bad-problem` where a problem of prepare.py's own does not keep what every one must."""
+        members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
+        if any(isinstance(member.problem, confined.Confined) for member in members):
+            path = self.directory / "prepare.py"
+            found = confined.complaints(path.read_bytes(), str(path))
+            if found:
+                listed = "\n  ".join(found)
+                raise RatchetError(
+                    "bad-problem",
+                    "the problem that prepare.py defines does not keep what every problem must keep "
+                    f"(docs/OPERATORS.md):\n  {listed}",
+                )
+
     def judge_files(self) -> tuple[Path, ...]:
         """Every file that a verdict can depend on: prepare.py, then those of the harness."""
         return (self.directory / "prepare.py", *keys.judge_files())
@@ -86,7 +98,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     """The contest in `directory`, for its own chip or for the one called `chip_name`.
 
     Raises RatchetError `no-contest` (no prepare.py or no kernel.py there) or `bad-prepare`
-    (it does not load, or lacks CHIP or problem()), UsageError `unknown-chip`.
+    (it does not load, or lacks CHIP or problem()), `unconfined-prepare`, UsageError `unknown-chip`.
     """
     directory = directory.resolve()
     if not directory.is_dir():
@@ -104,49 +116,21 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
 
 
 def _prepared(path: Path) -> tuple[Problem | Suite, str]:
-    """The problem and the chip that this prepare.py names. Raises RatchetError `bad-prepare`."""
+    """The problem and the chip that this prepare.py names, which is data or runs in a confined child.
 
-    def bad(said: str) -> RatchetError:
-        return RatchetError("bad-prepare", f"{path}: {said}")
-
-    source, before = path.read_bytes(), tuple(sys.modules)
-    try:
-        module = defined.run(source, str(path))
-        problem, own_chip = module.problem(), module.CHIP
-    except MISTAKES as error:
-        raise bad(
-            f"expected it to define CHIP and problem(); loading it failed with {type(error).__name__}: {error}"
-        ) from error
-    foreign = defined.foreign_imports(before)
-    if foreign:
-        # What stays loaded would be no new import the next time, and pass.
-        for name in (module.__name__, *foreign):
-            del sys.modules[name]
-        raise bad(
-            f"it imports {', '.join(foreign.values())}, which the judge's hash does not cover and no record would "
-            "hold; put what it needs into prepare.py"
-        )
-    if not isinstance(own_chip, str):
-        raise bad(f"expected CHIP to be a name such as 'v5e', got {own_chip!r}")
-    try:
-        if isinstance(problem, Suite):
-            members = tuple(
-                replace(member, problem=_taken(module, source, path, member.problem)) for member in problem.members
-            )
-            suite = replace(problem, members=members)
-            suite.statement()
-            return suite, own_chip
-        return _taken(module, source, path, problem), own_chip
-    except ValueError as error:
-        raise bad(str(error)) from error
-
-
-def _taken(module: ModuleType, source: bytes, path: Path, problem: Problem) -> Problem:
-    """`problem` as it can be handed on. Raises ValueError where it is none, or of a class that the hash misses."""
-    missing = defined.missing_methods(problem)
-    if missing:
-        raise ValueError(
-            f"expected problem() to return a Problem (docs/OPERATORS.md), got a {type(problem).__name__} without "
-            f"{', '.join(missing)}"
-        )
-    return defined.taken(module, source, str(path), problem)
+    Raises RatchetError `bad-prepare` or `unconfined-prepare`.
+    """
+    source = path.read_bytes()
+    stated = data.read(source)
+    # Where it is wrong, it is wrong in the child too, whose message says how.
+    if stated is None or not isinstance(stated[1], str):
+        return confined.read(source, str(path))
+    problem, own_chip = stated
+    if not isinstance(problem, Suite) and defined.missing_methods(problem):
+        return confined.read(source, str(path))
+    if isinstance(problem, Suite):
+        try:
+            problem.statement()
+        except ValueError as error:
+            raise RatchetError("bad-prepare", f"{path}: {error}") from error
+    return problem, own_chip

@@ -82,6 +82,7 @@ def evaluate(
     there is a simulated latency, the full shape is not checked. A program that was compiled and simulated before under
     the same key is not again, unless all `is_anew`.
     """
+    contest.require_conforming()
     _ignored(contest.directory / "profile_data")
     return measuring.evaluate(
         contest.directory,

@@ -29,6 +29,7 @@ FLOORS = {
     "judge.evaluate": 5,
     "judge.verdict": 5,
     "judge.key": 6,
+    "prepare": 6,
     "contest": 7,
     "advice": 7,
     "workbench": 7,

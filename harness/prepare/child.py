@@ -1,0 +1,108 @@
+"""The inside of the child that runs a contest's prepare.py: what it states becomes plain records."""
+
+import pickle
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
+from harness.problems import Member, Problem, Suite, complaints, defined
+from harness.problems.conformance import MISTAKES
+from harness.problems.timing import Timed
+
+# A judgement looks at the first that a kernel traces at; problems on board have fewer.
+_MOST_SHAPES = 64
+
+
+def prepare(asked: Asked) -> Prepared:
+    """What the file states, or why it states nothing."""
+    try:
+        problem, chip = _loaded(asked)
+        members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+        return Prepared(
+            chip=chip,
+            problems=tuple(map(_answered, members)),
+            may_lose=problem.may_lose if isinstance(problem, Suite) else None,
+        )
+    except (*MISTAKES, ValueError) as error:
+        return Prepared(error=str(error))
+
+
+def complain(asked: Asked) -> Complaints:
+    """What the problems of the file do not keep."""
+    problem, _ = _loaded(asked)
+    members = problem.members if isinstance(problem, Suite) else (Member(name="", problem=problem),)
+    return Complaints(found=tuple(dict.fromkeys(said for member in members for said in complaints(member.problem))))
+
+
+def _loaded(asked: Asked) -> tuple[Any, str]:
+    """Problem and chip. Raises ValueError in words for people."""
+    source, before = Path(asked.source).read_bytes(), tuple(sys.modules)
+    try:
+        module = defined.run(source, asked.path)
+        problem, chip = module.problem(), module.CHIP
+    except MISTAKES as error:
+        raise ValueError(
+            f"expected it to define CHIP and problem(); loading it failed with {type(error).__name__}: {error}"
+        ) from error
+    foreign = defined.foreign_imports(before)
+    if foreign:
+        raise ValueError(
+            f"it imports {', '.join(foreign.values())}, which the judge's hash does not cover and no record would "
+            "hold; put what it needs into prepare.py"
+        )
+    if not isinstance(chip, str):
+        raise ValueError(f"expected CHIP to be a name such as 'v5e', got {chip!r}")
+    for one in [member.problem for member in problem.members] if isinstance(problem, Suite) else [problem]:
+        missing = defined.missing_methods(one)
+        if missing:
+            raise ValueError(
+                f"expected problem() to return a Problem (docs/OPERATORS.md), got a {type(one).__name__} without "
+                f"{', '.join(missing)}"
+            )
+        defined.taken(module, source, asked.path, one)
+    if isinstance(problem, Suite):
+        problem.statement()
+    return problem, chip
+
+
+def _answered(member: Member) -> Answered:
+    """What does not answer here is named by `complain` before anything is judged."""
+    problem = member.problem
+    return Answered(
+        name=member.name, weight=member.weight, function=member.function, statement=problem.statement(),
+        full=tuple(_tried(lambda: problem.families(True), ())),
+        small=tuple(_tried(lambda: problem.families(False), ())),
+        reduced=_tried(lambda: tuple(_shapes(problem)), ()),
+        probes=_tried(lambda: tuple(probe.name for probe in problem.probes(True, 0)), ()),
+        timing=_tried(lambda: _timing(problem), {}),
+        pickled=pickle.dumps(problem),
+        is_own=defined.is_prepare(type(problem).__module__),
+    )  # fmt: skip
+
+
+def _tried(answer: Any, otherwise: Any) -> Any:
+    try:
+        return answer()
+    except MISTAKES:
+        return otherwise
+
+
+def _shapes(problem: Problem) -> Iterator[Shape]:
+    for small in islice(problem.reduced(), _MOST_SHAPES):
+        second = problem.second_shape(small)
+        yield Shape(statement=small.statement(), second=None if second is None else second.statement())
+
+
+def _timing(problem: Problem) -> dict[str, dict[str, list[int]]]:
+    if not isinstance(problem, Timed):
+        return {}
+    return {
+        name: {table: values.reshape(-1).tolist() for table, values in contents.items()}
+        for name, contents in problem.timing_inputs().items()
+    }
+
+
+TASKS = {"prepare": (Asked, prepare), "complain": (Asked, complain)}

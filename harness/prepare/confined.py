@@ -1,0 +1,145 @@
+"""A prepare.py run in a confined child: its problem as this process sees it, by what the child answered."""
+
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from harness.errors import RatchetError
+from harness.judge.sandbox import confinement, environment
+from harness.judge.sandbox.child import Children
+from harness.prepare.messages import Answered, Asked, Complaints, Prepared, Shape
+from harness.problems import Member, Suite, defined
+from harness.problems.probes import Probe
+from harness.problems.problem import Exact, Rows, Values
+from harness.problems.timing import Stated
+from harness.records import Failure, Statement
+
+_Reply = TypeVar("_Reply")
+# On a machine that is busy; problems on board take a tenth of a second to state, and some seconds to be tried.
+_SECONDS = 120.0
+_MEMORY_BYTES = 8 << 30
+
+
+class Confined:
+    """A problem whose class only confined children load; its methods here are what the child answered.
+
+    Those that need arrays are the children's: asked here they raise RuntimeError.
+    """
+
+    def __init__(self, source: bytes, path: str, answered: Answered) -> None:
+        self._source = source
+        self._path = path
+        self._answered = answered
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it is pickled for the children of a judgement: with the source, which they run."""
+        if self._answered.is_own:
+            return defined._restored, (self._source, self._path, self._answered.pickled)
+        return pickle.loads, (self._answered.pickled,)
+
+    def statement(self) -> Statement:
+        return self._answered.statement
+
+    def families(self, full: bool) -> tuple[str, ...]:
+        return self._answered.full if full else self._answered.small
+
+    def reduced(self) -> "Iterator[_Shaped]":
+        return map(_Shaped, self._answered.reduced)
+
+    def second_shape(self, small: "_Shaped") -> "_Shaped | None":
+        second = small.shape.second
+        return None if second is None else _Shaped(Shape(statement=second))
+
+    def probes(self, full: bool, seed: int) -> tuple[Probe, ...]:
+        """Their names, which is what a judgement lists of those that it does not run."""
+        names = self._answered.probes if full else ()
+        return tuple(Probe(name=name, family="", regions=(), moves=(), stays=()) for name in names)
+
+    def timing_inputs(self) -> Stated:
+        arrays = {array.name: array for array in self.statement().inputs}
+        return {
+            name: {
+                table: np.array(values, arrays[table].dtype).reshape(arrays[table].shape)
+                for table, values in contents.items()
+            }
+            for name, contents in self._answered.timing.items()
+        }
+
+    def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
+        _elsewhere()
+
+    def sample_rows(self, seed: int) -> Rows:
+        _elsewhere()
+
+    def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        _elsewhere()
+
+    def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        _elsewhere()
+
+    def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
+        _elsewhere()
+
+
+class _Shaped(Confined):
+    """The same problem at another shape, of which a judgement asks here for its statement alone."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _elsewhere()
+
+    def statement(self) -> Statement:
+        return self.shape.statement
+
+
+def _elsewhere() -> NoReturn:
+    raise RuntimeError("a problem of prepare.py computes in confined children alone")
+
+
+def read(source: bytes, path: str) -> tuple[Confined | Suite, str]:
+    """The problem and the chip that this prepare.py states.
+
+    Raises RatchetError `bad-prepare`, and `unconfined-prepare` where this kernel cannot confine the child.
+    """
+    found = _asked(source, path, "prepare", Prepared)
+    if found.error:
+        raise RatchetError("bad-prepare", f"{path}: {found.error}")
+    problems = tuple(Confined(source, path, answered) for answered in found.problems)
+    if found.may_lose is None:
+        return problems[0], found.chip
+    members = tuple(
+        Member(name=answered.name, problem=problem, weight=answered.weight, function=answered.function)
+        for answered, problem in zip(found.problems, problems, strict=True)
+    )
+    return Suite(members=members, may_lose=found.may_lose), found.chip
+
+
+def complaints(source: bytes, path: str) -> tuple[str, ...]:
+    """What its problems do not keep of what every problem must keep. Raises as `read` does."""
+    return _asked(source, path, "complain", Complaints).found
+
+
+def _asked(source: bytes, path: str, task: str, reply_type: type[_Reply]) -> _Reply:
+    if confinement.offered(True).landlock is None:
+        raise RatchetError(
+            "unconfined-prepare",
+            f"{path} is more than data (docs/OPERATORS.md), and running it needs Landlock, which this kernel lacks: it "
+            "could do what you can. State a problem of harness.problems there, or use Linux 5.13 or newer",
+        )
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder, Children(_MEMORY_BYTES) as children:
+        written = Path(folder) / "prepare.txt"
+        written.write_bytes(source)
+        child = children.start("prepare", "harness.prepare.child", Path(folder), environment.on_cpu())
+        asked = Asked(source=str(written), path=path)
+        children.ask(child, "prepare.py", "contract", task, asked, reply_type, _SECONDS)
+        _, reply = children.wait()
+    if isinstance(reply, Failure):
+        raise RatchetError("bad-prepare", f"{path}: {reply.kind}: {reply.message}")
+    assert isinstance(reply, reply_type)
+    return reply

@@ -1,0 +1,251 @@
+"""A prepare.py read as data: its constants, and a problem on board called with them; nothing of it is executed.
+
+Understood is the small part of Python that such a file needs: literals, arithmetic on numbers, tuples and dicts, names,
+functions that return an expression, comprehensions, and calls of the classes of `harness.problems` and of a few
+functions such as `zip`. Whatever else a file holds, it is not data.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from harness import problems
+from harness.problems import Member, Suite, defined
+
+_MOST_BYTES = 1 << 20
+# Those on board take a hundred steps.
+_MOST_STEPS = 20_000
+_MOST_BITS = 256
+_MOST_ITEMS = 1000
+_MOST_CHARACTERS = 10_000
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "tuple": tuple, "list": list, "dict": dict, "zip": zip, "enumerate": enumerate, "min": min, "max": max, "sum": sum,
+    "int": int, "float": float, "len": len, "abs": abs, "round": round,
+}  # fmt: skip
+
+
+class _NotDataError(Exception):
+    """Something that is not understood, or too much of it."""
+
+
+def read(source: bytes) -> tuple[Any, Any] | None:
+    """What `problem()` and CHIP of this prepare.py are; None where it is not data, or fails."""
+    if len(source) > _MOST_BYTES:
+        return None
+    try:
+        return _Reader().module(ast.parse(source))
+    # A file that fails here fails where it is run, which says how.
+    except (_NotDataError, SyntaxError, RecursionError, MemoryError, *_MISTAKES):
+        return None
+
+
+_MISTAKES = (NameError, AttributeError, TypeError, ValueError, ArithmeticError, LookupError, StopIteration)
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A `def` of the file, and the names that it sees."""
+
+    node: ast.FunctionDef
+    names: Mapping[str, Any]
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def module(self, tree: ast.Module) -> tuple[Any, Any]:
+        names: dict[str, Any] = {}
+        for node in tree.body:
+            if not _is_main(node) and self._statement(node, names):
+                raise _NotDataError
+        function, chip = names["problem"], names["CHIP"]
+        if not isinstance(function, _Function):
+            raise _NotDataError
+        return self._called(function, [], {}), chip
+
+    def _statement(self, node: ast.stmt, names: dict[str, Any]) -> tuple[Any, ...]:
+        """Does what the statement says; a value in a tuple is what it returns."""
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                pass
+            case ast.Assign(targets=[target], value=value):
+                self._bind(target, self._value(value, names), names)
+            case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value):
+                self._bind(target, self._value(value, names), names)
+            case ast.ImportFrom(module="harness.problems", level=0, names=imported):
+                for alias in imported:
+                    names[alias.asname or alias.name] = _on_board(alias.name)
+            case ast.FunctionDef(name=name, decorator_list=[]):
+                names[name] = _Function(node, names)
+            case ast.Return(value=ast.expr() as value):
+                return (self._value(value, names),)
+            case _:
+                raise _NotDataError
+        return ()
+
+    def _bind(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
+        match target:
+            case ast.Name(id=name):
+                names[name] = value
+            case ast.Tuple(elts=parts) if isinstance(value, tuple | list) and len(value) == len(parts):
+                for part, one in zip(parts, value, strict=True):
+                    self._bind(part, one, names)
+            case _:
+                raise _NotDataError
+
+    def _called(self, function: _Function, given: list[Any], named: dict[str, Any]) -> Any:
+        """What a function of the file returns: of plain parameters, without defaults."""
+        arguments = function.node.args
+        if arguments.vararg or arguments.kwarg or arguments.defaults or arguments.kw_defaults or arguments.posonlyargs:
+            raise _NotDataError
+        parameters = [argument.arg for argument in arguments.args]
+        if len(given) > len(parameters) or sorted([*parameters[: len(given)], *named]) != sorted(parameters):
+            raise _NotDataError
+        names = {**function.names, **dict(zip(parameters, given, strict=False)), **named}
+        for node in function.node.body:
+            returned = self._statement(node, names)
+            if returned:
+                return returned[0]
+        raise _NotDataError
+
+    def _value(self, node: ast.expr, names: Mapping[str, Any]) -> Any:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise _NotDataError
+        return _small(self._any_value(node, names))
+
+    def _any_value(self, node: ast.expr, names: Mapping[str, Any]) -> Any:
+        match node:
+            case ast.Constant(value=value) if value is None or isinstance(value, bool | int | float | str):
+                return value
+            case ast.Name(id=name):
+                return names[name] if name in names else _FUNCTIONS[name]
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                values = [self._value(part, names) for part in parts]
+                return tuple(values) if isinstance(node, ast.Tuple) else values
+            case ast.Dict(keys=keys, values=parts):
+                return {
+                    self._value(key or _absent(), names): self._value(part, names)
+                    for key, part in zip(keys, parts, strict=True)
+                }
+            case ast.BinOp(left=left, op=by, right=right):
+                return _computed(type(by), self._value(left, names), self._value(right, names))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -_number(self._value(operand, names))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not self._value(operand, names)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._value(body if self._value(test, names) else orelse, names)
+            case ast.Compare(left=left, ops=[by], comparators=[right]) if type(by) in _COMPARISONS:
+                return _COMPARISONS[type(by)](self._value(left, names), self._value(right, names))
+            case ast.JoinedStr(values=parts):
+                return "".join(self._text(part, names) for part in parts)
+            case ast.Subscript(value=value, slice=index):
+                return self._value(value, names)[self._value(index, names)]
+            case ast.GeneratorExp() | ast.ListComp():
+                return list(self._each(node.elt, node.generators, names))
+            case ast.Call(func=ast.Name() as called, args=args, keywords=keywords):
+                return self._call(called, args, keywords, names)
+        raise _NotDataError
+
+    def _call(
+        self, called: ast.Name, args: list[ast.expr], keywords: list[ast.keyword], names: Mapping[str, Any]
+    ) -> Any:
+        function = self._value(called, names)
+        given = [self._value(argument, names) for argument in args]
+        named: dict[str, Any] = {}
+        for keyword in keywords:
+            value = self._value(keyword.value, names)
+            more = {keyword.arg: value} if keyword.arg is not None else value
+            if not isinstance(more, dict) or named.keys() & more.keys():
+                raise _NotDataError
+            named |= more
+        if isinstance(function, _Function):
+            return self._called(function, given, named)
+        if function in (zip, enumerate):
+            return list(function(*given, **named))
+        if function in _FUNCTIONS.values() or _is_on_board(function):
+            return function(*given, **named)
+        raise _NotDataError
+
+    def _each(self, element: ast.expr, generators: list[ast.comprehension], names: Mapping[str, Any]) -> Iterator[Any]:
+        first, *rest = generators
+        if first.is_async:
+            raise _NotDataError
+        for value in self._value(first.iter, names):
+            inner = dict(names)
+            self._bind(first.target, value, inner)
+            if all(self._value(test, inner) for test in first.ifs):
+                yield from self._each(element, rest, inner) if rest else [self._value(element, inner)]
+
+    def _text(self, part: ast.expr, names: Mapping[str, Any]) -> str:
+        match part:
+            case ast.Constant(value=str() as text):
+                return text
+            case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+                found = self._value(value, names)
+                if isinstance(found, bool | int | float | str):
+                    return str(found)
+        raise _NotDataError
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__":`, which holds where the file is run as a program only."""
+    return isinstance(node, ast.If) and not node.orelse and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+def _absent() -> ast.expr:
+    raise _NotDataError
+
+
+def _on_board(name: str) -> Any:
+    found = getattr(problems, name, None)
+    if not _is_on_board(found):
+        raise _NotDataError
+    return found
+
+
+def _is_on_board(found: Any) -> bool:
+    """Whether it is a class of the judge's problems, or what suites are made of."""
+    return found in (Member, Suite) or (
+        isinstance(found, type)
+        and is_dataclass(found)
+        and found.__module__.startswith("harness.problems.")
+        and not defined.missing_methods(found)
+    )
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise _NotDataError
+    return value
+
+
+def _computed(by: type[ast.operator], left: Any, right: Any) -> Any:
+    function = _ARITHMETIC.get(by)
+    if function is None or (function is operator.pow and isinstance(right, int) and abs(right) > _MOST_BITS):
+        raise _NotDataError
+    return function(_number(left), _number(right))
+
+
+def _small(value: Any) -> Any:
+    """The value, if no file on board has a larger one."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise _NotDataError
+    if isinstance(value, str | bytes) and len(value) > _MOST_CHARACTERS:
+        raise _NotDataError
+    if isinstance(value, tuple | list | dict) and len(value) > _MOST_ITEMS:
+        raise _NotDataError
+    return value

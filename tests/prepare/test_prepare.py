@@ -1,0 +1,166 @@
+"""A prepare.py is data where it can be; where it cannot, a confined child runs it, and no verb that only reads."""
+
+import hashlib
+import pickle
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_fixtures import git, identify
+from loop_fixtures import PROJECT, ratchet
+
+from harness import contest as contests
+from harness.cli.verbs import VERBS
+from harness.errors import RatchetError
+from harness.judge.sandbox import confinement
+from harness.prepare import confined, data
+from harness.problems import Defined, Suite, defined
+
+HOUSE = Path(PROJECT)
+CONTESTS = sorted({HOUSE, *(path.parent for path in HOUSE.glob("*/*/prepare.py") if "fixtures" not in path.parts)})
+SOFTMAX = HOUSE / "tests" / "fixtures" / "softmax"
+NEEDS_LANDLOCK = pytest.mark.skipif(confinement.landlock_version() is None, reason="this kernel lacks Landlock")
+
+
+def problem_of(text: str) -> Any:
+    found = data.read(text.encode())
+    return None if found is None else found[0]
+
+
+@pytest.mark.parametrize("folder", CONTESTS, ids=lambda folder: folder.name)
+def test_every_contest_here_is_data_and_says_what_running_it_says(folder: Path) -> None:
+    source = (folder / "prepare.py").read_bytes()
+    stated = data.read(source)
+    assert stated is not None
+    module = defined.run(source, "prepare.py")
+    assert stated == (module.problem(), module.CHIP)
+
+
+ONE = "from harness.problems import Matmul\nCHIP = 'v5e'\nN = 1024\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def problem():\n    return Matmul(m=N, n=open('x').read(), k=N)",
+        "def problem():\n    import os\n    return Matmul(m=N, n=N, k=N)",
+        "def problem():\n    return Matmul(m=N, n=N, k=__import__('os'))",
+        "def problem():\n    return Matmul(m=N.__class__, n=N, k=N)",
+        "def problem():\n    return (lambda: Matmul(m=N, n=N, k=N))()",
+        "def problem():\n    return problem()",
+        "BIG = 9**9**9\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        "BIG = 2**200 * 2**200\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        "LONG = 'x' * 10**9\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        "MANY = [[[0 for a in X] for b in X] for c in X]\ndef problem():\n    return Matmul(m=N, n=N, k=N)".replace(
+            "X", "(" + "0, " * 100 + ")"
+        ),
+        "DEEP = " + "-" * 5000 + "1\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        "class Own:\n    pass\ndef problem():\n    return Own()",
+        "@print\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        "while True:\n    pass",
+        "from harness.problems import complaints\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        "def problem():\n    return Matmul(m=N, n=N)",
+        "if CHIP:\n    open('x')\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+    ],
+)
+def test_what_is_more_than_data_is_not_read_as_data(text: str) -> None:
+    assert problem_of(f"{ONE}{text}\n") is None
+    assert problem_of(f"{ONE}def problem():\n    return Matmul(m=N, n=N, k=N)\n") is not None
+
+
+# --- a problem of the contest's own ----------------------------------------------------------------
+
+
+def planted(folder: Path, marker: Path) -> Path:
+    """A contest whose prepare.py and kernel.py write a file where they are run, as far as they can."""
+    folder.mkdir(parents=True)
+    for name in ("prepare.py", "kernel.py"):
+        plant = (
+            f"try:\n    with open({str(marker)!r}, 'a') as stream:\n        stream.write('{name}')\n"
+            "except OSError:\n    pass\n"
+        )
+        (folder / name).write_text((SOFTMAX / name).read_text() + plant)
+    git(folder, "init", "-q", "-b", "main")
+    identify(folder)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "a contest of its own")
+    return folder
+
+
+@NEEDS_LANDLOCK
+def test_a_problem_of_its_own_is_never_loaded_here(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    contest = contests.load(planted(tmp_path / "own", marker))
+    problem = contest.problem
+    assert isinstance(problem, confined.Confined)
+    assert not marker.exists()
+    ours = Path(contest.directory / "prepare.py").read_bytes()
+    own = hashlib.sha256(ours).hexdigest()[:16]
+    assert not any(defined.is_prepare(name) and name.endswith(own) for name in sys.modules)
+    with pytest.raises(RuntimeError, match="computes in confined children alone"):
+        problem.make_inputs("peaks", 1)
+    # What the judge's children make of it is what running it here makes.
+    real = pickle.loads(pickle.dumps(problem))
+    assert isinstance(real, Defined)
+    assert real.statement() == problem.statement()
+    assert real.families(True) == problem.families(True)
+    assert [one.statement() for one in real.reduced()] == [one.statement() for one in problem.reduced()]
+    first = next(problem.reduced())
+    second, other = problem.second_shape(first), real.second_shape(next(real.reduced()))
+    assert second is not None
+    assert other is not None
+    assert second.statement() == other.statement()
+    assert [one.name for one in problem.probes(True, 0)] == [one.name for one in real.probes(True, 0)]
+
+
+@NEEDS_LANDLOCK
+def test_a_suite_of_its_own(tmp_path: Path) -> None:
+    folder = planted(tmp_path / "own", tmp_path / "ran")
+    text = (folder / "prepare.py").read_text()
+    suite = (
+        "\n\ndef problem():\n    from harness.problems import Member, Suite\n    return Suite(members=("
+        "Member(name='a', problem=Softmax(rows=512, columns=256)), "
+        "Member(name='b', problem=Softmax(rows=1024, columns=256), weight=2)))\n"
+    )
+    (folder / "prepare.py").write_text(text + suite)
+    found = contests.load(folder).problem
+    assert isinstance(found, Suite)
+    assert [(member.name, member.weight, type(member.problem)) for member in found.members] == [
+        ("a", 1.0, confined.Confined), ("b", 2, confined.Confined),
+    ]  # fmt: skip
+    assert found.statement().members is not None
+
+
+def test_where_nothing_can_be_confined_it_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "landlock_version", lambda: None)
+    with pytest.raises(RatchetError) as caught:
+        contests.load(planted(tmp_path / "own", tmp_path / "ran"))
+    assert caught.value.kind == "unconfined-prepare"
+    assert not (tmp_path / "ran").exists()
+
+
+# Every verb that only reads, as it is called for a contest without attempts.
+READING = ("status", "next", "results", "show 1", "report", "plot", "fsck", "predict", "attack --repeat nothing")
+# These judge kernel.py first, in its children.
+JUDGING = ("diagnose", "lines", "whatif", "timeline", "hlo", "doctor", "judge")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    folder = tmp_path_factory.mktemp("planted")
+    marker = folder / "ran"
+    yield planted(folder / "own", marker), marker
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@NEEDS_LANDLOCK
+@pytest.mark.parametrize("words", [*READING, *(pytest.param(words, marks=pytest.mark.slow) for words in JUDGING)])
+def test_no_reading_verb_runs_a_contest(words: str, own: tuple[Path, Path]) -> None:
+    assert words.split()[0] in VERBS
+    folder, marker = own
+    done = ratchet(folder, *words.split())
+    assert done.returncode in (0, 1, 2, 4), done.stderr
+    assert not marker.exists(), f"{words}: {marker.read_text()} was run"

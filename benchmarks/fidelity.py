@@ -19,6 +19,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -81,22 +82,31 @@ def _code(path: Path) -> bytes:
     return ast.dump(tree).encode()
 
 
-def compiled(rows: list[Row], cache: Path, library: Path | None = None) -> None:
-    """Compiles the rows that the cache lacks; one that ends the compiler counts as failed, and a new one goes on."""
+def compiled(rows: list[Row], cache: Path, library: Path | None = None, until: float = float("inf")) -> None:
+    """Compiles the rows that the cache lacks; one that ends the compiler counts as failed, and a new one goes on.
+
+    After `until`, seconds since 1970, none is begun.
+    """
     into = cache / ("own" if library is None else hashlib.sha256(str(library).encode()).hexdigest()[:8])
     into.mkdir(parents=True, exist_ok=True)
-    names = [row.name for row in rows if not (into / row.name).exists()]
-    while names:
+    left = [row for row in rows if not (into / row.name).exists()]
+    while left and time.time() < until:
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            command = [sys.executable, str(HERE / "fidelity_compile.py"), str(into), *names]
-            environment = fidelity_compile.environment(Path(scratch), library, fidelity_compile.ON_TENSORCORE)
-            ended = subprocess.run(command, env=environment, stdout=sys.stderr, check=False).returncode
-        names = [name for name in names if not (into / name).exists()]
-        if names:
-            (into / names[0]).mkdir()
+            command = [sys.executable, str(HERE / "fidelity_compile.py"), str(into), str(until)]
+            ended = subprocess.run(
+                command,
+                env=fidelity_compile.environment(Path(scratch), library, fidelity_compile.ON_TENSORCORE),
+                input=json.dumps([dataclasses.asdict(row) for row in left]),
+                stdout=sys.stderr,
+                text=True,
+                check=False,
+            ).returncode
+        left = [row for row in left if not (into / row.name).exists()]
+        if left and ended:
+            (into / left[0].name).mkdir()
             text = f"the compiler ended with {ended}"
-            (into / names[0] / fidelity_compile.FAILED).write_text(text, encoding="utf-8")
-            names = names[1:]
+            (into / left[0].name / fidelity_compile.FAILED).write_text(text, encoding="utf-8")
+            left = left[1:]
 
 
 def simulated(row: Row, cache: Path) -> Outcome | None:

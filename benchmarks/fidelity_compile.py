@@ -1,9 +1,10 @@
 """Compiles published rows through tokamax's own entry points, dumping their schedules: a child of fidelity.py.
 
-    python benchmarks/fidelity_compile.py INTO ROW...
+    python benchmarks/fidelity_compile.py INTO UNTIL < ROWS.json
 
 Each row is the operation with the published operands and configuration, wrapped as tokamax wraps it to measure it.
-A row's dump is moved to INTO/ROW when it is complete; what went wrong instead is left in INTO/ROW/failed.txt.
+A row's dump is moved to INTO/ROW when it is complete; what went wrong instead is left in INTO/ROW/failed.txt. UNTIL is
+the time, in seconds since 1970, after which no more are begun.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -20,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import fidelity_rows
 from fidelity_rows import OPERATIONS, Row
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2", "v7x": "tpu7x:2x2x1"}
@@ -34,6 +35,8 @@ ON_TENSORCORE = "".join(
     for what in ("copy", "gather", "scatter", "reduce", "reshape")
 )
 FAILED = "failed.txt"
+# What takes longer to compile ends the process, and counts as failed.
+_LONGEST_SECONDS = 1800
 
 # A version of the TPU dialect that libtpu 0.0.42.1 reads; it refuses what jax 0.12.0.1 writes by itself.
 _OLDER_DIALECT = 13
@@ -100,8 +103,8 @@ _OLDER_TILES = ("v5e", "v7x")
 _TRANSPOSED_WEIGHTS = [[1], [2]]
 
 
-def _config(row: Row) -> str:
-    """The row's configuration as today's tokamax would write it."""
+def todays_config(row: Row) -> str:
+    """The row's configuration as today's tokamax would write it; what that writes, as the row's file would."""
     if row.operation != "pallas_mosaic_tpu_ragged_dot" or row.chip not in _OLDER_TILES:
         return row.config
     numbers = json.loads(row.key)["ragged_dot_dimension_numbers"]["dot_dimension_numbers"]
@@ -109,6 +112,27 @@ def _config(row: Row) -> str:
     if numbers[0] == _TRANSPOSED_WEIGHTS:
         config["tile_k"], config["tile_n"] = config["tile_n"], config["tile_k"]
     return json.dumps(config)
+
+
+@contextlib.contextmanager
+def problem(row: Row) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """The row's operation, without a configuration, and its operands, while tokamax takes its chip for the one here."""
+    import jax
+    import numpy as np
+    from jax.sharding import AbstractDevice, AbstractMesh
+    from tokamax._src.ops import op as tokamax_op
+
+    operation = _operation(row)
+    device = _device(TOPOLOGIES[row.chip])
+    kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)))
+        spec = tokamax_op._get_arg_spec_adapter(operation)._impl.validate_json(row.key)
+        if row.operation == "pallas_mosaic_tpu_ragged_dot" and not isinstance(
+            spec["group_sizes"], jax.ShapeDtypeStruct
+        ):
+            stack.enter_context(_tables_as_constants(np.asarray(spec["group_sizes"].value)))
+        yield operation, spec
 
 
 def compile_row(row: Row) -> None:
@@ -120,29 +144,20 @@ def compile_row(row: Row) -> None:
     import jax
     import numpy as np
     import pydantic
-    from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
+    from jax.sharding import SingleDeviceSharding
     from tokamax._src import benchmarking
     from tokamax._src.ops import op as tokamax_op
 
-    operation = _operation(row)
-    device = _device(TOPOLOGIES[row.chip])
-    kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)))
-        spec = tokamax_op._get_arg_spec_adapter(operation)._impl.validate_json(row.key)
+    with problem(row) as (operation, spec):
         configured = operation
-        if row.operation == "pallas_mosaic_tpu_ragged_dot" and not isinstance(
-            spec["group_sizes"], jax.ShapeDtypeStruct
-        ):
-            stack.enter_context(_tables_as_constants(np.asarray(spec["group_sizes"].value)))
         if type(operation).config_cls is not tokamax_op.NullConfig:
             configured = operation.replace(
-                config=pydantic.TypeAdapter(type(operation).config_cls).validate_json(_config(row))
+                config=pydantic.TypeAdapter(type(operation).config_cls).validate_json(todays_config(row))
             )
         bound = configured.bind(**spec)
         function, arrays = benchmarking.standardize_function(configured, *bound.args, kwargs=bound.kwargs, seed=None)
         is_given = [isinstance(array, np.ndarray | jax.Array) for array in arrays]
-        sharding = SingleDeviceSharding(device)
+        sharding = SingleDeviceSharding(_device(TOPOLOGIES[row.chip]))
         open_ones = [
             jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
             for array, given in zip(arrays, is_given, strict=True)
@@ -194,20 +209,23 @@ def _device(topology: str) -> Any:
     return topologies.get_topology_desc(topology_name=topology, platform="tpu").devices[0]
 
 
-def _main(into: Path, names: list[str]) -> None:
+def _main(into: Path, until: float, rows: list[Row]) -> None:
     if "TPU_LIBRARY_PATH" in os.environ:
         write_for_older_compilers()
     # The compiler dumps where its flags say from its start on; each row's files are moved away.
     scratch = Path(os.environ["LIBTPU_INIT_ARGS"].partition("--xla_jf_dump_to=")[2].partition(" ")[0])
-    wanted = {row.name: row for row in fidelity_rows.rows() if row.name in names}
-    for name in names:
+    for row in rows:
+        if time.time() > until:
+            break
         start = time.monotonic()
         failed = ""
+        signal.alarm(_LONGEST_SECONDS)
         try:
-            compile_row(wanted[name])
+            compile_row(row)
         except Exception:  # noqa: BLE001 one row that tokamax or jax refuses must not end the others
             failed = traceback.format_exc()
-        target = into / f"{name}.part"
+        signal.alarm(0)
+        target = into / f"{row.name}.part"
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         for path in scratch.iterdir():
@@ -215,9 +233,9 @@ def _main(into: Path, names: list[str]) -> None:
         (target / "row.json").write_text(json.dumps({"seconds": time.monotonic() - start}), encoding="utf-8")
         if failed:
             (target / FAILED).write_text(failed, encoding="utf-8")
-        target.rename(into / name)
-        print(f"{name} {'failed' if failed else 'compiled'} {time.monotonic() - start:.1f} s", flush=True)
+        target.rename(into / row.name)
+        print(f"{row.name} {'failed' if failed else 'compiled'} {time.monotonic() - start:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]), sys.argv[2:])
+    _main(Path(sys.argv[1]), float(sys.argv[2]), [Row(**fields) for fields in json.load(sys.stdin)])

@@ -39,6 +39,11 @@ GOALS: dict[str, tuple[float, float | None, float | None]] = {
 Vector = npt.NDArray[np.float64]
 
 
+def kind_of(operation: str) -> str:
+    """What kind of operation it is, by its name."""
+    return next((kind for word, kind in _KINDS.items() if word in operation), OTHER)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One row of the page.
@@ -68,7 +73,7 @@ class Point:
     @property
     def kind(self) -> str:
         """What kind of operation it is."""
-        return next((kind for word, kind in _KINDS.items() if word in self.operation), OTHER)
+        return kind_of(self.operation)
 
     @property
     def operation_seconds(self) -> float:

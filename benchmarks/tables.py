@@ -1,0 +1,166 @@
+"""How near our tuning comes to published winners: simulate candidates, pick, compare, and write benchmarks/TABLES.md.
+
+    uv pip install -e '.[bench]' && python benchmarks/tables.py --predict     # then commit the predictions
+    python benchmarks/tables.py --write
+
+in an environment with Python 3.12 or newer. What is done is kept in benchmarks/.cache (or `--cache DIR`), which
+fidelity.py shares, so that it can be stopped (or stops itself after `--limit` seconds) and goes on. `--predict` writes
+down what is simulated for each candidate of the problems that are done. `--write` compiles nothing: it reads what was
+predicted, and the published times.
+"""
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+
+import fidelity
+import fidelity_compile
+import fidelity_rows
+import tables_candidates
+import tables_page
+import tables_statistics
+from fidelity_rows import Row
+from tables_candidates import Candidate, Space
+from tables_statistics import Predicted, Published
+
+
+def spaces(rows: list[Row], cache: Path) -> list[Space]:
+    """What tokamax would try for each row's problem, from the cache where it has been asked before."""
+    path = cache / f"spaces-{version('tokamax')}.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    missing = [row for row in rows if row.name not in known]
+    if missing:
+        with tempfile.TemporaryDirectory() as scratch:
+            said = subprocess.run(
+                [sys.executable, str(Path(tables_candidates.__file__))],
+                env=fidelity_compile.environment(Path(scratch)),
+                input=json.dumps([dataclasses.asdict(row) for row in missing]),
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            ).stdout
+        known |= {row.name: space for row, space in zip(missing, json.loads(said.splitlines()[-1]), strict=True)}
+        path.write_text(json.dumps(known), encoding="utf-8")
+    return [Space(configs=tuple(known[row.name]["configs"]), default=known[row.name]["default"]) for row in rows]
+
+
+def plan(cache: Path) -> list[list[Candidate]]:
+    """The candidates of each problem, in the order in which the problems are done."""
+    cache.mkdir(parents=True, exist_ok=True)
+    rows = tables_candidates.keys()
+    return [tables_candidates.candidates(row, space) for row, space in zip(rows, spaces(rows, cache), strict=True)]
+
+
+def predict(planned: list[list[Candidate]], rivals: list[list[Row]], cache: Path) -> int:
+    """Writes down what is simulated for the problems that are done and have no prediction yet; how many they are."""
+    known = tables_statistics.problems() if tables_statistics.PREDICTIONS.exists() else []
+    groups = planned + [[Candidate(row=row, role="rival") for row in group] for group in rivals]
+    added = []
+    for group in groups:
+        if any(one.rows[0].row == group[0].row.name and one.is_rivalry == (group[0].role == "rival") for one in known):
+            continue
+        outcomes = [fidelity.simulated(candidate.row, cache) for candidate in group]
+        if any(outcome is None for outcome in outcomes):
+            continue
+        fidelity.predict([candidate.row for candidate in group if candidate.role in ("published", "rival")], cache)
+        added.append([_predicted(one, outcome) for one, outcome in zip(group, outcomes, strict=True) if outcome])
+    tables_statistics.write([*(problem.rows for problem in known), *added])
+    return len(added)
+
+
+def _predicted(candidate: Candidate, outcome: fidelity.Outcome) -> Predicted:
+    return Predicted(
+        chip=candidate.row.chip,
+        operation=candidate.row.operation,
+        role=candidate.role,
+        row=candidate.row.name,
+        seconds=outcome.seconds,
+        waits_for_transfers=outcome.waits_for_transfers,
+        waits_for_units=outcome.waits_for_units,
+        config=candidate.row.config,
+        reason="" if outcome.seconds is not None else _short(outcome.unknown[0]),
+    )
+
+
+def _short(reason: str) -> str:
+    """What failed, without paths, values and the compiler's details."""
+    for word, meaning in _REASONS:
+        if word in reason:
+            return meaning
+    return "the simulator has no latency for it"
+
+
+_REASONS = (
+    ("CompileTimeScopedVmemOom", "the compiler runs out of VMEM"),
+    ("RESOURCE_EXHAUSTED", "the compiler runs out of memory"),
+    ("does not compile", "the kernel does not compile with these tiles"),
+    ("can never be satisfied", "the simulator takes a wait for a deadlock"),
+)
+
+
+def _work(job: tuple[list[Row], Path, float]) -> None:
+    """Compiles and simulates some rows, unless it is too late."""
+    rows, cache, until = job
+    fidelity.compiled(rows, cache, until=until)
+    for row in rows:
+        if time.time() < until:
+            outcome = fidelity.simulated(row, cache)
+            seconds = outcome.seconds if outcome else None
+            print(row.name, "no latency" if seconds is None else f"{1e3 * seconds:.3f} ms", file=sys.stderr)
+
+
+def main() -> int:
+    """Does what the options say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=fidelity.CACHE, help="where dumps and results are kept")
+    parser.add_argument("--jobs", type=int, default=1, help="problems at a time")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="begin nothing after so many seconds")
+    parser.add_argument("--predict", action="store_true", help="write down predictions")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/TABLES.md")
+    options = parser.parse_args()
+    if options.write:
+        text = tables_page.page(
+            tables_statistics.problems(),
+            _published(),
+            f"libtpu {version('libtpu')}, tokamax {version('tokamax')}, jax {version('jax')}",
+        )
+        print(text)
+        (fidelity.HERE / "TABLES.md").write_text(text, encoding="utf-8")
+        return 0
+    until = time.time() + options.limit
+    planned = plan(options.cache)
+    rivals = tables_candidates.rivals(fidelity_rows.rows())
+    groups = [*([candidate.row for candidate in one] for one in planned), *rivals]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        list(pool.map(_work, [(rows, options.cache, until) for rows in groups]))
+    if options.predict:
+        added = predict(planned, rivals, options.cache)
+        print(f"{added} problems added to {tables_statistics.PREDICTIONS.name}: commit it")
+    return 0
+
+
+def _published() -> dict[str, Published]:
+    """What is published of the rows that have been predicted, by their names."""
+    operations = (*tables_candidates.TUNED, tables_candidates.V2)
+    named = {row.name: row for operation in operations for row in fidelity_rows.rows(operation=operation)}
+    wanted = [one.row for problem in tables_statistics.problems() for one in problem.rows if one.is_published]
+    readable = [named[name] for name in wanted if named[name].purpose == "fit" or name in fidelity_rows.predicted()]
+    return {
+        row.name: Published(
+            seconds=fidelity_rows.measured(row).seconds,
+            spread=fidelity_rows.measured(row).spread,
+            problem=fidelity_rows.shapes(row),
+        )
+        for row in readable
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

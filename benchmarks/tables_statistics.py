@@ -1,0 +1,139 @@
+"""The statistics of TABLES.md: what was predicted of each problem's candidates, and how the published one fares."""
+
+import csv
+import dataclasses
+from itertools import groupby
+from pathlib import Path
+
+from fidelity_statistics import kind_of
+
+PREDICTIONS = Path(__file__).parent / "data" / "tables_predictions.tsv"
+_HEAD = (
+    "# Simulated seconds of candidates, committed before the published times of their problems were read, but for rows",
+    "# for fitting and those that fidelity_predictions.tsv had before. Never changed.",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """One candidate: its simulated seconds, or None with the reason; `waits_...` are shares of the time."""
+
+    chip: str
+    operation: str
+    role: str
+    row: str
+    seconds: float | None
+    waits_for_transfers: float
+    waits_for_units: float
+    config: str
+    reason: str
+
+    @property
+    def is_published(self) -> bool:
+        """Whether a time is published for it."""
+        return self.role in ("published", "rival")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """The published time of a row, how far apart its samples lie as a fraction of it, and the problem in short."""
+
+    seconds: float
+    spread: float
+    problem: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """The candidates of one problem; the published one is the first."""
+
+    rows: tuple[Predicted, ...]
+
+    @property
+    def is_rivalry(self) -> bool:
+        """Whether all of the candidates have published times."""
+        return self.rows[0].role == "rival"
+
+    @property
+    def kind(self) -> str:
+        """What kind of operation it is."""
+        return kind_of(self.rows[0].operation)
+
+    @property
+    def chip(self) -> str:
+        """The chip."""
+        return self.rows[0].chip
+
+    @property
+    def pick(self) -> Predicted | None:
+        """The fastest candidate."""
+        timed = [one for one in self.rows if one.seconds is not None]
+        return min(timed, key=lambda one: one.seconds or 0.0, default=None)
+
+    @property
+    def gap(self) -> float | None:
+        """How much more time the published configuration takes than the pick; None where it has no time."""
+        return self.over_pick("published")
+
+    def over_pick(self, role: str) -> float | None:
+        """How much more time the (first) candidate of that role takes than the pick; None where it has no time."""
+        found = next((one.seconds for one in self.rows if one.role == role), None)
+        pick = self.pick
+        return None if found is None or pick is None or pick.seconds is None else found / pick.seconds - 1
+
+    @property
+    def margin(self) -> float | None:
+        """How much more time the best of the other candidates takes than the published one, below zero if less."""
+        mine = self.rows[0].seconds
+        other = [one.seconds for one in self.rows[1:] if one.seconds is not None]
+        return min(other) / mine - 1 if other and mine else None
+
+    def loss(self, published: dict[str, Published]) -> float | None:
+        """By how much the pick's published time exceeds the best one; None where a published time is not known."""
+        times = [published[one.row].seconds for one in self.rows if one.row in published]
+        pick = self.pick
+        if (
+            pick is None
+            or pick.row not in published
+            or any(o.row not in published for o in self.rows if o.is_published)
+        ):
+            return None
+        return published[pick.row].seconds / min(times) - 1
+
+
+def problems() -> list[Problem]:
+    """What was predicted, problem by problem."""
+    lines = [line for line in PREDICTIONS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    found = groupby(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), key=lambda line: line["problem"])
+    return [Problem(rows=tuple(_read(line) for line in lines)) for _, lines in found]
+
+
+def _read(line: dict[str, str]) -> Predicted:
+    return Predicted(
+        chip=line["chip"],
+        operation=line["operation"],
+        role=line["role"],
+        row=line["row"],
+        seconds=float(line["seconds"]) if line["seconds"] else None,
+        waits_for_transfers=float(line["waits_for_transfers"]),
+        waits_for_units=float(line["waits_for_units"]),
+        config=line["config"],
+        reason=line["reason"],
+    )
+
+
+def write(groups: list[tuple[Predicted, ...] | list[Predicted]]) -> None:
+    """Writes the predictions, numbered by problem."""
+    names = [field.name for field in dataclasses.fields(Predicted)]
+    lines = [*_HEAD, "\t".join(("problem", *names))]
+    for number, group in enumerate(groups, 1):
+        for one in group:
+            values = (getattr(one, name) for name in names)
+            cells = ("" if v is None else f"{v:.6g}" if isinstance(v, float) else str(v) for v in values)
+            lines.append("\t".join((str(number), *cells)))
+    PREDICTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def share(gaps: list[float], most: float) -> float:
+    """How many of them are at most so large, as a fraction."""
+    return sum(gap <= most for gap in gaps) / len(gaps)

@@ -1,6 +1,7 @@
 """A capture of a training step with its memory: XLA's own buffer assignment for a v5e, and an allocator's events."""
 
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
 
 from capture_examples import HOST, Ran, Stats, plane, run_folder, serialized, space
@@ -11,14 +12,17 @@ STEP = Path(__file__).parents[1] / "fixtures" / "memory" / "step-v5e-jax0.10.2-l
 GIGABYTE = 1_000_000_000
 
 
-def event(at: float, allocated: int, available: int, operation: str, size: int, *, reserved: int = 9 * GIGABYTE) -> Ran:
+def event(
+    at: float, allocated: int, available: int, operation: str, size: int, *, reserved: int = 9 * GIGABYTE,
+    fragmentation: float = 0.25,
+) -> Ran:  # fmt: skip
     """An allocation as a runtime's allocator reports it: what is in use afterwards, and what it was for."""
     stats: Stats = {
         "allocator_name": "0",
         "bytes_reserved": reserved,
         "bytes_allocated": allocated,
         "bytes_available": available,
-        "fragmentation": 0.25,
+        "fragmentation": fragmentation,
         "peak_bytes_in_use": reserved + allocated,
         "requested_bytes": size,
         "allocation_bytes": size,
@@ -52,8 +56,20 @@ def metadata_plane(proto: bytes) -> str:
     )
 
 
-def memory_run(logdir: Path, run: str = "memory", reserved: int = 9 * GIGABYTE) -> Path:
-    """The capture on disk."""
+def memory_run(
+    logdir: Path,
+    run: str = "memory",
+    reserved: int = 9 * GIGABYTE,
+    levels: Sequence[int] = (),
+    fragmentation: float = 0.25,
+) -> Path:
+    """The capture on disk; with `levels` its allocator goes through these, in GB of the 33 that are not reserved."""
     proto = gzip.decompress(STEP.read_bytes())
-    host = plane(1, "/host:CPU", {"python": events(reserved)}, {})
+    total = 33 * GIGABYTE
+    own = [
+        event(float(at), level * GIGABYTE, total - level * GIGABYTE, "jit(step)/dot_general", GIGABYTE, reserved=0,
+              fragmentation=fragmentation)
+        for at, level in enumerate(levels)
+    ]  # fmt: skip
+    host = plane(1, "/host:CPU", {"python": own or events(reserved)}, {})
     return run_folder(logdir, run, serialized(space(metadata_plane(proto), host)), HOST)

@@ -169,6 +169,17 @@ def test_bubble_thresholds(idle: float, expected: str) -> None:
     assert gaps(capture(found))[0].column("verdict") == (expected,)
 
 
+@pytest.mark.parametrize(("kernel", "said"), [(100.0, "unknown"), (51.0, "unknown"), (49.0, "excellent")])
+def test_no_verdict_where_one_kernel_fills_the_run(kernel: float, said: str) -> None:
+    """46.5 % of such a kernel may be bubbles: no operation waits for another all the same."""
+    ran = [(op("naive_attention.1", "custom-call"), 0.0, kernel), (op("fusion.1", "loop fusion"), kernel, 100 - kernel)]
+    table = gaps(capture(device(ran, steps=[(0, 100)])))[0]
+    assert table.column("idle_fraction") == (0.0,)
+    assert table.column("custom_fraction") == pytest.approx((kernel / 100,))
+    assert str(table.column("verdict")[0]).startswith(said)
+    assert "ratchet.sh show N" in table.notes[-1]
+
+
 def test_patterns_that_must_show() -> None:
     start, done, copy = op("copy-start.1", "copy-start"), op("copy-done.1", "copy-done"), op("fusion.1", "loop fusion")
     waiting = device([(start, 0, 1), (done, 1, 30), (copy, 31, 69)], steps=[(0, 100)])

@@ -177,6 +177,23 @@ def test_readings_of_the_memory_in_use(reserved: int, reading: str, tmp_path: Pa
     assert str(row(table)["reading"]).startswith(reading)
 
 
+@pytest.mark.parametrize(
+    ("levels", "fragmentation", "reading"),
+    [
+        ((10, 14, 20, 31), 0.0, "nearly full: reduce what is alive at the peak; grows: 63.6% of the capacity"),
+        ((5, 12, 18, 26), 0.0, "grows: 63.6% of the capacity"),
+        ((16, 16, 28, 16, 16), 0.0, "a spike: the peak is 1.8 times the median level"),
+        ((17, 18, 17), 0.4, "fragmented: 40.0%"),
+        ((17, 20, 20), 0.29, "in order"),
+    ],
+)
+def test_readings_of_the_memory_over_time(
+    levels: tuple[int, ...], fragmentation: float, reading: str, tmp_path: Path
+) -> None:
+    capture = read([memory_run(tmp_path, levels=levels, fragmentation=fragmentation)])
+    assert str(row(memory_diagnosis.diagnose(capture)[0])["reading"]).startswith(reading)
+
+
 def test_a_cpu_has_a_planned_heap_and_no_allocator(tmp_path: Path) -> None:
     capture = read([cpu_run(tmp_path)])
     found = {table.name: table for table in memory(capture)}

@@ -16,6 +16,7 @@ EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
 BETWEEN, STEADY = "between runs", "steady"
+GOOD, FAIR = "excellent", "fair"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +74,8 @@ def verdict(part: Part) -> str:
     if part.name.startswith(("fill", "drain")):
         return "not counted"
     if part.fraction < EXCELLENT:
-        return "excellent"
-    return "red flag" if part.fraction > RED_FLAG else "fair"
+        return GOOD
+    return "red flag" if part.fraction > RED_FLAG else FAIR
 
 
 def _part(name: str, runs: tuple[Interval, ...], busy: Sequence[Interval]) -> Part:

@@ -9,37 +9,63 @@ from harness.workbench.profiles.bubbles import (
     BETWEEN,
     EDGE_STEPS,
     EXCELLENT,
+    FAIR,
     FEWEST_STEPS,
+    GOOD,
     RED_FLAG,
     Part,
     parts,
     verdict,
 )
+from harness.workbench.profiles.classes import is_custom_call
 from harness.workbench.profiles.intervals import Idle, Interval
 from harness.workbench.profiles.op_times import device_label, devices, origin, steps, why_nothing_ran
 from harness.workbench.tables import Field, Fields, table_of
 
-_IDLE: Fields[tuple[str, Part]] = (
+_IDLE: Fields[tuple[str, Part, float | None]] = (
     Field("device", "device", lambda one: one[0]),
     Field("part", "part", lambda one: one[1].name),
     Field("seconds", "time", lambda one: one[1].seconds, "s"),
     Field("idle_seconds", "idle", lambda one: intervals.length(one[1].idle), "s"),
     Field("idle_fraction", "fraction", lambda one: one[1].fraction, "fraction"),
     Field("gaps", "gaps", lambda one: len(one[1].idle), "count"),
-    Field("verdict", "verdict", lambda one: verdict(one[1]), is_whole=True),
+    Field("custom_fraction", "inside kernels", lambda one: one[2], "fraction"),
+    Field("verdict", "verdict", lambda one: _verdict(one[1], one[2]), is_whole=True),
 )
+# From here on what happens between operations says little about how busy the units are.
+_MOSTLY = 0.5
 
 
 def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     """Idle time by device and part, the `top` largest gaps, and which of the known patterns show."""
     found = devices(capture)
     why = "" if found else why_nothing_ran(capture)
-    by_part = [(device_label(device, found), part) for device in found for part in parts(device)]
+    by_part = [
+        (device_label(device, found), part, _in_kernels(device, part)) for device in found for part in parts(device)
+    ]
     return (
         table_of("idle", "Idle time between operations", origin(capture), _IDLE, by_part, _notes(found), why),
         _largest(capture, found, top, why),
         patterns.pattern_table(capture, found, why),
     )
+
+
+def _in_kernels(device: Device, part: Part) -> float | None:
+    """How much of the part's time custom calls fill: what is idle inside them is not seen here."""
+    if part.name == BETWEEN or not part.seconds:
+        return None
+    kernels = [
+        Interval(run.start, run.end) for run in device.executions if is_custom_call(device.operations[run.operation])
+    ]
+    filled = intervals.common(part.inside, intervals.union(kernels))
+    return intervals.length(filled) / part.seconds
+
+
+def _verdict(part: Part, in_kernels: float | None) -> str:
+    said = verdict(part)
+    if in_kernels is not None and in_kernels > _MOSTLY and said in (GOOD, FAIR):
+        return "unknown: kernels fill it, and bubbles inside them are not seen here"
+    return said
 
 
 def _notes(found: Sequence[Device]) -> Iterator[str]:
@@ -55,7 +81,10 @@ def _notes(found: Sequence[Device]) -> Iterator[str]:
         yield (f"Fill and drain are not told apart: that takes {FEWEST_STEPS} steps, here {counts[-1]} ({what}).")
     if all(not device.modules for device in found):
         yield "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction."
-    yield "A Pallas kernel is one operation here: what is idle inside it shows `ratchet.sh timeline`."
+    yield (
+        "A Pallas kernel is one operation here: the bubbles inside it are in `ratchet.sh show N`, by line in "
+        "`ratchet.sh lines N`, in time in `ratchet.sh timeline N`."
+    )
 
 
 def _largest(capture: Capture, found: Sequence[Device], top: int | None, why: str) -> Table:

@@ -50,11 +50,12 @@ class Limit:
         )
 
 
-# A capture of some hundred MB is ordinary, and so is a module of as many; a record has some 60 KB.
+# A capture of some hundred MB is ordinary, and so is a module of as many; a record has some 60 KB, a ledger of
+# thousands of attempts is read at once.
 FILE = Limit(counts="bytes in a file", most=1024 * _MIB, variable="RATCHET_MAX_FILE_BYTES")
 UNPACKED = Limit(counts="bytes unpacked", most=256 * _MIB, variable="RATCHET_MAX_UNPACKED_BYTES")
 RECORD = Limit(counts="bytes in a record or a kernel.py", most=64 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
-LEDGER = Limit(counts="bytes read from git at once", most=1024 * _MIB, variable="RATCHET_MAX_LEDGER_BYTES")
+LEDGER = Limit(counts="bytes from git at once", most=512 * _MIB, variable="RATCHET_MAX_LEDGER_BYTES")
 # The largest machines have some ten thousand chips; the lists of a few hundred different collectives fit.
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
 DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness import candidate_text
 from harness.errors import RatchetError
@@ -82,7 +81,7 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
     }
     blobs = zip(committed, _read(place, [entry.blob for entry in committed.values()]), strict=True)
     here = [
-        (name, _bytes_of(place.experiments_directory / name))
+        (name, experiments.bytes_of(place.experiments_directory / name))
         for name in experiments.names_in(place.experiments_directory)
         if experiments.number_of(name) in numbers
     ]
@@ -93,13 +92,6 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
         except RecordError:
             continue
         yield _held(row, data, None, where)
-
-
-def _bytes_of(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
 
 
 def _held(row: Row, data: bytes | None, kernel: bytes | None, where: str) -> Held:

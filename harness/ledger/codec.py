@@ -103,7 +103,7 @@ def decode_row(line: str, where: str) -> Row:
     """The row in `line`. Raises RecordError that names `where` and what is wrong."""
     data = line.encode("utf-8", "surrogatepass")
     if _as_it_is(data, _WithSchema) is not None:
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(data, type=Row)
     document = _parsed(data, where)
     _check_schema(document, where)
@@ -141,7 +141,7 @@ def _as_it_is(data: bytes, kind: type[_Plain]) -> _Plain | None:
     """A document that says what it says under the names of today; None: whatever is to be said of it takes longer."""
     try:
         found = msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if _PLAIN_NAMES <= found.schema <= SCHEMA else None
 

@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness import limits
+from harness.errors import RatchetError
 from harness.ledger.codec import RecordError, decode_attempt_row, decode_head_row
 from harness.records import Row
 
@@ -47,6 +49,7 @@ def row_in(path: Path, where: str) -> Row:
     Raises RecordError for what cannot be read or ends too early.
     """
     try:
+        limits.check_file(path, limits.RECORD)
         with open(path, "rb") as stream:
             head = stream.read(_HEAD_BYTES)
             stream.seek(0, os.SEEK_END)
@@ -60,6 +63,18 @@ def row_in(path: Path, where: str) -> Row:
             return row
     except OSError as error:
         raise RecordError("corrupt-record", f"{where} cannot be read: {error.strerror}") from error
+    except RatchetError as error:
+        raise RecordError(error.kind, str(error)) from error
+
+
+def bytes_of(path: Path) -> bytes | None:
+    """The bytes of an attempt's file, None where they cannot be read. Raises RecordError `too-large`."""
+    try:
+        return limits.read(path, limits.RECORD)
+    except OSError:
+        return None
+    except RatchetError as error:
+        raise RecordError(error.kind, str(error)) from error
 
 
 def newest_first(names: Iterable[str]) -> list[str]:

@@ -249,10 +249,9 @@ def _records(place: Place, number: int) -> Iterable[tuple[bytes, str]]:
             yield data, f"{RECORD_NAME} in log commit {commit[:12]}"
     for name in experiments.names_in(place.experiments_directory):
         if experiments.number_of(name) == number:
-            try:
-                yield (place.experiments_directory / name).read_bytes(), f"{place.experiments}/{name}"
-            except OSError:
-                continue
+            data = experiments.bytes_of(place.experiments_directory / name)
+            if data is not None:
+                yield data, f"{place.experiments}/{name}"
     for name, entry in committed_names(place).items():
         if experiments.number_of(name) == number:
             data = git.read_blobs(place.repository, (entry.blob,))[0]

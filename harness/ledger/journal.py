@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from harness import files
+from harness import files, limits
 from harness.errors import RatchetError
 
 
@@ -53,9 +53,9 @@ def read(path: Path) -> Journal | None:
     """The journal at `path`, or None if nothing is unfinished. Raises RatchetError `bad-journal`; the file stays."""
     try:
         with files.refusals_in_words(f"reading {path}"):
-            data = path.read_bytes() if path.exists() else None
+            data = limits.read(path) if path.exists() else None
         return None if data is None else msgspec.json.decode(data, type=Journal)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RatchetError(
             "bad-journal",
             f"{path} tells of an unfinished attempt but cannot be read ({error}); it may be from a newer version. "

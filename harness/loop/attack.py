@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import files
+from harness import files, limits
 from harness.contest import Contest
 from harness.errors import UsageError
 from harness.judge import simulate
@@ -72,8 +72,8 @@ def repeat(contest: Contest, member: Member, kernel: bytes, path: Path) -> Attac
     if not path.exists():
         path = contest.directory / path
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-    except (OSError, msgspec.DecodeError) as error:
+        kept = msgspec.json.decode(limits.read(path, limits.RECORD), type=_Kept)
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise UsageError("bad-attack", f"expected a file that an attack has written, got {path}: {error}") from error
     title = member.problem.statement().title
     if kept.problem != title:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.ledger.codec import SCHEMA, decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger.fsck import audit
+from harness.ledger.git import read_blobs
 from harness.ledger.git.write import require_signing
 from harness.ledger.messages import accept_message, log_message
 from harness.records import Attempt, Evidence, Latency, Row
@@ -431,3 +433,41 @@ def test_the_verb_says_what_to_do_and_exits_1(contest: Path) -> None:
     assert "-> git checkout HEAD" in done.stdout
     found = json.loads(ratchet(contest, "fsck", "--json", expect=1).stdout)
     assert [one["kind"] for one in found["findings"]] == ["corrupt-record"]
+
+
+def test_a_record_of_any_number_takes_no_more_than_a_record(contest: Path) -> None:
+    """Numbers that are missing are told as ranges: listing 900 million of them took 11.7 GB."""
+    (contest / "experiments" / "900000000-x.json").write_bytes(
+        encode_attempt(
+            replace(Ledger.open(contest).attempt(3), number=900_000_000),
+            replace(decode_attempt_row((contest / THIRD).read_bytes(), ""), number=900_000_000),
+        )
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    missing = next(one for one in audit(Ledger.open(contest)).findings if one.kind == "missing-attempt")
+    assert "attempts 5 to 899999999 are neither logged nor filed" in missing.what
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+
+
+def test_a_record_nested_without_end_is_unreadable(contest: Path) -> None:
+    deep = b"[" * 200_000 + b"]" * 200_000
+    (contest / THIRD).write_bytes(b'{\n  "schema": 3,\n  "row": {"x": ' + deep + b'},\n  "attempt": {}\n}\n')
+    assert "corrupt-record" in kinds(contest)
+
+
+def test_a_record_that_is_too_large_or_no_file_is_told_with_its_limit(
+    contest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (contest / THIRD).unlink()
+    (contest / THIRD).symlink_to("/dev/zero")
+    found = audit(Ledger.open(contest)).findings
+    assert any("a regular file, got a pipe, socket or device" in one.what for one in found)
+    (contest / THIRD).unlink()
+    with (contest / THIRD).open("wb") as stream:
+        stream.truncate(1 << 40)
+    found = audit(Ledger.open(contest)).findings
+    assert any("RATCHET_MAX_RECORD_BYTES" in one.what for one in found)
+    ratchet(contest, "results", expect=0)
+    monkeypatch.setenv("RATCHET_MAX_LEDGER_BYTES", "1000")
+    with pytest.raises(RatchetError, match=r"at most 1,000 bytes from git at once.*RATCHET_MAX_LEDGER_BYTES"):
+        read_blobs(Ledger.open(contest).repository, [f"HEAD:{THIRD}"])

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from harness.advice import report as reporting
 from harness.errors import RatchetError
@@ -54,8 +54,7 @@ def numbers(place: Place, logged: Sequence[Known], filed: Sequence[Known], *, al
                 f"the record decides. {fetch(place)}",
             )
         before = known
-    have = {known.row.number for known in (*logged, *filed)}
-    missing = [number for number in range(1, max(have, default=0)) if number not in have]
+    missing = _missing({known.row.number for known in (*logged, *filed)})
     if missing and all_read:
         yield finding(
             "missing-attempt", place.name, f"attempts {_listed(missing)} are neither logged nor filed", fetch(place)
@@ -298,6 +297,17 @@ def _equal(old: object, new: object) -> bool:
     return old == new
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:10])
-    return f"{shown} and {len(numbers) - 10} more" if len(numbers) > 10 else shown
+def _missing(have: Set[int]) -> list[str]:
+    """The numbers between 1 and the highest that are not there, as ranges: one record may have any number."""
+    found = []
+    before = 0
+    for number in sorted(number for number in have if number > 0):
+        if number > before + 1:
+            found.append(str(before + 1) if number == before + 2 else f"{before + 1} to {number - 1}")
+        before = number
+    return found
+
+
+def _listed(missing: Sequence[str]) -> str:
+    shown = ", ".join(missing[:10])
+    return f"{shown} and {len(missing) - 10} more gaps" if len(missing) > 10 else shown

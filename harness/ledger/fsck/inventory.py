@@ -68,9 +68,9 @@ def filed(place: Place, findings: list[Finding]) -> list[Known]:
     here: dict[str, bytes | None] = {}
     for name in experiments.names_in(place.experiments_directory):
         try:
-            here[name] = (place.experiments_directory / name).read_bytes()
-        except OSError:
-            here[name] = None
+            here[name] = experiments.bytes_of(place.experiments_directory / name)
+        except RecordError as error:
+            findings.append(_unreadable(error, f"{place.experiments}/{name}", "move it away: it is no record"))
     both = [(name, data, "") for name, data in here.items()]
     both += [(name, data, " at HEAD") for name, data in at_head.items() if not _same(place, name, here.get(name), data)]
     for name, data, suffix in both:

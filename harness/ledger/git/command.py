@@ -3,11 +3,15 @@
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
 
 from git import Repo
 from git.exc import GitCommandNotFound
 
+from harness import limits
 from harness.errors import RatchetError
 
 
@@ -105,12 +109,53 @@ def attempted(
     except GitCommandNotFound as error:
         raise RatchetError("no-git", "the command `git` was not found: install git") from error
     try:
-        output, complaint = process.communicate(stdin, timeout=timeout_seconds)
+        output, complaint = _communicated(process.proc, stdin, timeout_seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         return -signal.SIGKILL, b"", f"no answer within {timeout_seconds:g} s"
     return process.returncode, output, complaint.decode("utf-8", "replace").strip()
+
+
+def _communicated(process: Any, stdin: bytes, timeout_seconds: float | None) -> tuple[bytes, bytes]:
+    """What a process says on stdout and stderr; it is over then.
+
+    Raises RatchetError `too-large`, or TimeoutExpired: a few KB of a repository may stand for any number of bytes.
+    """
+    most = limits.LEDGER.value
+    complaint: list[bytes] = []
+    late = threading.Event()
+
+    def feed() -> None:
+        # A git that has said all it will say reads no further.
+        with suppress(OSError), process.stdin:
+            process.stdin.write(stdin)
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    with ExitStack() as ending:
+        others = [
+            threading.Thread(target=feed),
+            threading.Thread(target=lambda: complaint.append(process.stderr.read())),
+        ]
+        for thread in others:
+            thread.start()
+            ending.callback(thread.join)
+        if timeout_seconds is not None:
+            timer = threading.Timer(timeout_seconds, end)
+            timer.start()
+            ending.callback(timer.cancel)
+        output = process.stdout.read(most + 1)
+        if len(output) > most:
+            process.kill()
+        process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    if late.is_set():
+        raise subprocess.TimeoutExpired("git", timeout_seconds or 0)
+    if len(output) > most:
+        limits.LEDGER.refuse("what git reads", f"more than {most:,}")
+    return output, b"".join(complaint)
 
 
 def refusal(arguments: Sequence[str], status: int, complaint: str) -> RatchetError:

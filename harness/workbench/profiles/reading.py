@@ -72,6 +72,7 @@ def hlo_protos(paths: Sequence[Path]) -> dict[str, bytes]:
 def _space(path: Path) -> Space:
     with refusals_in_words(f"reading {path}"):
         data = limits.read(path)
+    limits.note_objects(len(data))
     return xplane.read(data, str(path))
 
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness import limits
-from harness.cli.arguments import DEFAULT_CHIP
+from harness.cli.arguments import DEFAULT_CHIP, directory, say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.lines import subject
 from harness.cli.verb import Outcome
@@ -22,6 +22,11 @@ from harness.workbench.hlo.explain import operation_tables, shape_tables
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables, not_understood
 from harness.workbench.hlo.module import Computation, Instruction, Module
+from harness.workbench.profiles.places import PROFILE_DATA, SUFFIX, resolve
+from harness.workbench.profiles.reading import hlo_protos
+
+# What stands beside a capture and is asked about by mistake.
+_NO_MODULE = ("memory_viewer.json", "trace.json.gz")
 
 # So many names are compared with one that is unknown.
 _MOST_COMPARED = 5000
@@ -43,6 +48,15 @@ def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
     what, default = given.what, named or chips.target(DEFAULT_CHIP)
     if what == "-":
         return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default
+    if what is not None and (capture := _capture(what, directory(given.directory).resolve())) is not None:
+        return _of_capture(capture, given.module), default
+    if given.module is not None:
+        raise UsageError("usage", "--module is for a capture, which may hold several")
+    if what is not None and what.endswith(_NO_MODULE):
+        raise UsageError(
+            "no-module",
+            f"{what} holds times or buffers and no HLO: give the .xplane.pb beside it, a run, or an .hlo_proto.pb",
+        )
     if what is not None and Path(what).is_file():
         return read(limits.read(Path(what)), what), default
     if what is not None and _PASTED.search(what):
@@ -59,6 +73,30 @@ def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
     if text is None:
         raise RatchetError("no-hlo", f"expected kernel.hlo.txt or a TLP-hlo.txt beside {meant.dumps}, found none")
     return read(limits.read(text), str(text)), named or chips.target(meant.chip.name)
+
+
+def _capture(what: str, contest: Path) -> tuple[Path, ...] | None:
+    """The files of the capture that `what` names: a file, a folder, or a run of the contest; None where it is none."""
+    is_run = Path(what).name == what and (contest / PROFILE_DATA / "plugins" / "profile" / what).is_dir()
+    if not (what.endswith(SUFFIX) or Path(what).is_dir() or is_run) or what.isdecimal():
+        return None
+    return resolve(what, contest).paths
+
+
+def _of_capture(paths: tuple[Path, ...], name: str | None) -> Module:
+    """The module called `name`, without one the largest. Raises RatchetError `no-hlo`, UsageError `unknown-module`."""
+    protos = hlo_protos(paths)
+    if not protos:
+        raise RatchetError(
+            "no-hlo", f"{paths[0]} holds no modules: they are stored where the profiler's enable_hlo_proto is on"
+        )
+    known = ", ".join(sorted(protos))
+    if name is not None and name not in protos:
+        raise UsageError("unknown-module", f"expected --module, one of {known}, got {name!r}")
+    meant = name or max(protos, key=lambda one: len(protos[one]))
+    if name is None and len(protos) > 1:
+        say(f"this is {meant}, the largest of {len(protos)} modules; --module names another: {known}")
+    return proto.module(protos[meant], meant)
 
 
 def read(data: bytes, name: str) -> Module:

@@ -157,9 +157,10 @@ class Hlo(Verb):
         parser.add_argument(
             "what",
             nargs="?",
-            help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, or an "
-            "attempt's number (default: kernel.py's module as last judged)",
+            help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, a "
+            "capture (file, folder or run), or an attempt's number (default: kernel.py's module as last judged)",
         )
+        parser.add_argument("--module", default=None, metavar="NAME", help="of a capture (default: the largest)")
         parser.add_argument("--op", default=None, metavar="NAME", help="explain this operation alone")
         parser.add_argument(
             "--chip", default=None, help=f"predict for this chip: {', '.join(chips.NAMES)} ({DEFAULT_CHIP})"

@@ -257,6 +257,22 @@ COMMANDS = (
 BY_NAME = {command.name: command for command in COMMANDS}
 
 
+# How the published workflows call them.
+_PUBLISHED = {"memory peak": "memory", "compute breakdown": "breakdown", "comm overlap": "overlap"}
+
+
+def _as_places(words: Sequence[str]) -> Iterator[str]:
+    """`--run-dir DIR` and `--runs A,B`, as they are published, are captures that stand by themselves here."""
+    at = iter(words)
+    for word in at:
+        name, is_one_word, value = word.partition("=")
+        if name in ("--run-dir", "--runs"):
+            value = value if is_one_word else next(at, "")
+            yield from value.split(",") if name == "--runs" else (value,)
+        else:
+            yield word
+
+
 class Xprof(Verb):
     name = "xprof"
     group = "profile"
@@ -279,15 +295,16 @@ class Xprof(Verb):
 
     def parse(self, words: Sequence[str]) -> Namespace:
         given = super().parse(words)
-        name = given.subcommand
+        name, rest = given.subcommand, list(_as_places(given.rest))
         if name is None:
             raise UsageError("usage", f"expected a subcommand of xprof, got none\n{_overview()}")
+        # `memory diagnose` is a subcommand of two words, `memory peak` a published spelling.
+        longer = f"{name} {rest[0]}" if rest else name
+        if longer in BY_NAME or longer in _PUBLISHED:
+            name, rest = _PUBLISHED.get(longer, longer), rest[1:]
         if name not in BY_NAME:
             hint = did_you_mean(name, BY_NAME, "`ratchet.sh xprof --help` lists them")
             raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
-        # `memory diagnose` is a subcommand of two words.
-        longer = f"{name} {given.rest[0]}" if given.rest else name
-        name, rest = (longer, given.rest[1:]) if longer in BY_NAME else (name, given.rest)
         parser = BY_NAME[name].parser()
         parser.set_defaults(directory=given.directory, subcommand=name)
         return parser.parse_args(rest)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_examples import STEP, memory_run
 from module_fixtures import modules
 
 from harness.cli import main
@@ -179,3 +180,20 @@ def test_a_cut_proto_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     data = modules("naive")[0].read_bytes()
     path.write_bytes(data[: len(data) // 2])
     assert "expected a serialized HloModuleProto or HloProto" in mistaken(capsys, 4, str(path))
+
+
+def test_a_capture_explains_its_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = memory_run(tmp_path / "profile_data")
+    plain = json_of(capsys, str(STEP))
+    for what in (str(run), str(tmp_path), "memory"):
+        assert json_of(capsys, what, "-C", str(tmp_path)) == plain
+    assert main(["hlo", str(run), "--module", "jit_stp(7)"]) == 2
+    assert "expected --module, one of jit_step(7), got 'jit_stp(7)'" in capsys.readouterr().err
+    for name in ("memory_viewer.json", "host.trace.json.gz"):
+        assert main(["hlo", str(tmp_path / name)]) == 2
+        assert "holds times or buffers and no HLO: give the .xplane.pb beside it" in capsys.readouterr().err
+
+
+def json_of(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main(["hlo", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)

@@ -9,6 +9,7 @@ from capture_examples import corrupt_run, cpu_run, empty_run, four_devices_run, 
 from schedule_examples import NEWEST, unpack
 
 from harness.cli import main
+from harness.cli.verbs import EVERY
 from harness.cli.xprof import OF_CAPTURES
 
 MFU = ["--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6"]
@@ -140,3 +141,15 @@ def test_options(tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) ->
     assert "--gbs" in capsys.readouterr().err
     assert main(["xprof", "scopes", path, "--depth", "1", "--at-least", "0.5", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["tables"][0]["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("published", "ours"),
+    [
+        ("memory peak --run-dir D", "memory D"), ("compute breakdown --run-dir=D", "breakdown D"),
+        ("comm overlap D", "overlap D"), ("compare --runs a,b", "compare a b"),
+        ("memory diagnose D", "memory diagnose D"),
+    ],
+)  # fmt: skip
+def test_published_spellings_are_understood(published: str, ours: str) -> None:
+    assert EVERY["xprof"].parse(published.split()) == EVERY["xprof"].parse(ours.split())

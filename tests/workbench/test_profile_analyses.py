@@ -67,6 +67,7 @@ def test_ops_agree_with_xprofs_own_table(which: str, paths: dict[str, Path]) -> 
     for row in theirs:
         mine = ours[row["hlo_op_name"]]
         assert mine["self_seconds"] == pytest.approx(row["total_self_time"] * US, rel=1e-3)
+        assert mine["seconds"] == pytest.approx(row["total_time"] * US, rel=1e-3)
         assert mine["count"] == row["occurrences"]
         assert mine["category"] == row["category"]
     total = sum(row["total_self_time"] for row in theirs) * US

@@ -52,6 +52,7 @@ def ops(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
         Field("category", "category", lambda one: one.operation.category or op_class(one.operation)),
         Field("self_seconds", "self time", lambda one: one.self_seconds, "s"),
         Field("share", "share", lambda one: share(one.self_seconds, whole), "fraction"),
+        Field("seconds", "total", lambda one: one.seconds, "s"),
         Field("count", "runs", lambda one: one.count, "count"),
         Field("mean_seconds", "mean", lambda one: one.mean_seconds, "s"),
         Field("flops_per_second", "FLOP rate", lambda one: one.flops_per_second, "FLOP/s"),

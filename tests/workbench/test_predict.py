@@ -233,3 +233,13 @@ def test_an_array_by_hand_prints_as_it_was_given() -> None:
     for text in ("X[32@data,1024,8192]", "bf16[4096@a+b]", "W[7]"):
         assert str(prediction.spec(text, "bf16")) == text
     assert prediction.spec_bytes(prediction.spec("s4[3]", "bf16")) == math.ceil(3 * 8 / 8)
+
+
+def test_the_only_possible_contraction_is_found() -> None:
+    x = prediction.spec("X[8,1024,8192]", "int8")
+    found = prediction.matmul(x, prediction.spec("int8[8192,64,128]", "bf16"), None, {}, 1)
+    assert found.flops == 2 * 8 * 1024 * 8192 * 64 * 128
+    assert (x.dtype, prediction.spec("int8[8]", "bf16").dtype) == ("s8", "s8")
+    # 8 may be a batch in both.
+    with pytest.raises(UsageError, match="shares not only its first dimension"):
+        prediction.matmul(x, prediction.spec("W[8192,8,128]", "bf16"), None, {}, 1)

@@ -19,6 +19,7 @@ import pytest
 from capture_examples import one_device_run
 
 from harness.cli import main
+from harness.workbench.profiles import links
 
 SECONDS = 120
 
@@ -177,3 +178,10 @@ def test_other_arguments_go_to_xprof_with_a_warning(logdir: Path, capfd: pytest.
 def test_two_log_directories_are_one_too_many(logdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", str(logdir), "elsewhere"]) == 2
     assert "one log directory" in capsys.readouterr().err
+
+
+def test_every_page_of_the_installed_xprof_is_linked() -> None:
+    from xprof.profile_plugin import XPLANE_TOOLS
+
+    # The trace viewer without @ is that of old TensorFlow.
+    assert {tool for tool, _ in links.TOOLS} >= set(XPLANE_TOOLS) - {"trace_viewer"}

@@ -90,6 +90,13 @@ class Spec:
         return f"{self.name or self.dtype}[{','.join(parts)}]"
 
 
+# What numpy and JAX call HLO's types.
+_NUMPY = {
+    "bool": "pred", "int4": "s4", "int8": "s8", "int16": "s16", "int32": "s32", "uint4": "u4", "uint8": "u8",
+    "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
+}  # fmt: skip
+
+
 def spec(text: str, dtype: str) -> Spec:
     """The array that `text` describes; `dtype` holds where the text names none. Raises UsageError `bad-shape`."""
     tokens = Tokens(text)
@@ -114,6 +121,7 @@ def spec(text: str, dtype: str) -> Spec:
         raise UsageError(
             "bad-shape", f"expected an array such as X[32,1024,8192] or bf16[4096@model,8192], got {text!r}: {error}"
         ) from error
+    name, dtype = _NUMPY.get(name, name), _NUMPY.get(dtype, dtype)
     is_type = name in ELEMENT_BITS
     return Spec(
         name="" if is_type else name, dtype=name if is_type else dtype, dimensions=tuple(sizes), axes=tuple(axes)
@@ -183,10 +191,15 @@ def matmul(left: Spec, right: Spec, einsum: str | None, mesh: dict[str, int], de
 
 def _letters(left: Spec, right: Spec, einsum: str | None) -> tuple[str, str, str]:
     if einsum is None:
+        same = [(i, j) for i, a in enumerate(left.dimensions) for j, b in enumerate(right.dimensions) if a == b]
+        if len(right.dimensions) > 2 and same == [(len(left.dimensions) - 1, 0)]:
+            rows, columns = "abcdefghijklm"[: len(left.dimensions) - 1], "nopqrstuvw"[: len(right.dimensions) - 1]
+            return f"{rows}x", f"x{columns}", f"{rows}{columns}"
         if len(right.dimensions) != 2 or not left.dimensions:
             raise UsageError(
                 "bad-einsum",
-                f"expected a matrix on the right, got {right}; --einsum says which dimensions belong together: "
+                f"expected a matrix on the right, got {right}, which shares not only its first dimension with the last "
+                f"of {left}; --einsum says which dimensions belong together: "
                 "--einsum bmk,bkn->bmn",
             )
         if left.dimensions[-1] != right.dimensions[0]:

@@ -13,7 +13,7 @@ from harness.workbench.tables import table
 PORT = 8791
 LOCAL = f"http://127.0.0.1:{PORT}"
 _ROUTE = "/data/plugin/profile"
-# The pages that show something for a capture of a TPU program, in the order in which they are useful.
+# The pages of xprof 2.24, the most useful first; the last nine show something only where a capture has what they read.
 TOOLS = (
     ("overview_page", "overview"),
     ("trace_viewer@", "trace viewer"),
@@ -24,6 +24,15 @@ TOOLS = (
     ("memory_profile", "memory profile"),
     ("memory_viewer", "memory viewer"),
     ("graph_viewer", "graph viewer"),
+    ("input_pipeline_analyzer", "input pipeline"),
+    ("utilization_viewer", "utilization"),
+    ("perf_counters", "perf counters"),
+    ("kernel_stats", "kernel stats"),
+    ("kernel_utilization", "kernel utilization"),
+    ("megascale_stats", "megascale"),
+    ("pod_viewer", "pod viewer"),
+    ("inference_profile", "inference profile"),
+    ("smart_suggestion", "suggestions"),
 )
 _COLUMNS = (
     Column(name="tool", title="page"),
@@ -49,6 +58,7 @@ def links(place: Place, server: str = LOCAL) -> tuple[Table, ...]:
     rows.append(("overview", "session_path", page(base, "overview_page", folder.name, host, at)))
     rows.append(("all runs", "run_path", f"{base}/?{_query({'run_path': str(folder.parent)})}"))
     notes = (
+        "Pages from `input pipeline` on need what not every capture has: steps, hardware counters, several hosts.",
         f"by run: the server must have the log directory {place.log_directory} "
         f"(ratchet.sh serve {place.log_directory}).",
         "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "

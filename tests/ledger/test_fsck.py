@@ -31,11 +31,11 @@ from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.ledger.codec import SCHEMA, decode_attempt, decode_attempt_row, encode_attempt, encode_row
-from harness.ledger.fsck import audit
+from harness.ledger.fsck import audit, replayed
 from harness.ledger.git import read_blobs
 from harness.ledger.git.write import require_signing
 from harness.ledger.messages import accept_message, log_message
-from harness.records import Attempt, Evidence, Latency, Row
+from harness.records import Attempt, Evidence, Judgement, Latency, Replay, Row
 
 LOG = "refs/ratchet/root/log"
 THIRD = "experiments/0003-idea-3.json"
@@ -351,7 +351,8 @@ FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
 def test_a_record_that_contradicts_itself(contest: Path, kind: str, change: Callable[[Attempt], Attempt]) -> None:
     clone = plain_clone(contest, contest.parent / "clone")
     edited(clone, 3, change)
-    assert kinds(clone.root) == [kind]
+    assert kind in kinds(clone.root)
+    assert set(kinds(clone.root)) <= {kind, "verdict", "impossible-time"}
 
 
 def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Path) -> None:
@@ -360,6 +361,37 @@ def test_under_the_present_judge_a_verdict_is_the_same_to_the_letter(contest: Pa
     assert audit(clone).findings == ()
     (finding,) = audit(clone, OWN_KEY).findings
     assert "is recorded in other words than the same judge gives it" in finding.what
+
+
+def judged_again(**now: Any) -> Replay:
+    """The champion, attempt 4, judged again under its own key: the same, but for what is said."""
+    then = Judgement(
+        outcome="accept", reasons=("5 % less time",), failure_kind="", source="simulated", seconds=1e-3,
+        plus_minus_seconds=None, score=1.0, time_ratio=0.95, checks_passed=2, checks=2, tightest=None, fingerprint="a1",
+    )  # fmt: skip
+    return Replay(
+        number=4, hypothesis="", kernel_sha256="", then=then, now=replace(then, **now), differences=(),
+        drift=now.get("seconds", 1e-3) / 1e-3, changes=(), scratch="",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({}, None),
+        ({"outcome": "failed", "reasons": ("wrong result",)}, "recorded accept, now failed: wrong result"),
+        ({"seconds": 2e-3}, "it takes 100.00% more than the recorded time"),
+        ({"seconds": 0.9e-3}, "it takes 10.00% less than the recorded time"),
+        ({"fingerprint": "b2"}, "its kernel.py is traced to another program"),
+    ],
+)
+def test_what_judging_the_champion_again_says_against_its_record(now: dict[str, Any], words: str | None) -> None:
+    findings, (note,) = replayed(judged_again(**now))
+    assert [one.what for one in findings] == ([] if words is None else [words])
+    assert note.startswith("attempt 4, the champion, judged again: ")
+    # Under another judge a time may be another.
+    again = replace(judged_again(**now), differences=("judge 01 -> 23",))
+    assert len(replayed(again)[0]) == (1 if "outcome" in now else 0)
 
 
 # --- signatures ----------------------------------------------------------------------------------

@@ -66,11 +66,9 @@ def replayed(again: Replay) -> tuple[list[Finding], list[str]]:
     if is_same_key and now.fingerprint != then.fingerprint:
         findings.append(inventory.finding("replay", where, "its kernel.py is traced to another program", remedy))
     if is_same_key and now.source == "simulated" and again.drift is not None and abs(again.drift - 1) > _SAME_TIME:
-        findings.append(
-            inventory.finding(
-                "replay", where, f"it takes {percent(again.drift - 1, 2)} of the recorded time more or less", remedy
-            )
-        )
+        more_or_less = "more" if again.drift > 1 else "less"
+        said = f"it takes {percent(abs(again.drift - 1), 2)} {more_or_less} than the recorded time"
+        findings.append(inventory.finding("replay", where, said, remedy))
     drift = "" if again.drift is None else f", {percent(again.drift - 1, 2)} off the recorded time"
     since = "" if is_same_key else f" (since then: {'; '.join(again.differences)})"
     return findings, [f"{where}: {now.outcome}{drift}{since}"]

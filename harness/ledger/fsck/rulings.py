@@ -59,8 +59,6 @@ def verdicts(everything: Sequence[Known], present: Key | None, notes: list[str])
             continue
         for kind, what in inconsistent:
             yield finding(kind, known.where, f"attempt {known.attempt.number}: {what}", _remedy(known))
-        if inconsistent:
-            continue
         opponents = _opponents(known.attempt, book)
         if not opponents:
             notes.append(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from harness import limits
 
 _LOOK_SECONDS = 0.02
+_HEARD_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
 _NUMBER = struct.Struct("<q")
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
@@ -31,12 +32,14 @@ def watched(run: Callable[[], int], fail: Callable[[str, str], int]) -> int:
         os.close(reading)
         _run(run, writing)
     os.close(writing)
-    # Ctrl-C reaches the child as well, and it is the child that says what that left behind.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C on a terminal reaches the child as well, and it is the child that says what that left behind. What a
+    # program sends to this process alone is handed on, once it is clear that the child did not hear of it.
+    asked: list[float] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(time.monotonic() + _HEARD_SECONDS))
     for number in _FORWARDED:
         signal.signal(number, lambda number, _: os.kill(child, number))
     try:
-        status, size, complaint = _until_it_ends(child, reading)
+        status, size, complaint = _until_it_ends(child, reading, asked)
     finally:
         os.close(reading)
         signal.signal(signal.SIGINT, before)
@@ -71,8 +74,11 @@ def _run(run: Callable[[], int], writing: int) -> None:
         os._exit(code)
 
 
-def _until_it_ends(child: int, reading: int) -> tuple[int, int | None, str]:
-    """The child's wait status, the bytes that it said it reads, and why it was ended, if it was."""
+def _until_it_ends(child: int, reading: int, asked: list[float]) -> tuple[int, int | None, str]:
+    """The child's wait status, the bytes that it said it reads, and why it was ended, if it was.
+
+    `asked` are the times from which on the child is interrupted, if it lives then.
+    """
     size: int | None = None
     begun, early = 0.0, 0.01
     wait, times = 0.001, 1
@@ -81,6 +87,9 @@ def _until_it_ends(child: int, reading: int) -> tuple[int, int | None, str]:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return status, size, complaint
+        if asked and time.monotonic() > asked[0]:
+            asked.clear()
+            os.kill(child, signal.SIGINT)
         if not complaint:
             said = _said(reading)
             if said and size is None:

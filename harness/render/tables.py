@@ -11,7 +11,7 @@ from harness.records.table import Unit
 from harness.render.grid import grid, shrunk, widths_of
 
 # A column of words keeps so many characters.
-_LEAST = 12
+_LEAST = 10
 _CUT = "…"
 
 

@@ -38,10 +38,10 @@ def ran(*words: str, seconds: int = 100, **variables: str) -> Ran:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             [sys.executable, "-m", "harness", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            # Where the limits fail, the machine shall not.
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
             env={**os.environ, **variables, "PYTHONPATH": str(PROJECT)},
         )  # fmt: skip
+        # Where the limits fail, the machine shall not.
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)

@@ -213,7 +213,8 @@ def test_the_keyboard_is_enough(shown: Page) -> None:
     shown.wait_for_selector("#attempt[open][data-id='4']")
     shown.keyboard.press("Escape")
     # The browser tells of the close after the dialog is gone.
-    shown.wait_for_function("!document.querySelector('#attempt').open && !location.hash")
+    expect(shown.locator("#attempt")).not_to_have_attribute("open", "")
+    expect(shown).not_to_have_url(re.compile("#"))
     assert shown.evaluate("document.activeElement.closest('tr').dataset.id") == "4"
 
 
@@ -296,7 +297,8 @@ def test_a_table_shows_what_the_fallback_costs_and_opens_its_searches(browser: B
         page.wait_for_selector("#search[open][data-id='5'] .trials")
         assert page.locator("#search [data-trials]").count() == 0
         page.keyboard.press("Escape")
-        page.wait_for_function("!document.querySelector('#search').open && !location.hash")
+        expect(page.locator("#search")).not_to_have_attribute("open", "")
+        expect(page).not_to_have_url(re.compile("#"))
         assert page.evaluate("document.activeElement.closest('tr').dataset.id") == "5"
 
 

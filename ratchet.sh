@@ -10,7 +10,8 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
-venv=$here/.venv
+# `ci --compilers both` has a second one beside it.
+venv=${RATCHET_ENVIRONMENT:-$here/.venv}
 stamp=$venv/.ratchet-stamp
 
 say() { printf '%s\n' "$*" >&2; }
@@ -68,6 +69,7 @@ install() {
 }
 
 add_extra() {
+    cd "$here"
     say "ratchet: adding $what"
     install "requirements-$extra.lock"
     cksum <"$here/requirements-$extra.lock" >"$venv/.ratchet-$extra"
@@ -76,11 +78,17 @@ add_extra() {
 set_up() {
     local python uv
     python=$(find_python) || exit 4
+    # uv and pip read settings, and Python modules, of the folder that they are started in: it may be a stranger's.
+    cd "$here"
     say "ratchet: setting up $venv with $("$python" -V)"
     if [[ $(uname -sm) == "Linux x86_64" ]]; then
         say "ratchet: downloads about 500 MB once (libtpu, the TPU compiler: 640 MB installed; 1.7 GB in all)"
     else
         say "ratchet: libtpu, the TPU compiler, exists for x86-64 Linux only: on $(uname -sm) nothing can be compiled or simulated"
+    fi
+    if [[ -e $venv && $venv != "$here/.venv" && ! -f $stamp ]]; then
+        say "ratchet: RATCHET_ENVIRONMENT names $venv, which is there and is no environment of the ratchet's"
+        exit 2
     fi
     rm -rf "$venv"
     uv=$(command -v uv || true)
@@ -100,11 +108,13 @@ set_up() {
 }
 
 if ! ready || ! has_extra; then
-    exec 9>"$here/.venv.lock"
-    if command -v flock >/dev/null; then flock 9; fi
-    ready || set_up
-    has_extra || add_extra
-    exec 9>&-
+    (
+        exec 9>"$here/.venv.lock"
+        if command -v flock >/dev/null; then flock 9; fi
+        ready || set_up
+        has_extra || add_extra
+    )
 fi
 
-exec "$venv/bin/python" -m harness "$@"
+# -P: no module of the folder that this is called in, which may be a stranger's contest.
+exec "$venv/bin/python" -P -m harness "$@"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import harness
-from harness import candidate_text
+from harness import candidate_text, links
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
@@ -98,7 +98,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
     """The contest in `directory`, for its own chip or for the one called `chip_name`.
 
     Raises RatchetError `no-contest` (no prepare.py or no kernel.py there) or `bad-prepare`
-    (it does not load, or lacks CHIP or problem()), `unconfined-prepare`, UsageError `unknown-chip`.
+    (it does not load, or lacks CHIP or problem()), `unconfined-prepare` or `outside`, UsageError `unknown-chip`.
     """
     directory = directory.resolve()
     if not directory.is_dir():
@@ -110,6 +110,7 @@ def load(directory: Path, chip_name: str | None = None) -> Contest:
                 f"expected a contest (prepare.py and kernel.py), found no {name} in {directory}; "
                 "name its folder with -C DIR, or make one with: ratchet.sh new DIR --like attention",
             )
+    links.refuse(directory)
     path = directory / "prepare.py"
     problem, own_chip = _prepared(path)
     return Contest(directory=directory, problem=problem, chip=chip(chip_name or own_chip))
@@ -128,9 +129,8 @@ def _prepared(path: Path) -> tuple[Problem | Suite, str]:
     problem, own_chip = stated
     if not isinstance(problem, Suite) and defined.missing_methods(problem):
         return confined.read(source, str(path))
-    if isinstance(problem, Suite):
-        try:
-            problem.statement()
-        except ValueError as error:
-            raise RatchetError("bad-prepare", f"{path}: {error}") from error
+    try:
+        problem.statement()
+    except (ValueError, ArithmeticError, MemoryError) as error:
+        raise RatchetError("bad-prepare", f"{path}: {error}") from error
     return problem, own_chip

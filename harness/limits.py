@@ -1,17 +1,19 @@
 """How much of what others wrote the readers take, what raises each limit, and the word to who watches over a reader."""
 
+import ctypes
 import errno
 import gzip
 import io
 import os
 import resource
+import signal
 import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import IO, NoReturn
 
 from harness.errors import RatchetError, UsageError
 
@@ -54,8 +56,9 @@ class Limit:
 # thousands of attempts is read at once.
 FILE = Limit(counts="bytes in a file", most=1024 * _MIB, variable="RATCHET_MAX_FILE_BYTES")
 UNPACKED = Limit(counts="bytes unpacked", most=256 * _MIB, variable="RATCHET_MAX_UNPACKED_BYTES")
-RECORD = Limit(counts="bytes in a record or a kernel.py", most=64 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
+RECORD = Limit(counts="bytes in a record or a kernel.py", most=16 * _MIB, variable="RATCHET_MAX_RECORD_BYTES")
 LEDGER = Limit(counts="bytes from git at once", most=512 * _MIB, variable="RATCHET_MAX_LEDGER_BYTES")
+ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MAX_ANSWER_BYTES")
 # The largest machines have some ten thousand chips; the lists of a few hundred different collectives fit.
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
 DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")
@@ -66,10 +69,13 @@ SECONDS = Limit(counts="seconds of a processor", most=20, variable="RATCHET_MAX_
 
 _MEMORY_PER_BYTE = 10
 _SECONDS_PER_MIB = 10
-# A capture of 34 MB, 1.5 million events of one statistic each, takes 1.1 GB: 32 bytes for one (measured on x86-64).
-_OBJECTS = 3
+# A capture of 30 MB, 1.5 million events of one statistic each, takes 720 MB: 24 bytes for one (measured on x86-64).
+_OBJECTS = 2
 # Tables of libraries and threads' stacks, which are set aside and hardly used.
 _ROOM = 4 << 30
+
+# PR_SET_PDEATHSIG of prctl(2).
+_PR_SET_PDEATHSIG = 1
 
 # Where the process that watches over this one is told what is read: see harness.cli.watch.
 _watcher: int | None = None
@@ -107,7 +113,7 @@ def _size(status: os.stat_result, path: Path, limit: Limit) -> int:
     return status.st_size
 
 
-def read_stream(stream: BinaryIO, name: str, limit: Limit = FILE) -> bytes:
+def read_stream(stream: IO[bytes], name: str, limit: Limit = FILE) -> bytes:
     """Everything that comes out of `stream`. Raises RatchetError `too-large`."""
     most = limit.value
     data = stream.read(most + 1)
@@ -160,12 +166,24 @@ def confine(size: int) -> None:
             resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
+def end_with_parent() -> None:
+    """On Linux this process is killed from now on when its parent dies, however that dies."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 @contextmanager
-def nesting_in_words(what: str) -> Iterator[None]:
-    """Turns Python's own limits on nesting and memory into a RatchetError `too-large`."""
+def pythons_limits_in_words(what: str) -> Iterator[None]:
+    """Turns Python's own limits on nesting, memory and the size of numbers into a RatchetError `too-large`."""
     try:
         yield
     except RecursionError as error:
         raise RatchetError("too-large", f"{what} is nested deeper than Python follows") from error
     except MemoryError as error:
         raise RatchetError("too-large", f"{what} needs more memory than there is") from error
+    except OverflowError as error:
+        raise RatchetError("too-large", f"{what} holds a number that is larger than a double") from error
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            raise
+        raise RatchetError("too-large", f"{what} holds a number of more digits than Python reads: {error}") from error

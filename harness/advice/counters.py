@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.advice.score_block import score_block
 from harness.hardware import chip
 from harness.judge.verdict.roofline import finished_run
 from harness.records import CounterLine, Evidence, UnitUse
@@ -107,6 +108,7 @@ def _mosaic(evidence: Evidence) -> list[CounterLine]:
         _line("mosaic", "store", mosaic.store),
         _line("mosaic", "dma", mosaic.dma),
         _line("mosaic", "operations", mosaic.operations),
+        *([scores] if (scores := score_block(evidence)) else []),
         *_not_understood(mosaic.not_understood),
     ]
 

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from harness.advice.edits import Edit, Tried
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
-from harness.advice.rules import RULES, hint
-from harness.advice.rules.rule import NOTABLE_GAIN
+from harness.advice.rules import RULES, Finding, Rule, hint
+from harness.advice.rules.rule import NOTABLE_GAIN, SIMULATED_EDIT
 from harness.advice.source_names import named_lines
 from harness.judge.verdict.roofline import finished_run
 from harness.records import Ceiling, Evidence, Hint, Report, Row
@@ -15,12 +16,17 @@ _NOTHING_ELSE = "it saves next to nothing, and no rule finds anything else"
 
 
 def hints(
-    evidence: Evidence, report: Report, previous: Sequence[Row] = (), ceilings: Sequence[Ceiling] = ()
+    evidence: Evidence,
+    report: Report,
+    previous: Sequence[Row] = (),
+    ceilings: Sequence[Ceiling] = (),
+    tried: Sequence[Tried] = (),
 ) -> tuple[Hint, ...]:
     """The hints that the evidence supports, the most promising first; after a failure, what to do about it.
 
     `previous` are earlier attempts, oldest first; only those of the same source and chip are looked at. `ceilings`
-    bound the gains where a simulator was asked what the schedule would take on another chip.
+    bound the gains where a simulator was asked what the schedule would take on another chip; `tried` are edits that
+    were simulated: what they bring takes the place of a bound.
     """
     if evidence.failure is not None:
         observation = f"{evidence.failure.stage} failed: {evidence.failure.kind}"
@@ -29,10 +35,9 @@ def hints(
     if report.seconds is None or report.impossible:
         return ()
     seen = observed(evidence, report, report.seconds, previous, ceilings)
-    found = [(rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None]
-    told = [(finding, hint(rule, finding, seen)) for rule, finding in found]
+    told = [(finding, hint(rule, finding, seen, tried)) for rule, finding in findings(seen)]
     # Rules stand in the published order of causes, which sorting keeps among equal gains.
-    told.sort(key=lambda item: (not item[0].comes_first, -(item[1].gain or 0.0) * item[0].weight))
+    told.sort(key=lambda item: (not item[0].comes_first, -_rank(*item)))
     # What cannot save anything worth an experiment takes no place, unless there is nothing else to say.
     notable = [(finding, said) for finding, said in told if said.gain is None or said.gain >= NOTABLE_GAIN]
     if told and not notable:
@@ -43,6 +48,28 @@ def hints(
     for finding, said in notable:
         by_knob.setdefault(finding.knob or said.rule, said)
     return tuple(by_knob.values())
+
+
+def findings(seen: Observed) -> tuple[tuple[Rule, Finding], ...]:
+    """Every rule whose case this is, with what it found."""
+    return tuple((rule, finding) for rule in RULES if (finding := rule.look(seen)) is not None)
+
+
+def edits(
+    evidence: Evidence, report: Report, previous: Sequence[Row] = (), ceilings: Sequence[Ceiling] = ()
+) -> tuple[Edit, ...]:
+    """The blocks that the hints advise to make another size, each once."""
+    if evidence.failure is not None or report.seconds is None or report.impossible:
+        return ()
+    seen = observed(evidence, report, report.seconds, previous, ceilings)
+    return tuple(dict.fromkeys(edit for _, finding in findings(seen) for edit in finding.edits))
+
+
+def _rank(finding: Finding, said: Hint) -> float:
+    """What counts: a simulated edit for all that it brings, a bound by its weight, an unknown gain by its cause."""
+    if said.gain is None:
+        return finding.cost * finding.weight
+    return said.gain if said.gain_source.startswith(SIMULATED_EDIT) else said.gain * finding.weight
 
 
 def observed(

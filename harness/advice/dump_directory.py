@@ -1,5 +1,6 @@
 """A directory of compiler dumps, read for the chip that it is said to be compiled for."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from harness import limits
@@ -15,8 +16,11 @@ def of(evidence: Evidence, contest: Path) -> Path | None:
     A record is a claim: whatever path it names, only what lies in the contest's profile_data is opened.
     """
     own = (contest / "profile_data").resolve()
-    found = (contest / (evidence.dump_directory or "")).resolve()
-    return found if found.is_relative_to(own) and found.is_dir() else None
+    # What is no name of a file, or goes round in circles, names nothing.
+    with suppress(OSError, ValueError, RuntimeError):
+        found = (contest / (evidence.dump_directory or "")).resolve()
+        return found if found.is_relative_to(own) and found.is_dir() else None
+    return None
 
 
 # A simulation may take so many times the seconds of what is only read.

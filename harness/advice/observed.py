@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from harness.advice.score_block import float_inputs, is_attention, score_block_bytes
 from harness.hardware import Chip
 from harness.hardware import chip as chip_named
 from harness.records import Ceiling, CounterLine, Evidence, PallasCall, PartKind, Report, Row, Simulation, Window
@@ -35,9 +36,7 @@ class Observed:
     @property
     def is_attention(self) -> bool:
         """True where the blocks of the first and second input are known to be those of queries and keys."""
-        # The shapes are the candidate's: whatever is odd about them must not break the judge.
-        regular = all(len(w.block_shape) == len(w.array.shape) >= 2 and min(w.block_shape) > 0 for w in self.inputs)
-        return self.evidence.problem.operation == "attention" and len(self.inputs) >= 3 and regular
+        return is_attention(self.evidence)
 
     @property
     def is_causal(self) -> bool:
@@ -57,8 +56,7 @@ class Observed:
     @property
     def inputs(self) -> tuple[Window, ...]:
         """The input windows of the call, in order; tables of integers, which may stand before them, are left out."""
-        windows = self.call.windows if self.call else ()
-        return tuple(window for window in windows if window.role == "input" and not window.array.is_table)
+        return float_inputs(self.evidence)
 
     @property
     def room(self) -> float:
@@ -126,7 +124,7 @@ def fits(seen: Observed, rows: int, factor: int, limit: float | None = None) -> 
     if seen.call is not None:
         grown += sum(s.vmem_bytes * (factor - 1) for s in seen.call.scratch if rows in s.shape[-2:-1])
     if seen.is_attention:
-        grown += 4 * factor * seen.inputs[0].block_shape[-2] * seen.inputs[1].block_shape[-2]
+        grown += factor * score_block_bytes(seen.evidence)
     return grown <= (seen.report.vmem_limit_bytes if limit is None else limit)
 
 

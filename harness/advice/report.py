@@ -90,15 +90,21 @@ def report(evidence: Evidence, chip: Chip, previous: Sequence[Row] = ()) -> Repo
 
 
 def _hints(members: tuple[MemberReport, ...]) -> tuple[Hint, ...]:
-    """The first hint of each member, by its name: those first whose gain counts most for the mean, as far as known.
+    """The first hint of each member, by its name: those first whose gain, as far as known, or weight counts most.
 
     What is suggested for several members is said once, with what was observed where it counts most.
     """
-    first = [(one.weight * (one.report.hints[0].gain or 0.0), one) for one in members if one.report.hints]
+    first = [one for one in members if one.report.hints]
     suggested: dict[tuple[str, str], list[MemberReport]] = {}
-    for _, one in sorted(first, key=lambda each: -each[0]):
+    for one in sorted(
+        first, key=lambda each: (each.weight * (each.report.hints[0].gain or 0.0), each.weight), reverse=True
+    ):
         suggested.setdefault((one.report.hints[0].rule, one.report.hints[0].suggestion), []).append(one)
     return tuple(_of_all(alike) for alike in suggested.values())
+
+
+def _counts(member: MemberReport) -> tuple[float, float]:
+    return member.weight * (member.report.hints[0].gain or 0.0), member.weight
 
 
 def _of_all(members: list[MemberReport]) -> Hint:

@@ -11,10 +11,11 @@ from harness.dumps.tables import Tables
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.runs import CoreRun
 from harness.judge.simulate.timeline_spans import Trace, Window
-from harness.records import Span, Timeline
+from harness.records import CycleBreakdown, Span, Timeline
 
 # In an op without a grid there are no steps to show; of its middle this many cycles are.
 _SHOWN_WITHOUT_GRID = 2_000
@@ -35,6 +36,13 @@ def timeline(
     `operands` are contents of arguments by their names. Raises RatchetError `no-simulation` where the run has no end
     that is known.
     """
+    return timeline_with_parts(dump, chip, steps_shown, deadline_seconds, operands)[0]
+
+
+def timeline_with_parts(
+    dump: ModuleDump, chip: Chip, steps_shown: int, deadline_seconds: float, operands: Mapping[str, Values] | None
+) -> tuple[Timeline, tuple[CycleBreakdown, ...]]:
+    """Likewise, and where all cycles of each core went, without source lines."""
     machine = machine_of(chip)
     tables = Tables(dump.hlo, operands or dump.arguments)
     deadline = time.monotonic() + deadline_seconds
@@ -46,7 +54,7 @@ def timeline(
     traces = tuple(Trace(core, window if core == 0 else None) for core in range(machine.cores))
     run_cores(dump, machine, tables, deadline, traces)
     flops = {op.schedule.name: op.mxu_flops // op.calls for op in last.ops}
-    return Timeline(
+    found = Timeline(
         chip=chip.name,
         clock_hz=machine.clock_hz,
         cycles=last.cycles,
@@ -54,6 +62,7 @@ def timeline(
         window=traces[0].shown_cycles,
         left_out=tuple(sum((trace.left_out for trace in traces), Counter[str]()).items()),
     )
+    return found, tuple(breakdown(core, machine, with_lines=False) for core in plain)
 
 
 def _window(core: CoreRun, steps_shown: int) -> Window | None:

@@ -1,18 +1,25 @@
 """Arguments in, exit code out; the only caller of render/."""
 
 import difflib
+import platform
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import nullcontext
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness import __version__, limits
-from harness.cli.arguments import did_you_mean, say
-from harness.cli.verb import Verb
+from harness.cli import published
+from harness.cli.arguments import colour, did_you_mean, say
+from harness.cli.program_name import renamed
+from harness.cli.verb import Outcome, Verb
 from harness.cli.verbs import EVERY, EXPERIMENT, VERBS, overview, valued_options
+from harness.cli.xprof_commands import BY_NAME
 from harness.errors import RatchetError, UsageError
+from harness.render.layout import harmless
 
 BUG, INTERRUPTED = 5, 130
 _HELP = {"-h", "--help"}
@@ -31,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except RecursionError:
+        return _fail("too-large", "what was read is nested deeper than Python follows", 4, as_json)
     except MemoryError:
         return _fail("no-memory", "no memory is left for what was asked", 4, as_json)
     except OSError as error:
@@ -63,10 +72,10 @@ def _run(words: list[str]) -> int:
     place = place_of_verb(words)
     if place is None:
         if _HELP & {*words}:
-            print(overview(), end="")
+            print(renamed(overview()), end="")
             return 0
         if "--version" in words:
-            print(f"kernel-ratchet {__version__}")
+            print("\n".join((f"kernel-ratchet {__version__}", *_packages())))
             return 0
         raise UsageError(
             "no-message", f"expected a verb or a message that begins with `experiment:`, got nothing\n{overview()}"
@@ -81,27 +90,39 @@ def _run(words: list[str]) -> int:
     return _carried_out(EXPERIMENT, words)
 
 
+def _packages() -> Iterator[str]:
+    """The versions that a verdict depends on."""
+    for name in ("jax", "libtpu"):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
+    yield f"Python {platform.python_version()}"
+
+
 def _carried_out(verb: Verb, words: list[str]) -> int:
     """Parses, runs and prints: the only place that prints what a verb gave."""
     given = verb.parse(words)
     try:
-        with limits.nesting_in_words("what was read") if verb.is_watched else nullcontext():
+        with limits.pythons_limits_in_words("what was read") if verb.is_watched else nullcontext():
             outcome = verb.run(given)
+            printed = _printed(verb, given, outcome)
     except UsageError as error:
         if error.kind != "usage":
             raise
         raise UsageError(error.kind, f"{error}\n{verb.usage(given)}") from error
-    text = outcome.text
-    if outcome.document is not None and given.json:
-        # Half a second that only a document is worth.
-        from harness.cli.documents import json_text
-
-        text = partial(json_text, verb.name, outcome.document)
-    if printed := text():
-        print(printed)
+    if printed:
+        print(printed if verb.shows_texts or given.json else renamed(printed))
     for sentence in outcome.messages:
         say(sentence)
     return outcome.exit_code
+
+
+def _printed(verb: Verb, given: Namespace, outcome: Outcome) -> str:
+    if outcome.document is None or not given.json:
+        return harmless(outcome.text(), colour())
+    # Half a second that only a document is worth.
+    from harness.cli.documents import json_text
+
+    return json_text(verb.name, outcome.document)
 
 
 def place_of_verb(words: Sequence[str]) -> int | None:
@@ -125,6 +146,8 @@ def place_of_verb(words: Sequence[str]) -> int | None:
             if difflib.get_close_matches(begins.lower(), ["experiment"], 1, 0.8):
                 rest = word.removeprefix(begins).lstrip(": ") or "HYPOTHESIS"
                 hint = f'did you mean "experiment: {rest}"?'
+            elif ours := published.instead(words[place:], tuple(BY_NAME)):
+                hint = f"did you mean `{ours}`?"
             raise UsageError(
                 "unknown-verb", f"expected a verb or a message that begins with `experiment:`, got {word!r}; {hint}"
             )
@@ -140,5 +163,5 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     # The tag ends the sentence: after the usage below it, it would read as an argument.
     said, line_break, usage = message.partition("\n")
     tag = "" if kind == "bug" else f" [{kind}]"
-    print(f"ratchet: {said}{tag}{line_break}{usage}", file=sys.stderr)
+    print(harmless(renamed(f"ratchet: {said}{tag}{line_break}{usage}")), file=sys.stderr)
     return code

@@ -7,11 +7,12 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from harness.cli.program_name import renamed
 from harness.errors import UsageError
 from harness.hardware import CHIPS
-from harness.render.layout import wants_colour
+from harness.render.layout import harmless, wants_colour
 
 # What begins a contest.
 BASELINE = '"experiment: baseline"'
@@ -27,9 +28,16 @@ class Parser(argparse.ArgumentParser):
         meant = did_you_mean(unknown[1], known, "") if unknown else ""
         raise UsageError("usage", f"{message}{'; ' if meant else ''}{meant}\n{self.format_usage().strip()}")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(renamed(message or ""), file)
+
     def options(self) -> tuple[argparse.Action, ...]:
-        """What it understands, in the order of `--help`, but for `--help` itself."""
-        return tuple(action for action in self._actions if not isinstance(action, argparse._HelpAction))
+        """What it understands, in the order of `--help`, but for `--help` itself and what that does not name."""
+        return tuple(
+            action
+            for action in self._actions
+            if not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS
+        )
 
     def valued(self) -> tuple[str, ...]:
         """The options that a value follows."""
@@ -38,6 +46,11 @@ class Parser(argparse.ArgumentParser):
 
 def add_contest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-C", dest="directory", type=Path, default=None, metavar="DIR", help="the contest's folder")
+
+
+def add_only_reads(parser: argparse.ArgumentParser) -> None:
+    """For tools that promise to write nothing: nothing is judged then, and no attempt is finished or undone."""
+    parser.add_argument("--only-reads", action="store_true", help=argparse.SUPPRESS)
 
 
 def add_json(parser: argparse.ArgumentParser, printed: str) -> None:
@@ -63,14 +76,27 @@ def command(words: str, given: Path | None) -> str:
     return f"./ratchet.sh {place}{words}"
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Reads a whole number from `least` on, for `type=` of an argument."""
+def at_least(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
+    """Reads a whole number from `least` to `most`, for `type=` of an argument."""
+    upper = "or more" if most == sys.maxsize else f"to {most}"
 
     def number(text: str) -> int:
-        if not text.removeprefix("-").isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number, {least} or more, got {text!r}")
+        is_number = text.removeprefix("-").isdecimal() and len(text) <= len(str(most)) + 1
+        if not is_number or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number, {least} {upper}, got {text!r}")
         return int(text)
 
+    return number
+
+
+def minutes(text: str) -> float:
+    """Reads a number of minutes above 0, for `type=` of an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number of minutes above 0, got {text!r}")
     return number
 
 
@@ -78,6 +104,17 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
     """The hint to a word that is none of `known`: the nearest of them, or what to do where none is near."""
     near = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean `{near[0]}`?" if near else otherwise
+
+
+def mesh_sizes(text: str | None) -> dict[str, int]:
+    """`data=4,model=2` as sizes by name. Raises UsageError `usage`."""
+    found: dict[str, int] = {}
+    for part in text.split(",") if text else ():
+        name, _, size = part.partition("=")
+        if not name.strip() or not size.strip().isdecimal() or int(size) < 1:
+            raise UsageError("usage", f"expected --mesh as data=4,model=2, got {text!r}")
+        found[name.strip()] = int(size)
+    return found
 
 
 def attempt_number(text: str) -> int:
@@ -103,7 +140,7 @@ def evaluation_options(parser: argparse.ArgumentParser) -> None:
 
 
 def say(sentence: str) -> None:
-    print(f"ratchet: {sentence}", file=sys.stderr)
+    print(harmless(renamed(f"ratchet: {sentence}")), file=sys.stderr)
 
 
 def colour() -> bool:

@@ -1,6 +1,7 @@
 """What `diagnose` says: what to try next, all findings, ranked, with their gains."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from harness import contest as contests
 from harness.advice import diagnose as diagnosing
 from harness.advice import dump_directory
 from harness.advice import report as reporting
+from harness.advice.edits import Edit, Tried
 from harness.advice.whatif import answers
 from harness.cli.arguments import colour, directory
 from harness.cli.documents import TablesDocument, figures
@@ -18,21 +20,30 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.ledger import Ledger
+from harness.ledger import lock as locking
+from harness.loop import edits
 from harness.loop.package_kernel import for_wrapper
 from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Column, Evidence, Report, Row, Table
+from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
+from harness.render.progress import Progress
+from harness.units import change
 
 # What no kernel could do better than: transfers for nothing, matrix units of twice the speed.
 _CEILINGS: tuple[tuple[Literal["memory", "MXU"], str, Scale], ...] = (
     ("memory", "transfers that take no time", Scale(bandwidth=1000.0, dma_latency=0.0, transfer_cost=0.0)),
     ("MXU", "MXU x2", Scale(mxu=2.0)),
 )
+_TRIED = (
+    Column(name="edit", title="edit"),
+    Column(name="time_ratio", title="time, new/old", unit="ratio"),
+    Column(name="why", title="why there is none"),
+)
 _COLUMNS = (
     Column(name="rule", title="rule"),
-    Column(name="gain_fraction", title="gain at most", unit="fraction"),
+    Column(name="gain_fraction", title="gain", unit="fraction"),
     Column(name="gain_source", title="from"),
     Column(name="kind", title="kind of change"),
     Column(name="observation", title="observation"),
@@ -49,6 +60,20 @@ class Diagnosis:
     name: str
     report: Report
     notes: tuple[str, ...]
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def edits(self) -> Table:
+        """The edits that were simulated, the fastest first."""
+        return Table(
+            name="edits",
+            title=f"advised edits of one constant, simulated: {self.name}, {self.report.chip}",
+            origin="simulated",
+            columns=_TRIED,
+            rows=tuple((one.words, one.time_ratio, one.why) for one in self.tried),
+            notes=("not checked for being right: that is an attempt's part",) if self.tried else (),
+            why_empty="" if self.tried else "no advised edit of one constant was simulated",
+        )
 
     @property
     def table(self) -> Table:
@@ -73,7 +98,7 @@ def diagnose(given: Namespace) -> Outcome:
         raise UsageError("usage", "an attempt has its own chip: leave --chip out, or the number")
     found = _diagnosis(given)
     return Outcome(
-        document=TablesDocument(command="diagnose", tables=figures([found.table])),
+        document=TablesDocument(command="diagnose", tables=figures([found.table, found.edits])),
         text=lambda: diagnosis_text(found.name, found.report, found.notes, terminal_width(), colour()),
     )
 
@@ -99,9 +124,52 @@ def _diagnosis(given: Namespace) -> Diagnosis:
     report = reporting.report(evidence, own)
     ceilings, note = _ceilings(folder, evidence, own)
     rows = _earlier(folder, number)
-    told = replace(report, hints=diagnosing.hints(evidence, report, rows, ceilings))
+    asked = diagnosing.edits(evidence, report, rows, ceilings)
+    tried, why = _tried(given, folder, number, evidence, kernel, asked) if asked else ((), "")
+    told = replace(report, hints=diagnosing.hints(evidence, report, rows, ceilings, tried))
     told = for_wrapper(told, evidence, kernel)
-    return Diagnosis(name=name, report=told, notes=("a gain is a bound, not a promise: measure", note))
+    notes = ("`at most` is a bound, not a promise: measure", note, *_of_edits(tried, why))
+    return Diagnosis(name=name, report=told, notes=notes, tried=tried)
+
+
+def _tried(
+    given: Namespace, folder: Path, number: int | None, evidence: Evidence, kernel: bytes, asked: Sequence[Edit]
+) -> tuple[tuple[Tried, ...], str]:
+    """The advised edits of one constant, simulated; or why none was."""
+    without = "no advised edit was simulated: "
+    own = chip(evidence.chip)
+    if given.no_edits:
+        return (), f"{without}--no-edits"
+    if own.platform != "tpu":
+        return (), f"{without}there is no simulator of {own.name}"
+    if given.member:
+        return (), f"{without}those of a suite's members are not"
+    try:
+        contest = contests.load(folder, own.name)
+    except RatchetError:
+        # An attempt's record is read where its contest is no more.
+        return (), f"{without}the contest cannot be loaded"
+    if number is not None and Ledger.open(folder).attempt(number).key != contest.key("simulated"):
+        return (), f"{without}attempt {number} was judged under another key"
+    if given.only_reads:
+        return (), f"{without}this only reads"
+    with (
+        locking.held(folder / "profile_data" / "edits.lock", "diagnose"),
+        Progress(quiet=given.quiet or given.json) as progress,
+    ):
+        tried = edits.simulated(contest, kernel, evidence, asked, Policy(), progress)
+    return tried, "" if tried else f"{without}no constant of kernel.py has the size of an advised block"
+
+
+def _of_edits(tried: Sequence[Tried], why: str) -> tuple[str, ...]:
+    """What every simulated edit came to, in a sentence; else why there is none."""
+    if not tried:
+        return (why,) if why else ()
+    told = [
+        f"{one.words}: {one.why.partition(':')[0] if one.time_ratio is None else change(one.time_ratio)}"
+        for one in tried
+    ]
+    return (f"simulated edits, not checked for being right: {', '.join(told)}",)
 
 
 def _earlier(folder: Path, number: int | None) -> tuple[Row, ...]:

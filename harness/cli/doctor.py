@@ -22,6 +22,7 @@ from harness.workbench.capture import program_run
 from harness.workbench.doctor import devices, findings, program
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.places import resolve
+from harness.workbench.profiles.steps import idle_in_steps
 from harness.workbench.profiles.utilization import utilization
 
 _LOCK = "ratchet/lock"
@@ -45,22 +46,26 @@ def doctor(given: Namespace) -> Outcome:
 
 
 def _program(module: str, limit: float, capture: str | None, folder: Path, progress: Progress) -> tuple[Table, ...]:
-    tc, hbm = (None, None) if capture is None else _in_use(capture, folder)
+    seen = program.InUse() if capture is None else _in_use(capture, folder)
     progress("run", "start", 0.0)
     run = program_run.program_run(module, limit)
     progress("run", "done", run.total_seconds)
-    return program.checklist(run, Path(module).name, tc, hbm)
+    return program.checklist(run, Path(module).name, seen)
 
 
-def _in_use(capture: str, folder: Path) -> tuple[float | None, float | None]:
-    """MXU and HBM in use, of the module that ran longest in the capture."""
-    table = utilization(reading.read(resolve(capture, folder).paths))[0]
+def _in_use(capture: str, folder: Path) -> program.InUse:
+    """MXU and HBM in use, of the module that ran longest in the capture; the idle share of its steps."""
+    read = reading.read(resolve(capture, folder).paths)
+    idle = idle_in_steps(read)
+    table = utilization(read)[0]
     if not table.rows:
-        return None, None
+        return program.InUse(idle=idle)
     names = [column.name for column in table.columns]
     longest = max(table.rows, key=lambda row: row[names.index("seconds")] or 0.0)
     tc, hbm = (longest[names.index(name)] for name in ("tc_fraction", "hbm_fraction"))
-    return (tc if isinstance(tc, float) else None), (hbm if isinstance(hbm, float) else None)
+    return program.InUse(
+        tc=tc if isinstance(tc, float) else None, hbm=hbm if isinstance(hbm, float) else None, idle=idle
+    )
 
 
 def _machine(folder: Path, progress: Progress) -> Iterator[Line]:

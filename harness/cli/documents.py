@@ -23,6 +23,9 @@ from harness.records import (
     Verdict,
 )
 from harness.records.attack import Attack
+from harness.records.bisection import Bisection
+from harness.records.comparison import Comparison
+from harness.records.gate import Gate
 from harness.records.search_state import SearchState
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
@@ -224,9 +227,12 @@ DOCUMENTS = {
     "predict": Document(_TABLES, TablesDocument),
     "table": Document(_TABLES, TablesDocument),
     "lines": Document(2, LinesDocument),
+    "diff": Document(1, Comparison),
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(3, SimulateDocument),
     "attack": Document(3, Attack),
+    "bisect": Document(1, Bisection),
+    "ci": Document(1, Gate),
     "fsck": Document(1, Audit),
     "replay": Document(3, Replay),
     "selftest": Document(1, SelftestDocument),

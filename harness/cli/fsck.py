@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import contest as contests
+from harness import limits
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
@@ -15,6 +16,9 @@ from harness.records import Attempt, Audit, Key
 from harness.render import review
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
+
+# Judging takes a minute or two, most of it in processes of its own.
+_TIMES_OF_A_REPLAY = 30
 
 
 def fsck(given: Namespace) -> Outcome:
@@ -47,6 +51,7 @@ def _replayed(found: Audit, folder: Path, champion: Attempt | None, given: Names
     """The same with what judging the champion again came to."""
     if champion is None:
         return replace(found, notes=(*found.notes, "there is no champion to judge again"))
+    limits.allow(_TIMES_OF_A_REPLAY)
     with Progress(quiet=given.quiet or given.json) as progress:
         again = replaying.replay(contests.load(folder), champion.number, progress)
     findings, notes = auditing.replayed(again)

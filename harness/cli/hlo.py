@@ -5,10 +5,11 @@ import re
 import sys
 import zlib
 from argparse import Namespace
+from collections import defaultdict
 from pathlib import Path
 
 from harness import limits
-from harness.cli.arguments import DEFAULT_CHIP, directory, say
+from harness.cli.arguments import DEFAULT_CHIP, directory, mesh_sizes, say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.lines import subject
 from harness.cli.verb import Outcome
@@ -21,12 +22,13 @@ from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.explain import operation_tables, shape_tables
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.listing import module_tables, not_understood
+from harness.workbench.hlo.mesh import Mesh
 from harness.workbench.hlo.module import Computation, Instruction, Module
-from harness.workbench.profiles.places import PROFILE_DATA, SUFFIX, resolve
+from harness.workbench.hlo.resharding import laid_out
+from harness.workbench.profiles import reading, remote
+from harness.workbench.profiles.places import PROFILE_DATA, RUNS, SUFFIX, refuse_neighbours, resolve
 from harness.workbench.profiles.reading import hlo_protos
-
-# What stands beside a capture and is asked about by mistake.
-_NO_MODULE = ("memory_viewer.json", "trace.json.gz")
+from harness.workbench.profiles.remote import Source
 
 # So many names are compared with one that is unknown.
 _MOST_COMPARED = 5000
@@ -37,6 +39,7 @@ _PASTED = re.compile(r"\b[a-z]+[a-z0-9]*\[[\d,<=?]*\]")
 def hlo(given: Namespace) -> Outcome:
     named = chips.target(given.chip) if given.chip else None
     module, target = _module(given, named)
+    module = laid_out(module, _mesh(given.mesh, module))
     found = _tables(module, given.op, target, given.top)
     return Outcome(
         document=TablesDocument(command="hlo", tables=figures(found)),
@@ -52,12 +55,8 @@ def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
         return _of_capture(capture, given.module), default
     if given.module is not None:
         raise UsageError("usage", "--module is for a capture, which may hold several")
-    if what is not None and what.endswith(_NO_MODULE):
-        raise UsageError(
-            "no-module",
-            f"{what} holds times or buffers and no HLO: give the .xplane.pb beside it, a run, or an .hlo_proto.pb",
-        )
     if what is not None and Path(what).is_file():
+        refuse_neighbours(Path(what))
         return read(limits.read(Path(what)), what), default
     if what is not None and _PASTED.search(what):
         return parse.module(what), default
@@ -75,27 +74,49 @@ def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
     return read(limits.read(text), str(text)), named or chips.target(meant.chip.name)
 
 
-def _capture(what: str, contest: Path) -> tuple[Path, ...] | None:
-    """The files of the capture that `what` names: a file, a folder, or a run of the contest; None where it is none."""
-    is_run = Path(what).name == what and (contest / PROFILE_DATA / "plugins" / "profile" / what).is_dir()
+def _mesh(text: str | None, module: Module) -> Mesh | None:
+    """The mesh that is named; None where none is. Raises UsageError where it has another number of devices."""
+    if text is None:
+        return None
+    found = Mesh(axes=tuple(mesh_sizes(text).items()))
+    if module.devices not in (1, found.devices):
+        raise UsageError(
+            "usage", f"expected --mesh of the module's {module.devices} devices, got {found.devices}: {text}"
+        )
+    return found
+
+
+def _capture(what: str, contest: Path) -> tuple[Source, ...] | None:
+    """The files of the capture that `what` names: a file, a folder, or a run; None where it is none."""
+    is_run = Path(what).name == what and (contest / PROFILE_DATA / RUNS / what).is_dir()
+    if remote.server() and not (Path(what).exists() or what.isdecimal() or what == "-" or _PASTED.search(what)):
+        return resolve(what, contest, remote.server()).paths
     if not (what.endswith(SUFFIX) or Path(what).is_dir() or is_run) or what.isdecimal():
         return None
     return resolve(what, contest).paths
 
 
-def _of_capture(paths: tuple[Path, ...], name: str | None) -> Module:
-    """The module called `name`, without one the largest. Raises RatchetError `no-hlo`, UsageError `unknown-module`."""
+def _of_capture(paths: tuple[Source, ...], name: str | None) -> Module:
+    """The module called `name`, with its number or without; where none is named that on which most time was spent,
+    the largest where nothing ran. Raises RatchetError `no-hlo`, UsageError `unknown-module`."""
     protos = hlo_protos(paths)
     if not protos:
         raise RatchetError(
             "no-hlo", f"{paths[0]} holds no modules: they are stored where the profiler's enable_hlo_proto is on"
         )
     known = ", ".join(sorted(protos))
-    if name is not None and name not in protos:
+    there = [one for one in protos if name in (None, one, one.partition("(")[0])]
+    if not there:
         raise UsageError("unknown-module", f"expected --module, one of {known}, got {name!r}")
-    meant = name or max(protos, key=lambda one: len(protos[one]))
-    if name is None and len(protos) > 1:
-        say(f"this is {meant}, the largest of {len(protos)} modules; --module names another: {known}")
+    meant = there[0]
+    if len(there) > 1:
+        spent: defaultdict[str, float] = defaultdict(float)
+        for device in reading.read(paths).devices:
+            for run in device.executions:
+                spent[device.operations[run.operation].module] += run.self_seconds
+        meant = max(there, key=lambda one: (spent[one], len(protos[one])))
+        why = "where most time was spent" if spent[meant] else "the largest"
+        say(f"this is {meant}, {why}; --module names another of {len(there)}: {known}")
     return proto.module(protos[meant], meant)
 
 

@@ -13,9 +13,11 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.ledger import Ledger
 from harness.loop.expectations import calibration
-from harness.records import Evidence
+from harness.records import Evidence, Row
 from harness.render.layout import Files, source_lines
 from harness.render.results import results_table
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import PROFILE_DATA
 
 
 def results(given: Namespace) -> Outcome:
@@ -63,3 +65,18 @@ def kernel_text(ledger: Ledger, number: int) -> str:
         return ledger.kernel(number).decode("utf-8", "replace")
     except RatchetError:
         return ""
+
+
+def rows_of(contest: Path) -> tuple[Row, ...]:
+    """The attempts of the contest in a folder; none where it has no ledger."""
+    try:
+        return Ledger.open(contest).rows()[0]
+    except RatchetError:
+        return ()
+
+
+def tidy(contest: Path) -> None:
+    """Removes old captures and dumps of the contest in a folder, and says so."""
+    champions = {row.number for row in rows_of(contest) if row.outcome == "accept"}
+    for sentence in pruning.tidy(contest / PROFILE_DATA, champions):
+        say(sentence)

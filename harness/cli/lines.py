@@ -10,11 +10,11 @@ from pathlib import Path
 from harness import contest as contests
 from harness.advice import dump_directory
 from harness.advice.source_names import named_lines
-from harness.advice.timeline import timeline as simulated_timeline
+from harness.advice.timeline import timeline_with_parts
 from harness.cli.arguments import colour, command, directory
 from harness.cli.documents import LinesDocument
 from harness.cli.judged import judged
-from harness.cli.ledger import kernel_text, with_packages
+from harness.cli.ledger import kernel_text, tidy, with_packages
 from harness.cli.simulate import operands
 from harness.cli.verb import Outcome
 from harness.dumps.evaluated import Values
@@ -33,6 +33,8 @@ from harness.render.traces.perfetto import trace_json
 from harness.render.traces.summary import summary
 from harness.render.traces.xspace import xspace_text
 from harness.workbench.capture import xspace
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import PROFILE_DATA, RUNS
 
 
 def lines(given: Namespace) -> Outcome:
@@ -72,19 +74,19 @@ def timeline(given: Namespace) -> Outcome:
     meant, dump, contents = dumped(given, runs=2)
     deadline = dump_directory.deadline_seconds(meant.dumps)
     try:
-        found = simulated_timeline(
-            dump, meant.chip, steps_shown=given.steps, deadline_seconds=deadline, operands=contents
-        )
+        found, parts = timeline_with_parts(dump, meant.chip, given.steps, deadline, contents)
     except RatchetError as error:
         raise RatchetError(error.kind, dump_directory.explained(str(error))) from error
     if meant.problem is not None:
         found = in_problem_names(found, meant.problem)
     title = f"{meant.name} simulated {meant.chip.name}"
     run = title.replace(" ", "-")
-    perfetto = folder / "profile_data" / f"{run}.trace.json.gz"
+    kept = pruning.made(folder / PROFILE_DATA)
+    perfetto = kept / f"{run}.trace.json.gz"
     write_atomically(perfetto, gzip.compress(trace_json(found, title), mtime=0))
-    profile = folder / "profile_data" / "plugins" / "profile" / run / f"simulated-{meant.chip.name}.xplane.pb"
-    xspace.write(xspace_text(found, meant.chip, title, instructions(dump.hlo)), profile)
+    profile = kept / RUNS / run / f"simulated-{meant.chip.name}.xplane.pb"
+    xspace.write(xspace_text(found, meant.chip, title, instructions(dump.hlo), parts), profile)
+    tidy(folder)
     return Outcome(text=lambda: summary(found, perfetto, profile, partial(command, given=given.directory)))
 
 

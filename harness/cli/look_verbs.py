@@ -12,6 +12,7 @@ class Results(Verb):
     line = "the table of all attempts"
     example = "results --limit 20"
     description = "Prints the table of all attempts of the contest."
+    is_watched = True
     does = "harness.cli.ledger:results"
 
     def configure(self, parser: Parser) -> None:
@@ -25,6 +26,8 @@ class Show(Verb):
     line = "the whole report and the diff of an attempt"
     example = "show 3"
     description = "Prints the whole report and the diff of one attempt."
+    is_watched = True
+    shows_texts = True
     does = "harness.cli.kernels:show"
 
     def configure(self, parser: Parser) -> None:
@@ -33,6 +36,62 @@ class Show(Verb):
         )
         add_member(parser)
         add_json(parser, "the record")
+
+
+class Diff(Verb):
+    name = "diff"
+    group = "look"
+    line = "two kernels: time, cycles by kind and by line, VMEM, text"
+    example = "diff 3 7"
+    description = (
+        "Holds two kernels against each other: their times, what the cycles of each are spent on, the cycles of each "
+        "source line, bundles, spills, VMEM and traffic, and the diff of the texts. Each is an attempt's number, or a "
+        "file with a kernel, which is judged first and not recorded."
+    )
+    examples = "ratchet.sh diff (the champion and kernel.py as it stands); ratchet.sh diff 3 7; ratchet.sh diff 3 my.py"
+    is_watched = True
+    shows_texts = True
+    does = "harness.cli.comparison:diff"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "before", nargs="?", metavar="A", help="an attempt's number or a kernel's file (default: the champion)"
+        )
+        parser.add_argument("after", nargs="?", metavar="B", help="the same (default: kernel.py as it stands)")
+        parser.add_argument("--full", action="store_true", help="print every figure and line, not only what moved")
+        add_json(parser, "the comparison")
+        add_quiet(parser)
+
+
+class Bisect(Verb):
+    name = "bisect"
+    group = "look"
+    line = "which change made it slower, spill more or fail"
+    example = "bisect --from 3 --to 12"
+    description = (
+        "Finds the change that made the kernel worse, by halving: between two attempts among those that became "
+        "champion, or between two commits among those that changed kernel.py or its helpers. Every kernel is judged "
+        "now, under the present prepare.py; nothing is recorded."
+    )
+    examples = "ratchet.sh bisect --from 3 --to 12 --metric spills; ratchet.sh bisect --from v1.0 --to HEAD"
+    shows_texts = True
+    does = "harness.cli.bisect:bisect"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "--from", dest="first", required=True, metavar="A", help="an attempt's number, or a commit, that is good"
+        )
+        parser.add_argument("--to", dest="last", required=True, metavar="B", help="a later one that is bad")
+        parser.add_argument(
+            "--metric", choices=["time", "spills", "correctness"], default="time",
+            help="what is worse: simulated time, executed spills, or whether it is right (time)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--threshold", type=float, default=1.0, metavar="PERCENT", help="how much more than A's counts as worse (1)"
+        )
+        parser.add_argument("--full", action="store_true", help="print every figure and line of the guilty change")
+        add_json(parser, "what was found")
+        add_quiet(parser)
 
 
 class Report(Verb):
@@ -45,6 +104,7 @@ class Report(Verb):
         "With --table it is the page of a table of tuned constants; that needs no contest."
     )
     examples = "ratchet.sh report --open; ratchet.sh report --table tables"
+    is_watched = True
     does = "harness.cli.report:report"
 
     def configure(self, parser: Parser) -> None:
@@ -62,6 +122,7 @@ class Plot(Verb):
     line = "the same figures as pictures (PNG)"
     example = "plot --out docs"
     description = "Writes progress, roofline and where the time goes as pictures, for the attempts under one key."
+    is_watched = True
     does = "harness.cli.report:plot"
 
     def configure(self, parser: Parser) -> None:
@@ -79,7 +140,8 @@ class Diagnose(Verb):
     line = "what to try next, ranked, each with its rule and gain"
     example = "diagnose 3"
     description = (
-        "Says what to try next: every finding with its numbers, the rule behind it, the gain to expect, one change."
+        "Says what to try next: every finding with its numbers, the rule behind it, the gain to expect, one change. "
+        "An advised edit of one constant is compiled and simulated first, and ranked by what it brings."
     )
     examples = "ratchet.sh diagnose; ratchet.sh diagnose 3"
     does = "harness.cli.diagnose:diagnose"
@@ -90,5 +152,8 @@ class Diagnose(Verb):
         )
         parser.add_argument("--chip", default=None, help="judge kernel.py as it stands for this chip")
         add_member(parser)
+        parser.add_argument(
+            "--no-edits", action="store_true", help="do not simulate the advised edits of one constant (seconds each)"
+        )
         add_json(parser, "the findings as JSON")
         add_quiet(parser)

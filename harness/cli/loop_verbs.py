@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number, evaluation_options
+from harness.cli.arguments import Parser, add_json, add_quiet, at_least, attempt_number, evaluation_options, minutes
 from harness.cli.verb import Verb
 from harness.hardware import CHIPS
 from harness.loop.scaffold import templates
@@ -52,6 +52,7 @@ class Next(Verb):
         "Says where the search stands: champion, distance to the chip's floor, what was tried, hints, and whether to "
         "go on. Reads only; judges nothing."
     )
+    is_watched = True
     does = "harness.cli.next:next_"
 
     def configure(self, parser: Parser) -> None:
@@ -104,12 +105,12 @@ class Tune(Verb):
         parser.add_argument(
             "--trials", type=at_least(1), default=40, metavar="N", help="settings screened at most (40)"
         )
-        parser.add_argument("--minutes", type=float, default=None, metavar="M", help="begin no setting after so long")
+        parser.add_argument("--minutes", type=minutes, default=None, metavar="M", help="begin no setting after so long")
         parser.add_argument(
             "--method", choices=["tpe", "random"], default="tpe",
             help="how settings are chosen: by Optuna's model of what is known (tpe), or at random",
         )  # fmt: skip
-        parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search's random numbers (0)")
+        _seed(parser)
         _screening(parser)
 
 
@@ -147,7 +148,7 @@ class TableVerb(Verb):
         )
         parser.add_argument("--out", type=Path, default=Path("tables"), metavar="DIR", help="where it goes (tables)")
         parser.add_argument("--trials", type=at_least(1), default=24, metavar="N", help="settings tried for a row (24)")
-        parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search's random numbers (0)")
+        _seed(parser)
         parser.add_argument(
             "--missing", type=Path, default=None, metavar="TABLE",
             help="only shapes that this table has no entry for: what its fallback costs them",
@@ -163,6 +164,14 @@ class TableVerb(Verb):
         _jobs(parser)
         add_json(parser, "the rows as JSON")
         add_quiet(parser)
+
+
+def _seed(parser: Parser) -> None:
+    # As many as numpy takes.
+    parser.add_argument(
+        "--seed", type=at_least(0, (1 << 32) - 1), default=0, metavar="N",
+        help="of the search's random numbers (0); with --jobs 1 the same seed asks for the same settings",
+    )  # fmt: skip
 
 
 def _where(parser: Parser) -> None:
@@ -232,6 +241,7 @@ class Status(Verb):
     example = "status"
     description = "Says where you stand."
     examples = "ratchet.sh status --json"
+    is_watched = True
     does = "harness.cli.status:status"
 
     def configure(self, parser: Parser) -> None:

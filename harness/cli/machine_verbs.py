@@ -1,11 +1,11 @@
 """The verbs about programs, tests and the ratchet itself."""
 
-import argparse
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.arguments import Parser, add_json, add_member, add_quiet, attempt_number
+from harness.cli import published
+from harness.cli.arguments import Parser, add_json, add_member, add_quiet, attempt_number, minutes
 from harness.cli.verb import Verb
 from harness.workbench.profiles.places import SUFFIX
 
@@ -80,6 +80,9 @@ class Audit(Verb):
         parser.add_argument("--chip", default=None, help="the chip that the program runs on")
         add_json(parser, "the findings as JSON")
 
+    def parse(self, words: Sequence[str]) -> Namespace:
+        return super().parse(published.script(words))
+
 
 class Fsck(Verb):
     name = "fsck"
@@ -90,6 +93,7 @@ class Fsck(Verb):
         "Checks log, branch and experiments/ against each other, and every verdict against the evidence it was made "
         "from; changes nothing."
     )
+    is_watched = True
     does = "harness.cli.fsck:fsck"
 
     def configure(self, parser: Parser) -> None:
@@ -101,6 +105,46 @@ class Fsck(Verb):
             help="report what these did not sign: a file of allowed signers (SSH), or an OpenPGP key's fingerprint",
         )
         add_json(parser, "the findings as JSON")
+        add_quiet(parser)
+
+
+class Ci(Verb):
+    name = "ci"
+    group = "machine"
+    line = "judge what a change does to a repository's contests"
+    example = "ci --base main"
+    description = (
+        "Judges every contest whose prepare.py, kernel.py or helper modules differ between HEAD and where it left the "
+        "base: both sides in this run, by one compiler, under the base's prepare.py. Nothing is recorded or checked "
+        "out. Exit code 1 where the change makes a kernel wrong or slower, 3 where that could not be told."
+    )
+    examples = 'ratchet.sh ci --base origin/main --annotations --markdown "$GITHUB_STEP_SUMMARY" --out artefacts'
+    does = "harness.cli.gate:ci"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("--base", required=True, metavar="REF", help="the branch or commit to merge into")
+        parser.add_argument("--head", default="HEAD", metavar="REF", help="what is proposed (HEAD)")
+        parser.add_argument(
+            "--fail-on", default="regress,wrong,inconclusive", metavar="WHAT",
+            help="which of regress, wrong, inconclusive fail the gate; or nothing (all three)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--threshold", type=float, default=1.0, metavar="PERCENT",
+            help="how much more simulated time counts as slower, less as faster (1)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--compilers", choices=["own", "both"], default="own",
+            help="judge with the other compiler that is locked too, in an environment of its own (own)",
+        )  # fmt: skip
+        parser.add_argument("--markdown", type=Path, default=None, metavar="FILE", help="append a summary to this file")
+        parser.add_argument(
+            "--annotations", action="store_true", help="print GitHub's workflow commands for the lines that cost more"
+        )
+        parser.add_argument(
+            "--out", type=Path, default=None, metavar="DIR",
+            help="write an HTML report and timelines for each contest, and benchmark.json, to this folder",
+        )  # fmt: skip
+        add_json(parser, "the findings")
         add_quiet(parser)
 
 
@@ -117,7 +161,7 @@ class Attack(Verb):
         parser.add_argument(
             "number", nargs="?", type=attempt_number, metavar="N", help="an attempt instead of kernel.py"
         )
-        parser.add_argument("--minutes", type=_minutes, default=5.0, help="how long to search (default: 5)")
+        parser.add_argument("--minutes", type=minutes, default=5.0, help="how long to search (default: 5)")
         parser.add_argument("--seed", type=int, default=None, help="search as the search with this seed did")
         parser.add_argument(
             "--repeat", type=Path, default=None, metavar="FILE", help="try the input in this file once more"
@@ -183,13 +227,3 @@ class Selftest(Verb):
         )
         add_json(parser, "records instead of the table")
         add_quiet(parser)
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a number of minutes above 0, got {text!r}")
-    return minutes

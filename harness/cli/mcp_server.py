@@ -4,7 +4,6 @@ import json
 import sys
 import threading
 import traceback
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from mcp.server.stdio import stdio_server
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp_types import Tool as Described
 
-from harness import __version__, limits
-from harness.cli import answer_size
+from harness import __version__
+from harness.cli import answer_size, reading_process
 from harness.cli.documents import json_object, json_text
 from harness.cli.roots import Roots
 from harness.cli.tools import CONTEST, PART, START, Tool, tools
@@ -100,14 +99,11 @@ class _Tools:
             meant["message"] = f"experiment: {meant['message']}"
         # The verb's own parser: options are checked, and have their defaults, in one place.
         place = ["-C", str(contest)] if tool.verb.takes_contest else []
-        given = tool.verb.parse([*tool.command_line(meant), *place, "--json"])
+        words = [*tool.command_line(meant), *place, "--json", *(["--only-reads"] if tool.effect == "reads" else [])]
         if tool.effect == "reads":
-            given = Namespace(**{**vars(given), "only_reads": True})
-        with limits.nesting_in_words("what was read"):
-            document = tool.verb.run(given).document
+            return _read(reading_process.answer(tool.verb.name, words), meant)
+        document = tool.verb.run(tool.verb.parse(words)).document
         answer = json_object(tool.verb.name, document)
-        if tool.effect == "reads":
-            return _read(answer, meant)
         whole = contest / _ANSWERS / f"{name}.json"
 
         def kept(path: str, shown: int) -> str:

@@ -6,16 +6,17 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 
-from harness.cli.arguments import DEFAULT_CHIP
+from harness.cli.arguments import DEFAULT_CHIP, mesh_sizes
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.records import Table
 from harness.render import tables
 from harness.render.layout import terminal_width
-from harness.workbench.hlo import chips, forecast, groups, interconnect, prediction
+from harness.workbench.hlo import chips, forecast, groups, interconnect, prediction, training_memory
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.prediction import Spec
+from harness.workbench.hlo.training_memory import Transformer
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([kKMGTP]?i?)\s*(B|B/s|FLOPs?|FLOPs?/s|FLOPS)?")
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
@@ -26,8 +27,8 @@ def predict(given: Namespace) -> Outcome:
     run, options = _KINDS[given.what]
     for name in sorted(_OPTIONS - options):
         if getattr(given, name) is not None:
-            known = ", ".join(f"--{option}" for option in sorted(options))
-            raise UsageError("usage", f"predict {given.what} takes {known}; got --{name}")
+            known = ", ".join(f"--{option}" for option in sorted(options)).replace("_", "-")
+            raise UsageError("usage", f"predict {given.what} takes {known}; got --{name.replace('_', '-')}")
     found = run(given)
     return Outcome(
         document=TablesDocument(command=f"predict {given.what}", tables=figures(found)),
@@ -43,7 +44,7 @@ def _matmul(given: Namespace) -> tuple[Table, ...]:
         )
     dtype = given.dtype or "bf16"
     left, right = (prediction.spec(word, dtype) for word in given.arrays)
-    mesh = _mesh(given.mesh)
+    mesh = mesh_sizes(given.mesh)
     devices = _devices(given.devices, mesh)
     target = _target(given)
     found = prediction.matmul(left, right, given.einsum, mesh, devices)
@@ -61,7 +62,7 @@ def _collective(given: Namespace) -> tuple[Table, ...]:
     remark = ""
     if given.shape is not None:
         array = prediction.spec(given.shape, given.dtype or "bf16")
-        mesh = _mesh(given.mesh)
+        mesh = mesh_sizes(given.mesh)
         _axes_known([array], mesh)
         part = replace(array, dimensions=array.local(mesh), axes=tuple(() for _ in array.axes))
         size: float = prediction.spec_bytes(part)
@@ -83,20 +84,45 @@ def _chip_alone(given: Namespace) -> Namespace:
 
 def _memory(given: Namespace) -> tuple[Table, ...]:
     _no_words(given)
-    if given.parameters is None:
-        raise UsageError("usage", "expected --parameters, such as 7e9 or 7G")
+    model = _transformer(given)
+    if given.parameters is None and model is None:
+        raise UsageError(
+            "usage", "expected --parameters, such as 7e9 or 7G, or a model: --batch, --seq, --layers and --d-model"
+        )
     target = chips.target(given.chip) if given.chip else None
     devices = _devices(given.devices, {})
     if given.devices is not None and target is None:
         raise UsageError("usage", "expected --chip with --devices: how much memory has each?")
-    return forecast.memory_tables(quantity(given.parameters, "--parameters"), target, devices)
+    parameters = quantity(given.parameters, "--parameters") if given.parameters is not None else None
+    if parameters is None and model is not None:
+        parameters = model.parameters
+    return training_memory.memory_tables(parameters or 0.0, model, target, devices, is_recomputed=bool(given.remat))
+
+
+def _transformer(given: Namespace) -> Transformer | None:
+    """The model whose activations are asked for; None where nothing of one is said."""
+    needed = {name: getattr(given, name) for name in ("batch", "seq", "layers", "d_model")}
+    others = ("d_ff", "heads", "vocab", "remat")
+    if all(value is None for value in needed.values()) and all(getattr(given, name) is None for name in others):
+        return None
+    if missing := [f"--{name.replace('_', '-')}" for name, value in needed.items() if value is None]:
+        raise UsageError("usage", f"expected {' and '.join(missing)} too: activations are those of a whole model")
+    return Transformer(
+        batch=given.batch,
+        sequence=given.seq,
+        layers=given.layers,
+        width=given.d_model,
+        hidden=given.d_ff or 4 * given.d_model,
+        heads=given.heads,
+        vocabulary=given.vocab,
+    )
 
 
 def _shapes(given: Namespace) -> tuple[Table, ...]:
     if not given.arrays:
         raise UsageError("usage", "expected arrays as one device has them, such as bf16[8,8192] bf16[4096@model,8192]")
     arrays = [prediction.spec(word, given.dtype or "bf16") for word in given.arrays]
-    mesh = _mesh(given.mesh)
+    mesh = mesh_sizes(given.mesh)
     remarks = []
     if given.groups is not None:
         found = groups.groups(given.groups)
@@ -151,16 +177,6 @@ def _axis(given: Namespace) -> tuple[int, ...]:
     return sizes
 
 
-def _mesh(text: str | None) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for part in text.split(",") if text else ():
-        name, _, size = part.partition("=")
-        if not name.strip() or not size.strip().isdecimal() or int(size) < 1:
-            raise UsageError("usage", f"expected --mesh as data=4,model=2, got {text!r}")
-        found[name.strip()] = int(size)
-    return found
-
-
 def _devices(given: int | None, mesh: dict[str, int]) -> int:
     size = math.prod(mesh.values())
     if given is not None and mesh and given != size:
@@ -195,7 +211,10 @@ _COMMON = frozenset({"chip"})
 _KINDS: dict[str, tuple[Callable[[Namespace], tuple[Table, ...]], frozenset[str]]] = {
     "matmul": (_matmul, _COMMON | {"dtype", "devices", "mesh", "einsum", "peak", "bandwidth"}),
     "collective": (_collective, _COMMON | {"dtype", "bytes", "shape", "mesh", "axis", "groups", "bandwidth"}),
-    "memory": (_memory, _COMMON | {"parameters", "devices"}),
+    "memory": (
+        _memory,
+        _COMMON | {"parameters", "devices", "batch", "seq", "layers", "d_model", "d_ff", "heads", "vocab", "remat"},
+    ),
     "shapes": (_shapes, frozenset({"dtype", "mesh", "groups"})),
 }
 _OPTIONS = frozenset().union(*(options for _, options in _KINDS.values()))

@@ -8,12 +8,12 @@ from pathlib import Path
 from harness import contest as contests
 from harness.cli.arguments import command, directory, say
 from harness.cli.documents import TablesDocument, figures
+from harness.cli.ledger import rows_of, tidy
 from harness.cli.verb import Outcome
 from harness.contest import Contest
-from harness.errors import RatchetError, UsageError
+from harness.errors import UsageError
 from harness.judge.evaluate.timing import device
 from harness.judge.sandbox.messages import TraceMode
-from harness.ledger import Ledger
 from harness.records import Column, Policy, Row, Table
 from harness.records.table import Origin
 from harness.render import tables
@@ -22,7 +22,6 @@ from harness.render.progress import Progress
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
 from harness.workbench.capture.messages import CaptureReply
-from harness.workbench.profiles import pruning
 
 _XPROF_PORT = 8791
 _MODE: TraceMode = "TRACE_COMPUTE"
@@ -41,10 +40,9 @@ def profile(given: Namespace) -> Outcome:
     kernel = _kernel(contest, given.on, given.member)
     if given.mode is not None and kernel.device != "tpu":
         say(f"--mode {given.mode} has no effect here: only a TPU's profiler knows modes")
-    rows = _rows(contest)
+    rows = rows_of(contest.directory)
     found = _served(kernel, given, rows) if given.serve is not None else _captured(kernel, given, rows)
-    for sentence in pruning.tidy(kernel.profiles, {row.number for row in rows if row.outcome == "accept"}):
-        say(sentence)
+    tidy(contest.directory)
     return Outcome(
         document=TablesDocument(command="profile", tables=figures(found)) if found else None,
         text=lambda: tables.text(found, terminal_width()) if found else "",
@@ -66,14 +64,6 @@ def _kernel(contest: Contest, on: str | None, name: str | None) -> Kernel:
         source=source,
         policy=Policy(),
     )
-
-
-def _rows(contest: Contest) -> tuple[Row, ...]:
-    """The attempts of the contest; none where it has no ledger."""
-    try:
-        return Ledger.open(contest.directory).rows()[0]
-    except RatchetError:
-        return ()
 
 
 def session_label(kernel: bytes, rows: tuple[Row, ...], what: str) -> str:

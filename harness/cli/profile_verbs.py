@@ -8,7 +8,7 @@ from harness.cli.arguments import DEFAULT_CHIP, Parser, add_json, add_member, ad
 from harness.cli.verb import Verb
 from harness.errors import UsageError
 from harness.workbench.hlo import chips
-from harness.workbench.profiles import links, pruning
+from harness.workbench.profiles import pruning, remote
 from harness.workbench.profiles.places import PROFILE_DATA
 
 _SERVER_PORT = 9999
@@ -128,7 +128,7 @@ class Serve(Verb):
         parser.add_argument(
             "log_directory", nargs="?", help=f"a log directory, also gs:// (default: {PROFILE_DATA} of the contest)"
         )
-        parser.add_argument("--port", type=int, default=links.PORT, help=f"{links.PORT}; 0: any free")
+        parser.add_argument("--port", type=int, default=remote.PORT, help=f"{remote.PORT}; 0: any free")
         parser.add_argument(
             "--distributed",
             action="store_true",
@@ -160,8 +160,13 @@ class Hlo(Verb):
             help="a file of HLO text or of a serialized HloProto (also .gz), - for stdin, HLO itself in quotes, a "
             "capture (file, folder or run), or an attempt's number (default: kernel.py's module as last judged)",
         )
-        parser.add_argument("--module", default=None, metavar="NAME", help="of a capture (default: the largest)")
+        parser.add_argument(
+            "--module", default=None, metavar="NAME", help="of a capture (default: where most time was spent)"
+        )
         parser.add_argument("--op", default=None, metavar="NAME", help="explain this operation alone")
+        parser.add_argument(
+            "--mesh", default=None, metavar="A=N,B=M", help="name the axes of the mesh that the module is split over"
+        )
         parser.add_argument(
             "--chip", default=None, help=f"predict for this chip: {', '.join(chips.NAMES)} ({DEFAULT_CHIP})"
         )
@@ -181,7 +186,10 @@ class Predict(Verb):
     description = (
         "Predicts from shapes, mesh and chip: `matmul X[..] W[..]`, `collective KIND`, `memory`, `shapes ARRAY...`."
     )
-    examples = "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8"
+    examples = (
+        "ratchet.sh predict matmul X[32,1024,8192] W[8192,32768] --chip v2 --devices 8; "
+        "ratchet.sh predict memory --batch 8 --seq 4096 --layers 32 --d-model 4096 --remat"
+    )
     is_watched = True
     does = "harness.cli.predict:predict"
 
@@ -205,6 +213,17 @@ class Predict(Verb):
         option("--axis", "N[,M]", "devices along the axis or axes taking part")
         option("--groups", "REPLICA_GROUPS", "the axis from a collective's HLO")
         option("--parameters", "7e9", "how many the model has")
+        for name, text in (
+            ("batch", "sequences in a batch, for activations"), ("seq", "tokens in a sequence"),
+            ("layers", "layers of a transformer"), ("d-model", "width of the model"),
+            ("d-ff", "the MLP's width (4 x d-model)"),
+            ("heads", "heads of an attention that keeps its scores (without: a kernel that keeps none)"),
+            ("vocab", "size of the vocabulary, for the logits"),
+        ):  # fmt: skip
+            parser.add_argument(f"--{name}", type=at_least(1), default=None, metavar="N", help=text)
+        parser.add_argument(
+            "--remat", action="store_const", const=True, default=None, help="layers are recomputed (jax.checkpoint)"
+        )
         option("--peak", "FLOP/s", "instead of the chip's, a device")
         option("--bandwidth", "B/s", "instead of the chip's: HBM's, or a ring's in both directions")
         add_json(parser, "the tables as JSON")

@@ -1,6 +1,5 @@
 """What `report` and `plot` write: one HTML page of a ledger or of a table, the ledger's figures as PNG."""
 
-import os
 import webbrowser
 from argparse import Namespace
 from collections import Counter
@@ -8,25 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote
 
-from harness.advice import report as reporting
-from harness.advice.source_names import named_lines
 from harness.cli import table_page
 from harness.cli.arguments import directory, say
+from harness.cli.entries import entry_of
 from harness.cli.ledger import settled
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
-from harness.hardware import chip
-from harness.judge.verdict import compare_simulated, roofline
 from harness.ledger import Ledger, git
-from harness.ledger.bulk_read import Held, whole
-from harness.loop.search_state import floor_of, title_moves
-from harness.records import Report, Row, Sweep, Work
+from harness.ledger.bulk_read import whole
+from harness.loop.search_state import title_moves
+from harness.records import Row
 from harness.render import plots
 from harness.render.page import Story, page
-from harness.render.series import Against, Bound, Entry, Group, group_of, groups
+from harness.render.series import Entry, Group, group_of, groups
 from harness.units import decimal
 
 
@@ -100,7 +95,7 @@ def _entries(ledger: Ledger, files: Path, page_folder: Path) -> tuple[tuple[Entr
     champion = ledger.champion()
     found: list[Entry] = []
     for name, held in zip(_ids(rows), whole(ledger.place, rows), strict=True):
-        found.append(_entry(name, held, found, files, page_folder))
+        found.append(entry_of(name, held, found, files, page_folder))
     for move in title_moves(rows):
         for took in move.took:
             found[took] = replace(found[took], is_undone=move.kind == "undo", is_revoked=move.kind == "revoke")
@@ -124,78 +119,3 @@ def _ids(rows: Sequence[Row]) -> list[str]:
         str(row.number) if counted[row.number] == 1 else f"{row.number}-{row.kernel_sha256[:6]}-{place}"
         for place, row in enumerate(rows)
     ]
-
-
-def _entry(name: str, held: Held, before: Sequence[Entry], files: Path, page_folder: Path) -> Entry:
-    row, attempt = held.row, held.attempt
-    kernel = None if held.kernel is None else held.kernel.decode("utf-8", "surrogateescape")
-    if attempt is None:
-        return Entry(id=name, row=row, kernel=kernel, complaint=held.complaint)
-    evidence = attempt.evidence
-    found = reporting.report(evidence, chip(evidence.chip))
-    attempt = replace(attempt, evidence=replace(evidence, simulation=named_lines(evidence, evidence.simulation)))
-    trace = files / f"{row.number:04d}-simulated-{row.chip}.trace.json.gz"
-    address = Path(os.path.relpath(trace, page_folder)).as_posix()
-    return Entry(
-        id=name,
-        row=row,
-        attempt=attempt,
-        report=found,
-        against=_against(held, before),
-        # What a CPU takes is not to be seen beside the floor of a TPU.
-        bound=None if attempt.key.source == "measured cpu" else _bound(found, attempt.evidence.problem.work),
-        score_range=_score_range(found) if row.score is not None else None,
-        kernel=kernel,
-        timeline=quote(address) if trace.is_file() else "",
-        deviations=_deviations(attempt.sweep),
-    )
-
-
-def _deviations(sweep: Sweep | None) -> float | None:
-    """How many standard deviations of the simulator the best of the sweep has to win by."""
-    if sweep is None or sweep.source != "simulated":
-        return None
-    return compare_simulated.deviations(max(1, sweep.looked_at))
-
-
-def _against(held: Held, before: Sequence[Entry]) -> Against | None:
-    """The champion that the attempt was judged against, under the attempt's own key where it is known."""
-    attempt = held.attempt
-    # A revoke compares nothing: what took the title's place is beside nothing, what lost it failed.
-    if attempt is None or attempt.champion is None or attempt.kind == "revoke":
-        return None
-    number, again = attempt.champion.attempt, attempt.champion_evidence
-    if again is not None:
-        return Against(number=number, report=reporting.report(again, chip(again.chip)), simulation=again.simulation)
-    comparable = [entry for entry in before if entry.row.key_digest == held.row.key_digest]
-    for entry in reversed(comparable):
-        if entry.row.number == number and entry.attempt is not None:
-            return Against(number=number, report=entry.report, simulation=entry.attempt.evidence.simulation)
-        # The first attempt under a key holds the champion's evidence for those that follow it.
-        if entry.against is not None and entry.against.number == number and entry.against.report is not None:
-            return entry.against
-    why = (
-        f"The champion of then, attempt {number}, was judged under another key: its figures are not compared."
-        if any(entry.row.number == number and entry.attempt is not None for entry in before)
-        else f"The record of the champion of then, attempt {number}, is not in this clone: its figures are not known."
-    )
-    return Against(number=number, report=None, why_unknown=why)
-
-
-def _bound(found: Report, work: Work) -> Bound:
-    """The least time of the useful work, and the score it would give."""
-    floor = floor_of(work, chip(found.chip), None)
-    name = "compute-only" if floor.bound_by == "compute" else "memory-only, every array once,"
-    return Bound(
-        name=name, seconds=floor.seconds, score=roofline.score(floor.compute_seconds / floor.seconds, floor.seconds)
-    )
-
-
-def _score_range(found: Report) -> tuple[float, float] | None:
-    """The score at the two ends of the latency's uncertainty; None where there is none."""
-    seconds, off = found.seconds, found.plus_minus_seconds
-    if seconds is None or off is None or not 0 < off < seconds:
-        return None
-    compute = found.compute_only_seconds
-    low, high = (roofline.score(compute / at, at) for at in (seconds + off, seconds - off))
-    return low, high

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.links import OF_A_CONTEST
 
 # A folder of captures has some hundred entries; so many take a second.
 _ENTRIES = 100_000
-# What verbs read of a contest by themselves.
-_OF_A_CONTEST = ("*.py", "experiments", "profile_data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +21,7 @@ class Roots:
     def contest(self, folder: Path) -> Path:
         """The contest's folder, if it and what a verb reads of it lie below a root. Raises UsageError `outside`."""
         found = self._resolved(str(folder))
-        for path in (path for pattern in _OF_A_CONTEST for path in found.glob(pattern)):
+        for path in (path for pattern in OF_A_CONTEST for path in found.glob(pattern)):
             self.path(str(path))
         return found
 

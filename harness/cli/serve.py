@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.cli.arguments import directory, say
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
+from harness.render.layout import harmless
 from harness.workbench import xprof_server
 from harness.workbench.profiles import links, places
 from harness.workbench.profiles.places import PROFILE_DATA
@@ -32,7 +33,7 @@ def serve(given: Namespace) -> Outcome:
     try:
         with xprof_server.until_stopped():
             # Printed here: people need the address while it runs.
-            print(_greeting(where, f"http://{host}:{port}"), flush=True)
+            print(harmless(_greeting(where, f"http://{host}:{port}")), flush=True)
             server.serve()
     finally:
         server.stop()
@@ -62,8 +63,8 @@ def _greeting(where: str, base: str) -> str:
         return "\n".join((*lines, "  its runs are read when the page asks for them"))
     found = places.runs(Path(where))
     for place in found[:_SHOWN]:
-        run, host = links.run_name(place, Path(where)), place.paths[0].name.removesuffix(places.SUFFIX)
-        folder = str(place.paths[0].resolve().parent)
+        run, host = links.run_name(place, Path(where)), place.files[0].name.removesuffix(places.SUFFIX)
+        folder = str(place.files[0].resolve().parent)
         lines += [
             f"  {run}",
             f"    overview:      {links.page(base, 'overview_page', run, host)}",

@@ -3,13 +3,14 @@
 import math
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from harness import contest as contests
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory, say
 from harness.cli.experiment import attempt_text, expectation, hypothesis_of
 from harness.cli.verb import Outcome
+from harness.contest import Contest
 from harness.errors import UsageError
 from harness.loop import expected, ray_cluster, screening, search_space
 from harness.loop import sweep as sweeping
@@ -33,7 +34,7 @@ def places_of(given: Namespace) -> Iterator[Places]:
         yield screening.local(given.jobs)
         return
     if given.jobs is not None:
-        raise UsageError("usage", "--jobs counts processes without Ray; with --ray say --workers")
+        raise UsageError("usage", "expected --jobs (processes of this machine), or --workers and --ray, got both")
     with ray_cluster.connected(given.ray, given.workers, say) as places:
         yield places
 
@@ -46,36 +47,49 @@ def sweep(given: Namespace) -> Outcome:
         raise UsageError(
             "bad-grid", f"expected at most {_MOST_SETTINGS} settings in a grid, got {count:,}: narrow it, or `tune` it"
         )
-    return _searched(given, parameters, WholeGrid(parameters, allowed), count)
+    return _searched(given, parameters, lambda contest: WholeGrid(parameters, allowed), count)
 
 
 def tune(given: Namespace) -> Outcome:
     parameters = search_space.space(given.settings)
-    contest = contests.load(directory(given.directory), given.chip)
-    minutes = given.minutes if given.minutes is not None else math.inf
+    allowed = search_space.allowed(parameters, given.where)
     trials = min(given.trials, search_space.size(parameters))
-    study = Study(
-        parameters,
-        method=given.method,
-        trials=trials,
-        deadline=time.monotonic() + 60 * minutes,
-        seed=given.seed,
-        path=contest.directory / "profile_data" / "tune.journal",
-        name=tuning.study_name(contest, parameters),
-        first=tuning.as_it_stands(contest.kernel(), parameters),
-        allowed=search_space.allowed(parameters, given.where),
-    )
+    deadline = time.monotonic() + 60 * given.minutes if given.minutes is not None else math.inf
+
+    def study(contest: Contest) -> Study:
+        return Study(
+            parameters,
+            method=given.method,
+            trials=trials,
+            deadline=deadline,
+            seed=given.seed,
+            path=contest.directory / "profile_data" / "tune.journal",
+            name=tuning.study_name(contest, parameters),
+            first=tuning.as_it_stands(contest.kernel(), parameters),
+            allowed=allowed,
+        )
+
     return _searched(given, parameters, study, trials)
 
 
-def _searched(given: Namespace, parameters: search_space.Grid, search: Search, count: int) -> Outcome:
+def _searched(
+    given: Namespace, parameters: search_space.Grid, begin: Callable[[Contest], Search], count: int
+) -> Outcome:
     hypothesis = hypothesis_of(given.message)
     contest = contests.load(directory(given.directory), given.chip)
     options = Options(expected_time_ratio=expectation(given.expect), on=given.on, again=given.again)
+    if contest.chip.platform != "tpu" and (given.workers or given.ray):
+        raise UsageError(
+            "usage",
+            f"--workers and --ray screen in the simulator of TPUs; settings for {contest.chip.name} are timed "
+            "here, one by one",
+        )
     with places_of(given) as places, Progress(quiet=given.quiet or given.json) as progress:
         guess = expected.of_screening(expected.of(contest), count, places.count)
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
-        found = sweeping.sweep(contest, hypothesis, parameters, search, options, Policy(), progress, say, places=places)
+        found = sweeping.sweep(
+            contest, hypothesis, parameters, lambda: begin(contest), options, Policy(), progress, say, places=places
+        )
     judged = found.judged
 
     def text() -> str:

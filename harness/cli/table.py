@@ -24,7 +24,8 @@ from harness.render.progress import Progress
 
 
 def table(given: Namespace) -> Outcome:
-    grid = search_space.space(given.settings) if given.settings else None
+    # What a table lacks follows from its shapes alone.
+    grid = search_space.space(given.settings) if given.settings else () if given.list else None
     kernel = fill.tuned(given.kernel, grid, tuple(given.where))
     chips = _chips(given.chip)
     if given.out.exists() and not given.out.is_dir():
@@ -38,7 +39,7 @@ def table(given: Namespace) -> Outcome:
         asked = len(wanted)
         wanted = _missing(kernel, wanted, chips[0], given.missing)
         names_of = "; ".join(shape.name for shape in wanted)
-        told = f"{len(wanted)} of {asked} shapes miss {given.missing}" + f": {names_of}" * bool(wanted)
+        told = f"{len(wanted)} of {asked} shapes are not in {given.missing}" + f": {names_of}" * bool(wanted)
         if given.list:
             return Outcome(
                 document=TablesDocument(command="table", tables=figures([_listed(wanted, given.missing)])),
@@ -54,7 +55,7 @@ def table(given: Namespace) -> Outcome:
         for row in fill.rows(kernel, wanted, chips, how, progress):
             found.append(row)
             # After each row: a table is there as far as it goes, with the rows that it had.
-            messages += _write(found, names[row.chip], given.out, given.format)
+            messages += _write(found, kernel, names[row.chip], given.out, given.format)
     shown = overview(found)
     return Outcome(
         document=TablesDocument(command="table", tables=figures([shown])),
@@ -95,11 +96,15 @@ def _listed(missing: tuple[Shape, ...], path: Path) -> Table:
     )  # fmt: skip
 
 
-def _write(found: list[Row], name: str, folder: Path, form: formats.Format) -> list[str]:
-    """Writes the table of the last row: the rows found, and the newest of other shapes that the same compiler made."""
+def _write(found: list[Row], kernel: Tuned, name: str, folder: Path, form: formats.Format) -> list[str]:
+    """Writes the table of the last row: the rows found, and the newest of other shapes.
+
+    Those are of the same compiler, judge and kernel: what another one passed says nothing about this one.
+    """
     path = folder / name
     mine = (found[-1].kernel, found[-1].chip, found[-1].compiler)
-    rows = [one for one in (*fill.kept(folder), *found) if (one.kernel, one.chip, one.compiler) == mine]
+    others = [one for one in fill.kept(folder) if one.kernel_digest == kernel.digest]
+    rows = [one for one in (*others, *found) if (one.kernel, one.chip, one.compiler) == mine]
     # The rows found are what was printed, though another of the shape may be newer.
     newest = {one.parameters: one for one in rows}
     files.write_atomically(path, formats.written(tuple(newest.values()), form).encode())
@@ -134,6 +139,13 @@ def overview(rows: Sequence[Row]) -> Table:
         if row.fallback_seconds is None and row.settings is not None
     ]
     notes += [f"{row.shape} on {row.chip} is unchecked: {row.unchecked}" for row in rows if row.unchecked]
+    notes += [
+        f"{row.shape} on {row.chip}: {search_space.words(one.settings)} is faster and fails: {one.failure.kind}: "
+        f"{one.failure.message}"
+        for row in rows
+        if row.is_entry
+        for one in row.refused
+    ]
     if any(row.settings is not None and row.fallback_ratio is not None and not row.is_certain for row in rows):
         notes.append("uncertain: the gain over the fallback is within the simulator's uncertainty.")
     kernel = ", ".join(dict.fromkeys(row.kernel for row in rows))

@@ -18,8 +18,10 @@ from harness.units import seconds
 
 def page_of(folder: Path) -> tuple[bytes, str]:
     """The page of the table in `folder`, and what it holds in words. Raises RatchetError `no-rows`."""
+    kept = fill.kept(folder)
     # The newest of each shape, as in the table itself, in the order in which they were first made.
-    newest = {(row.kernel, row.chip, row.parameters): row for row in fill.kept(folder)}
+    digests = {row.kernel: row.kernel_digest for row in kept}
+    newest = {(row.kernel, row.chip, row.parameters): row for row in kept if row.kernel_digest == digests[row.kernel]}
     has_many = len({row.kernel for row in newest.values()}) > 1
     # Shapes of two kernels may have one name.
     rows = tuple(replace(row, shape=f"{row.kernel}, {row.shape}") if has_many else row for row in newest.values())
@@ -32,7 +34,9 @@ def page_of(folder: Path) -> tuple[bytes, str]:
         provenance=formats.provenance(rows),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    return tuned_page(tuned), f"{len(rows)} rows"
+    others = len({(row.kernel, row.chip, row.parameters) for row in kept} - newest.keys())
+    left_out = f", {others} of an earlier kernel or judge left out" if others else ""
+    return tuned_page(tuned), f"{len(rows)} rows{left_out}"
 
 
 def _row(row: Row) -> TunedRow:

@@ -1,6 +1,7 @@
 """The verbs as tools for programs: name, arguments and their schema are those of the verb's own parser."""
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ Effect = Literal["reads", "writes", "overwrites"]
 
 _EFFECTS: Mapping[str, Effect] = {
     **dict.fromkeys(
-        ("next", "status", "results", "show", "diagnose", "lines", "whatif", "hlo", "predict", "simulate", "audit",
-         "doctor", "fsck", "xprof"),
+        ("next", "status", "results", "show", "diff", "diagnose", "lines", "whatif", "hlo", "predict", "simulate",
+         "audit", "doctor", "fsck", "xprof"),
         "reads",
     ),
     **dict.fromkeys(("judge", "experiment", "sweep", "tune", "table", "attack", "replay"), "writes"),
@@ -28,14 +29,18 @@ _EFFECTS: Mapping[str, Effect] = {
 # A server and a file, not answers.
 _NO_TOOLS = ("serve", "export")
 _NAMES = {"judge": "evaluate", "experiment": "run_experiment", "xprof url": "xprof_trace_url"}
-# What only a terminal needs; and what would run a program of the caller's choice.
-_LEFT_OUT = frozenset({"-C", "--json", "--quiet", "--full"})
-_LEFT_OUT_OF = {"doctor": frozenset({"module", "--capture", "--limit"})}
+# What only a terminal needs; and what would run a program of the caller's choice, or trust a cluster of its choice.
+_LEFT_OUT = frozenset({"-C", "--json", "--quiet", "--full", "--ray"})
+_LEFT_OUT_OF = {"doctor": frozenset({"module", "--capture", "--limit"}), "diagnose": frozenset({"--no-edits"})}
 # Sentences, and an address that is only printed: never paths.
 _NO_PATHS = frozenset({"message", "reason", "url"})
 # The names under which XProf's own tools take captures.
 _ALSO = {"where": "run", "first": "run_a", "second": "run_b", "baseline": "run_a", "experiment": "run_b"}
 CONTEST, PART, START = "contest", "part", "start"
+# Of a text, such as a hypothesis or a path, and of a list of them.
+_LONGEST, _MOST_VALUES = 10_000, 1000
+# What every program's numbers hold.
+_LARGEST = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ class Argument:
         one = self._one()
         if self.action.nargs in ("*", "+") or isinstance(self.action, argparse._AppendAction):
             # One value may stand for a list of one.
-            one = {"anyOf": [one, {"type": "array", "items": one}]}
+            one = {"anyOf": [one, {"type": "array", "items": one, "maxItems": _MOST_VALUES}]}
         return {**one, "description": str(self.action.help or "").replace("%%", "%")}
 
     def words(self, value: Any) -> tuple[list[str], list[str]]:
@@ -94,11 +99,12 @@ class Argument:
         kind = self.action.type
         returns = kind if isinstance(kind, type) else get_type_hints(kind)["return"] if kind else str
         if returns in (int, int | None):
-            return {"type": "integer"}
+            return {"type": "integer", "minimum": -_LARGEST, "maximum": _LARGEST}
         if returns is float:
             return {"type": "number"}
         # `3` is an attempt, `2` a factor.
-        return {"type": "string" if returns is Path or self.name in _NO_PATHS else ["string", "number"]}
+        is_text = returns is Path or self.name in _NO_PATHS
+        return {"type": "string" if is_text else ["string", "number"], "maxLength": _LONGEST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,10 +127,13 @@ class Tool:
             if argument.also:
                 properties[argument.also] = {**argument._one(), "description": f"the same as {argument.name}"}
         if self.verb.takes_contest:
-            properties[CONTEST] = {"type": "string", "description": "the contest's folder (default: the server's)"}
+            properties[CONTEST] = {
+                "type": "string", "maxLength": _LONGEST, "description": "the contest's folder (default: the server's)"
+            }  # fmt: skip
         if self.effect == "reads":
             properties[PART] = {
                 "type": "string",
+                "maxLength": _LONGEST,
                 "description": "only this part of the answer, such as /tables/0/rows; `cut` in an answer names parts",
             }
             properties[START] = {"type": "integer", "minimum": 0, "description": "of a part: from this item on (0)"}
@@ -142,7 +151,13 @@ class Tool:
         wrong = jsonschema.Draft202012Validator(schema)
         if (error := next(iter(wrong.iter_errors(meant)), None)) is not None:
             place = "".join(f"{step}: " for step in error.absolute_path)
-            raise UsageError("usage", f"{self.name}: {place}{error.message[:300]}")
+            # The value that is wrong comes first, and may be long.
+            said = error.message if len(error.message) <= 600 else f"{error.message[:300]} ... {error.message[-300:]}"
+            raise UsageError("usage", f"{self.name}: {place}{said}")
+        for name, value in meant.items():
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and not _is_word(text):
+                    raise UsageError("usage", f"{self.name}: {name}: expected text without NUL and lone surrogates")
         for argument in self.arguments:
             if argument.also in meant and argument.name in meant:
                 raise UsageError("usage", f"{argument.name} and {argument.also} are the same: expected one of them")
@@ -201,6 +216,14 @@ def _tool(name: str, verb: Verb, words: Sequence[str], parser: Parser) -> Tool:
 def _name(action: argparse.Action) -> str:
     option = next((name for name in action.option_strings if name.startswith("--")), action.dest)
     return option.removeprefix("--").replace("-", "_")
+
+
+def _is_word(text: str) -> bool:
+    """Whether a command line can hold it."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _text(value: Any) -> str:

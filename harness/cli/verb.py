@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.cli.arguments import Parser, add_contest
+from harness.cli.arguments import Parser, add_contest, add_only_reads
 
 GROUPS = {
     "loop": "the loop: change, judge, keep what is faster",
@@ -38,7 +38,7 @@ class Verb:
 
     `line` is its line of the overview, `example` what follows `ratchet.sh` there; --help ends with `examples`, where
     they are not the same. `is_watched` says that it works on files that anyone may have written, for as long as they
-    make it: see harness.cli.watch.
+    make it: see harness.cli.watch. `shows_texts` says that files are part of what it prints, to be copied as they are.
     """
 
     name: ClassVar[str]
@@ -49,6 +49,7 @@ class Verb:
     examples: ClassVar[str] = ""
     takes_contest: ClassVar[bool] = True
     is_watched: ClassVar[bool] = False
+    shows_texts: ClassVar[bool] = False
     does: ClassVar[str]
 
     def run(self, given: Namespace) -> Outcome:
@@ -69,8 +70,8 @@ class Verb:
         )
         if self.takes_contest:
             add_contest(parser)
-        # True where a tool that promises to write nothing runs it: nothing is judged, nothing finished or undone then.
-        parser.set_defaults(only_reads=False, json=False)
+        add_only_reads(parser)
+        parser.set_defaults(json=False)
         self.configure(parser)
         return parser
 

@@ -1,6 +1,5 @@
 """A verb that reads what others wrote, in a child: this process ends it when it takes too much, and says so."""
 
-import ctypes
 import os
 import signal
 import struct
@@ -13,7 +12,6 @@ from harness import limits
 
 _LOOK_SECONDS = 0.02
 _HEARD_SECONDS = 0.5
-_PR_SET_PDEATHSIG = 1
 _NUMBER = struct.Struct("<q")
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
@@ -60,8 +58,7 @@ def _run(run: Callable[[], int], writing: int) -> None:
     """The child's life; it does not return."""
     code = 5
     try:
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        limits.end_with_parent()
         limits.watched_through(writing)
         code = run()
         sys.stdout.flush()

@@ -1,21 +1,21 @@
 """What `xprof` answers: a subcommand's captures resolved and analysed, as tables or as text."""
 
-import os
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from harness.cli.arguments import directory
+from harness.cli.arguments import directory, mesh_sizes
 from harness.cli.documents import XprofDocument, figures
 from harness.cli.verb import Outcome
-from harness.cli.xprof_commands import BY_NAME, URL_VARIABLE
+from harness.cli.xprof_commands import BY_NAME
 from harness.records import Capture, Table
 from harness.render import tables
 from harness.render.layout import terminal_width
 from harness.workbench.profiles import (
     breakdown,
     compare,
+    counters,
     exporting,
     gaps,
     graph,
@@ -28,12 +28,14 @@ from harness.workbench.profiles import (
     overview,
     places,
     reading,
+    remote,
     roofline,
     steps,
     summary,
     utilization,
+    waste,
 )
-from harness.workbench.profiles.listing import list_runs
+from harness.workbench.profiles.listing import list_on_server, list_runs
 from harness.workbench.profiles.places import PROFILE_DATA, Place
 
 # Tables, or text that is to stay as it is (a graph, an address), or all of it where a subcommand says how it ended.
@@ -43,11 +45,12 @@ Answer: TypeAlias = tuple[Table, ...] | str | Outcome
 def xprof(given: Namespace) -> Outcome:
     command = BY_NAME[given.subcommand]
     folder = directory(given.directory).resolve()
-    found = [places.resolve(getattr(given, name), folder) for name in command.places]
+    found = [places.resolve(getattr(given, name), folder, remote.server()) for name in command.places]
     if command.name in OF_PLACES:
         answer = OF_PLACES[command.name](given, *found)
     else:
-        answer = OF_CAPTURES[command.name](given, *(reading.read(place.paths) for place in found))
+        captures = reading.told_apart([reading.read(place.paths) for place in found])
+        answer = OF_CAPTURES[command.name](given, *captures)
     asked = f"xprof {command.name}"
     if isinstance(answer, Outcome):
         return answer
@@ -70,12 +73,14 @@ def _graph(given: Namespace, capture: Capture) -> Answer:
 
 
 def _list_runs(given: Namespace) -> Answer:
+    if remote.server() and not given.log_directory:
+        return list_on_server(remote.root(remote.server()))
     where = Path(given.log_directory) if given.log_directory else directory(given.directory) / PROFILE_DATA
     return list_runs(places.runs(where), str(where))
 
 
 def _url(given: Namespace, place: Place) -> Answer:
-    found = links.links(place, given.url or os.environ.get(URL_VARIABLE) or links.LOCAL)
+    found = links.links(place, given.url or remote.server() or remote.LOCAL)
     return found if given.json else links.plain(found)
 
 
@@ -98,11 +103,13 @@ OF_CAPTURES: dict[str, Callable[..., Answer]] = {
     "compare": lambda given, first, second: compare.compare(first, second, given.top),
     "breakdown": lambda _, capture: breakdown.breakdown(capture),
     "mfu": lambda given, capture: mfu.mfu(capture, given.gbs, given.seq, given.flops_per_token, given.num_chips),
-    "overlap": lambda _, capture: overlap.overlap(capture),
+    "overlap": lambda given, capture: overlap.overlap(capture, mesh_sizes(given.mesh)),
     "roofline": lambda given, capture: roofline.roofline(capture, given.top),
     "utilization": lambda _, capture: utilization.utilization(capture),
-    "gaps": lambda given, capture: gaps.gaps(capture, given.top),
+    "counters": lambda given, capture: counters.counters(capture, given.top),
+    "gaps": lambda given, capture: gaps.gaps_and_inside(capture, given.top),
     "steps": lambda _, capture: steps.steps_table(capture),
+    "waste": lambda given, capture: waste.waste(capture, given.top),
     "lines": lambda given, capture: operations.lines(capture, given.top),
     "scopes": lambda given, capture: operations.scopes(capture, given.depth, given.at_least),
     "overview": lambda _, capture: overview.overview(capture),

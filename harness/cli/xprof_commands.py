@@ -5,14 +5,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.cli.arguments import Parser, add_contest, add_json, at_least, did_you_mean
+from harness.cli import published
+from harness.cli.arguments import Parser, add_contest, add_json, add_only_reads, at_least, did_you_mean
 from harness.cli.verb import Verb
 from harness.errors import UsageError
-from harness.workbench.profiles import links, places
+from harness.workbench.profiles import places, remote
 from harness.workbench.profiles.classes import FRAMEWORK_CATEGORIES
 from harness.workbench.profiles.places import PROFILE_DATA
-
-URL_VARIABLE = "XPROF_URL"
 
 
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +40,7 @@ class Command:
             allow_abbrev=False,
         )
         add_contest(parser)
-        parser.set_defaults(only_reads=False)
+        add_only_reads(parser)
         for name in self.places:
             many = "?" if len(self.places) == 1 else None
             default = " (default: the newest capture of the contest)" if many else ""
@@ -78,14 +77,22 @@ def _framework_ops_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _mfu_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gbs", type=float, required=True, metavar="N", help="global batch size, in sequences")
-    parser.add_argument("--seq", type=float, required=True, metavar="N", help="tokens in a sequence")
+    parser.add_argument("--gbs", type=float, default=None, metavar="N", help="global batch size, in sequences")
+    parser.add_argument("--seq", type=float, default=None, metavar="N", help="tokens in a sequence")
     parser.add_argument(
-        "--flops-per-token", type=float, required=True, metavar="N", help="of the model, forward and backward (6e9)"
-    )
+        "--flops-per-token", type=float, default=None, metavar="N",
+        help="of the model, forward and backward (6e9); without these three only the trace's own count is used",
+    )  # fmt: skip
     parser.add_argument(
         "--num-chips", type=at_least(1), default=None, metavar="N",
         help="devices that share the batch (those in the capture); a chip may be two",
+    )  # fmt: skip
+
+
+def _overlap_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mesh", default=None, metavar="A=N,B=M",
+        help="name the axes of the mesh, the last one varying fastest (default: what the groups fit)",
     )  # fmt: skip
 
 
@@ -111,7 +118,7 @@ def _graph_arguments(parser: argparse.ArgumentParser) -> None:
 def _url_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", default=None, metavar="URL",
-        help=f"an XProf server elsewhere (default: {URL_VARIABLE} of the environment, else {links.LOCAL})",
+        help=f"an XProf server elsewhere (default: {remote.URL_VARIABLE} of the environment, else {remote.LOCAL})",
     )  # fmt: skip
 
 
@@ -123,7 +130,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log_directory", nargs="?", help=f"a log directory (default: {PROFILE_DATA} of the contest)")
-    parser.add_argument("--port", type=int, default=links.PORT, help=f"the port ({links.PORT}; 0: any)")
+    parser.add_argument("--port", type=int, default=remote.PORT, help=f"the port ({remote.PORT}; 0: any)")
 
 
 COMMANDS = (
@@ -148,7 +155,7 @@ COMMANDS = (
     ),
     Command(
         name="compare",
-        sentence="what changed from one capture to another, by operation, the largest change first",
+        sentence="what changed from one capture to another, by category and operation, the largest change first",
         example="ratchet.sh xprof compare 3 4",
         arguments=_top(30),
         places=("first", "second"),
@@ -166,8 +173,9 @@ COMMANDS = (
     ),
     Command(
         name="overlap",
-        sentence="communication that computation does not hide, and the bandwidth of each collective",
-        example="ratchet.sh xprof overlap ./profile_data",
+        sentence="communication that computation does not hide, by mesh axis and collective; constraints that spare it",
+        example="ratchet.sh xprof overlap ./profile_data --mesh data=4,model=2",
+        arguments=_overlap_arguments,
     ),
     Command(
         name="roofline",
@@ -181,6 +189,12 @@ COMMANDS = (
         example="ratchet.sh xprof utilization 3",
     ),
     Command(
+        name="counters",
+        sentence="the hardware's own counters, where the capture has them: how busy each unit was",
+        example="ratchet.sh xprof counters ./profile_data",
+        arguments=_top(30),
+    ),
+    Command(
         name="gaps",
         sentence="idle time between operations, the bubble fraction, the largest gaps, known patterns",
         example="ratchet.sh xprof gaps 3 --top 5",
@@ -190,6 +204,12 @@ COMMANDS = (
         name="steps",
         sentence="variation between steps and devices, and waiting for the host",
         example="ratchet.sh xprof steps ./profile_data",
+    ),
+    Command(
+        name="waste",
+        sentence="work that does nothing useful: padding, casts, copies, transposes; the lines that cause it",
+        example="ratchet.sh xprof waste ./profile_data",
+        arguments=_top(10),
     ),
     Command(
         name="lines",
@@ -257,22 +277,6 @@ COMMANDS = (
 BY_NAME = {command.name: command for command in COMMANDS}
 
 
-# How the published workflows call them.
-_PUBLISHED = {"memory peak": "memory", "compute breakdown": "breakdown", "comm overlap": "overlap"}
-
-
-def _as_places(words: Sequence[str]) -> Iterator[str]:
-    """`--run-dir DIR` and `--runs A,B`, as they are published, are captures that stand by themselves here."""
-    at = iter(words)
-    for word in at:
-        name, is_one_word, value = word.partition("=")
-        if name in ("--run-dir", "--runs"):
-            value = value if is_one_word else next(at, "")
-            yield from value.split(",") if name == "--runs" else (value,)
-        else:
-            yield word
-
-
 class Xprof(Verb):
     name = "xprof"
     group = "profile"
@@ -295,19 +299,19 @@ class Xprof(Verb):
 
     def parse(self, words: Sequence[str]) -> Namespace:
         given = super().parse(words)
-        name, rest = given.subcommand, list(_as_places(given.rest))
+        name, rest = given.subcommand, given.rest
         if name is None:
             raise UsageError("usage", f"expected a subcommand of xprof, got none\n{_overview()}")
         # `memory diagnose` is a subcommand of two words, `memory peak` a published spelling.
         longer = f"{name} {rest[0]}" if rest else name
-        if longer in BY_NAME or longer in _PUBLISHED:
-            name, rest = _PUBLISHED.get(longer, longer), rest[1:]
+        if longer in BY_NAME or longer in published.NAMES:
+            name, rest = published.NAMES.get(longer, longer), rest[1:]
         if name not in BY_NAME:
             hint = did_you_mean(name, BY_NAME, "`ratchet.sh xprof --help` lists them")
             raise UsageError("usage", f"expected a subcommand of xprof, got {name!r}; {hint}")
         parser = BY_NAME[name].parser()
         parser.set_defaults(directory=given.directory, subcommand=name)
-        return parser.parse_args(rest)
+        return parser.parse_args(published.places(rest))
 
     def usage(self, given: Namespace) -> str:
         return BY_NAME[given.subcommand].parser().format_usage().strip()
@@ -323,6 +327,7 @@ def _overview() -> str:
             "",
             "Captures are named by a log directory (with plugins/profile/RUN/), the folder or the name of a run,",
             "an .xplane.pb file, or the number of an attempt; without one it is the newest of the contest.",
+            f"Where {remote.URL_VARIABLE} names an XProf server, what is neither a path nor a number is a run there.",
             "--json prints JSON, in SI units.",
         )
     )

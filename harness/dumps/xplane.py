@@ -16,17 +16,18 @@ from harness.errors import RatchetError
 
 Value: TypeAlias = str | int | float | bytes
 
-# Strings are read as bytes: profilers put names there that are no UTF-8. Entries are those of maps.
+# Strings are read as bytes: profilers put names there that are no UTF-8. Entries are those of maps. Planes and lines
+# are read as bytes too, and parsed one by one: what is parsed takes several times as much and is given back each time.
 _SCHEMA = {
     "XSpace": (
-        ("planes", 1, "XPlane*"),
+        ("planes", 1, "bytes*"),
         ("errors", 2, "bytes*"),
         ("warnings", 3, "bytes*"),
         ("hostnames", 4, "bytes*"),
     ),
     "XPlane": (
         ("name", 2, "bytes"),
-        ("lines", 3, "XLine*"),
+        ("lines", 3, "bytes*"),
         ("event_metadata", 4, "EventEntry*"),
         ("stat_metadata", 5, "StatEntry*"),
         ("stats", 6, "XStat*"),
@@ -131,23 +132,23 @@ def read(data: bytes, name: str) -> Space:
     """
     if not data:
         raise RatchetError("bad-profile", f"{name} is empty; expected a profile (an XSpace). Capture it again")
-    space = _message_class()()
     try:
-        space.ParseFromString(data)
+        space = _parsed("XSpace", data)
+        planes = tuple(_plane(_parsed("XPlane", plane)) for plane in space.planes)
     except message.DecodeError as error:
         raise RatchetError(
             "bad-profile",
             f"{name} is no whole profile: its {len(data):,} bytes end or break off in the middle of a field "
             "(truncated while copying or writing, or not an .xplane.pb file). Capture or copy it again",
         ) from error
-    if not space.planes or not all(plane.name for plane in space.planes):
+    if not planes or not all(plane.name for plane in planes):
         raise RatchetError(
             "bad-profile",
             f"{name} is no profile: expected an XSpace with named planes, its {len(data):,} bytes hold none. "
             "Capture it again",
         )
     return Space(
-        planes=tuple(_plane(plane) for plane in space.planes),
+        planes=planes,
         hostnames=_texts(space.hostnames),
         errors=_texts(space.errors),
         warnings=_texts(space.warnings),
@@ -167,7 +168,7 @@ def _plane(plane: Any) -> Plane:
     return Plane(
         name=_text(plane.name),
         stats=_stats(plane.stats, names),
-        lines=tuple(_line(line, described, names) for line in plane.lines),
+        lines=tuple(_line(_parsed("XLine", line), described, names) for line in plane.lines),
         described=tuple(described.values()),
     )
 
@@ -223,6 +224,12 @@ def _texts(values: Sequence[bytes]) -> tuple[str, ...]:
     return tuple(_text(value) for value in values)
 
 
+def _parsed(kind: str, data: bytes) -> Any:
+    found = _message_class(kind)()
+    found.ParseFromString(data)
+    return found
+
+
 @cache
-def _message_class() -> Any:
-    return message_class("xplane_subset", _SCHEMA, "XSpace")
+def _message_class(kind: str) -> Any:
+    return message_class(f"xplane_subset_{kind}", _SCHEMA, kind)

@@ -80,14 +80,14 @@ def _filed(place: Place, numbers: Set[int]) -> Iterator[Held]:
         name: entry for name, entry in history.committed_names(place).items() if experiments.number_of(name) in numbers
     }
     blobs = zip(committed, _read(place, [entry.blob for entry in committed.values()]), strict=True)
-    here = [
-        (name, experiments.bytes_of(place.experiments_directory / name))
-        for name in experiments.names_in(place.experiments_directory)
-        if experiments.number_of(name) in numbers
-    ]
-    for name, data in (*blobs, *here):
+    here = (
+        name for name in experiments.names_in(place.experiments_directory) if experiments.number_of(name) in numbers
+    )
+    for name, data in (*blobs, *((name, None) for name in here)):
         where = f"{place.experiments}/{name}"
         try:
+            # What is too large, or no file, was named where the rows were read.
+            data = data or experiments.bytes_of(place.experiments_directory / name)
             row = decode_head_row(data or b"", where) or decode_attempt_row(data or b"", where)
         except RecordError:
             continue

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from harness import limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
@@ -59,6 +60,7 @@ def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
 
 def decode_attempt(data: bytes, where: str) -> Attempt:
     """The attempt in `data`. Raises RecordError that names `where` and what is wrong with the document."""
+    limits.note(len(data))
     return _convert(_document(data, where, "attempt")["attempt"], Attempt, where)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from harness.errors import RatchetError
 
-_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
+_HUNK = re.compile(r"^@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+[0-9]+(?:,[0-9]+)? @@")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
@@ -22,6 +22,8 @@ def applied(old: bytes, diff: str) -> bytes:
     result: list[str] = []
     position = 0
     for start, hunk in _hunks(diff):
+        if start < position:
+            raise RatchetError("diff-mismatch", f"the diff goes back to line {start + 1}: expected line {position + 1}")
         result += source[position:start]
         position = start
         for line in hunk:
@@ -34,7 +36,10 @@ def applied(old: bytes, diff: str) -> bytes:
                 position += 1
             if sign != "-":
                 result.append(text)
-    return "".join(result + source[position:]).encode("utf-8", "surrogateescape")
+    try:
+        return "".join(result + source[position:]).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise RatchetError("diff-mismatch", f"the diff is no text: {error}") from error
 
 
 def _lines(data: bytes) -> list[str]:
@@ -54,7 +59,7 @@ def _hunks(diff: str) -> Iterator[tuple[int, list[str]]]:
             # `-N,0` inserts after line N; any other N is the first line, counted from 1.
             start = int(header[1]) - (0 if header[2] == "0" else 1)
             hunk = []
-        elif line.startswith("\\"):
+        elif line.startswith("\\") and hunk:
             hunk[-1] = hunk[-1].removesuffix("\n")
         elif start is not None:
             hunk.append(line)

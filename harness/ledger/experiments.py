@@ -14,7 +14,7 @@ from harness.records import Row
 SLUG_LENGTH = 40
 # A row is about 1 KB; where the hypothesis makes it longer the whole file is read.
 _HEAD_BYTES = 8192
-_NAME = re.compile(r"(\d{4,})-[a-z0-9-]+\.json")
+_NAME = re.compile(r"([0-9]{4,18})-[a-z0-9-]+\.json")
 
 
 def slug(hypothesis: str) -> str:

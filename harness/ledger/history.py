@@ -12,6 +12,9 @@ from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
 
+# Of the number of an attempt: what 64 bits hold.
+_DIGITS = 18
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
@@ -67,7 +70,21 @@ def rows(place: Place, limit: int | None) -> tuple[tuple[Row, ...], tuple[str, .
         f"attempt {number} exists more than once: two clones went on numbering apart; both are shown"
         for number in doubled
     ]
-    return tuple(located), (*skipped, *complaints, *notes)
+    return tuple(located), (*skipped, *complaints, *notes, *map(_doubt, filter(_is_impossible, located)))
+
+
+def _is_impossible(row: Row) -> bool:
+    """True of what no judge writes: a gain that takes more time than before, or less time than the chip needs."""
+    is_gain = row.outcome == "accept" and row.kind == "experiment"
+    return (
+        (is_gain and row.time_ratio is not None and row.time_ratio >= 1)
+        or (row.util is not None and row.util > 1)
+        or (row.gap_fraction is not None and row.gap_fraction < 0)
+    )
+
+
+def _doubt(row: Row) -> str:
+    return f"attempt {row.number}: its outcome and its time contradict each other, so its record was edited; run fsck"
 
 
 def _has_branch_commit(row: Row) -> bool:
@@ -180,23 +197,28 @@ def accepted_at_head(place: Place, tips: Iterable[str] = ("HEAD",), hidden: Iter
     line = f"{messages.CONTEST}: {place.name}"
     for commit in git.log(place.repository, tuple(tips), hidden=tuple(hidden), containing=line):
         said = messages.trailers(commit.message)
-        number, undoes = said.get(messages.ATTEMPT, ""), said.get(messages.UNDOES, "")
-        if said.get(messages.CONTEST) == place.name and number.isascii() and number.isdigit():
+        number = _number(said.get(messages.ATTEMPT, ""))
+        if said.get(messages.CONTEST) == place.name and number is not None:
             found.append(
                 Accepted(
-                    number=int(number),
+                    number=number,
                     message=commit.message,
                     commit=commit.id,
                     kernel_digits=said.get(messages.KERNEL, ""),
-                    undoes=int(undoes) if undoes.isascii() and undoes.isdigit() else None,
+                    undoes=_number(said.get(messages.UNDOES, "")),
                     revokes=tuple(
-                        int(word)
+                        revoked
                         for word in said.get(messages.REVOKES, "").split()
-                        if word.isascii() and word.isdigit()
+                        if (revoked := _number(word)) is not None
                     ),
                 )
             )
     return tuple(found)
+
+
+def _number(word: str) -> int | None:
+    """The attempt that a word of a message names; None for what no ratchet wrote."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
 
 
 def accepted_anywhere(place: Place) -> tuple[Accepted, ...]:

@@ -1,10 +1,8 @@
 """What one evaluation of a kernel.py needs and gives: the options, and everything found out about the bytes."""
 
-import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness import files
 from harness.contest import Contest
@@ -13,6 +11,7 @@ from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.key import key_digest
 from harness.records import Draw, Evidence, Policy, Source, Sweep, Trace
+from harness.workbench.profiles import pruning
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
 MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
@@ -83,7 +82,7 @@ def evaluate(
     the same key is not again, unless all `is_anew`.
     """
     contest.require_conforming()
-    _ignored(contest.directory / "profile_data")
+    pruning.made(contest.directory / "profile_data")
     return measuring.evaluate(
         contest.directory,
         kernel,
@@ -111,15 +110,6 @@ def _programs(contest: Contest) -> SeenPrograms | None:
     if folder is None:
         return None
     return SeenPrograms(directory=folder / "programs", judge=key_digest(contest.key("simulated")))
-
-
-def _ignored(folder: Path) -> None:
-    """Makes the folder one that git passes over: a contest that was made by hand may have no .gitignore."""
-    with files.refusals_in_words(f"writing {folder}"):
-        files.make_directory(folder)
-        # Several settings of a sweep are evaluated at a time: the first writes it.
-        with contextlib.suppress(FileExistsError), open(folder / ".gitignore", "xb") as stream:
-            stream.write(b"*\n")
 
 
 def sha256(kernel: bytes) -> str:

@@ -1,7 +1,7 @@
 """Kernels screened on the machines of a Ray cluster, or in workers that Ray starts on this one.
 
-What travels is content: the harness, the contest's prepare.py and the kernel. A machine of the cluster needs the same
-packages (`pip install kernel-ratchet[tune]`) and no shared disk. Each place is an actor with a screening process of its
+What travels is content: the harness, the contest's prepare.py and the kernel. A machine of the cluster needs the
+packages of requirements-tune.lock and no shared disk. Each place is an actor with a screening process of its
 own, which refuses where it has another compiler, and confines the kernel as it would be here. Ray begins an actor again
 whose machine died; what it screened is asked for again.
 """
@@ -45,9 +45,7 @@ def connected(address: str | None, workers: int | None, say: Say) -> Iterator[Pl
     with another version of Ray or Python.
     """
     if importlib.util.find_spec("ray") is None:
-        raise RatchetError(
-            "no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (else: pip install kernel-ratchet[tune])"
-        )
+        raise RatchetError("no-ray", "expected Ray, found none: ./ratchet.sh tune installs it (else: pip install ray)")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
         # Ray's way to listen on the loopback alone, whatever system its name speaks of.
@@ -158,7 +156,8 @@ class _Worker:
 
     def answer(self, request: Request) -> Answer | None:
         if self._refused is None:
-            reply = self._actor.answer.remote(msgspec.json.encode(request))
+            # Where the contest lies is nobody's business there.
+            reply = self._actor.answer.remote(msgspec.json.encode(replace(request, directory="")))
             if not self._is_answered(reply):
                 self._ray.kill(self._actor, no_restart=False)
             try:

@@ -6,7 +6,6 @@ stdout. A judgement ends every process below it that it does not know, so two ca
 other they share what has imported JAX.
 """
 
-import ctypes
 import itertools
 import os
 import signal
@@ -19,11 +18,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 import msgspec
 
 from harness import contest as contests
+from harness import limits
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.key import key_difference
@@ -37,8 +38,6 @@ _MOST_JOBS = 16
 _ENDING_SECONDS = 10.0
 # A kernel that was lost so often with the place that screened it is not tried again.
 _MOST_TRIES = 8
-# PR_SET_PDEATHSIG of prctl(2): the kernel ends this process when its parent dies, however it dies.
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +111,17 @@ Ask = Callable[[], bytes | None]
 Tell = Callable[[bytes, Evidence], None]
 
 
-def screen(contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places) -> None:
+def screen(
+    contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str = "sweep"
+) -> None:
     """Screens the kernels that `ask` gives until it gives None, one in each place at a time; `tell` hears of each once.
 
-    One of the two is called at a time. Files go to `profile_data/sweep/<number>` of the contest. A kernel whose place
+    One of the two is called at a time. Files go to `profile_data/<work>/<number>` of the contest. A kernel whose place
     was lost is screened again, and fails as `killed` where that happens too often; a place that cannot work (another
     judge or compiler, a full disk) is given up. Raises the RatchetError of the last one where all are, and whatever
     `ask` and `tell` raise; whatever is raised, Ctrl-C too, no process is left.
     """
-    queue = _Queue(contest, ask, tell, policy, on=on, places=places)
+    queue = _Queue(contest, ask, tell, policy, on=on, places=places, work=work)
     with ThreadPoolExecutor(max_workers=places.count) as pool:
         futures = [pool.submit(queue.serve) for _ in range(places.count)]
         try:
@@ -134,8 +135,10 @@ def screen(contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | 
 class _Queue:
     """What is asked for, under way, or to be screened once more; `serve` works it off in one place."""
 
-    def __init__(self, contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places):
-        self._contest, self._policy, self._on = contest, policy, on
+    def __init__(
+        self, contest: Contest, ask: Ask, tell: Tell, policy: Policy, *, on: str | None, places: Places, work: str
+    ):
+        self._contest, self._policy, self._on, self._work = contest, policy, on, work
         self._ask, self._tell, self._places = ask, tell, places
         self._prepare, self._key = (contest.directory / "prepare.py").read_bytes(), contest.key("simulated")
         self._change = threading.Condition()
@@ -227,7 +230,7 @@ class _Queue:
     def _request(self, kernel: bytes) -> Request:
         return Request(
             directory=str(self._contest.directory), prepare=self._prepare, chip=self._contest.chip.name, kernel=kernel,
-            on=self._on, checked=self._on == "cpu", policy=self._policy, work=f"sweep/{next(self._numbers):03d}",
+            on=self._on, checked=self._on == "cpu", policy=self._policy, work=f"{self._work}/{next(self._numbers):03d}",
             key=self._key,
         )  # fmt: skip
 
@@ -290,12 +293,18 @@ def _start() -> "subprocess.Popen[bytes]":
 
 def main() -> int:
     """Answers each request."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    limits.end_with_parent()
+    signal.signal(signal.SIGINT, _interrupted)
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(_answer(msgspec.json.decode(line, type=Request))) + b"\n")
         sys.stdout.buffer.flush()
     return 0
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    # A terminal's Ctrl-C reaches this process too, before its parent sends one: the second would break off how it ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _answer(request: Request) -> Answer:

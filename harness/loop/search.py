@@ -5,8 +5,8 @@ import itertools
 import random
 import time
 import warnings
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,8 @@ Method = Literal["tpe", "random"]
 _FASTEST = 3
 # A space has some hundred settings and a search some dozen: few at random, and each next one the best of many.
 _AT_RANDOM, _WEIGHED = 6, 96
+# What Optuna raises over a journal with lines that it did not write.
+_DAMAGE = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # So often may a search ask for what is known before something new is drawn for it.
 _REPEATS = 20
 
@@ -99,24 +101,26 @@ class Study:
         self._deadline = deadline
         self._random = random.Random(seed)
         self._path = path
-        self._study = _study(method, seed, path, name)
+        with _words_of_journal(path):
+            self._study = _study(method, seed, path, name)
+            self._known = {
+                self._settings(trial.params): _seconds(trial.value)
+                for trial in self._study.get_trials(deepcopy=False)
+                if trial.value is not None
+            }
         self._distributions = {name: _distribution(values) for name, values in grid}
         self._asked: dict[Settings, optuna.Trial] = {}
         self._forgotten: set[Settings] = set()
-        self._known = {
-            self._settings(trial.params): trial.value
-            for trial in self._study.get_trials(deepcopy=False)
-            if trial.value is not None
-        }
         self._left = max(0, trials - len(self._known)) if in_all else trials
         self.earlier: Mapping[Settings, float] = {
             settings: seconds for settings, seconds in self._known.items() if seconds < inf
         }
-        self._first = sorted(self.earlier, key=lambda settings: (self.earlier[settings], settings))[:_FASTEST]
+        fit = [settings for settings in self.earlier if self._is_allowed(settings)]
+        self._first = sorted(fit, key=lambda settings: (self.earlier[settings], settings))[:_FASTEST]
         # Of a search that is counted as a whole, what is looked at once more comes on top.
         again = len(self._first) if in_all else 0
         self.total = min(size(grid) if allowed is None else len(allowed), self._left + again)
-        if first is not None and first not in self._known:
+        if first is not None and first not in self._known and self._is_allowed(first):
             self._first.append(first)
 
     def ask(self) -> Settings | None:
@@ -169,14 +173,17 @@ class Study:
             self._study.tell(trial, value, state=TrialState.FAIL if value is None else None)
 
     def _writing(self) -> AbstractContextManager[None]:
-        return files.refusals_in_words(f"writing {self._path}")
+        return _words_of_journal(self._path)
 
     def _settings(self, places: dict[str, int]) -> Settings:
         return tuple((name, values[places[name]]) for name, values in self._grid)
 
     def _is_new(self, settings: Settings) -> bool:
         is_taken = settings in self._known or settings in self._asked or settings in self._forgotten
-        return not is_taken and (self._allowed is None or settings in self._allowed)
+        return not is_taken and self._is_allowed(settings)
+
+    def _is_allowed(self, settings: Settings) -> bool:
+        return self._allowed is None or settings in self._allowed
 
     def _not_tried(self) -> Settings | None:
         """Any setting that nobody asked for; None where there is none, or where the space is too large to list."""
@@ -225,9 +232,8 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with files.refusals_in_words(f"writing {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _cut_torn_line(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _cut_torn_line(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         # With constant_liar, what is under way elsewhere is not asked for next to it.
@@ -237,12 +243,29 @@ def _study(method: Method, seed: int, path: Path, name: str) -> "optuna.Study":
             ),
             "random": optuna.samplers.RandomSampler(seed=seed),
         }
+    storage = JournalStorage(JournalFileBackend(str(path)))
+    return optuna.create_study(storage=storage, sampler=samplers[method], study_name=name, load_if_exists=True)
+
+
+@contextmanager
+def _words_of_journal(path: Path) -> Iterator[None]:
+    """Turns what Optuna raises over the journal, which it reads with each step, into a RatchetError.
+
+    Its kind is `bad-journal`, or that of files.refusals_in_words where the file cannot be written.
+    """
     try:
-        storage = JournalStorage(JournalFileBackend(str(path)))
-        return optuna.create_study(storage=storage, sampler=samplers[method], study_name=name, load_if_exists=True)
-    except (ValueError, LookupError, TypeError, AssertionError) as error:
-        said = f"{path} is no journal of a search ({error}): remove it to begin anew; attempts are not in it"
+        with files.refusals_in_words(f"writing {path}"):
+            yield
+    except _DAMAGE as error:
+        said = f"{path} is no journal of a search ({error!r}): remove it to begin anew; attempts are not in it"
         raise RatchetError("bad-journal", said) from error
+
+
+def _seconds(value: float) -> float:
+    """The latency, `inf` for none, as the journal has it."""
+    if not value > 0:
+        raise ValueError(f"expected a time above 0, got {value}")
+    return value
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -115,9 +115,9 @@ def words(settings: Sequence[Setting]) -> str:
 def _values(name: str, text: str) -> list[str]:
     """Those of a range, or the one that this is."""
     match = _RANGE.fullmatch(text)
-    if match is None:
+    if match is None and re.match(r"\s*-?\d.*\.\.", text) is None:
         return [text]
-    first, last, step = int(match[1]), int(match[2]), match[3] or "1"
+    first, last, step = (int(match[1]), int(match[2]), match[3] or "1") if match else (0, 0, "0")
     if step == "pow2":
         found = [1 << power for power in range(last.bit_length()) if first <= 1 << power <= last] if last > 0 else []
     elif int(step) < 1 or (last - first) // int(step) >= _MOST_VALUES:

@@ -11,7 +11,7 @@ many is more likely than others to be one that errs in its favour: the verdict a
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.contest import Contest
@@ -44,7 +44,7 @@ def sweep(
     contest: Contest,
     hypothesis: str,
     parameters: Grid,
-    search: Search,
+    begin: Callable[[], Search],
     options: Options,
     policy: Policy,
     progress: Progress,
@@ -52,7 +52,9 @@ def sweep(
     *,
     places: Places,
 ) -> Outcome:
-    """Screens what `search` asks for of the grid, from kernel.py in the working tree; the best becomes an attempt.
+    """Screens what a search asks for of the grid, from kernel.py in the working tree; the best becomes an attempt.
+
+    The search is made by `begin` while nobody else searches this contest: it knows all that was found before it.
 
     Where the best fails its checks, the next best is judged in its place, as long as its screened time is below the
     champion's; the record of the one attempt names each that failed. Where all fail, it is that of the best.
@@ -70,6 +72,7 @@ def sweep(
         original = contest.kernel()
         # Before anything is screened, so that a name that is none costs nothing.
         rewritten(original, tuple((name, values[0]) for name, values in parameters))
+        search = begin()
         watch = guard.begin(ledger, contest)
         found: _Found | RatchetError
         try:
@@ -260,5 +263,7 @@ def _why_none(screened: Sequence[Screened]) -> str:
             f"every setting with a latency was judged before (attempts {', '.join(map(str, numbers))}); nothing was "
             "recorded. --again judges the best once more"
         )
+    if not screened:
+        return "no setting was screened: there was no time, or nothing is left to try; nothing was recorded"
     kinds = sorted({one.failure_kind for one in screened})
     return f"no setting has a latency ({', '.join(kinds)}); nothing was recorded"

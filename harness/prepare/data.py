@@ -6,20 +6,31 @@ functions such as `zip`. Whatever else a file holds, it is not data.
 """
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from harness import problems
 from harness.problems import Member, Suite, defined
 
-_MOST_BYTES = 1 << 20
+# Python takes seconds to parse what is larger, if it is made for that.
+_MOST_BYTES = 1 << 16
 # Those on board take a hundred steps.
 _MOST_STEPS = 20_000
 _MOST_BITS = 256
 _MOST_ITEMS = 1000
 _MOST_CHARACTERS = 10_000
+# What problems on board are called with: no axis of a TPU's program is longer than an int32 counts, and to state a
+# problem takes an array for each of its tables (`_entries`), all of which together may have so many numbers.
+_LARGEST = 2**31 - 1
+_MOST_ENTRIES = 1 << 22
+
+
+class _NotDataError(Exception):
+    """Something that is not understood, or too much of it."""
+
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -31,12 +42,8 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tuple": tuple, "list": list, "dict": dict, "zip": zip, "enumerate": enumerate, "min": min, "max": max, "sum": sum,
-    "int": int, "float": float, "len": len, "abs": abs, "round": round,
+    "int": int, "float": float, "len": len, "abs": abs,
 }  # fmt: skip
-
-
-class _NotDataError(Exception):
-    """Something that is not understood, or too much of it."""
 
 
 def read(source: bytes) -> tuple[Any, Any] | None:
@@ -64,6 +71,7 @@ class _Function:
 class _Reader:
     def __init__(self) -> None:
         self._steps = 0
+        self._entries = 0
 
     def module(self, tree: ast.Module) -> tuple[Any, Any]:
         names: dict[str, Any] = {}
@@ -176,8 +184,16 @@ class _Reader:
             return self._called(function, given, named)
         if function in (zip, enumerate):
             return list(function(*given, **named))
-        if function in _FUNCTIONS.values() or _is_on_board(function):
+        if function in _FUNCTIONS.values():
             return function(*given, **named)
+        if _is_on_board(function):
+            if any(isinstance(value, int) and abs(value) > _LARGEST for value in (*given, *named.values())):
+                raise _NotDataError
+            stated = function(*given, **named)
+            self._entries += _entries(stated)
+            if self._entries > _MOST_ENTRIES:
+                raise _NotDataError
+            return stated
         raise _NotDataError
 
     def _each(self, element: ast.expr, generators: list[ast.comprehension], names: Mapping[str, Any]) -> Iterator[Any]:
@@ -227,6 +243,16 @@ def _is_on_board(found: Any) -> bool:
     )
 
 
+def _entries(problem: Any) -> int:
+    """About how many numbers the tables of a problem have: its groups, the segments of its rows, its lists of pages."""
+
+    def product(*fields: str) -> int:
+        return math.prod(getattr(problem, field, None) or 0 for field in fields)
+
+    packed = product("batch", "sequence") if product("segments") else 0
+    return packed + product("groups") + product("pages") + product("sequences", "pages_per_sequence")
+
+
 def _number(value: Any) -> Any:
     if not isinstance(value, int | float):
         raise _NotDataError
@@ -241,11 +267,19 @@ def _computed(by: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def _small(value: Any) -> Any:
-    """The value, if no file on board has a larger one."""
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise _NotDataError
-    if isinstance(value, str | bytes) and len(value) > _MOST_CHARACTERS:
-        raise _NotDataError
-    if isinstance(value, tuple | list | dict) and len(value) > _MOST_ITEMS:
-        raise _NotDataError
+    """The value, if no file on board has a larger one. What stands twice in it counts twice, as in its text."""
+    left, inside = _MOST_ITEMS, [value]
+    while inside:
+        one = inside.pop()
+        left -= 1
+        if left < 0 or (isinstance(one, int) and one.bit_length() > _MOST_BITS):
+            raise _NotDataError
+        if isinstance(one, str | bytes) and len(one) > _MOST_CHARACTERS:
+            raise _NotDataError
+        if isinstance(one, tuple | list):
+            inside += one
+        elif isinstance(one, dict):
+            inside += (*one.keys(), *one.values())
+        elif isinstance(one, Member | Suite):
+            inside += (getattr(one, field.name) for field in fields(one))
     return value

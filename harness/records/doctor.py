@@ -93,7 +93,10 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dots:
-    """Matrix products of one kind in the modules that were compiled: operand and result types, precision, how many."""
+    """Matrix products of one kind in the modules that were compiled: operand and result types, precision, how many.
+
+    Of each: `batch` products of [rows, summed] x [summed, columns]; 0 where the text does not say.
+    """
 
     module: str
     left: str
@@ -101,6 +104,24 @@ class Dots:
     result: str
     precision: str
     count: int
+    batch: int = 0
+    rows: int = 0
+    summed: int = 0
+    columns: int = 0
+
+    @property
+    def flops(self) -> float:
+        """Of all of them."""
+        return 2.0 * self.count * self.batch * self.rows * self.summed * self.columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatched:
+    """What the host handed over in the second call, a jitted function or one operation: how often, and how long."""
+
+    name: str
+    count: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +129,8 @@ class ProgramRun:
     """A user's program as it ran: imported and its function called twice, or run once as a main program.
 
     `seconds` are host wall clock, by phase. `configuration` holds JAX's settings after the run, by
-    name. `unread` are sentences on what could not be counted.
+    name. `unread` are sentences on what could not be counted. Of the second call, which is profiled: what was
+    `dispatched`, and `own_seconds`, in which neither an operation ran nor one was handed over (None: not known).
     """
 
     platform: str
@@ -121,6 +143,8 @@ class ProgramRun:
     dots: tuple[Dots, ...]
     configuration: Mapping[str, str]
     unread: tuple[str, ...] = ()
+    dispatched: tuple[Dispatched, ...] = ()
+    own_seconds: float | None = None
 
     @property
     def total_seconds(self) -> float:

@@ -1,20 +1,22 @@
 """What a simulated run's cycles are made of, as a few lines of a report."""
 
-from harness.records import CycleShares, Evidence
+from harness.records import CycleShares, Evidence, Report
 from harness.render.layout import Files, clean, cut, flow, wrap
 from harness.render.operands import problem_names
 from harness.units import decimal, kibibytes, percent
 
 # Less than this of the cycles is no explanation of anything: such parts are added up.
 _SMALL, _SMALL_AT_A_GLANCE = 0.005, 0.03
+# The counter of the scores of a step, as harness.advice.score_block names it: it stands with the spills.
+SCORE_BLOCK = "score block bytes"
 
 
-def cycles(evidence: Evidence, shares: CycleShares | None, files: Files, width: int, *, full: bool) -> list[str]:
+def cycles(evidence: Evidence, report: Report, files: Files, width: int, *, full: bool) -> list[str]:
     """What the cycles are made of, the lines of `files` that cost most, and what spilling costs.
 
     Nothing if the run did not come to its end; of a record from before runs were taken apart, the sums.
     """
-    run = evidence.simulation
+    run, shares = evidence.simulation, report.cycle_shares
     if run is None or not run.cycles:
         return []
     total = f"{decimal(run.cycles, 'cycles', 2)} at {decimal(run.clock_hz, 'Hz', 2)}"
@@ -37,7 +39,7 @@ def cycles(evidence: Evidence, shares: CycleShares | None, files: Files, width: 
     return [
         *flow([total, *parts, bubbles], width, "Simulated cycles:      "),
         *_hottest(shares, files, width),
-        *_spilling(shares, width, full=full),
+        *_spilling(shares, _scores(report), width, full=full),
     ]
 
 
@@ -52,7 +54,12 @@ def _hottest(shares: CycleShares, files: Files, width: int) -> list[str]:
     return lines
 
 
-def _spilling(shares: CycleShares, width: int, *, full: bool) -> list[str]:
+def _scores(report: Report) -> str:
+    """What spills come from in attention: the scores of a step beside the registers; "" where that is not known."""
+    return next((f"; {clean(line.remark)}" for line in report.counters if line.name == SCORE_BLOCK and line.remark), "")
+
+
+def _spilling(shares: CycleShares, scores: str, width: int, *, full: bool) -> list[str]:
     """What register spills move in each grid step, what that costs at least, and which lines it belongs to."""
     if not shares.spill_lines:
         return []
@@ -65,5 +72,5 @@ def _spilling(shares: CycleShares, width: int, *, full: bool) -> list[str]:
     cost = f"at least {percent(shares.spill_fraction)} of the cycles"
     most = "most" if sum(line.fraction for line in named) > 0.5 else "the largest parts"
     if not full:
-        return wrap(f"{cost}; {most} at {where}", width, "Simulated spilling:    ")
-    return wrap(f"{moved}; {cost}; {most} at {where}", width, "Simulated spilling:    ")
+        return wrap(f"{cost}; {most} at {where}{scores}", width, "Simulated spilling:    ")
+    return wrap(f"{moved}; {cost}; {most} at {where}{scores}", width, "Simulated spilling:    ")

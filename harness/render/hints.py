@@ -8,6 +8,8 @@ from harness.render.report_sections import label
 from harness.units import percent, seconds
 
 _SHOWN = 3
+# What harness.advice.rules calls the gain of an edit that was simulated.
+_NO_BOUND = "simulated edit"
 _WITHOUT_KIND = "no change of the kernel"
 
 
@@ -26,10 +28,11 @@ def hints(found: Sequence[Hint], width: int, colour: bool, *, full: bool) -> lis
 
 
 def gain_text(hint: Hint) -> str:
-    """`at most 13.1% less time (simulated schedule)`; says so where the gain is not known."""
+    """`at most 13.1% less time (simulated schedule)`, without `at most` where the very edit was simulated."""
     if hint.gain is None:
         return "gain unknown"
-    return f"at most {percent(hint.gain)} less time ({clean(hint.gain_source)})"
+    bound = "" if hint.gain_source.startswith(_NO_BOUND) else "at most "
+    return f"{bound}{percent(hint.gain)} less time ({clean(hint.gain_source)})"
 
 
 def diagnosis_text(name: str, report: Report, notes: Sequence[str], width: int, colour: bool) -> str:

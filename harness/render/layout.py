@@ -1,6 +1,7 @@
 """Text that fits: display width of any script, cutting, wrapping, indenting and colour as a second signal."""
 
 import os
+import re
 import shutil
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +38,18 @@ def clean(text: str) -> str:
     """One line of `text` without control, format and surrogate characters, so that no input steers the terminal."""
     flat = " ".join(text.split())
     return "".join(c for c in flat if unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
+
+
+# What a terminal would obey or a stream could not write; the colours of `paint` are left.
+_UNPRINTABLE = re.compile(
+    "(\x1b\\[[0-9;]{0,20}m)|[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def harmless(text: str, colour: bool = False) -> str:
+    """Lines of output, some of whose words a stranger may have written, without what steers a terminal."""
+    return _UNPRINTABLE.sub(lambda found: (colour and found[1]) or "", text)
 
 
 # The lines of each source file by its name, as far as they are known.
@@ -119,3 +132,16 @@ def joined(lines: Iterable[str]) -> str:
         if bare or (out and out[-1]):
             out.append(bare)
     return "\n".join(out).rstrip("\n")
+
+
+def diff_text(diff: str, colour: bool) -> str:
+    """A unified diff: added and removed lines in colour, and nothing in it that steers the terminal."""
+    return "\n".join(_diff_line(line, colour) for line in diff.splitlines())
+
+
+def _diff_line(line: str, colour: bool) -> str:
+    # What a kernel holds must not steer the terminal that shows it.
+    text = "".join(c for c in line.rstrip() if c == "\t" or c.isprintable())
+    if line.startswith("+"):
+        return paint(text, "good", colour)
+    return paint(text, "bad", colour) if line.startswith("-") else text

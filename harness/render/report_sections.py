@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation, Verdict
+from harness.render.cycle_breakdown import SCORE_BLOCK
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, flow, wrap
 from harness.render.series import source_label
@@ -22,7 +23,7 @@ _AT_A_GLANCE = (
 # Kinds of cycles that are spent waiting for transfers, and how much of the cycles is nearly all of them.
 _FOR_TRANSFERS = ("operand wait", "fill and drain")
 _NEARLY_ALL = 0.90
-_OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed")
+_OF_THE_CYCLES = ("bundles executed", "spills executed", "fills executed", SCORE_BLOCK)
 # Of those that a schedule is full of, the next ones after the fullest say what else is near.
 _UNITS_SHOWN = 4
 _OUTPUT_LINES_SHOWN = 12
@@ -50,8 +51,26 @@ def result(report: Report) -> list[str]:
         intensity = f"{report.intensity:.{0 if report.intensity >= 10 else 2}f} FLOPs/byte"
     return [
         f"RESULT: score={score}  latency={latency}  util={util}  tflops={tflops}   [{label(report)}]",
-        f"REGIME: {regime}  BW={_percent(report.bandwidth_util)}  intensity={intensity}{_contradiction(report)}",
+        f"REGIME: {regime}  BW={_percent(report.bandwidth_util)}  intensity={intensity}{_side(report)}"
+        f"{_contradiction(report)}",
     ]
+
+
+def from_the_ridge(report: Report) -> str:
+    """How many times below or above the ridge point the intensity lies; "" where it is not known."""
+    if not report.intensity:
+        return ""
+    if report.intensity < report.ridge:
+        return f"{report.ridge / report.intensity:.1f}x below ridge point"
+    return f"{report.intensity / report.ridge:.1f}x above ridge point"
+
+
+def _side(report: Report) -> str:
+    """On which side of the ridge it stands, where `latency-bound` does not say so: what would bind next."""
+    if report.regime != "latency-bound" or not report.intensity:
+        return ""
+    side = "memory" if report.intensity < report.ridge else "compute"
+    return f"  ({side} side: {from_the_ridge(report)})"
 
 
 def _contradiction(report: Report) -> str:

@@ -11,6 +11,7 @@ from harness.render.layout import (
     Files,
     Style,
     clean,
+    diff_text,
     flow,
     joined,
     paint,
@@ -121,7 +122,7 @@ def show_text(
     if not diff:
         return joined([*lines, "", "kernel.py: no change against the champion's"])
     # A diff is shown as it is: cutting it would hide code, and people copy from it.
-    return f"{joined(lines)}\n\n" + "\n".join(_diff_line(line, colour) for line in diff.splitlines())
+    return f"{joined(lines)}\n\n" + diff_text(diff, colour)
 
 
 def _judged_against(attempt: Attempt) -> str:
@@ -151,7 +152,7 @@ def _findings(
         found.append(roofline.roofline(evidence, report, width) if full else roofline.glance(report, width))
     machine = [
         *report_sections.measured(evidence, report, width),
-        *cycles(evidence, report.cycle_shares, files, width, full=full),
+        *cycles(evidence, report, files, width, full=full),
         *report_sections.units(report, width, full=full),
     ]
     # What does not compile is mostly too large: the buffers are what one looks at then.
@@ -214,11 +215,3 @@ def _against_champion(attempt: Attempt, report: Report, width: int) -> list[str]
 
 def _less_time(ratio: float) -> str:
     return f"{percent(abs(1 - ratio))} {'more' if ratio > 1 else 'less'} time"
-
-
-def _diff_line(line: str, colour: bool) -> str:
-    # What a kernel holds must not steer the terminal that shows it.
-    text = "".join(c for c in line.rstrip() if c == "\t" or c.isprintable())
-    if line.startswith("+"):
-        return paint(text, "good", colour)
-    return paint(text, "bad", colour) if line.startswith("-") else text

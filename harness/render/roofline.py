@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from harness.hardware import chip
 from harness.records import Evidence, Report
 from harness.render.layout import flow, wrap
-from harness.render.report_sections import FIELD, label
+from harness.render.report_sections import FIELD, from_the_ridge, label
 from harness.units import decimal, milliseconds, percent
 
 
@@ -21,11 +21,8 @@ def roofline(evidence: Evidence, report: Report, width: int) -> list[str]:
         f"    Minimum (perfect reuse): {report.minimum_intensity:.1f} FLOPs/byte",
         f"    Chip ridge point:        {report.ridge:.1f} FLOPs/byte",
     ]
-    if report.intensity is not None:
-        below = report.intensity < report.ridge
-        factor = report.ridge / report.intensity if below else report.intensity / report.ridge
-        lines.append(f"  {factor:.1f}x {'below' if below else 'above'} ridge point")
     lines += [
+        *([f"  {distance}"] if (distance := from_the_ridge(report)) else []),
         "Memory traffic:",
         f"    Min (theoretical):    {decimal(report.minimum_hbm_bytes, 'B', 2)}",
         f"    Actual (with tiling): {_traffic(report)}",

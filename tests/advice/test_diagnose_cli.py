@@ -51,7 +51,9 @@ def test_findings_in_words(contest: Path, capsys: pytest.CaptureFixture[str], mo
 
 def test_findings_for_programs(contest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "2", "--json", "-C", str(contest)]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    table, edits = json.loads(capsys.readouterr().out)["tables"]
+    assert edits["name"] == "edits"
+    assert not edits["rows"], "an attempt that was judged under another key is compared with nothing"
     assert table["units"]["gain_fraction"] == "fraction"
     first = table["rows"][0]
     assert (first["rule"], first["kind"], first["gain_source"]) == ("scale outside", "body", "simulated schedule")

@@ -488,8 +488,19 @@ def test_a_causal_body_under_a_condition_is_not_told_to_skip() -> None:
     assert finding.gain == pytest.approx(1 / 9)
     # It speaks beside a hint about the block as a whole, whose gain nobody knows.
     hints = report(with_run(given, mxu_flops=round(1.5 * CAUSAL.work.matmul_flops)), chip("v5e")).hints
-    assert [hint.rule for hint in hints][:2] == ["masked blocks", "no overlap"]
-    assert hints[1].gain is None
+    assert [hint.rule for hint in hints] == ["masked blocks", "re-reads", "no overlap"]
+    assert {hint.gain for hint in hints[1:]} == {None}
+
+
+def test_half_filled_units_leave_open_whether_masked_blocks_are_skipped() -> None:
+    """On v6e a product of 128 columns fills half of the unit: 3x the useful work is all of it, or half of it twice."""
+    given = on_chip("v6e", covering(2.0, evidence(0.9e-3, bq=512, bkv=1024, problem=CAUSAL)))
+    all_of_it = with_run(given, mxu_flops=round(3.0 * CAUSAL.work.matmul_flops))
+    finding = looked("masked blocks", Case(lambda: all_of_it))
+    assert finding is not None
+    assert "pl.when" in finding.suggestion
+    assert finding.gain is None
+    assert finding.cost == pytest.approx(1 / 3)
 
 
 def test_padding_costs_no_more_than_its_transfers_and_the_wait_for_them() -> None:

@@ -1,11 +1,13 @@
 """Every verb and option is documented: with words of its own, an example that works, and a place in docs/."""
 
 import pkgutil
+import platform
 import re
 import shlex
 import subprocess
 import sys
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from harness.cli import main, place_of_verb
 from harness.cli.arguments import command
 from harness.cli.experiment import expectation
 from harness.cli.profile_verbs import RESOURCES
+from harness.cli.program_name import renamed
 from harness.cli.verb import GROUPS, Verb
 from harness.cli.verbs import EVERY, VERBS, overview, valued_options
 from harness.errors import UsageError
@@ -70,7 +73,30 @@ def test_help_and_version_load_no_library_that_they_do_not_need(option: str) -> 
     )
     done = subprocess.run([sys.executable, "-c", program, option], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == f"kernel-ratchet {__version__}"
+    said = done.stdout.splitlines()
+    if option == "--help":
+        assert said[-1] == f"kernel-ratchet {__version__}"
+    else:
+        packages = [f"{name} {version(name)}" for name in ("jax", "libtpu")]
+        assert said == [f"kernel-ratchet {__version__}", *packages, f"Python {platform.python_version()}"]
+
+
+@pytest.mark.parametrize("name", ["ratchet", "kernel-ratchet"])
+def test_the_command_that_was_typed_is_the_one_that_is_named(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"/somewhere/bin/{name}"])
+    assert main(["results", "--limit", "0"]) == 2
+    assert f"usage: {name} results " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["tune", "--help"])
+    assert main(["status", "-C", str(tmp_path)]) == 4
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    printed = "".join(capsys.readouterr())
+    assert "ratchet.sh" not in printed
+    assert f"{name} new DIR --like attention" in printed
+    assert renamed("see ./ratchet.sh and experiments/ratchet.sh") == f"see {name} and experiments/ratchet.sh"
 
 
 def test_no_parser_loads_a_library_that_it_does_not_need() -> None:

@@ -5,13 +5,12 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from capture_examples import four_devices_run
-from documented import INSTEAD, NOT_RUN, Command, blocks, blocks_of
-from loop_fixtures import PROJECT, git, identify, ratchet
+from documented import INSTEAD, NOT_RUN, Command, blocks, blocks_of, project_copy
+from loop_fixtures import PROJECT, git, ratchet
 from memory_examples import memory_run
 
 from harness.cli import place_of_verb
@@ -21,6 +20,8 @@ from harness.loop.settings import rewrite
 
 BLOCKS = tuple(blocks())
 COMMANDS = tuple(command for block in BLOCKS for command in block)
+# Those of docs/PROTOCOL.md run in test_protocol_page.py, with what they print.
+RUN_HERE = tuple(block for block in BLOCKS if block[0].page != "docs/PROTOCOL.md")
 # A change may turn out slower, or too near to tell. What judges, replays or checks must find all well.
 _VERDICTS = {0, 1, 3}
 _JUDGING = ("experiment:",)
@@ -37,8 +38,8 @@ def test_every_documented_command_is_understood(command: Command) -> None:
         return
     words = shlex.split(command.run_as)
     if words[0] == "./ratchet.sh":
-        # What the shell keeps for itself begins with `>` or `|`.
-        rest = list(itertools.takewhile(lambda word: word not in {">", "|"}, words[1:]))
+        # What the shell keeps for itself begins with one of these.
+        rest = list(itertools.takewhile(lambda word: word not in {"<", ">", "2>&1", "|"}, words[1:]))
         place = place_of_verb(rest)
         assert place is not None, command.text
         verb = EVERY.get(rest[place])
@@ -59,9 +60,12 @@ def test_nothing_is_listed_that_is_printed_nowhere() -> None:
 
 
 def test_commands_are_found_in_blocks_and_nowhere_else() -> None:
-    page = "./no\n```\n./ratchet.sh status   # where you stand\noutput\n$ git log\n```\n./no\n```sh\nls -l\n```\n"
+    page = (
+        "./no\n```\n./ratchet.sh status   # where you stand\noutput\n$ git log\n```\n./no\n```sh\nls -l\n```\n"
+        "```\n$ ./ratchet.sh next\n./printed\n```\n"
+    )
     found = [tuple(command.text for command in block) for block in blocks_of(page, "page")]
-    assert found == [("./ratchet.sh status", "git log"), ("ls -l",)]
+    assert found == [("./ratchet.sh status", "git log"), ("ls -l",), ("./ratchet.sh next",)]
 
 
 @pytest.fixture(scope="module")
@@ -69,26 +73,11 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This project in a repository of its own, its contest made small, with four attempts and a remote."""
     pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
     folder = tmp_path_factory.mktemp("documented") / "project"
-    listed = git(Path(PROJECT), "ls-files", "-co", "--exclude-standard", "-z").split("\0")
-    for path in filter(None, listed):
-        source = Path(PROJECT) / path
-        # Not there: deleted but not yet committed.
-        if source.is_file() and not path.startswith("experiments/"):
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, folder / path)
+    project_copy(folder, leave_out="experiments/")
     prepare = folder / "prepare.py"
     prepare.write_bytes(rewrite(prepare.read_bytes(), "SEQUENCE", "512", "prepare.py"))
     shutil.copy2(TEMPLATES / "attention" / "kernel.py", folder / "kernel.py")
-    # The environment of the tests instead of one that would be downloaded.
-    (folder / "ratchet.sh").write_text('#!/bin/bash\nexec "$(dirname "$0")/.venv/bin/python" -m harness "$@"\n')
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} "$@"\n')
-    python.chmod(0o755)
-    git(folder, "init", "-q", "-b", "main")
-    identify(folder)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "The project")
+    git(folder, "commit", "-qam", "A small contest")
     bare = folder.parent / "remote.git"
     git(folder, "clone", "-q", "--bare", str(folder), str(bare))
     git(folder, "remote", "add", "origin", str(bare))
@@ -112,7 +101,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: name(block[0]))
+@pytest.mark.parametrize("block", RUN_HERE, ids=lambda block: name(block[0]))
 def test_documented_commands_run(block: tuple[Command, ...], stand: Path, tmp_path: Path) -> None:
     """Each block in a copy of the project of its own, its commands one after the other, as they are printed."""
     folder = tmp_path / "project"

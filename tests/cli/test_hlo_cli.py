@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_examples import STEP, memory_run
+from capture_examples import V6E, Ran, plane, run_folder, serialized, space
+from memory_examples import STEP, memory_run, metadata_plane
 from module_fixtures import modules
 
 from harness.cli import main
@@ -189,9 +190,24 @@ def test_a_capture_explains_its_modules(tmp_path: Path, capsys: pytest.CaptureFi
         assert json_of(capsys, what, "-C", str(tmp_path)) == plain
     assert main(["hlo", str(run), "--module", "jit_stp(7)"]) == 2
     assert "expected --module, one of jit_step(7), got 'jit_stp(7)'" in capsys.readouterr().err
-    for name in ("memory_viewer.json", "host.trace.json.gz"):
-        assert main(["hlo", str(tmp_path / name)]) == 2
-        assert "holds times or buffers and no HLO: give the .xplane.pb beside it" in capsys.readouterr().err
+
+
+def test_of_several_modules_it_is_the_one_that_ran_longest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The module that only made the inputs may be the larger one."""
+    step = gzip.decompress(STEP.read_bytes())
+    stored = metadata_plane({"jit_make(7)": step, "jit_call(8)": modules("naive")[0].read_bytes(), "jit_call(9)": step})
+    ops = [
+        Ran((f"%copy.{program} = f32[8]{{0}} copy(%p)", {"hlo_category": "copy", "program_id": program}), at, length)
+        for program, at, length in ((7, 0.0, 1.0), (8, 5.0, 3.0))
+    ]
+    run = run_folder(tmp_path, "two", serialized(space(stored, plane(1, "/device:TPU:0", {"XLA Ops": ops}, V6E))))
+    called = json_of(capsys, str(run), "--module", "jit_call(8)")
+    capsys.readouterr()
+    assert json_of(capsys, str(run)) == called
+    assert json_of(capsys, str(run), "--module", "jit_call") == called
+    assert json_of(capsys, str(run), "--module", "jit_make") != called
+    assert main(["hlo", str(run)]) == 0
+    assert "this is jit_call(8), where most time was spent; --module names another of 3" in capsys.readouterr().err
 
 
 def json_of(capsys: pytest.CaptureFixture[str], *words: str) -> Any:

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -33,23 +32,35 @@ class Ran:
     peak_bytes: int
 
 
+# A process counts the memory of the one that it was forked from: this small one stands between it and the tests.
+_BETWEEN = """
+import os, resource, sys
+told, seconds, *words = sys.argv[1:]
+os.set_inheritable(int(told), False)
+pid = os.posix_spawn(sys.executable, [sys.executable, "-m", "harness", *words], os.environ)
+# Where the limits fail, the machine shall not.
+resource.prlimit(pid, resource.RLIMIT_CPU, (int(seconds), int(seconds)))
+_, status, used = os.wait4(pid, 0)
+figures = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+os.write(int(told), " ".join(map(str, figures)).encode())
+"""
+
+
 def ran(*words: str, seconds: int = 100, **variables: str) -> Ran:
     """One command line in a process of its own, with what it and its children took."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "harness", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+        reading, writing = os.pipe()
+        subprocess.run(
+            [sys.executable, "-S", "-c", _BETWEEN, str(writing), str(seconds), *words], check=True,
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=(writing,),
             env={**os.environ, **variables, "PYTHONPATH": str(PROJECT)},
         )  # fmt: skip
-        # Where the limits fail, the machine shall not.
-        resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        code, cpu_seconds, peak_bytes = os.read(reading, 1000).split()
+        os.close(reading)
+        os.close(writing)
         out.seek(0)
         err.seek(0)
-        return Ran(
-            process.returncode, out.read().decode(), err.read().decode(), used.ru_utime + used.ru_stime,
-            used.ru_maxrss * 1024,
-        )  # fmt: skip
+        return Ran(int(code), out.read().decode(), err.read().decode(), float(cpu_seconds), int(peak_bytes))
 
 
 def calls(opcode: str, attribute: str, count: int, times: int) -> str:
@@ -179,6 +190,15 @@ def test_a_loop_that_does_not_end_runs_out_of_time_and_is_told_what_gives_it_mor
     assert found.code == 1
     assert "the time limit of the simulation ran out; RATCHET_MAX_SECONDS gives it more" in found.out
     assert found.cpu_seconds < 10
+
+
+def test_a_number_of_more_digits_than_python_reads_is_refused_in_words(tmp_path: Path) -> None:
+    for packed in (SCHEDULES / "libtpu-0.0.50.1" / "v5e-planned-1024").iterdir():
+        text = gzip.decompress(packed.read_bytes()).decode()
+        (tmp_path / packed.stem).write_text(text.replace('loc("kernel.py":', f'loc("kernel.py":{"9" * 5000}'))
+    found = ran("simulate", str(tmp_path), "--chip", "v5e")
+    assert found.code == 4
+    assert "a number of more digits than Python reads" in found.err
 
 
 @pytest.mark.slow

@@ -5,8 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capture_examples import corrupt_run, cpu_run, empty_run, four_devices_run, one_device_run
+from capture_examples import (
+    COPY,
+    MODULE,
+    PALLAS,
+    V6E,
+    Ran,
+    corrupt_run,
+    cpu_run,
+    empty_run,
+    four_devices_run,
+    one_device_run,
+    plane,
+    run_folder,
+    serialized,
+    space,
+)
 from schedule_examples import NEWEST, unpack
+from simulated_examples import SMALL, run
 
 from harness.cli import main
 from harness.cli.verbs import EVERY
@@ -100,10 +116,54 @@ def test_each_command_says_that_a_simulated_capture_is_simulated(
     if name == "ops":
         (row,) = tables["ops"]["rows"]
         assert (row["operation"], row["category"], row["count"]) == ("naive.1", "custom-call", 2)
+    if name == "gaps":
+        assert {row["verdict"] for row in tables["idle"]["rows"]} == {"unknown: kernels fill it, see inside them below"}
+        assert {row["device"] for row in tables["inside"]["rows"]} == {"TPU:0", "TPU:1"}
     if name == "roofline":
         assert tables["roofline"]["rows"][1]["verdict"] == "far off: look inside"
     if name in ("lines", "scopes"):
         assert "simulated captures have none" in tables[name]["why_empty"]
+
+
+def test_the_bubbles_inside_a_simulated_kernel_are_the_simulators(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(SMALL, tmp_path / "dump")
+    assert result.breakdown is not None
+    assert main(["timeline", str(tmp_path / "dump"), "--chip", "v5e", "-C", str(tmp_path), "--quiet"]) == 0
+    (path,) = tmp_path.glob("profile_data/plugins/profile/*/*.xplane.pb")
+    tables = answer(capsys, "gaps", path)
+    (idle,) = tables["idle"]["rows"]
+    # What is idle between operations says nothing: one of them is all there is.
+    assert idle["idle_fraction"] < 0.01
+    assert idle["verdict"].startswith("unknown: kernels fill it")
+    bubbles, *parts = tables["inside"]["rows"]
+    assert bubbles["share"] == pytest.approx(result.breakdown.bubble_fraction)
+    assert (bubbles["part"], bubbles["reading"]) == ("bubbles", "red flag: over 10%")
+    assert sum(row["cycles"] for row in parts) == result.cycles
+    stalls = {part.name: part.cycles for part in result.breakdown.parts if part.kind == "unit stall"}
+    assert {row["part"].removeprefix("unit stall "): row["cycles"] for row in parts if "stall" in row["part"]} == stalls
+
+
+def test_rows_that_a_device_recorded_inside_a_kernel_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = {
+        "XLA Modules": [Ran(MODULE, 0.0, 100.0)],
+        "XLA Ops": [Ran(PALLAS, 0.0, 90.0), Ran(COPY, 90.0, 10.0)],
+        # Half of one row lies in the kernel, and 10 us of both rows at once.
+        "matrix unit": [Ran("product", 10.0, 20.0), Ran("product", 80.0, 20.0)],
+        "vector unit": [Ran("exp", 20.0, 30.0)],
+    }
+    path = run_folder(tmp_path, "recorded", serialized(space(plane(1, "/device:TPU:0", lines, V6E))))
+    rows = answer(capsys, "gaps", path)["inside"]["rows"]
+    assert {row["part"]: row["seconds"] for row in rows} == pytest.approx(
+        {"matrix unit": 30e-6, "vector unit": 30e-6, "in none of these rows": 40e-6}
+    )
+    assert rows[0]["share"] == pytest.approx(30 / 90)
+    del lines["matrix unit"], lines["vector unit"]
+    path = run_folder(tmp_path, "bare", serialized(space(plane(1, "/device:TPU:0", lines, V6E))))
+    assert "xla_xprof_enable_custom_call_tracing" in answer(capsys, "gaps", path)["inside"]["why_empty"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -137,8 +197,6 @@ def test_options(tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) ->
     assert len(json.loads(capsys.readouterr().out)["tables"][1]["rows"]) == 1
     assert main(["xprof", "framework-ops", path, "--category", "mlp"]) == 2
     assert "[unknown-category]" in capsys.readouterr().err
-    assert main(["xprof", "mfu", path]) == 2
-    assert "--gbs" in capsys.readouterr().err
     assert main(["xprof", "scopes", path, "--depth", "1", "--at-least", "0.5", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["tables"][0]["rows"]) == 1
 
@@ -146,10 +204,65 @@ def test_options(tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("published", "ours"),
     [
-        ("memory peak --run-dir D", "memory D"), ("compute breakdown --run-dir=D", "breakdown D"),
-        ("comm overlap D", "overlap D"), ("compare --runs a,b", "compare a b"),
-        ("memory diagnose D", "memory diagnose D"),
+        ("xprof memory peak --run-dir D", "xprof memory D"),
+        ("xprof compute breakdown --run-dir=D", "xprof breakdown D"),
+        ("xprof comm overlap D", "xprof overlap D"),
+        ("xprof compare --runs a,b", "xprof compare a b"),
+        ("xprof compare --run-dir D --runs=a,b", "xprof compare D/plugins/profile/a D/plugins/profile/b"),
+        ("xprof memory diagnose --run-dir D", "xprof memory diagnose D"),
+        ("xprof mfu --gbs 8 --num-chips 4 --run-dir D", "xprof mfu D --gbs 8 --num-chips 4"),
+        ("audit flags --flags-file f.sh", "audit f.sh"),
+        ("audit --flags-file=f.sh", "audit f.sh"),
+    ],
+)
+def test_published_spellings_are_understood(published: str, ours: str) -> None:
+    verb, *words = published.split()
+    assert EVERY[verb].parse(words) == EVERY[verb].parse(ours.split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("published", "ours"),
+    [
+        ("memory peak --run-dir D", "xprof memory D"), ("compute breakdown", "xprof breakdown"),
+        ("comm overlap --run-dir D", "xprof overlap D"), ("compare --runs a,b", "xprof compare a b"),
+        ("memory diagnose D", "xprof memory diagnose D"), ("roofline", "xprof roofline"),
+        ("mfu --gbs 8 --num-chips 4", "xprof mfu --gbs 8 --num-chips 4"),
     ],
 )  # fmt: skip
-def test_published_spellings_are_understood(published: str, ours: str) -> None:
-    assert EVERY["xprof"].parse(published.split()) == EVERY["xprof"].parse(ours.split())
+def test_without_xprof_they_get_the_exact_command(
+    published: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(published.split()) == 2
+    assert f"did you mean `./ratchet.sh {ours}`?" in capsys.readouterr().err
+    EVERY["xprof"].parse(ours.split()[1:])
+
+
+def test_an_option_without_its_value_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["xprof", "compare", "--runs"]) == 2
+    assert "expected a value behind --runs" in capsys.readouterr().err
+
+
+def test_two_runs_are_compared_by_name_and_by_category(
+    logdir: Path, tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["xprof", "compare", "--run-dir", str(logdir), "--runs", "one-device,four-devices", "--json"]) == 0
+    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    assert "A = one-device, B = four-devices" in tables["totals"]["title"]
+    rows = {row["category"]: row for row in tables["categories"]["rows"]}
+    # By step and device: both matmuls take 20 us, one of them 12 more on one device of four.
+    assert rows["convolution fusion"]["a_seconds"] == pytest.approx(40e-6)
+    assert rows["convolution fusion"]["b_seconds"] == pytest.approx(43e-6)
+    assert rows["convolution fusion"]["time_ratio"] == pytest.approx(43 / 40)
+    assert (rows["data formatting"]["b_seconds"], rows["data formatting"]["time_ratio"]) == (None, None)
+    total = next(row for row in tables["totals"]["rows"] if row["what"] == "all operations")
+    assert sum(row["change_seconds"] for row in rows.values()) == pytest.approx(total["change_seconds"])
+
+
+def test_without_the_models_figures_the_traces_own_count_is_shown(
+    tpus: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["xprof", "mfu", str(tpus[1]), "--gbs", "8", "--num-chips", "4", "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert [row["from"] for row in table["rows"]] == ["the trace"]
+    assert table["rows"][0]["mfu"] == pytest.approx((2 * 2**34 + 2**19) / (918e12 * 150e-6))
+    assert "takes --seq and --flops-per-token too" in table["notes"][0]

@@ -20,6 +20,7 @@ FLOORS = {
     "hardware": 1,
     "files": 1,
     "limits": 1,
+    "links": 1,
     "candidate_text": 1,
     "records": 2,
     "dumps": 3,

@@ -237,3 +237,21 @@ def test_a_row_reads_alike_quickly_and_by_way_of_the_whole_document() -> None:
         codec.decode_row(codec.encode_row(plain).replace(f": {codec.SCHEMA}", f": {codec.SCHEMA + 1}", 1), "here")
     with pytest.raises(RecordError, match="does not fit"):
         codec.decode_row(codec.encode_row(plain).replace(f'"number": {plain.number}', '"number": "x"', 1), "here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@@ -1 +1 @@\n-a\n+\ud83d\n",
+        # Each pair would copy the whole text once more.
+        "@@ -9 +9 @@\n@@ -1 +1 @@\n" * 100_000,
+        "@@ -1 +1 @@\n\\ No newline at end of file\n",
+    ],
+)
+def test_a_diff_that_no_ratchet_wrote_is_refused(text: str) -> None:
+    with pytest.raises(RatchetError, match=r"the diff (goes back to line 1|is no text|does not fit)"):
+        diff.applied(b"a\n", text)
+
+
+def test_a_line_that_is_no_hunk_changes_nothing() -> None:
+    assert diff.applied(b"a\n", f"@@ -{'9' * 5000} +1 @@\n+b\n") == b"a\n"

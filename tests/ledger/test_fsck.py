@@ -28,7 +28,7 @@ from ledger_fixtures import row as row_of
 from loop_fixtures import ratchet
 
 from harness.errors import RatchetError, UsageError
-from harness.ledger import Ledger
+from harness.ledger import Ledger, history
 from harness.ledger import lock as locking
 from harness.ledger.codec import SCHEMA, decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger.fsck import audit, replayed
@@ -296,6 +296,7 @@ def test_a_rejected_attempt_edited_to_an_accept(contest: Path) -> None:
     )
     assert found["accept-without-commit"].where == THIRD
     assert "2 findings; nothing was changed" in ratchet(clone.root, "fsck", expect=1).stdout
+    assert "attempt 3: its outcome and its time contradict each other" in ratchet(clone.root, "results").stderr
 
 
 def halved(evidence: Evidence) -> Evidence:
@@ -331,6 +332,7 @@ def test_a_forged_champion_with_half_of_its_time(contest: Path) -> None:
     assert sorted(found) == ["branch-kernel", "impossible-time"]
     assert "that a v5e can do in bfloat16" in found["impossible-time"].what
     assert clone.champion() != champion, "it is shown as the champion, which is why somebody has to look"
+    assert [said for said in clone.rows()[1] if f"attempt {made.number}: its outcome and its time contradict" in said]
 
 
 FAST = Latency(source="simulated", seconds=1e-3, plus_minus_seconds=None)
@@ -481,6 +483,18 @@ def test_a_record_of_any_number_takes_no_more_than_a_record(contest: Path) -> No
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
+def test_a_number_of_a_thousand_digits_in_a_message_is_nobodys(contest: Path) -> None:
+    place = Ledger.open(contest).place
+    before = history.accepted_at_head(place)
+    digits = "9" * 5000
+    for number, rest in ((digits, ""), ("900", f"Ratchet-Undoes: {digits}\nRatchet-Revokes: 1 {digits}\n")):
+        text = f"x\n\nRatchet-Attempt: {number}\nRatchet-Contest: root\nRatchet-Kernel: ab\n{rest}"
+        git(contest, "commit", "-q", "--allow-empty", "-m", text)
+    newest, *others = history.accepted_at_head(place)
+    assert (newest.number, newest.undoes, newest.revokes) == (900, None, (1,))
+    assert tuple(others) == before
+
+
 def test_a_record_nested_without_end_is_unreadable(contest: Path) -> None:
     deep = b"[" * 200_000 + b"]" * 200_000
     (contest / THIRD).write_bytes(b'{\n  "schema": 3,\n  "row": {"x": ' + deep + b'},\n  "attempt": {}\n}\n')
@@ -499,7 +513,8 @@ def test_a_record_that_is_too_large_or_no_file_is_told_with_its_limit(
         stream.truncate(1 << 40)
     found = audit(Ledger.open(contest)).findings
     assert any("RATCHET_MAX_RECORD_BYTES" in one.what for one in found)
-    ratchet(contest, "results", expect=0)
+    for verb in ("results", "report"):
+        ratchet(contest, verb, expect=0)
     monkeypatch.setenv("RATCHET_MAX_LEDGER_BYTES", "1000")
     with pytest.raises(RatchetError, match=r"at most 1,000 bytes from git at once.*RATCHET_MAX_LEDGER_BYTES"):
         read_blobs(Ledger.open(contest).repository, [f"HEAD:{THIRD}"])

@@ -186,7 +186,7 @@ def test_a_hostile_kernel_in_a_sweep(tmp_path: Path) -> None:
             contests.load(folder),
             "hostile",
             (blocks := (("BQ", ("128", "256")),)),
-            WholeGrid(blocks),
+            lambda: WholeGrid(blocks),
             Options(),
             Policy(is_confined=False),
             lambda stage, state, seconds: None,

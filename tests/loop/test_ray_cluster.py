@@ -18,6 +18,7 @@ from loop_fixtures import PROJECT, committed_contest
 from ray_fixtures import ENVIRONMENT, Nodes, befall, below, is_gone, listening, named, nodes
 
 from harness import contest as contests
+from harness.cli import main
 from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.judge.verdict.roofline import latency_seconds
@@ -120,6 +121,21 @@ def test_a_cluster_that_does_not_answer_is_named(address: str) -> None:
     ):
         raise AssertionError("it is not there")
     assert caught.value.kind == "no-cluster"
+
+
+@pytest.mark.parametrize(
+    ("example", "words", "said"),
+    [
+        ("attention-gpu", ("--workers", "2"), "screen in the simulator of TPUs; settings for"),
+        ("rmsnorm", ("--workers", "2", "--jobs", "2"), "expected --jobs (processes of this machine), or --workers"),
+    ],
+)
+def test_what_ray_cannot_serve_is_refused(
+    example: str, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(PROJECT) / "examples" / example
+    assert main(["-C", str(folder), "sweep", "experiment: x", "--set", "BQ=64", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def table(tmp_path: Path, *words: str) -> "subprocess.Popen[str]":

@@ -1,10 +1,19 @@
 """Attempts judged again under a judge that has changed since: what drifted, what differs, and nothing recorded."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loop_fixtures import committed_contest, copied, git, ratchet
+
+from harness.advice import report as reporting
+from harness.hardware import chip
+from harness.judge.key import key_digest
+from harness.judge.verdict import decision
+from harness.ledger import codec, messages
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -72,3 +81,40 @@ def test_an_attempt_of_another_key_says_what_differs(contest: Path) -> None:
     assert state(contest) == before
     missing = ratchet(contest, "replay", "9", expect=4)
     assert "[unknown-attempt]" in missing.stderr
+
+
+@pytest.mark.slow
+def test_fsck_judges_the_champion_again_and_finds_one_that_was_forged(contest: Path) -> None:
+    """A tenth of its time is taken away wherever its record and its commit say so: nothing in them disagrees."""
+    whole = ratchet(contest, "fsck", "--replay", "--quiet", expect=0)
+    assert "attempt 1, the champion, judged again: accept, 0.00% off the recorded time" in " ".join(
+        whole.stdout.split()
+    )
+    forged = copied(contest, contest.parent / "forged")
+    (record,) = (forged / "experiments").glob("0001-*.json")
+    document = json.loads(record.read_text())
+    document["attempt"]["evidence"] = faster(document["attempt"]["evidence"])
+    read = codec.decode_attempt(json.dumps(document).encode(), "forged")
+    on = chip(read.evidence.chip)
+    found = replace(read, verdict=decision.decide(read.evidence, None, None, read.policy, on, 1))
+    row = reporting.row(found, reporting.report(found.evidence, on), key_digest(found.key))
+    record.write_bytes(codec.encode_attempt(found, row))
+    git(forged, "update-ref", "-d", "refs/ratchet/root/log")
+    git(forged, "commit", "-q", "--amend", "-m", messages.accept_message(found, row), "--", str(record))
+    said = " ".join(ratchet(forged, "fsck", expect=0).stdout.split())
+    assert "there is no log here to check against" in said
+    said = " ".join(ratchet(forged, "fsck", "--replay", "--quiet", expect=1).stdout.split())
+    assert re.search(
+        r"attempt 1, the champion, judged again: it takes (4|5|6|7|8|9|10|11)\.\d\d% more than .* \[replay\]", said
+    )
+
+
+def faster(evidence: dict[str, Any]) -> dict[str, Any]:
+    """The evidence with a tenth of its cycles taken away where the core waits, and what follows from that."""
+    run = evidence["simulation"]
+    part = max(("dma_wait_cycles", "unit_stall_cycles"), key=run.get)
+    saved = min(run[part], run["cycles"] / 10)
+    run[part] -= saved
+    run["cycles"] -= saved
+    run["seconds"] = evidence["latency"]["seconds"] = run["cycles"] / run["clock_hz"]
+    return evidence

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from loop_fixtures import committed_contest
 
@@ -19,7 +22,7 @@ from harness.judge.sandbox.environment import environment
 from harness.loop import screening
 from harness.loop.screening import Answer, Place, Places, Process, Request
 from harness.loop.settings import rewritten
-from harness.records import Evidence, Policy
+from harness.records import Evidence, Key, Policy
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +155,34 @@ def test_a_process_under_another_key_refuses(contest: Contest) -> None:
         assert "libtpu 0.0.1 ->" in answer.error
     finally:
         process.close(is_interrupted=False)
+
+
+def test_a_second_interrupt_breaks_off_no_ending(tmp_path: Path) -> None:
+    """A terminal's Ctrl-C comes twice: from the terminal, and from who began the process."""
+    program = (
+        "import atexit, sys, time\n"
+        "from harness.loop import screening\n"
+        "atexit.register(lambda: (print('ending', flush=True), time.sleep(0.5), print('ended', flush=True)))\n"
+        "try:\n    screening.main()\nexcept KeyboardInterrupt:\n    sys.exit(130)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # What it answers says that it listens.
+    nowhere = Request(
+        directory=str(tmp_path), prepare=b"", chip="v5e", kernel=b"", on=None, checked=False, policy=Policy(), work="a",
+        key=Key(judge="", problem="", chip="", source="simulated", jax="", jaxlib="", libtpu="", machine=""),
+    )  # fmt: skip
+    process.stdin.write(msgspec.json.encode(nowhere) + b"\n")
+    process.stdin.flush()
+    assert b"error" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == b"ending\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == (b"ended\n", b"")
+    assert process.returncode == 130
 
 
 def test_a_process_that_was_killed_is_begun_again(contest: Contest) -> None:

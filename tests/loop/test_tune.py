@@ -14,10 +14,15 @@ import pytest
 from loop_fixtures import committed_contest, git, ratchet
 
 from harness import contest as contests
+from harness.cli import main
 from harness.errors import RatchetError
-from harness.loop import tune
+from harness.ledger import Ledger
+from harness.loop import screening, tune
+from harness.loop.evaluate import Options
 from harness.loop.search import Settings, Standing, Study, WholeGrid
 from harness.loop.search_space import space
+from harness.loop.sweep import sweep
+from harness.records import Policy
 
 GRID = space(["BQ=128..8192:pow2", "BKV=128..8192:pow2", "SPLIT=1..4", "ORDER=rows,columns"])
 SMALL = space(["BQ=128..512:pow2", "BKV=1,2"])
@@ -61,6 +66,7 @@ def test_it_asks_for_as_many_as_it_may_each_once(tmp_path: Path) -> None:
     assert all(dict(GRID)[name].count(value) == 1 for settings in found for name, value in settings)
 
 
+@pytest.mark.slow
 def test_it_finds_what_chance_does_not(tmp_path: Path) -> None:
     """In most draws one of the best few of 392 settings; the same number at random is much further off."""
     by_model, by_chance = (
@@ -119,6 +125,16 @@ def test_two_at_a_time_are_never_asked_for_the_same(tmp_path: Path) -> None:
 def test_the_settings_as_they_stand_come_first(tmp_path: Path) -> None:
     first = (("BQ", "256"), ("BKV", "2"))
     assert study(tmp_path, SMALL, first=first).ask() == first
+
+
+def test_what_a_condition_leaves_out_is_not_asked_for_whatever_is_known(tmp_path: Path) -> None:
+    before = worked_off(study(tmp_path, SMALL), lambda settings: float(dict(settings)["BQ"]))
+    fastest = min(before, key=lambda settings: before[settings] or inf)
+    left = frozenset(settings for settings in before if dict(settings)["BQ"] == "512")
+    again = study(tmp_path, SMALL, allowed=left, first=fastest)
+    assert worked_off(again, lambda settings: 1.0).keys() == left
+    assert again.earlier.keys() == before.keys(), "what was looked at counts all the same"
+    assert worked_off(study(tmp_path, SMALL, name="new", allowed=left, first=fastest), lambda _: 1.0).keys() == left
 
 
 def test_a_search_that_goes_on_has_what_is_left_of_its_trials(tmp_path: Path) -> None:
@@ -194,6 +210,57 @@ def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="is no journal of a search") as caught:
         study(tmp_path, SMALL)
     assert caught.value.kind == "bad-journal"
+
+
+@pytest.mark.parametrize("change", [
+    (b'"param_name":"BQ"', b'"param_name":"NO"'), (b'"values":[1.0]', b'"values":[-1.0]'),
+    (b'"values":[1.0]', b'"values":["x"]'), (b'"values":[1.0]', b'"values":[]'),
+    (b'"param_value_internal":', b'"param_value_internal":9999'),
+    (b'{"op_code":0', b"[" * 100_000 + b'\n{"op_code":0'),
+])  # fmt: skip
+def test_whatever_is_in_a_journal_is_named(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    journal = tmp_path / "a" / "journal"
+    search = study(tmp_path, SMALL)
+    settings = search.ask()
+    assert settings is not None
+    search.tell(settings, 1.0)
+    assert change[0] in journal.read_bytes()
+    journal.write_bytes(journal.read_bytes().replace(*change, 1))
+    with pytest.raises(RatchetError, match="is no journal of a search") as caught:
+        study(tmp_path, SMALL).ask()
+    assert caught.value.kind == "bad-journal"
+
+
+def test_a_search_begins_when_nobody_else_searches(tmp_path: Path) -> None:
+    """What another command finds before that is known to it, and no line that it writes is cut off."""
+    contest = contests.load(committed_contest(tmp_path / "contest", 512))
+
+    def begin() -> Study:
+        with pytest.raises(RatchetError) as caught, Ledger.open(contest.directory).lock("another"):
+            pass
+        raise RatchetError("begun", caught.value.kind)
+
+    with pytest.raises(RatchetError, match="busy") as caught:
+        sweep(
+            contest, "blocks", space(["BQ=128,256"]), begin, Options(), Policy(), lambda *_: None, lambda _: None,
+            places=screening.local(1),
+        )  # fmt: skip
+    assert caught.value.kind == "begun"
+    assert not (contest.directory / "profile_data" / "tune.journal").exists()
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("--minutes", "0"), "minutes above 0"), (("--minutes", "nan"), "minutes above 0"),
+    (("--minutes", "-1"), "minutes above 0"), (("--seed", "-1"), "0 to 4294967295"),
+    (("--seed", "9" * 5000), "0 to 4294967295"), (("--trials", "0"), "1 or more"),
+    (("--set", "BQ=8..64:pow3"), "a rising range"), (("--set", "BQ=1.5..3"), "a rising range"),
+    (("--set", "BQ=8..64:-8"), "a rising range"),
+])  # fmt: skip
+def test_a_search_that_cannot_be_is_refused(
+    tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "-C", str(tmp_path), "experiment: a", "--set", "BKV=1,2", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_without_optuna_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

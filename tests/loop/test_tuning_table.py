@@ -10,7 +10,9 @@ import pytest
 from loop_fixtures import committed_contest, ratchet
 
 from harness import contest as contests
-from harness.cli.table import overview
+from harness.cli import main
+from harness.cli.table import _write, overview
+from harness.cli.table_page import page_of
 from harness.errors import RatchetError, UsageError
 from harness.loop import screening, search_space, trial
 from harness.loop.search import Study, WholeGrid
@@ -19,6 +21,7 @@ from harness.loop.tuning_table import fill, formats, shapes
 from harness.loop.tuning_table.fill import Filling, Row
 from harness.loop.tuning_table.kernels import KERNELS
 from harness.problems import Attention, GroupedMatmul
+from harness.records import Failure, Refused, Screened
 
 ATTENTION = frozenset({"BATCH", "HEADS", "KV_HEADS", "SEQUENCE", "HEAD_DIM", "DTYPE", "CAUSAL"})
 LLAMA = {"model": "Llama", "heads": 32, "kv_heads": 8, "head_dim": 128, "sequences": [2048, 8192], "batch": 16}
@@ -279,7 +282,21 @@ def test_an_entry_without_settings_counts_as_missing() -> None:
         assert not formats.holds(text, "table", "tokamax:flash_attention", "v6e")(dict(row().parameters))
 
 
-@pytest.mark.parametrize("text", ["{", "x = 1", "{]", '{"rows": [{}]}', "FIELDS = (", '{"key": {"a": 1}}'])
+@pytest.mark.parametrize("form", formats.FORMATS[:2])
+def test_a_parameter_that_a_table_says_nothing_about_is_not_in_it(form: Any) -> None:
+    holds = formats.holds(formats.written([row()], form), "table", row().kernel, "v6e")
+    assert holds({**dict(row().parameters), "scale": 3.0})
+    assert not holds({**dict(row().parameters), "window": 256})
+
+
+DEEP = "KERNEL = CHIP = ''\nTUNED_BLOCK_SIZES = " + "-" * 200_000 + "1"
+PYTHON = "KERNEL, CHIP = 1, 2\nKERNEL = 'tokamax:flash_attention'\nCHIP = 'v6e'\nTUNED_BLOCK_SIZES = {}\n"
+
+
+@pytest.mark.parametrize("text", [
+    "{", "x = 1", "{]", '{"rows": [{}]}', "FIELDS = (", '{"key": {"a": 1}}', DEEP, PYTHON + "FIELDS = 3",
+    '{"rows": ' + "[" * 200_000, json.dumps({"[" * 200_000: 1}),
+], ids=lambda text: text[:12])  # fmt: skip
 def test_what_is_no_table_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="is no table") as caught:
         formats.holds(text, "mine.json", "tokamax:flash_attention", "v6e")
@@ -302,13 +319,144 @@ def test_the_cache_of_tokamax_lies_where_it_looks_and_says_simulated() -> None:
 
 def test_tokamax_finds_its_entries(tmp_path: Path) -> None:
     pytest.importorskip("tokamax", reason="tokamax needs Python 3.12")
-    from tokamax._src.autotuning.cache import _get_cache_adapter
+    import jax
+    from tokamax._src.autotuning.cache import AutotuningCache
     from tokamax._src.ops.attention.pallas_mosaic_tpu import PallasMosaicTpuFlashAttention
 
     operation = PallasMosaicTpuFlashAttention()
-    text = formats.written([row(settings=(*row().settings, ("BLOCK_KV_COMPUTE", "512")))], "tokamax")  # type: ignore[misc]
-    ((_, data),) = _get_cache_adapter(operation).validate_json(text).items()
-    assert (data.fastest_config.block_q, data.fastest_config.block_kv_compute) == (512, 512)
+    path = tmp_path / formats.file_name(row().kernel, "v6e", "tokamax")
+    path.parent.mkdir()
+    path.write_text(
+        formats.written([row(settings=(*row().settings, ("BLOCK_KV_COMPUTE", "512")))], "tokamax")  # type: ignore[misc]
+    )
+    q, k = (jax.ShapeDtypeStruct((1, 1024, heads, 128), "bfloat16") for heads in (4, 2))
+    cache = AutotuningCache(operation, [tmp_path])["TPU v6 lite"]
+    found = cache[operation.bind(q, k, k, is_causal=True).autotuning_cache_key].fastest_config
+    assert (found.block_q, found.block_kv_compute) == (512, 512)
+    assert operation.bind(q, k, k).autotuning_cache_key not in cache
+
+
+def test_nothing_that_a_kernel_or_a_file_says_breaks_a_table() -> None:
+    odd = "a\x00b\u2028c\rimport os\x85d\x1be"
+    rows = [row(shape=odd), row(shape="b", settings=None, seconds=None, failure=odd, fallback_failure=odd)]
+    named: dict[str, Any] = {}
+    exec(formats.written(rows, "python"), named)
+    assert list(named["TUNED_BLOCK_SIZES"].values()) == [{"BLOCK_Q": 512, "BLOCK_KV": 1024}]
+    assert "os" not in named
+    assert len(json.loads(formats.written(rows, "json"))["rows"]) == 2
+
+
+@pytest.mark.parametrize("entry", [{"name": "a\x00"}, {"name": "\ud800"}, {"name": "a\nb"}, {"dtype": "\ud800"}])
+def test_a_name_that_cannot_be_printed_is_refused(tmp_path: Path, entry: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="on one line that can be printed"):
+        shapes_of(tmp_path, [entry])
+
+
+@pytest.mark.parametrize("value", ["no", "false", 0, 1])
+def test_a_word_is_no_truth(tmp_path: Path, value: object) -> None:
+    tuned = fill.tuned("jax:flash", None, ())
+    (shape,) = shapes_of(tmp_path, [{"name": "a", "causal": value}], names=tuned.names)
+    with pytest.raises(UsageError, match="a: expected true or false as causal"):
+        fill.parameters(tuned, shape, "v5e", tmp_path)
+
+
+@pytest.mark.parametrize("changes", [
+    {"seconds": 0.0}, {"seconds": -1.0}, {"fallback_seconds": 0.0}, {"plus_minus_seconds": -1.0}, {"checks": 0},
+    {"seconds": None}, {"looked_at": 0}, {"settings": (("BLOCK_Q", "(("),)},
+    {"settings": (("BLOCK_Q", "os.getcwd()"),)},
+])  # fmt: skip
+def test_a_row_that_cannot_be_is_none(tmp_path: Path, changes: dict[str, Any]) -> None:
+    import msgspec
+
+    with pytest.raises(ValueError, match="expected"):
+        row(**changes)
+    line = msgspec.json.encode({**msgspec.to_builtins(row()), **changes})
+    (tmp_path / "rows.jsonl").write_bytes(line + b"\n" + msgspec.json.encode(row()) + b"\n")
+    assert fill.kept(tmp_path) == (row(),)
+
+
+def test_rows_that_are_no_file_are_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").mkdir()
+    with pytest.raises(RatchetError, match=r"rows\.jsonl"):
+        fill.kept(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [
+    {"unchecked": "timeout: 600 s"}, {"trials": (Screened(settings=(), seconds=None, failure_kind="killed"),)},
+])  # fmt: skip
+def test_what_the_machine_kept_from_its_time_is_tried_again(changes: dict[str, Any]) -> None:
+    assert fill._may_pass(row(**changes))
+    assert not fill._may_pass(row(trials=(Screened(settings=(), seconds=None, failure_kind="vmem-exceeded"),)))
+
+
+def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = committed_contest(tmp_path / "contest", 512)
+    grid = search_space.space(["BQ=128,256"])
+    made: list[str] = []
+
+    def found(kernel: Any, shape: Any, contest: Any, how: Any, progress: Any, search: str) -> Row:
+        parameters = contest.problem.statement().parameters
+        made.append(shape.name)
+        return row(
+            kernel=kernel.name, chip="v5e", shape=shape.name, parameters=parameters, settings=(("BQ", "256"),),
+            fallback=kernel.fallback(parameters), search=search, kernel_digest=kernel.digest,
+        )  # fmt: skip
+
+    monkeypatch.setattr(fill, "_row", found)
+
+    def filled(name: str) -> Row:
+        tuned = fill.tuned(str(folder), grid, ())
+        (shape,) = shapes_of(tmp_path, [{"name": name, "sequence": 512}], names=tuned.names)
+        how = Filling(folder=tmp_path / "out", trials=2, places=screening.local(1), seed=0)
+        (one,) = fill.rows(tuned, (shape,), ("v5e",), how, lambda *_: None)
+        return one
+
+    assert filled("a").shape == "a"
+    assert filled("b").shape == filled("b").shape == "b"
+    assert made == ["a"]
+    assert [one.shape for one in fill.kept(tmp_path / "out")] == ["a", "b"]
+    # An accepted attempt changed the constant: what it falls back to is another time.
+    kernel = folder / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
+    assert filled("b").fallback == (("BQ", "256"),)
+    assert made == ["a", "b"]
+
+
+def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:
+    """Of a shape that is not asked for again, what an earlier kernel.py passed says nothing about this one."""
+    folder = committed_contest(tmp_path / "contest", 512)
+    grid = search_space.space(["BQ=128,256"])
+    first = fill.tuned(str(folder), grid, ())
+    kernel = folder / "kernel.py"
+    kernel.write_text(kernel.read_text().replace("acc_ref[...] * rescale", "acc_ref[...] * 1"))
+    second = fill.tuned(str(folder), grid, ())
+    assert first.digest != second.digest
+    fill._keep(tmp_path, row(shape="early", parameters=(("a", 1),), kernel_digest=first.digest))
+    fill._keep(tmp_path, row(shape="other", parameters=(("a", 2),), kernel_digest=second.digest))
+    _write([row(shape="new", kernel_digest=second.digest)], second, "t.py", tmp_path, "python")
+    text = (tmp_path / "t.py").read_text()
+    assert [name for name in ("early", "other", "new") if f"# {name}: " in text] == ["other", "new"]
+    page, said = page_of(tmp_path)
+    assert said == "1 rows, 1 of an earlier kernel or judge left out"
+    assert b"early" not in page
+
+
+def test_what_was_faster_and_failed_is_said() -> None:
+    failure = Failure(kind="wrong-result", message="2.0 times the tolerance", stage="correctness")
+    table = overview([row(refused=(Refused(settings=(("BLOCK_Q", "256"),), failure=failure),))])
+    assert "prefill on v6e: BLOCK_Q=256 is faster and fails: wrong-result: 2.0 times" in " ".join(table.notes)
+    assert row(settings=row().fallback, fallback_seconds=1e-3).is_certain, "it is the best, whatever its time"
+
+
+def test_a_contest_lacks_shapes_whatever_is_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = committed_contest(tmp_path / "contest", 512)
+    (tmp_path / "t.py").write_text(formats.written([row(kernel="contest", chip="v5e")], "python"))
+    shapes_of(tmp_path, [{"name": "a", "sequence": 512}])
+    words = ["--kernel", str(folder), "--shapes", str(tmp_path / "shapes.json"), "--missing", str(tmp_path / "t.py")]
+    assert main(["table", *words, "--list"]) == 1
+    assert "1 of 1 shapes are not in" in capsys.readouterr().out
 
 
 def test_what_is_not_certain_or_not_checked_is_said() -> None:
@@ -401,10 +549,10 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     assert fill.kept(tmp_path / "out") == (kept,)
     ours = ("--missing", str(tmp_path / "out" / "jax-splash.v5e.py"))
     missing = ratchet(tmp_path, *words, *ours, expect=0)
-    assert "0 of 1 shapes miss" in missing.stderr
+    assert "0 of 1 shapes are not in" in missing.stderr
     assert "every shape has an entry" in missing.stdout
     path.write_text(json.dumps([{"name": "b", "heads": 2, "kv_heads": 1, "sequence": 1024, "head_dim": 128}]))
-    assert "1 of 1 shapes miss" in ratchet(tmp_path, *words, *ours, "--list", expect=1).stdout
+    assert "1 of 1 shapes are not in" in ratchet(tmp_path, *words, *ours, "--list", expect=1).stdout
     # Another shape beside it, in a search of other settings: the file keeps the first, and has what is printed.
     more = ratchet(tmp_path, *words, "--format", "python", "--trials", "2", "--set", "BLOCK_Q=256,512", expect=0)
     text = (tmp_path / "out" / "jax-splash.v5e.py").read_text()

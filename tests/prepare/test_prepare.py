@@ -39,7 +39,10 @@ def test_every_contest_here_is_data_and_says_what_running_it_says(folder: Path) 
     assert stated == (module.problem(), module.CHIP)
 
 
-ONE = "from harness.problems import Matmul\nCHIP = 'v5e'\nN = 1024\n"
+ONE = (
+    "from harness.problems import Attention, GroupedMatmul, Matmul, Member, PagedAttention, Suite\n"
+    "CHIP = 'v5e'\nN = 1024\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,10 @@ ONE = "from harness.problems import Matmul\nCHIP = 'v5e'\nN = 1024\n"
         "MANY = [[[0 for a in X] for b in X] for c in X]\ndef problem():\n    return Matmul(m=N, n=N, k=N)".replace(
             "X", "(" + "0, " * 100 + ")"
         ),
+        "ROUND = round(5, -10**9)\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
+        # Each name stands for twice what the one before does.
+        "A0 = (1, 2)\n" + "".join(f"A{n} = (A{n - 1}, A{n - 1})\n" for n in range(1, 60)) + "SAME = A59 == A58\n",
+        "M0 = 1\n" + "".join(f"M{n} = Member(name=M{n - 1}, problem=M{n - 1})\n" for n in range(1, 60)),
         "DEEP = " + "-" * 5000 + "1\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
         "class Own:\n    pass\ndef problem():\n    return Own()",
         "@print\ndef problem():\n    return Matmul(m=N, n=N, k=N)",
@@ -69,6 +76,26 @@ ONE = "from harness.problems import Matmul\nCHIP = 'v5e'\nN = 1024\n"
 def test_what_is_more_than_data_is_not_read_as_data(text: str) -> None:
     assert problem_of(f"{ONE}{text}\n") is None
     assert problem_of(f"{ONE}def problem():\n    return Matmul(m=N, n=N, k=N)\n") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "refused"),
+    [
+        ("Matmul(m=N, n=N, k=SIZE)", 2**31 - 1, 2**31),
+        ("GroupedMatmul(m=N, n=N, k=N, groups=SIZE)", 2**22, 2**22 + 1),
+        ("Attention(heads=1, sequence=4096, head_dim=128, scale=1, causal=True, segments=8, batch=SIZE)", 2**10, 2**11),
+        ("PagedAttention(sequences=32, pages=4096, page_size=16, pages_per_sequence=SIZE, heads=8, kv_heads=2, "
+         "head_dim=128)", 2**10, 2**17),
+        ("Suite(members=tuple(Member(name=f'm{i}', problem=GroupedMatmul(m=N, n=N, k=N, groups=SIZE)) "
+         "for i in (1, 2, 3, 4)))", 2**20, 2**20 + 1),
+    ],
+)  # fmt: skip
+def test_a_problem_that_is_large_to_state_is_not_stated_here(text: str, read: int, refused: int) -> None:
+    for size, is_read in ((read, True), (refused, False)):
+        stated = problem_of(f"{ONE}SIZE = {size}\ndef problem():\n    return {text}\n")
+        assert (stated is not None) is is_read
+        if stated is not None:
+            stated.statement()
 
 
 # --- a problem of the contest's own ----------------------------------------------------------------

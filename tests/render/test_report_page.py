@@ -50,6 +50,22 @@ def test_what_people_wrote_is_no_markup(page: str) -> None:
     assert rows["2"]["hypothesis"] == HOSTILE
 
 
+def test_a_text_of_megabytes_is_cut(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "made")
+    four_attempts(Ledger.open(folder))
+    git(folder, "update-ref", "-d", "refs/ratchet/root/log")
+    sizes = []
+    for size in (0, 3_000_000):
+        (record,) = (folder / "experiments").glob("0002-*.json")
+        record.write_text(record.read_text().replace("idea 2", "idea 2" + "x" * size))
+        assert main(["report", "-C", str(folder)]) == 0
+        page = (folder / "profile_data" / "report.html").read_text(encoding="utf-8")
+        sizes.append(len(page))
+    shown = {row["id"]: row for row in overview(page)["rows"]}["2"]["hypothesis"]
+    assert shown.endswith("xxx ... (2,800,006 more characters)")
+    assert sizes[1] < sizes[0] + 3 * 200_000
+
+
 def test_only_the_scripts_of_the_page_may_run(page: str) -> None:
     check_policy(page)
 

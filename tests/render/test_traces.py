@@ -39,6 +39,13 @@ MICROSECONDS = 1e6 / 1.5e9
 NANOSECOND = 1e-3
 
 
+def test_no_words_break_a_trace() -> None:
+    spans = tuple(replace(span, name=f'{span.name}"</script>\ud83d\0\x1b[2J') for span in timeline().spans)
+    document = json.loads(trace_json(replace(timeline(), spans=spans), 'a "folder" </script> \udcff'))
+    assert document["otherData"]["title"] == 'a "folder" </script> ?'
+    assert any(event["name"].endswith('"</script>?\0\x1b[2J') for event in document["traceEvents"])
+
+
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example's profile, written as the command does."""

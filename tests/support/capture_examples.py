@@ -194,11 +194,69 @@ def four_devices() -> str:
     return space(*planes, sparse, plane(10, "/host:CPU", {"python": train, "loader": waits}, {}))
 
 
+# A training step of a mixture of experts: name, category and tf_op, 10 us each.
+_EXPERTS = (
+    ("splash_mha_fwd.1", "custom-call", "jvp(attention)/pallas_call:"),
+    ("sort.1", "sort", "jvp(moe)/router/sort:"),
+    ("all-to-all.1", "all-to-all", "jvp(moe)/all_to_all:"),
+    *((f"gmm.{number}", "custom-call", "") for number in range(1, 5)),
+    ("fusion.1", "loop fusion", "jvp(norm)/mul:"),
+    ("fusion.2", "custom fusion", "jvp(embed)/gather:"),
+    ("fusion.3", "convolution fusion", "jvp(mlp)/dot_general:"),
+    ("copy.1", "data formatting", ""),
+    ("chunk_gla.1", "custom-call", "jvp(gla)/pallas_call:"),
+    ("splash_mha_dq.1", "custom-call", "transpose(jvp(attention))/pallas_call:"),
+    *((f"tgmm.{number}", "custom-call", "") for number in (1, 2)),
+)
+
+
+def experts() -> str:
+    """One TPU v6e core: a step with an operation of each class, and the grouped matmuls of one layer of experts."""
+    ran: list[Instruction] = [
+        (
+            f"%{name} = bf16[512,1024]{{1,0}} {'fusion' if category.endswith('fusion') else category}(%param.1)",
+            {"hlo_category": category, "tf_op": scope and f"jit(train_step)/{scope}", "bytes_accessed": 2_097_152},
+        )
+        for name, category, scope in _EXPERTS
+    ]
+    ops = [Ran(what, 10.0 * number, 10.0) for number, what in enumerate(ran)]
+    whole = 10.0 * len(ran)
+    lines = {"Steps": [Ran("0", 0.0, whole)], "XLA Modules": [Ran(MODULE, 0.0, whole)], "XLA Ops": ops}
+    return space(plane(1, "/device:TPU:0", lines, V6E))
+
+
 V6E: Stats = {
     "device_type_string": "TPU v6 lite",
     "peak_teraflops_per_second": 918.0,
     "peak_hbm_bw_gigabytes_per_second": 1640.0,
 }
+
+
+# Of xprof's utils/tpu_counter_ids_v6e.h, by what follows `..._COUNTERS_UNPRIVILEGED_COUNT_`.
+_COUNTER_IDS = {"CYCLES": 3257466888, "MATMUL_VREG_BF16_MXU_0": 3257467288, "MATMUL_LMR_BF16_MXU_1": 3257467360}
+_COUNTER = "VF_CHIP_TC_TCS_TC_MISC_TCS_STATS_TCS_STATS_COUNTERS_UNPRIVILEGED_COUNT_"
+
+
+def counters_run(logdir: Path) -> Path:
+    """Counters of kernels on a v6e: 1000 cycles with 50 and 20 products on the two MXUs, 500 with 25 and none.
+
+    One value of a third kernel could not be read.
+    """
+
+    def sample(**values: int) -> list[Ran]:
+        return [
+            Ran(_COUNTER + name, 0.0, 0.0, {"counter_value": value, "performance_counter_id": _COUNTER_IDS[name]})
+            for name, value in values.items()
+        ]
+
+    lines = {
+        "fusion.3": sample(CYCLES=1000, MATMUL_VREG_BF16_MXU_0=50, MATMUL_LMR_BF16_MXU_1=20),
+        "fusion.9": sample(CYCLES=500, MATMUL_VREG_BF16_MXU_0=25, MATMUL_LMR_BF16_MXU_1=0),
+        "fusion.12": sample(CYCLES=-1),
+    }
+    # xprof 2.24 knows the device by this spelling alone.
+    stats: Stats = {"device_type_string": "TPU v6 Lite", "device_id": 3, "global_chip_id": 3}
+    return run_folder(logdir, "counters", serialized(space(plane(1, "/device:TPU:0", lines, stats))))
 
 
 def space(*planes: str) -> str:
@@ -273,6 +331,11 @@ def one_device_run(logdir: Path) -> Path:
 def four_devices_run(logdir: Path) -> Path:
     """`four_devices` on disk."""
     return run_folder(logdir, "four-devices", serialized(four_devices()))
+
+
+def experts_run(logdir: Path) -> Path:
+    """`experts` on disk."""
+    return run_folder(logdir, "experts", serialized(experts()))
 
 
 def empty_run(logdir: Path) -> Path:

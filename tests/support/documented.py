@@ -1,11 +1,14 @@
 """The commands that the documentation prints, and what a test needs to know to run them."""
 
 import re
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop_fixtures import PROJECT
+from loop_fixtures import PROJECT, git, identify
 
 PAGES = ("*.md", "docs/*.md", "examples/*/README.md")
 # What a line of a block begins with if it is a command; blocks of shell hold nothing else.
@@ -17,11 +20,13 @@ NOT_RUN = {
     ".venv/bin/python -m pip install": "downloads packages: tests use no network",
     './ratchet.sh -C examples/attention-gpu "experiment: baseline" --on gpu': "needs an NVIDIA GPU",
     ".venv/bin/python examples/attention-gpu/peer.py": "needs an NVIDIA GPU",
+    "export XPROF_URL": "needs an XProf server; tests/workbench/test_profile_remote.py starts one",
     "uv pip compile": "asks a package index: tests use no network",
     "docker run": "needs a container engine and an image",
     "./ratchet.sh serve": "a server; tests/workbench/test_profile_serve.py starts and stops it",
     "./ratchet.sh xprof serve": "a server, like serve",
     "./ratchet.sh profile --serve": "a server; tests/workbench/test_profile_capture.py starts and stops it",
+    "./ratchet.sh profile --mode TRACE_EVERYTHING": "is shown to be refused",
     "./ratchet.sh profile --snapshots": "needs a TPU: a CPU's profiler keeps no history to take snapshots from",
     "./ratchet.sh report --table": "needs a filled table; tests/render/test_tuned_page.py makes its page",
     "./ratchet.sh selftest": "takes minutes, and tests/selftest/test_selftest.py runs it",
@@ -34,7 +39,7 @@ INSTEAD = {
     "drive.py mine --attempts 10": "drive.py mine --attempts 2",
     "--like attention --set SEQUENCE=1024": "--like attention --set SEQUENCE=512",
     "new mine --like attention": "new mine --like attention --set SEQUENCE=512",
-    "--set BKV=1024 --expect 30%": "--set BKV=512 --expect 30%",
+    "--set BKV=1024 --expect 60%": "--set BKV=512 --expect 60%",
     "simulate dumps --chip v6e": "simulate profile_data/0003/dumps --chip v5e",
     "hlo --op fusion.3": "hlo",
     # Of two runs that are of one source, and of an operation that the small contest has.
@@ -78,16 +83,39 @@ def blocks() -> Iterator[tuple[Command, ...]]:
 def blocks_of(text: str, page: str) -> Iterator[tuple[Command, ...]]:
     """The same of one page."""
     commands: list[Command] = []
-    fence, in_shell = "", False
+    # A block that begins with a prompt shows what is printed too: only what stands behind prompts is a command.
+    fence, in_shell, has_prompts = "", False, None
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.match(r"\s*(```+|~~~+)\s*(\w*)", line)
         if mark and not fence:
-            fence, in_shell = mark[1], mark[2] in _SHELL
+            fence, in_shell, has_prompts = mark[1], mark[2] in _SHELL, None
         elif mark and mark[1].startswith(fence):
             if commands:
                 yield tuple(commands)
             fence, commands = "", []
         elif fence and line.strip():
             bare = line.strip().removeprefix("$ ")
-            if in_shell or bare.startswith(_BEGINS):
+            has_prompts = line.startswith("$ ") if has_prompts is None else has_prompts
+            if (in_shell or bare.startswith(_BEGINS)) and line.startswith("$ " if has_prompts else ""):
                 commands.append(Command(page, number, re.sub(r"\s+#\s.*$", "", bare)))
+
+
+def project_copy(folder: Path, leave_out: str = "\0") -> None:
+    """This project as it stands in a repository of its own; without the files whose path begins with `leave_out`."""
+    listed = git(Path(PROJECT), "ls-files", "-co", "--exclude-standard", "-z").split("\0")
+    for path in filter(None, listed):
+        source = Path(PROJECT) / path
+        # Not there: deleted but not yet committed.
+        if source.is_file() and not path.startswith(leave_out):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, folder / path)
+    # The environment of the tests instead of one that would be downloaded.
+    (folder / "ratchet.sh").write_text('#!/bin/bash\nexec "$(dirname "$0")/.venv/bin/python" -m harness "$@"\n')
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    git(folder, "init", "-q", "-b", "main")
+    identify(folder)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "The project")

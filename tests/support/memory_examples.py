@@ -1,7 +1,7 @@
 """A capture of a training step with its memory: XLA's own buffer assignment for a v5e, and an allocator's events."""
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from capture_examples import HOST, Ran, Stats, plane, run_folder, serialized, space
@@ -46,13 +46,16 @@ def events(reserved: int = 9 * GIGABYTE) -> list[Ran]:
     ]
 
 
-def metadata_plane(proto: bytes) -> str:
-    """The plane in which profilers store the modules that ran, here one."""
-    escaped = "".join(f"\\{byte:03o}" for byte in proto)
-    stored = f'stats {{ metadata_id: 1 bytes_value: "{escaped}" }}'
+def metadata_plane(protos: Mapping[str, bytes]) -> str:
+    """The plane in which profilers store the modules that ran, by their names."""
+    entries = []
+    for key, (name, proto) in enumerate(protos.items(), 1):
+        escaped = "".join(f"\\{byte:03o}" for byte in proto)
+        stored = f'stats {{ metadata_id: 1 bytes_value: "{escaped}" }}'
+        entries.append(f'event_metadata {{ key: {key} value {{ id: {key} name: "{name}" {stored} }} }}')
     return (
         'planes { id: 90 name: "/host:metadata" stat_metadata { key: 1 value { id: 1 name: "Hlo Proto" } } '
-        f'event_metadata {{ key: 7 value {{ id: 7 name: "{MODULE}" {stored} }} }} }}'
+        f"{' '.join(entries)} }}"
     )
 
 
@@ -72,4 +75,4 @@ def memory_run(
         for at, level in enumerate(levels)
     ]  # fmt: skip
     host = plane(1, "/host:CPU", {"python": own or events(reserved)}, {})
-    return run_folder(logdir, run, serialized(space(metadata_plane(proto), host)), HOST)
+    return run_folder(logdir, run, serialized(space(metadata_plane({MODULE: proto}), host)), HOST)

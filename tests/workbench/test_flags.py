@@ -279,6 +279,15 @@ def test_a_script_on_stdin_that_would_not_start_fails_and_is_told_in_sentences(
     assert "does not know xla_no_such_flag" in out
 
 
+def test_a_flag_that_names_a_file_opens_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """libtpu reads the files that flags name; where it is asked, it may open no more than a kernel.py."""
+    (tmp_path / "secret").write_text("--xla_a_secret=1\n")
+    (tmp_path / "run.sh").write_text(f"export LIBTPU_INIT_ARGS=--flagfile={tmp_path / 'secret'}\n")
+    code, tables = run(capsys, str(tmp_path / "run.sh"))
+    assert code == 0
+    assert "did not start: ERROR: Can't open flagfile" in " ".join(tables["findings"]["notes"])
+
+
 def test_the_environment_is_audited_without_a_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,11 +152,44 @@ def test_the_worked_true_shapes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_worked_memory_of_7_billion_parameters(capsys: pytest.CaptureFixture[str]) -> None:
     rows = tables(capsys, "memory", "--parameters", "7e9")["memory"]
-    assert rows[-1] == {"what": "together", "bytes_per_parameter": 16, "bytes": 112_000_000_000}
+    assert rows[-1] == {"what": "together", "bytes_per_parameter": 16, "bytes": 112_000_000_000, "formula": "16 P"}
     assert sum(row["bytes"] for row in rows[:-1]) == rows[-1]["bytes"]
     text = said(capsys, "memory", "--parameters", "7G", "--chip", "v5e", "--devices", "16")
     assert "112.0 GB" in text
     assert "it takes at least 7" in text
+
+
+MODEL = ("memory", "--batch", "8", "--seq", "4096", "--layers", "32", "--d-model", "4096")
+TOKENS, WIDTH, LAYERS = 8 * 4096, 4096, 32
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
+    """The rows of all tables by what they are called."""
+    found = tables(capsys, *MODEL, *more)
+    return {str(row.get("what") or row.get("remedy")): row for rows in reversed(found.values()) for row in rows}
+
+
+def test_activations_follow_the_published_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rows_of(capsys)
+    layer = 32 * TOKENS * WIDTH
+    assert rows["activations"]["bytes"] == LAYERS * layer == 137_438_953_472
+    # 12 D^2 parameters a layer, 16 bytes for each.
+    assert rows["together"]["bytes"] == LAYERS * layer + 16 * 12 * WIDTH**2 * LAYERS
+    recomputed = rows_of(capsys, "--remat")
+    assert recomputed["activations, recomputed"]["bytes"] == 2 * TOKENS * WIDTH * LAYERS + layer
+    assert rows["rematerialisation"]["saved_bytes"] == LAYERS * layer - 2 * TOKENS * WIDTH * LAYERS - layer
+    assert "rematerialisation" not in recomputed
+    scores = rows_of(capsys, "--heads", "32")["attention: scores"]["bytes"]
+    assert scores == 2 * 32 * 8 * 4096**2
+    words = rows_of(capsys, "--vocab", "128256", "--d-ff", "14336")
+    assert words["logits"]["bytes"] == 4 * TOKENS * 128256
+    assert words["chunked cross entropy"]["saved_bytes"] == 4 * TOKENS * 128256 * 7 // 8
+    parameters = LAYERS * (4 * WIDTH**2 + 2 * WIDTH * 14336) + WIDTH * 128256
+    assert words["weights"]["bytes"] == 2 * parameters
+    assert words["bfloat16 optimizer state"]["saved_bytes"] == 4 * parameters
+    assert words["sharding the state"]["saved_bytes"] == 16 * parameters // 2
+    given = rows_of(capsys, "--parameters", "7e9", "--chip", "v5p", "--devices", "64")
+    assert given["sharding the state"]["saved_bytes"] == pytest.approx(112e9 * 63 / 64)
 
 
 def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +229,10 @@ def test_figures_given_by_hand_are_said_to_be(capsys: pytest.CaptureFixture[str]
         (["collective", "all-gather", "--bytes", "1", "--axis", "x"], "expected --axis as 4 or 4,2"),
         (["collective", "all-gather", "--bytes", "1", "--axis", "1"], "expected axes of 2 devices or more"),
         (["collective", "all-gather", "--bytes", "1", "--chip", "h100"], "not published in the table"),
-        (["memory"], "expected --parameters"),
+        (["memory"], "expected --parameters, such as 7e9 or 7G, or a model: --batch"),
+        (["memory", "--batch", "8", "--layers", "3"], "expected --seq and --d-model too"),
+        (["memory", "--parameters", "7e9", "--remat"], "expected --batch and --seq and --layers and --d-model too"),
+        (["shapes", "X[4]", "--d-model", "3"], "predict shapes takes --dtype, --groups, --mesh; got --d-model"),
         (["memory", "X[2]", "--parameters", "7e9"], "takes no arrays"),
         (["memory", "--parameters", "7e9", "--devices", "4"], "expected --chip with --devices"),
         (["shapes"], "expected arrays as one device has them"),

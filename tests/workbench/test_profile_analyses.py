@@ -263,7 +263,7 @@ def test_steps_show_imbalance_that_waiting_hides(four: Capture, one: Capture) ->
 
 
 def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one: Capture) -> None:
-    exposed, collectives = overlap(four)
+    exposed, collectives, *_ = overlap(four)
     assert by(exposed, "device", "exposed_seconds") == pytest.approx(
         {"TPU:0": 57 * US, "TPU:1": 57 * US, "TPU:2": 21 * US, "TPU:3": 57 * US}
     )
@@ -285,7 +285,7 @@ def test_overlap_exposed_time_and_bus_bandwidth(four: Capture, one: Capture) -> 
 
 
 def test_compare_by_step_with_new_and_vanished(one: Capture, four: Capture) -> None:
-    totals, changes = compare(one, four)
+    totals, _, changes = compare(one, four)
     assert by(totals, "what", "a_seconds") == pytest.approx(
         {"step, median": 100 * US, "all operations": 94 * US, "4 new": None, "2 vanished": 9 * US}
     )
@@ -299,7 +299,7 @@ def test_compare_by_step_with_new_and_vanished(one: Capture, four: Capture) -> N
     }
     sizes = [abs(number(change)) for change in changes.column("change_seconds")]
     assert sizes == sorted(sizes, reverse=True)
-    same, _ = compare(one, one)
+    same, *_ = compare(one, one)
     assert by(same, "what", "change_seconds")["all operations"] == 0
 
 

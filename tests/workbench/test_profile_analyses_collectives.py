@@ -70,7 +70,7 @@ def test_without_an_asynchronous_line_flight_is_from_start_to_done() -> None:
     assert gathered.start_seconds == pytest.approx(2 * US)
     assert not synchronous.is_asynchronous
     assert synchronous.waited_seconds == pytest.approx(30 * US)
-    exposed, collectives = overlap(capture(found))
+    exposed, collectives, *_ = overlap(capture(found))
     assert exposed.rows[0][2:5] == pytest.approx((4 * US, 30 * US, 34 * US))
     # v5e: 2 x 50 GB/s along an axis.
     assert collectives.column("link_fraction")[0] == pytest.approx(1.5 * WHOLE / 30e-6 / 100e9)
@@ -117,7 +117,7 @@ def test_a_gpus_collective_is_hidden_as_long_as_something_runs_beside_it() -> No
     (flight,) = flights(gpu)
     assert (flight.name, flight.count) == ("all-reduce.1", 1)
     assert (flight.flight_seconds, flight.waited_seconds) == pytest.approx((45 * US, 5 * US))
-    exposed, _ = overlap(capture(gpu))
+    exposed, *_ = overlap(capture(gpu))
     assert exposed.column("exposed_fraction") == pytest.approx((5 / 85,))
     assert not any("xla_tpu" in note for note in exposed.notes)
 

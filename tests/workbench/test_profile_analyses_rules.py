@@ -249,7 +249,7 @@ def test_compare_finds_renamed_operations_and_says_what_differs() -> None:
         ran = [(renamed, 0, length), (twins[0], 50, 1), (twins[1], 60, 1)]
         return capture(device(ran, kind=kind), name=name)
 
-    totals, changes = compare(run("a", "fusion.7", 10, "TPU v4"), run("b", "fusion.9", 16, "TPU v5p"))
+    totals, _, changes = compare(run("a", "fusion.7", 10, "TPU v4"), run("b", "fusion.9", 16, "TPU v5p"))
     assert changes.rows[0][:5] == ("fusion.9", "was fusion.7", *map(pytest.approx, (10 * US, 16 * US, 6 * US)))
     # Twins cannot be told apart, so nothing is guessed about them.
     assert sorted(map(str, changes.column("what")[1:])) == ["new", "new", "vanished", "vanished"]
@@ -262,7 +262,7 @@ def test_nothing_ran_is_said_and_no_zero_is_shown() -> None:
     analyses = (ops, framework_ops, breakdown, overlap, roofline, lines, utilization, gaps, steps_table, scopes)
     tables = [table for analysis in analyses for table in analysis(nothing)]
     tables += [*mfu(nothing, 1, 1, 1), *compare(nothing, nothing)]
-    assert len(tables) == 21
+    assert len(tables) == 23
     assert all("holds no device and no XLA operation" in table.why_empty for table in tables)
     (table,) = ops(capture(device([])))
     assert "shows TPU:0 but no operation on it" in table.why_empty

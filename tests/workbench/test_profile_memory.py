@@ -183,7 +183,11 @@ def test_readings_of_the_memory_in_use(reserved: int, reading: str, tmp_path: Pa
         ((10, 14, 20, 31), 0.0, "nearly full: reduce what is alive at the peak; grows: 63.6% of the capacity"),
         ((5, 12, 18, 26), 0.0, "grows: 63.6% of the capacity"),
         ((16, 16, 28, 16, 16), 0.0, "a spike: the peak is 1.8 times the median level"),
+        ((16, 16, 24, 16, 16), 0.0, "a spike: the peak is 1.5 times the median level"),
+        ((16, 16, 23, 16, 16), 0.0, "in order"),
         ((17, 18, 17), 0.4, "fragmented: 40.0%"),
+        ((17, 18, 17), 0.3, "fragmented: 30.0%"),
+        ((16, 18, 20), 0.0, "grows: 12.1% of the capacity"),
         ((17, 20, 20), 0.29, "in order"),
     ],
 )
@@ -194,6 +198,7 @@ def test_readings_of_the_memory_over_time(
     assert str(row(memory_diagnosis.diagnose(capture)[0])["reading"]).startswith(reading)
 
 
+@pytest.mark.slow
 def test_a_cpu_has_a_planned_heap_and_no_allocator(tmp_path: Path) -> None:
     capture = read([cpu_run(tmp_path)])
     found = {table.name: table for table in memory(capture)}
@@ -251,3 +256,40 @@ def test_a_sparkline_reaches_from_empty_to_full() -> None:
 
 def test_the_fixture_is_what_the_compiler_wrote() -> None:
     assert len(gzip.decompress(STEP.read_bytes())) > 10_000
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_modules_own_file_has_the_memory_of_its_capture(
+    is_packed: bool, tables: dict[str, Table], tmp_path: Path
+) -> None:
+    own = STEP if is_packed else tmp_path / "jit_step.hlo_proto.pb"
+    if not is_packed:
+        own.write_bytes(gzip.decompress(STEP.read_bytes()))
+    found = {table.name: table for table in memory(read([own]))}
+    for name in ("composition", "buffers", "heap_over_schedule"):
+        assert found[name].rows == tables[name].rows != ()
+    assert row(found["modules"])["module"] == "jit_step(1)"
+    assert found["memory"].rows == ()
+
+
+def test_a_module_without_its_buffers_says_where_it_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.hlo_proto.pb"
+    path.write_bytes(b"no proto")
+    assert main(["xprof", "memory", str(path)]) == 4
+    assert "`ratchet.sh hlo` explains it [bad-hlo]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["host.trace.json.gz", "memory_viewer.json", "op_profile.json"])
+@pytest.mark.parametrize("command", [["xprof", "memory"], ["xprof", "ops"], ["hlo"]], ids=" ".join)
+def test_what_lies_beside_a_capture_is_named_with_the_file_that_serves(
+    name: str, command: list[str], captured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / name
+    other.write_bytes(b"{}")
+    assert main([*command, str(other)]) == 2
+    assert "Give the *.xplane.pb of the same run, which has all of it [not-a-capture]" in capsys.readouterr().err
+    (tmp_path / captured.name).write_bytes(captured.read_bytes())
+    assert main([*command, str(other)]) == 2
+    assert f"Give {tmp_path / captured.name}, which has all of it" in capsys.readouterr().err

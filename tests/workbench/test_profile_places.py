@@ -42,7 +42,7 @@ def test_every_way_to_name_a_capture_finds_it(contest: Path) -> None:
     for what in (str(run), str(run / "host-0.xplane.pb"), run.name, "5", "0005"):
         found = resolve(what, contest)
         assert (found.name, found.attempt, found.log_directory) == (run.name, 5, data)
-        assert [path.resolve() for path in found.paths] == [run / "host-0.xplane.pb"]
+        assert [path.resolve() for path in found.files] == [run / "host-0.xplane.pb"]
     for folder in (data, contest, data / "plugins", data / "plugins" / "profile", None):
         assert resolve(None if folder is None else str(folder), contest).name == "0003-paired-1f2e3d4c-2"
     assert resolve(str(data), contest / "elsewhere").attempt == 3
@@ -103,10 +103,41 @@ def test_pruning_keeps_the_newest_those_of_champions_and_what_is_not_the_ratchet
     assert pruning.prune(data, {1, 2}) == ()
 
 
+def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    for number in range(1, 7):
+        written(data, f"{number:04d}-paired-0000{number:04d}", 1000 - number)
+        dump = data / f"{number:04d}" / "dumps" / "0-final_bundles.txt"
+        dump.parent.mkdir(parents=True)
+        dump.write_bytes(bytes(9 * len(DATA)))
+        os.utime(data / f"{number:04d}", (1_700_000_000 - 1000 + number,) * 2)
+    mine = written(data, "mine", 5000)
+    # Each attempt takes ten times the capture's bytes: three of them fit.
+    assert set(pruning.prune(data, {2}, kept_bytes=30 * len(DATA))) == {
+        name for number in (1, 3, 4) for name in (f"{number:04d}", f"{number:04d}-paired-0000{number:04d}")
+    }
+    assert mine.exists()
+    kept = [path.stat().st_size for path in data.rglob("0*/**/*") if path.is_file()]
+    assert sum(kept) <= 30 * len(DATA)
+    # The newest stays, whatever it takes: dumps and capture of attempt 6 were written together.
+    pruning.prune(data, {2}, kept_bytes=0)
+    assert [place.attempt for place in places.runs(data)] == [6, None]
+    assert [folder.name for folder in data.glob("0*")] == ["0006"]
+    assert list(pruning.tidy(data, {2})) == []
+
+
+def test_the_folder_is_one_that_git_passes_over(tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    assert (data / ".gitignore").read_text() == "*\n"
+    (data / ".gitignore").write_text("mine\n")
+    assert pruning.made(data) == data
+    assert (data / ".gitignore").read_text() == "mine\n"
+
+
 def test_a_command_whose_business_is_another_says_what_it_removed(tmp_path: Path) -> None:
     for number in range(pruning.KEPT_RUNS + 1):
         written(tmp_path, f"kernel-profile-{number:08x}", 1000 - number)
-    assert list(pruning.tidy(tmp_path, set())) == ["removed 1 old captures: kernel-profile-00000000"]
+    assert list(pruning.tidy(tmp_path, set())) == ["removed 1 old captures and dumps: kernel-profile-00000000"]
     assert list(pruning.tidy(tmp_path, set())) == []
 
 

@@ -7,8 +7,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from typing import ClassVar
 
 import pytest
 from capture_examples import one_device_run
+from xprof_serving import serving
 
 from harness.cli import main
 from harness.workbench.profiles import links
@@ -30,28 +29,6 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one_device_run(folder)
     one_device_run(folder / "train")
     return folder
-
-
-@contextlib.contextmanager
-def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The verb in a process, and what it greets with; ended in any case."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "harness", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        greeting = ""
-        # The address for other machines is its last line.
-        while "ssh -L" not in greeting and "its runs are read" not in greeting:
-            line = process.stdout.readline()
-            assert line, f"ended with {process.wait()}: {process.stderr.read() if process.stderr else ''}"
-            greeting += line
-        yield process, greeting
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def get(url: str) -> bytes:

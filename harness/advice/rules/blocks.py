@@ -1,5 +1,6 @@
 """What several rules say about blocks: when a step is short, what a larger block needs, how to fetch further ahead."""
 
+from harness.advice.edits import Edit
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, blocks, fits, grown_vmem
 from harness.records import Window
@@ -11,8 +12,8 @@ LARGE_KEY_BLOCK = 2048
 SHORT_STEP_SECONDS = 1e-6
 
 
-def larger_key_block(seen: Observed) -> str | None:
-    """The advice to make the key/value block four times or twice as large, or None where it cannot or need not be."""
+def larger_key_block(seen: Observed) -> Edit | None:
+    """The key/value block made four times or twice as large, or None where it cannot or need not be."""
     if not seen.is_attention:
         return None
     key = seen.inputs[1]
@@ -22,27 +23,44 @@ def larger_key_block(seen: Observed) -> str | None:
         factor //= 2
     if factor < 2:
         return None
-    return f"raise the key/value block (rows of {key.name}'s block, now {rows}) to {rows * factor}"
+    return Edit(window=key.name, axis=-2, size=rows, new=rows * factor)
 
 
-def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind]:
-    """How to keep transfers of the inputs `names` on their way: the advice, its knob and the kind of change.
+def raised(edit: Edit) -> str:
+    """The advice to make this edit of the key/value block."""
+    return f"raise the key/value block (rows of {edit.window}'s block, now {edit.size}) to {edit.new}"
+
+
+def doubled(seen: Observed) -> tuple[Edit, ...]:
+    """Every block of an input made twice as long along one axis, where the array is longer than it."""
+    return tuple(
+        Edit(window=window.name, axis=axis, size=window.block_shape[axis], new=2 * window.block_shape[axis])
+        for window in seen.inputs
+        if len(window.block_shape) == len(window.array.shape)
+        for axis in range(-len(window.block_shape), 0)
+        if 1 < window.block_shape[axis] < window.array.shape[axis]
+    )
+
+
+def fetch_ahead(seen: Observed, names: str) -> tuple[str, str, Kind, tuple[Edit, ...]]:
+    """How to keep transfers of the inputs `names` on their way: the advice, its knob, the kind of change, its edits.
 
     A BlockSpec of pl.pallas_call takes one buffer or two, one of pltpu.emit_pipeline more for an input (jax 0.10.2).
     """
     larger = larger_key_block(seen)
     if larger:
-        return f"{larger}: each step then has more arithmetic to hide a transfer behind", "key block", "constants"
+        words = f"{raised(larger)}: each step then has more arithmetic to hide a transfer behind"
+        return words, "key block", "constants", (larger,)
     grown = grown_vmem(seen, lambda window: 2.0 if window.buffers > 1 else 1.0)
     if not seen.is_attention and grown <= seen.report.vmem_limit_bytes:
         words = f"double the blocks of {names}: VMEM has room, and each transfer is then longer"
-        return words, "block", "constants"
+        return words, "block", "constants", doubled(seen)
     words = (
         f"fetch {names} further ahead (a pallas_call's BlockSpec takes at most two buffers): leave the arrays in "
         "pl.ANY and walk them inside the kernel with pltpu.emit_pipeline, whose input BlockSpecs take "
         "pipeline_mode=pl.Buffered(3), or with pltpu.make_async_copy into three slots of a scratch buffer"
     )
-    return words, "buffers", "body"
+    return words, "buffers", "body", ()
 
 
 def walked(seen: Observed) -> tuple[Window, int] | None:

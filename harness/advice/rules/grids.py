@@ -22,10 +22,10 @@ def masked_blocks(seen: Observed) -> Finding | None:
     executed = seen.run.mxu_flops if seen.run else None
     if not seen.is_causal:
         return None
-    conditional = False
+    conditional = is_unsure = False
     if executed is not None and work.matmul_flops:
-        # Half-filled matrix units execute more too, however useful the work.
-        executed = round(executed * _filled(seen))
+        # Half-filled matrix units execute more too, however useful the work: of one product, or both.
+        most, executed = executed / work.matmul_flops, round(executed * _filled(seen))
         factor, source = executed / work.matmul_flops, SCHEDULE
         observation = (
             f"the matrix unit executed {decimal(executed, 'FLOP')} (simulated), {factor:.2f}x the useful "
@@ -33,7 +33,8 @@ def masked_blocks(seen: Observed) -> Finding | None:
         )
         # The trace counts the body in every step of the grid: where less was executed, it is under a condition.
         covered = _covered(seen)
-        conditional = covered is not None and factor < _SKIPPED * covered
+        conditional = covered is not None and most < _SKIPPED * covered
+        is_unsure = covered is not None and not conditional and factor < _SKIPPED * covered
     elif (covered := _covered(seen)) is not None and _had_time(seen, covered):
         factor, source = covered, ROOFLINE
         observation = _covers(seen, factor)
@@ -47,7 +48,9 @@ def masked_blocks(seen: Observed) -> Finding | None:
         observation=f"{observation}: masked blocks are computed" if source == SCHEDULE else observation,
         suggestion="skip blocks that are masked as a whole: put the body under pl.when(block is needed), if it is not "
         "yet",
-        gain=1 - 1 / factor,
+        # Where the units may be half filled nobody knows how much of what was executed is masked.
+        gain=None if is_unsure else 1 - 1 / factor,
+        cost=1 - 1 / factor,
         gain_source=source,
         knob="mask",
     )

@@ -1,7 +1,15 @@
 """Rules on the pipeline of grid steps: bubbles, waits for transfers, fill and drain, steps too short or too few."""
 
-from harness.advice.observed import Observed
-from harness.advice.rules.blocks import SHORT_STEP_SECONDS, fetch_ahead, larger_key_block, walked
+from harness.advice.edits import Edit
+from harness.advice.observed import Observed, grown_vmem
+from harness.advice.rules.blocks import (
+    SHORT_STEP_SECONDS,
+    doubled,
+    fetch_ahead,
+    larger_key_block,
+    raised,
+    walked,
+)
 from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, Finding, rule
 from harness.judge.verdict.roofline import LARGE_GAP
 from harness.units import count, percent, seconds
@@ -31,24 +39,37 @@ def bubbles(seen: Observed) -> Finding | None:
         return None
     flag = "over the red flag of 10%" if share >= _RED_FLAG_BUBBLES else "between excellent (5%) and a red flag (10%)"
     larger = larger_key_block(seen)
+    edits = _room_to_double(seen) if larger is None else (larger,)
     suggestion = (
         "begin the next piece's first matmul before this piece's softmax: two pieces of the block, unrolled in the body"
         if seen.is_attention
         else "let the body work on two independent pieces of its block, unrolled, so that one issues while one waits"
     )
+    if edits and larger is None:
+        names = " or ".join(dict.fromkeys(edit.window for edit in edits))
+        suggestion = f"double a block of {names}, one constant at a time: fewer and longer steps to fill the waits with"
     if larger:
-        suggestion = f"{larger}: more independent work in a step to fill the waits with"
+        suggestion = f"{raised(larger)}: more independent work in a step to fill the waits with"
     return Finding(
         observation=f"nothing is issued in {percent(share)} of the cycles, {flag}; "
         f"{_largest_waits(seen, share)} [simulated {seen.report.chip}]",
         suggestion=suggestion,
-        gain=share,
-        gain_source=SCHEDULE,
-        # What this project tried of such pieces cost more than it saved: they need registers too.
-        weight=1.0 if larger else 0.5,
-        knob="key block",
-        kind="constants" if larger else "body",
+        # Another body has another schedule, and other registers. Pieces got 0.3 of the bubbles in the median, and once
+        # more than all of them (benchmarks/RULES.md).
+        gain=None,
+        cost=share,
+        edits=edits,
+        weight=1.0 if edits else 0.3,
+        knob="key block" if seen.is_attention else "block",
+        kind="constants" if edits else "body",
     )
+
+
+def _room_to_double(seen: Observed) -> tuple[Edit, ...]:
+    """Of another kernel than attention, every block twice as long along an axis, as far as all of it still fits."""
+    if seen.is_attention or grown_vmem(seen, lambda window: 2.0) > seen.report.vmem_limit_bytes:
+        return ()
+    return doubled(seen)
 
 
 def _largest_waits(seen: Observed, share: float) -> str:
@@ -95,10 +116,11 @@ def dma_waits(seen: Observed) -> Finding | None:
         observation += f"; {' and '.join(small)} move under {percent(_NOTABLE_SHARE, 0)} of the bytes and wait behind "
         observation += "other transfers"
         changing = large
-    suggestion, knob, kind = fetch_ahead(seen, " and ".join(changing) or "the inputs that change every step")
+    suggestion, knob, kind, edits = fetch_ahead(seen, " and ".join(changing) or "the inputs that change every step")
     return Finding(
-        observation=observation, suggestion=suggestion, gain=share, gain_source=SCHEDULE, knob=knob, kind=kind
-    )
+        observation=observation, suggestion=suggestion, gain=None if edits else share, cost=share,
+        gain_source=SCHEDULE, knob=knob, kind=kind, edits=edits,
+    )  # fmt: skip
 
 
 def _share_of_bytes(seen: Observed, name: str) -> float:
@@ -128,11 +150,22 @@ def fill_and_drain(seen: Observed) -> Finding | None:
         suggestion=f"screen both directions, because smaller blocks leave less to fill and drain and more steps cost "
         f"time too: {_both_ways(seen)}",
         # What halving the block saves at the ends; what the steps cost that come with it is not known.
-        gain=ends / 2,
-        gain_source=SCHEDULE,
+        gain=None,
+        cost=ends / 2,
         weight=0.5,
         knob="fewer steps",
+        edits=_halves_and_doubles(seen),
     )
+
+
+def _halves_and_doubles(seen: Observed) -> tuple[Edit, ...]:
+    found = walked(seen)
+    if found is None:
+        return ()
+    window, axis = found
+    size, place = window.block_shape[axis], axis - len(window.block_shape)
+    news = (size // 2, size * 2) if size >= 2 else ()
+    return tuple(Edit(window=window.name, axis=place, size=size, new=new) for new in news)
 
 
 def _both_ways(seen: Observed) -> str:
@@ -181,18 +214,19 @@ def short_steps(seen: Observed) -> Finding | None:
     if gap is None or gap < LARGE_GAP or seen.steps < _MANY_STEPS or step is None or step > SHORT_STEP_SECONDS:
         return None
     suggestion, knob = "make the blocks larger, so that fewer and longer steps do the same work", "block"
+    edits = doubled(seen)
     if seen.is_attention:
         larger = larger_key_block(seen)
         if larger is None:
             return None
-        suggestion, knob = f"{larger}: fewer and longer steps", "key block"
+        suggestion, knob, edits = f"{raised(larger)}: fewer and longer steps", "key block", (larger,)
     return Finding(
         observation=f"{count(seen.steps)} grid steps of {seconds(step, 2)} each, and {percent(gap)} of the time is "
         f"neither compute nor bandwidth {seen.label}",
         suggestion=suggestion,
-        # How much of that the larger blocks would take nobody has simulated.
         gain=None,
         knob=knob,
+        edits=edits,
     )
 
 

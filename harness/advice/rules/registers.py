@@ -1,8 +1,10 @@
 """Rules on vector registers: spills, the cliff they form across attempts, passes over the scores that cause them."""
 
 from harness.advice.cycle_shares import named_lines
+from harness.advice.edits import Edit
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, Finding, rule
+from harness.advice.score_block import SCORE_BLOCK
 from harness.records import LineTime, Row
 from harness.units import count, decimal, percent, seconds
 
@@ -35,11 +37,15 @@ def spills(seen: Observed) -> Finding | None:
         f"{count(run.executed_spills)} register spills and {count(run.executed_fills)} fills executed, "
         f"{rate:.2f} per cycle{cost} [simulated {seen.report.chip}]"
     )
+    block = seen.counter("mosaic", SCORE_BLOCK)
+    if block is not None and block.remark:
+        observation += f"; {block.remark}"
     suggestion, knob, kind, gain = _remedy(seen)
     return Finding(
         observation=observation,
         suggestion=suggestion,
         gain=gain,
+        edits=_halved(seen) if kind == "constants" else (),
         gain_source=SCHEDULE,
         weight=0.25 if shares and shares.spill_fraction < _FEW_BUNDLES else 0.5,
         knob=knob,
@@ -79,7 +85,13 @@ def _remedy(seen: Observed) -> tuple[str, str, str, float | None]:
         )
         return words, "key block", "constants", None
     words = "make the tile that the body holds at once smaller, or walk it in pieces with an inner loop"
-    return words, "block", "body", None
+    return words, "tile", "body", None
+
+
+def _halved(seen: Observed) -> tuple[Edit, ...]:
+    key = seen.inputs[1]
+    rows = key.block_shape[-2]
+    return (Edit(window=key.name, axis=-2, size=rows, new=rows // 2),) if rows > 1 else ()
 
 
 def _slower_with_fewer(seen: Observed) -> Row | None:

@@ -1,8 +1,9 @@
 """A rule of the diagnosis: its sentence, where that is published, and the pure function that looks for its case."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from harness.advice.edits import Edit, Tried
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed
 from harness.records import Hint
@@ -29,15 +30,22 @@ PRACTICE = "this project's ledger"
 
 ROOFLINE = "roofline"
 SCHEDULE = "simulated schedule"
+# No bound: this is what the edit brings.
+SIMULATED_EDIT = "simulated edit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One case of a rule. `gain` bounds the share of the time that the change saves, None where nothing does.
 
+    No single cause bounds what another block saves: a larger one has fewer steps, rescalings and re-reads at once
+    (benchmarks/RULES.md). Each of the `edits` follows such advice. `cost` is the share of the time that the observed
+    cause takes now: it ranks a finding whose gain is not known.
+
     `knob` is what the change turns: of several findings that turn one, only the strongest speaks. `kind`
-    overrides the rule's kind of change. `weight` is how much of the gain counts in the ranking: half where nothing
-    nearer than all that is left bounds it. `comes_first` is for what makes all other advice pointless.
+    overrides the rule's kind of change. `weight` is how much of the gain or cost counts in the ranking: half where
+    nothing nearer than all that is left bounds it, or where most attempts lost. `comes_first` is for what makes all
+    other advice pointless.
     """
 
     observation: str
@@ -48,6 +56,8 @@ class Finding:
     kind: Kind | None = None
     weight: float = 1.0
     comes_first: bool = False
+    edits: tuple[Edit, ...] = ()
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +85,21 @@ def rule(
     )
 
 
-def hint(rule: Rule, finding: Finding, seen: Observed) -> Hint:
-    """The finding as it is reported; its gain is never more than what is left above the roofline."""
+def best_of(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
+    """The fastest of the simulated edits that follow the advice, None where there is none."""
+    known = [one for one in tried if one.time_ratio is not None and not set(one.edits).isdisjoint(finding.edits)]
+    return min(known, key=lambda one: one.time_ratio or 0.0, default=None)
+
+
+def hint(rule: Rule, finding: Finding, seen: Observed, tried: Sequence[Tried] = ()) -> Hint:
+    """The finding as it is reported: the gain of the edit that was simulated, else what bounds it.
+
+    A bound is never more than what is left above the roofline.
+    """
     gain, source = finding.gain, finding.gain_source
     known = next((c for c in seen.ceilings if c.resource == rule.ceiling and rule.ceiling), None)
+    # The schedule of another block is another schedule.
+    known = None if finding.edits else known
     if known is not None and (gain is None or 1 - known.time_ratio < gain):
         gain, source = max(0.0, 1 - known.time_ratio), f"simulated what-if: {known.words}"
     room = seen.room
@@ -86,6 +107,9 @@ def hint(rule: Rule, finding: Finding, seen: Observed) -> Hint:
         room = min(room, max(0.0, 1 - (seen.report.bandwidth_util or 0.0)))
     if gain is not None and gain > room:
         gain, source = room, ROOFLINE
+    best = best_of(finding, tried)
+    if best is not None and best.time_ratio is not None:
+        gain, source = 1 - best.time_ratio, f"{SIMULATED_EDIT}: {best.words}"
     kind = finding.kind or rule.kind
     return Hint(
         observation=finding.observation,

@@ -62,7 +62,8 @@ def small_gap(seen: Observed) -> Finding | None:
         observation=f"the gap is {percent(gap)} of {seconds(seen.seconds)}, which is small (under 10%): the roofline "
         f"is at {seconds(floor)} {seen.label}",
         suggestion="stop tuning blocks: a larger gain needs less work or less traffic, not a better schedule",
-        gain=gap,
+        # The gap is above the traffic as it is; less traffic goes further (rmsnorm got 20 % with a gap of 7 %).
+        gain=seen.room,
         knob="ceiling",
         comes_first=True,
     )

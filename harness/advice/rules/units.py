@@ -2,7 +2,7 @@
 
 from harness.advice.cycle_shares import named_lines
 from harness.advice.observed import Observed
-from harness.advice.rules.blocks import SHORT_STEP_SECONDS, larger_key_block
+from harness.advice.rules.blocks import SHORT_STEP_SECONDS, doubled, larger_key_block, raised
 from harness.advice.rules.matrix import SATURATED_MXU
 from harness.advice.rules.rule import CAUSES, LEVERS, OP_PROFILE, SCHEDULE, UTILISATION, Finding, rule
 from harness.judge.verdict.roofline import LARGE_GAP
@@ -43,6 +43,8 @@ def exp_bound(seen: Observed) -> Finding | None:
         # One vector operation of those that such a line does for each exponential.
         gain=share / max(2.0, sum(hottest.units.values()) / hottest.exponentials),
         gain_source=SCHEDULE,
+        # Of five attempts two lost (benchmarks/RULES.md).
+        weight=0.5,
         knob="exp2",
     )
 
@@ -137,10 +139,11 @@ def unit_stalls(seen: Observed) -> Finding | None:
     return Finding(
         observation=f"the schedule waits for busy units {percent(share)} of the time (simulated) while the MXU is busy "
         f"only {percent(mxu)} of it",
-        suggestion=f"{larger}: each rescaling of the accumulator then serves more scores",
-        gain=min(share, 1 - mxu),
-        gain_source=SCHEDULE,
+        suggestion=f"{raised(larger)}: each rescaling of the accumulator then serves more scores",
+        gain=None,
+        cost=min(share, 1 - mxu),
         knob="key block",
+        edits=(larger,),
     )
 
 
@@ -163,6 +166,8 @@ def cross_lane(seen: Observed) -> Finding | None:
         "axis: plain vector operations",
         gain=share,
         gain_source=SCHEDULE,
+        # Both products change with the scores: of four attempts three lost (benchmarks/RULES.md).
+        weight=0.5,
         knob="transposed scores",
     )
 
@@ -185,7 +190,9 @@ def not_overlapped(seen: Observed) -> Finding | None:
         "can run beside the matmul of the next"
     )
     if larger:
-        suggestion = f"{larger}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
+        suggestion = (
+            f"{raised(larger)}: one rescaling of the accumulator, which has no matmul beside it, serves more scores"
+        )
     return Finding(
         observation=f"the schedule issues bundles {percent(issued)} of the time, but useful matmul work takes "
         f"{percent(util)} of the MXU's peak: matmul and softmax take turns",
@@ -194,6 +201,7 @@ def not_overlapped(seen: Observed) -> Finding | None:
         gain=None,
         knob="key block",
         kind="constants" if larger else "body",
+        edits=(larger,) if larger else (),
     )
 
 
@@ -211,6 +219,7 @@ def both_low(seen: Observed) -> Finding | None:
         suggestion="double the block along the axis with most steps: fewer, longer steps",
         gain=None,
         knob="block",
+        edits=doubled(seen),
     )
 
 

@@ -69,6 +69,13 @@ def open_repository(path: Path) -> Repo:
             "bare-repository",
             f"{repository.git_dir} is bare: it has no files to experiment on. Use a clone or a worktree",
         )
+    if folder.resolve().is_relative_to(git_directory(repository)):
+        # A commit may hold the files of a git directory; its configuration then names programs that git would run.
+        raise RatchetError(
+            "bare-repository",
+            f"{repository.git_dir} is itself laid out as a git directory, which no working tree is; if it came with a "
+            "clone, its configuration could have run any program",
+        )
     top = str(repository.working_tree_dir)
     overrides = environment_here(str(repository.git_dir), _common_directory(str(repository.git_dir)), top)
     repository.git.update_environment(**overrides)
@@ -196,6 +203,12 @@ def commit_of(repository: Repo, name: str) -> str | None:
 def is_ancestor(repository: Repo, old: str, new: str) -> bool:
     """True if `new` contains `old`; False too where one of the two is not there."""
     return attempted(repository, "merge-base", "--is-ancestor", old, new)[0] == 0
+
+
+def merge_base(repository: Repo, one: str, other: str) -> str | None:
+    """The newest commit that both contain, or None where there is none here."""
+    status, output, _ = attempted(repository, "merge-base", one, other)
+    return output.decode().split()[0] if status == 0 else None
 
 
 def log(

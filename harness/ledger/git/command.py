@@ -23,6 +23,9 @@ def _as_options(settings: Sequence[str]) -> list[str]:
 # every object before the ref that needs it, since each is written by a command of its own that has ended.
 # `safecrlf=false`: mixed line endings in kernel.py are normalised, as `git add` would, not refused.
 _CONFIGURATION = (
+    # No program that a repository names is asked what changed.
+    "core.fsmonitor=false",
+    "safe.bareRepository=explicit",
     "core.quotePath=false",
     "core.safecrlf=false",
     "core.fsync=committed,reference,index",

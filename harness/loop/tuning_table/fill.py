@@ -1,19 +1,21 @@
 """Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from harness import candidate_text, files
+from harness import candidate_text, files, limits
 from harness import contest as contests
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
+from harness.judge.key import judge_digest
 from harness.judge.verdict import compare_simulated, roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, screening, search_space
@@ -22,7 +24,7 @@ from harness.loop.scaffold import IGNORED, TEMPLATES
 from harness.loop.screening import Places
 from harness.loop.search import Settings, Standing, Study
 from harness.loop.search_space import Grid, words
-from harness.loop.settings import constants, names, rewrite, rewritten
+from harness.loop.settings import constants, names, rewrite, rewritten, value_of
 from harness.loop.tune import study_name
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
 from harness.loop.tuning_table.shapes import Shape
@@ -31,13 +33,15 @@ from harness.records.problem import Parameter
 
 # Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
 _JUDGED = 3
+_TRUTHS = ("True", "False")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """What is tuned: a prepare.py to set shapes in, the kernel for the problem that it states, and its constants.
 
-    `package` is the text of the file that the kernel calls, where it calls one.
+    `package` is the text of the file that the kernel calls, where it calls one. `digest` stands for the kernel's text
+    and the judge.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Tuned:
     space: Callable[[Parameters], Grid]
     conditions: tuple[str, ...]
     fallback: Callable[[Parameters], Settings]
+    digest: str
     package: bytes = b""
 
     @property
@@ -67,7 +72,8 @@ class Row:
     where `unchecked` says what failed: the three fastest, or the machine. `tried` of the `possible` settings were,
     `looked_at` programs of theirs had a latency. `search` stands for all that the row follows from: judge, compiler,
     kernel, settings, their number. `trials` are the settings that were tried, in the order asked; of a search that this
-    one went on with, those with a latency. `refused` are those that were judged and fail.
+    one went on with, those with a latency. `refused` are those that were judged and fail. `kernel_digest` stands for
+    the kernel's text and its judge. Raises ValueError where it says that settings passed without a check or a time.
     """
 
     kernel: str
@@ -93,6 +99,23 @@ class Row:
     # Rows of before they were kept have none.
     trials: tuple[Screened, ...] = ()
     refused: tuple[Refused, ...] = ()
+    kernel_digest: str = ""
+
+    def __post_init__(self) -> None:
+        times = (self.seconds, self.fallback_seconds)
+        if any(time_ is not None and not 0 < time_ < math.inf for time_ in times):
+            raise ValueError(f"expected times above 0, got {times}")
+        if self.plus_minus_seconds is not None and not 0 <= self.plus_minus_seconds < math.inf:
+            raise ValueError(f"expected an uncertainty of 0 or more, got {self.plus_minus_seconds} s")
+        if self.is_entry and (self.seconds is None or self.checks < 1):
+            raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
+        if self.looked_at < 1:
+            raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
+        for name, value in self.settings or ():
+            try:
+                value_of(value)
+            except (SyntaxError, ValueError, TypeError, ArithmeticError, MemoryError, RecursionError) as error:
+                raise ValueError(f"expected a value of Python as {name}, got {value[:40]!r}") from error
 
     @property
     def fallback_ratio(self) -> float | None:
@@ -108,7 +131,9 @@ class Row:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the fallback is beyond the best one's uncertainty, wider the more programs were looked at."""
+        """Whether the fallback is the best one or beyond its uncertainty, wider the more programs were looked at."""
+        if self.settings == self.fallback:
+            return True
         if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
             return False
         reach = compare_simulated.deviations(self.looked_at) * self.plus_minus_seconds
@@ -136,14 +161,16 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
             # What is given takes the place of the kernel's own values, or comes behind them.
             return tuple((dict(kernel.space(parameters)) | dict(grid or ())).items())
 
+        prepare, package = TEMPLATES / kernel.like / "prepare.py", target.path.read_bytes()
         return Tuned(
             name=name,
-            prepare=(TEMPLATES / kernel.like / "prepare.py").read_bytes(),
+            prepare=prepare.read_bytes(),
             kernel=lambda statement: next(existing.variants(target, statement, ())).kernel,
             space=space,
             conditions=(*kernel.conditions, *conditions),
             fallback=kernel.fallback,
-            package=target.path.read_bytes(),
+            digest=_digest(judge_digest(prepare), package),
+            package=package,
         )
     folder = Path(name)
     if not (folder / "prepare.py").is_file():
@@ -161,7 +188,12 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
         space=lambda parameters: grid,
         conditions=conditions,
         fallback=lambda parameters: tuple((constant, standing[constant]) for constant, _ in grid),
+        digest=_digest(judge_digest(folder / "prepare.py"), text),
     )
+
+
+def _digest(*parts: str | bytes) -> str:
+    return hashlib.sha256(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +211,7 @@ def rows(
 ) -> Iterator[Row]:
     """One row for each shape on each chip; those that `folder` has of the same judge and compiler are not made again.
 
+    Where the machine kept a setting from its time, the row is.
     Every finished row is a line of rows.jsonl there, and a search that was interrupted goes on where it was.
     """
     with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
@@ -188,22 +221,26 @@ def rows(
                 contest = _contest(kernel, shape, chip, how.folder)
                 search = _search(kernel, contest, how)
                 found = known.get(search)
-                if found is None:
-                    found = _row(kernel, shape, contest, how, progress, search)
-                    _keep(how.folder, found)
-                yield found
+                # The fallback of a contest is its kernel.py as it stands, and the search is the same without it.
+                if found is None or found.fallback != kernel.fallback(dict(found.parameters)):
+                    row = _row(kernel, shape, contest, how, progress, search)
+                else:
+                    row = replace(found, shape=shape.name, kernel_digest=kernel.digest)
+                if row != found:
+                    _keep(how.folder, row)
+                yield row
 
 
 def _search(kernel: Tuned, contest: Contest, how: Filling) -> str:
     """A digest of all that a row follows from."""
     grid = kernel.space(dict(contest.problem.statement().parameters))
-    parts = (study_name(contest, grid), repr(kernel.conditions), str(how.trials), str(how.seed), kernel.package)
-    return hashlib.sha256(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()
+    return _digest(study_name(contest, grid), repr(kernel.conditions), str(how.trials), str(how.seed), kernel.package)
 
 
 def _may_pass(row: Row) -> bool:
     """Whether the row is as it is because of the machine that it was made on."""
-    return row.unchecked.partition(":")[0] in MAY_PASS_NEXT_TIME
+    kinds = {row.unchecked.partition(":")[0], *(one.failure_kind for one in row.trials)}
+    return not kinds.isdisjoint(MAY_PASS_NEXT_TIME)
 
 
 def _keep(folder: Path, row: Row) -> None:
@@ -225,10 +262,11 @@ def parameters(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Paramete
 def kept(folder: Path) -> tuple[Row, ...]:
     """The rows in `folder`; a line that was cut off by a kill, or is of another form, counts as not there."""
     found: list[Row] = []
-    try:
-        lines = (folder / "rows.jsonl").read_bytes().splitlines()
-    except FileNotFoundError:
+    path = folder / "rows.jsonl"
+    if not path.exists():
         return ()
+    with files.refusals_in_words(f"reading {path}"):
+        lines = limits.read(path).splitlines()
     for line in lines:
         try:
             found.append(msgspec.json.decode(line, type=Row))
@@ -238,8 +276,11 @@ def kept(folder: Path) -> tuple[Row, ...]:
 
 
 def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:
-    prepare = kernel.prepare
+    prepare, standing = kernel.prepare, dict(constants(kernel.prepare))
     for name, value in (*shape.constants, ("CHIP", repr(chip))):
+        # A word would count as true, whichever it is.
+        if standing.get(name) in _TRUTHS and value not in _TRUTHS:
+            raise UsageError("bad-shapes", f"{shape.name}: expected true or false as {name.lower()}, got {value}")
         prepare = rewrite(prepare, name, value, "prepare.py")
     place = folder / "work" / hashlib.sha256(b"\0".join((kernel.name.encode(), prepare))).hexdigest()[:16]
     with files.refusals_in_words(f"writing {place}"):
@@ -268,10 +309,12 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     timed = {settings: time_ for settings, one in found.items() if (time_ := _latency(one)) is not None}
     ranked = sorted(timed, key=lambda settings: timed[settings])
     judged = _judged(contest, ranked, progress, where)
-    passed = next(((settings, one) for settings, one in judged if one.failure is None), None)
+    passed = next(((settings, one) for settings, one in judged if _latency(one) is not None), None)
     # Where all that were judged fail, the entry is the fastest, and says how.
     best, chosen = passed or (judged[0] if judged else (None, None))
     said = _why(chosen) if chosen and not passed else ""
+    # What it says of the entry was found out here: those that screened may have been other machines.
+    timing = chosen if passed else found.get(best or ())
     failures = [words(settings) + ": " + _why(one) for settings, one in found.items() if _latency(one) is None]
     progress(where, "done", time.monotonic() - began)
     programs = {trace.fingerprint for settings in timed if (trace := found[settings].trace)}
@@ -279,19 +322,21 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     own = found.get(fallback)
     return Row(
         kernel=kernel.name, chip=contest.chip.name, shape=shape.name, operation=statement.operation,
-        parameters=statement.parameters, settings=best, seconds=timed[best] if best is not None else None,
-        plus_minus_seconds=_plus_minus(found[best]) if best is not None else None,
+        parameters=statement.parameters, settings=best, seconds=_latency(timing) if timing else None,
+        plus_minus_seconds=_plus_minus(timing) if timing else None,
         fallback=fallback, fallback_seconds=timed.get(fallback),
         fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
         checks=len(chosen.all_checks) if chosen and passed else 0, unchecked=said,
         failure="" if best is not None else f"{len(failures)} settings fail, the first: {failures[0]}",
-        tried=len(found.keys() | earlier.keys()),
-        possible=search_space.size(grid) if allowed is None else len(allowed),
+        tried=sum(one == fallback or _is_in(one, grid, allowed) for one in found.keys() | earlier.keys()),
+        # The fallback is tried wherever it lies.
+        possible=(search_space.size(grid) if allowed is None else len(allowed)) + (not _is_in(fallback, grid, allowed)),
         looked_at=max(1, len(programs) + len(earlier.keys() - found.keys())),
         compiler=f"jax {environment.jax}, libtpu {environment.libtpu}",
         search=search, finished=datetime.now(UTC).isoformat(timespec="seconds"),
         trials=tuple(_trial(settings, found.get(settings), earlier) for settings in dict.fromkeys((*earlier, *found))),
         refused=tuple(Refused(settings=settings, failure=one.failure) for settings, one in judged if one.failure),
+        kernel_digest=kernel.digest,
     )  # fmt: skip
 
 
@@ -308,8 +353,7 @@ def _screened(
     a search that this one goes on with.
     """
     text = contest.kernel()
-    values = dict(grid)
-    is_in_grid = values.keys() == dict(fallback).keys() and all(value in values[name] for name, value in fallback)
+    is_in_grid = _is_in(fallback, grid, allowed)
     study = Study(
         grid, method="tpe", trials=how.trials, deadline=float("inf"), seed=how.seed,
         path=contest.directory / "profile_data" / "tune.journal", name=study_name(contest, grid),
@@ -349,6 +393,12 @@ def _screened(
     return {settings: found[settings] for settings in asked.values() if settings in found}, study.earlier
 
 
+def _is_in(settings: Settings, grid: Grid, allowed: frozenset[Settings] | None) -> bool:
+    values = dict(grid)
+    is_in_grid = values.keys() == dict(settings).keys() and all(value in values[name] for name, value in settings)
+    return is_in_grid and (allowed is None or settings in allowed)
+
+
 def _judged(
     contest: Contest, ranked: list[Settings], progress: Progress, where: str
 ) -> list[tuple[Settings, Evidence]]:
@@ -364,6 +414,7 @@ def _judged(
         found.append((settings, evidence))
         if evidence.failure is None or evidence.failure.kind in MAY_PASS_NEXT_TIME:
             break
+        progress(f"{where}: {words(settings)}", f"judged, fails: {_why(evidence)}", 0.0)
     return found
 
 

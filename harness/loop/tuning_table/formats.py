@@ -81,8 +81,12 @@ def remark(row: Row) -> str:
         said.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
     said.append(f"best of {row.tried} of {row.possible} settings")
     said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {row.checks} checks passed")
-    # It stands in comments: what a kernel said may have line ends.
-    return " ".join(", ".join(said).split())
+    return _in_a_comment(", ".join(said))
+
+
+def _in_a_comment(text: str) -> str:
+    """On one line and without signs that no Python file may have: what a kernel said may be anything."""
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
 
 
 def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Parameters], bool]:
@@ -97,9 +101,13 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
                 for node in ast.parse(text).body
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
             }
-            fields, entries = named[_FIELDS], set(named[_TUNED])
+            fields, entries = tuple(named[_FIELDS]), set(named[_TUNED])
             _require_same(where, {(named[_KERNEL], named[_CHIP])}, (kernel, chip_name))
-            return lambda parameters: tuple(parameters.get(field) for field in fields) in entries
+            # Of a parameter that its fields do not name it knows nothing.
+            return lambda parameters: (
+                all(name in (*fields, *_NO_KEY) or value is None for name, value in parameters.items())
+                and tuple(parameters.get(field) for field in fields) in entries
+            )
         document = json.loads(text)
         if "rows" in document:
             rows = document["rows"]
@@ -115,6 +123,8 @@ def holds(text: str, where: str, kernel: str, chip_name: str) -> Callable[[Param
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
         said = error.msg if isinstance(error, SyntaxError) else repr(error)
         raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: {said}") from error
+    except (RecursionError, MemoryError) as error:
+        raise UsageError("bad-table", f"{where} is no table in {', '.join(FORMATS)}: it is nested too deep") from error
 
 
 def _require_same(where: str, of: set[tuple[str, str]], wanted: tuple[str, str]) -> None:
@@ -133,12 +143,12 @@ def _python(rows: Sequence[Row]) -> str:
     of_all = [dict(row.parameters) for row in rows]
     # A parameter that some problems do not have is None there.
     fields = tuple(dict.fromkeys(name for one in of_all for name in one if name not in _NO_KEY))
-    lines = [f"# {provenance(rows)}.", f"{_KERNEL} = {rows[0].kernel!r}", f"{_CHIP} = {rows[0].chip!r}"]
+    lines = [f"# {_in_a_comment(provenance(rows))}.", f"{_KERNEL} = {rows[0].kernel!r}", f"{_CHIP} = {rows[0].chip!r}"]
     lines += [f"{_FIELDS} = {fields!r}", f"{_TUNED} = {{"]
     for row, parameters in zip(rows, of_all, strict=True):
-        name = " ".join(row.shape.split())
+        name = _in_a_comment(row.shape)
         if not row.is_entry:
-            lines.append(f"    # {name}: left out, {remark(row) if row.settings else ' '.join(row.failure.split())}")
+            lines.append(f"    # {name}: left out, {remark(row) if row.settings else _in_a_comment(row.failure)}")
             continue
         settings = {constant: value_of(value) for constant, value in row.settings or ()}
         key = tuple(parameters.get(field) for field in fields)

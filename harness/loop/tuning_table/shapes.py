@@ -120,8 +120,10 @@ def _shape(entry: Mapping[str, Any], names: frozenset[str], where: str) -> Shape
             raise UsageError("bad-shapes", f"{where}: expected name, {known}; got {name.lower()!r}")
         if not isinstance(value, int | float | str | bool) or (isinstance(value, float) and not math.isfinite(value)):
             raise UsageError("bad-shapes", f"{where}: expected a number or a word as {name.lower()}, got {value!r}")
-    said = entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items())
+    said = str(entry.get("name") or " ".join(f"{name.lower()}={value}" for name, value in constants.items()))
+    if not said.isprintable():
+        raise UsageError("bad-shapes", f"{where}: expected a name on one line that can be printed, got {said!a}")
     # Where nothing else is said, heads do not share keys.
     if "HEADS" in constants and "KV_HEADS" in names:
         constants.setdefault("KV_HEADS", constants["HEADS"])
-    return Shape(name=str(said), constants=tuple((name, repr(value)) for name, value in constants.items()))
+    return Shape(name=said, constants=tuple((name, repr(value)) for name, value in constants.items()))

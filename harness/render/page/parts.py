@@ -20,6 +20,8 @@ Plain = dict[str, object]
 _SHARED = ("island.js", "theme.js", "charts.js", "listing.js", "dialog.js", "search.js")
 # Rows whose details lie in one compressed piece: neighbours share most of their lines, and opening one unpacks little.
 CHUNK = 20
+# A kernel.py with its helpers has some ten thousand characters; a browser would stand still over a line of megabytes.
+_LONGEST = 200_000
 _SLOT = re.compile(r"<!--\[(\w+)\]-->")
 
 
@@ -60,19 +62,24 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
 
 def _json(document: Plain) -> str:
     try:
-        return json.dumps(document, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(document), separators=(",", ":"), allow_nan=False)
+        text = ""
+    if text and len(text) <= _LONGEST:
+        return text
+    return json.dumps(_fit(document), separators=(",", ":"), allow_nan=False)
 
 
-def _finite(value: object) -> object:
-    """`value` with null for a number that is not finite: JSON has no word for it, and a chart no place."""
+def _fit(value: object) -> object:
+    """`value` without what a page cannot show: null for a number that is not finite, texts that are cut."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"{value[:_LONGEST]} ... ({len(value) - _LONGEST:,} more characters)"
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: _fit(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_fit(item) for item in value]
     return value
 
 

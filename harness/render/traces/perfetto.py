@@ -31,7 +31,7 @@ def trace_json(timeline: Timeline, title: str) -> bytes:
         },
         "traceEvents": list(_events(timeline, title)),
     }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _events(timeline: Timeline, title: str) -> Iterator[dict[str, object]]:

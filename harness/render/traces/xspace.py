@@ -3,12 +3,12 @@
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from harness.hardware import Chip
-from harness.records import Span, Timeline
+from harness.records import CycleBreakdown, Span, Timeline
 from harness.render.traces.perfetto import figures, shown_name
 from harness.render.traces.rows import Row, rows
 
@@ -18,19 +18,28 @@ _MODULES, _OPS, _STEPS = "XLA Modules", "XLA Ops", "Steps"
 _PICOSECONDS = 1e12
 # Any number will do: it only ties instructions to their module.
 _PROGRAM = 1
+# How the statistics that say where cycles went begin, see workbench/profiles/inside.py.
+CYCLES = "simulated cycles: "
 # The layouts in the shape before it have parentheses too, but no blank in front of a word.
 _OPCODE = re.compile(r" ([a-z][a-z0-9-]*)\(")
 
 Stats = Mapping[str, int | float | str]
 
 
-def xspace_text(timeline: Timeline, chip: Chip, title: str, instructions: Mapping[str, str]) -> str:
+def xspace_text(
+    timeline: Timeline,
+    chip: Chip,
+    title: str,
+    instructions: Mapping[str, str],
+    parts: Sequence[CycleBreakdown] = (),
+) -> str:
     """The XSpace: a plane `/device:TPU:n` for every core, with its ops where XProf's tools look and all other rows.
 
     XProf shows device planes only, and knows them by a name that has room for nothing else: so
     `title` (which says `simulated`) names the module, and the device type and the other rows say
     `simulated`. `instructions` are HLO texts by the op's name; an op without one is called by
-    its name. Peaks are those of one core. Offsets and durations are whole picoseconds.
+    its name. `parts` say of each core where its cycles went, which the run of its module then bears as statistics.
+    Peaks are those of one core. Offsets and durations are whole picoseconds.
     """
     found = rows(timeline)
     planes = []
@@ -39,7 +48,11 @@ def xspace_text(timeline: Timeline, chip: Chip, title: str, instructions: Mappin
         whole = Span(kind="op", row=_MODULES, name=title, start=0, end=timeline.cycles)
         plane.line(_STEPS, [plane.event(whole, plane.metadata("0", "", {}), {"group_id": 0})])
         module = plane.metadata(f"{title}({_PROGRAM})", "", {"program_id": _PROGRAM})
-        plane.line(_MODULES, [plane.event(whole, module, {"run_id": 1})])
+        cycles = {
+            f"{CYCLES}{part.kind}{f' {part.name}' if part.name else ''}": round(part.cycles)
+            for part in (parts[core].parts if core < len(parts) else ())
+        }
+        plane.line(_MODULES, [plane.event(whole, module, {"run_id": 1, **cycles})])
         moved = _Traffic(timeline, core)
         for row in found:
             if row.core == core and row.name == "ops":

@@ -22,6 +22,8 @@ from harness.judge.sandbox.reach import reach
 from harness.problems import Problem
 from harness.records import KERNEL, Failure, Policy, Source, Stage
 from harness.workbench.capture.messages import CaptureReply, CaptureRequest, Subject
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import RUNS
 
 _Reply = TypeVar("_Reply")
 # Compiling and warming up, beside the calls themselves.
@@ -97,7 +99,7 @@ def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[
         child = children.start(
             "candidate", "harness.judge.evaluate.candidate", own, environment.on_cpu(), confinement=confinement
         )
-        kernel.profiles.mkdir(parents=True, exist_ok=True)
+        pruning.made(kernel.profiles)
 
         def ask(label: str, task: str, arguments: object, reply_type: type[_Reply], limit: float) -> _Reply:
             return _answer(children, progress, child, label, "contract", task, arguments, reply_type, limit)
@@ -147,7 +149,7 @@ def capture(
         try:
             reply = program.ask(child, "capture", request, CaptureReply, _START_SECONDS + kernel.policy.measure_seconds)
         except BaseException:
-            shutil.rmtree(kernel.profiles / "plugins" / "profile" / session, ignore_errors=True)
+            shutil.rmtree(kernel.profiles / RUNS / session, ignore_errors=True)
             raise
     return reply, program.title, text
 

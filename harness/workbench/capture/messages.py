@@ -83,6 +83,10 @@ class SnapshotReply:
     files: tuple[str, ...]
 
 
+# The folder of the profile of a program's second call, and the annotation around that call in it.
+SECOND_CALL = "second-call"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRequest:
     """Run `path`: its function without arguments twice, or (`function` empty) the file as a main program, once.

@@ -9,7 +9,9 @@ from harness.errors import RatchetError, UsageError
 from harness.judge.sandbox.child import Children
 from harness.records import Failure
 from harness.records.doctor import ProgramRun
-from harness.workbench.capture.messages import ProgramRequest
+from harness.workbench.capture.messages import SECOND_CALL, ProgramRequest
+from harness.workbench.doctor import jax_errors
+from harness.workbench.doctor.second_call import second_call
 
 # A program may hold what the machine has; it is the user's own.
 _BYTES = 1 << 50
@@ -33,7 +35,13 @@ def program_run(module: str, limit_seconds: float) -> ProgramRun:
         )
         children.ask(child, path.name, "contract", "run", request, ProgramRun, limit_seconds)
         _, reply = children.wait()
+        profile = next((Path(scratch) / SECOND_CALL).rglob("*.xplane.pb"), None)
+        if isinstance(reply, ProgramRun) and profile is not None:
+            reply = second_call(reply, profile)
     if isinstance(reply, Failure):
+        told = jax_errors.translated(reply.message, reply.detail, path.name)
+        if told:
+            raise RatchetError("jax-error", told)
         detail = f"\n{reply.detail}" if reply.detail else ""
         raise RatchetError(reply.kind, f"{path.name}: {reply.message}{detail}")
     assert isinstance(reply, ProgramRun)

@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.judge.sandbox.messages import Rejected
 from harness.records.doctor import Compilation, Dots, Phase, ProgramRun, Transfers
-from harness.workbench.capture.messages import ProgramRequest
+from harness.workbench.capture.messages import SECOND_CALL, ProgramRequest
 
 # jax 0.10.2 and 0.12.0: the events and sentences are the same in both.
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -180,8 +180,14 @@ def run(request: ProgramRequest) -> ProgramRun:
             function = _function(path, request.function)
         with phase("first call"):
             jax.block_until_ready(function())
-        with phase("second call"):
+        # Starting the profiler takes half a second, which is none of the call's.
+        with (
+            _profiled(Path(request.scratch)) as unprofiled,
+            phase("second call"),
+            jax.profiler.TraceAnnotation(SECOND_CALL),
+        ):
             jax.block_until_ready(function())
+        held = (*held, *unprofiled)
     device = jax.devices()[0]
     return ProgramRun(
         platform=device.platform,
@@ -211,6 +217,28 @@ def _settings(dumps: Path) -> tuple[str, ...]:
         except AttributeError:
             unread.append(f"this release of JAX has no {name}: {what} could not be read")
     return tuple(unread)
+
+
+@contextlib.contextmanager
+def _profiled(scratch: Path) -> Iterator[list[str]]:
+    """Profiles its body into the folder SECOND_CALL of `scratch`; gives the list of what could not be done."""
+    told: list[str] = []
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    try:
+        # The program may profile itself, and there is one profiler.
+        jax.profiler.start_trace(str(scratch / SECOND_CALL), profiler_options=options)
+    except (RuntimeError, ValueError) as error:
+        told.append(f"the second call could not be profiled: {error}")
+        yield told
+        return
+    try:
+        yield told
+    finally:
+        try:
+            jax.profiler.stop_trace()
+        except (RuntimeError, ValueError) as error:
+            told.append(f"the second call could not be profiled: {error}")
 
 
 def _function(path: Path, name: str) -> Callable[[], Any]:
@@ -276,14 +304,40 @@ def _bytes(dtype: str, shape: str) -> int | None:
 def _dots(dumps: Path) -> Iterator[Dots]:
     """The matrix products in the modules as they went to the compiler."""
     for path in sorted(dumps.glob("*.mlir")):
-        kinds: Counter[tuple[str, ...]] = Counter()
+        kinds: Counter[tuple[tuple[str, ...], str, tuple[int, int, int, int]]] = Counter()
         for attributes, left, right, result in _DOT.findall(path.read_text("utf-8", "replace")):
             types = tuple(shape.rpartition("x")[2] for shape in (left, right, result))
             said = _PRECISION.search(attributes)
-            kinds[(*types, said[1] if said else "DEFAULT, DEFAULT")] += 1
+            kinds[types, said[1] if said else "DEFAULT, DEFAULT", _sizes(attributes, left, right)] += 1
         module = re.sub(r"^jax_ir\d+_|_compile$", "", path.stem)
-        for (left, right, result, precision), count in kinds.items():
-            yield Dots(module=module, left=left, right=right, result=result, precision=precision, count=count)
+        for ((left, right, result), precision, (batch, rows, summed, columns)), count in kinds.items():
+            yield Dots(
+                module=module, left=left, right=right, result=result, precision=precision, count=count,
+                batch=batch, rows=rows, summed=summed, columns=columns,
+            )  # fmt: skip
+
+
+def _sizes(attributes: str, left: str, right: str) -> tuple[int, int, int, int]:
+    """Batch, rows, what is summed over, and columns of a product; zeros where a size is not a number."""
+    sides = [[int(size) for size in shape.split("x")[:-1] if size.isdecimal()] for shape in (left, right)]
+    if any(len(sizes) != shape.count("x") for sizes, shape in zip(sides, (left, right), strict=True)):
+        return 0, 0, 0, 0
+    batched, summed = _places(attributes, "batching_dims"), _places(attributes, "contracting_dims")
+    free = [
+        math.prod(size for place, size in enumerate(sizes) if place not in (*batched[side], *summed[side]))
+        for side, sizes in enumerate(sides)
+    ]
+    batch = math.prod(sides[0][place] for place in batched[0])
+    return batch, free[0], math.prod(sides[0][place] for place in summed[0]), free[1]
+
+
+def _places(attributes: str, name: str) -> tuple[list[int], list[int]]:
+    """The dimensions of the left and right operand that an attribute of a product lists."""
+    match = re.search(rf"{name} = \[([\d, ]*)\] x \[([\d, ]*)\]", attributes)
+    left, right = match.groups() if match else ("", "")
+    return [int(place) for place in left.split(",") if place.strip()], [
+        int(place) for place in right.split(",") if place.strip()
+    ]
 
 
 TASKS = {"run": (ProgramRequest, run)}

@@ -7,17 +7,26 @@ import mmap
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from harness.judge.sandbox import environment
+from harness.judge.sandbox import confinement, environment
 from harness.records.doctor import Answers, Known, Settings
 
 _SECONDS = 120.0
 # One start for every value that jaxlib refuses: it stops at the first.
 _TRIES = 6
 
+_CONFINED = """
+import sys
+from harness import limits
+from harness.judge.sandbox.confinement import Confinement, confine
+limits.end_with_parent()
+limits.confine(0)
+confine(Confinement(writable=(sys.argv[1],)))
+"""
 # Both libraries read their flags when the first device or topology is asked for.
 _START_XLA = "import jax; jax.devices()"
 _START_LIBTPU = (
@@ -118,14 +127,18 @@ def _silent(why: str) -> Answers:
 
 
 def _started(program: str, given: dict[str, str]) -> tuple[int, str]:
-    """Exit code and all output of a Python that runs `program`."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", program], env={**environment.base(), **given}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_SECONDS, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return 1, f"no answer within {_SECONDS:g} s"
+    """Exit code and all output of a Python that runs `program`, confined: a flag may name files to read and write."""
+    if confinement.offered(True).landlock is None:
+        return 1, "this kernel lacks Landlock, and what flags may do must be confined"
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", f"{_CONFINED}{program}", folder], cwd=folder,
+                env={**environment.base(), "TMPDIR": folder, **given}, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return 1, f"no answer within {_SECONDS:g} s"
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 

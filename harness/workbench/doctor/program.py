@@ -2,12 +2,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from harness.hardware import chip as chip_named
+from harness.hardware import chip_of_device
 from harness.records import Column, Table
 from harness.records.doctor import Compilation, Phase, ProgramRun, Severity
 from harness.records.table import Cell, Origin
 from harness.workbench.doctor import findings
 from harness.workbench.doctor.findings import Finding
+from harness.workbench.hlo.matrix_fill import filled
 from harness.workbench.tables import table
 
 _SECTION_8 = "protocol, section 8"
@@ -20,6 +24,18 @@ _CACHED_SECONDS = 1.0
 _WIDE = ("f32", "f64")
 _PRECISE = ("highest", "float32", "high", "bfloat16_3x", "tensorfloat32", "f32_f32_f32", "bf16_bf16_f32_x6")
 _OUTSIDE = "an operation outside any jit"
+# Fewer operations by themselves are what starts and ends a call: an input made, a result read.
+_OPERATIONS_ALONE = 5
+_NAMED = 4
+# A shorter wait is within the noise of a clock and the profiler; on a CPU, whose cores XLA shares with everybody,
+# within some turns of the scheduler (10 ms each were seen on a busy machine).
+_NOTABLE_SECONDS, _NOTABLE_ON_A_CPU = 1e-3, 50e-3
+# Smaller products take under a microsecond on any TPU, and a tenth of all FLOPs is what is worth a change.
+_NOTABLE_FLOPS, _NOTABLE_SHARE = 1e7, 0.10
+# Under three quarters of the cells in use a product takes a third longer.
+_FULL = 0.75
+# On a CPU the advice is about the chip that contests are made for unless they say so.
+_ANY_CHIP = "v5e"
 
 _MEASURES = (
     Column(name="measure", title="measure"),
@@ -41,24 +57,29 @@ _COMPILATIONS = (
 )
 
 
-def checklist(
-    run: ProgramRun, subject: str, tc_fraction: float | None, hbm_fraction: float | None
-) -> tuple[Table, Table, Table]:
-    """Findings, measures and compilations of a run; the fractions are those of a capture, None where there is none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InUse:
+    """What a capture says of a program, as fractions of its time; None where it does not, or there is none."""
+
+    tc: float | None = None
+    hbm: float | None = None
+    idle: float | None = None
+
+
+def checklist(run: ProgramRun, subject: str, seen: InUse = InUse()) -> tuple[Table, Table, Table]:
+    """Findings, measures and compilations of a run, with what a capture adds."""
     origin: Origin = "measured cpu" if run.platform == "cpu" else "measured"
     found, _ = findings.table(
-        (finding for rule in RULES for finding in rule(run, subject)),
+        (*(finding for rule in RULES for finding in rule(run, subject)), *_starved(run, subject, seen)),
         title=f"checklist of {subject} on {run.devices} x {run.device_kind}",
         origin=origin,
         notes=run.unread,
         why_empty="no rule finds anything here",
     )
-    return found, _measures(run, subject, origin, tc_fraction, hbm_fraction), _compiled(run, subject, origin)
+    return found, _measures(run, subject, origin, seen), _compiled(run, subject, origin)
 
 
-def _measures(
-    run: ProgramRun, subject: str, origin: Origin, tc_fraction: float | None, hbm_fraction: float | None
-) -> Table:
+def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for phase, seconds in run.seconds.items():
         rows.append((phase, None, seconds, None, seconds / run.total_seconds, None, None))
@@ -85,14 +106,17 @@ def _measures(
         size = one.num_bytes if one.unsized < one.count else None
         rows.append((f"{one.direction}, {one.phase}", one.count, None, size, None, None, reading))
     where = "unknown on a CPU" if run.platform == "cpu" else "unknown: give a capture (--capture)"
-    for name, fraction, target in (("MXU", tc_fraction, TC_TARGET), ("HBM", hbm_fraction, HBM_TARGET)):
+    for name, fraction, target in (("MXU", seen.tc, TC_TARGET), ("HBM", seen.hbm, HBM_TARGET)):
         reading = where if fraction is None else "reached" if fraction >= target else "below the target"
         over = f"over {target:.0%}" + (" when memory-bound" if name == "HBM" else "")
         rows.append((f"{name} in use", None, None, None, fraction, over, reading))
+    own, waiting = _waiting(run, seen)
     rows.append(
         (
-            "input", None, None, None, None, f"under {INPUT_TARGET:.0%}",
-            "unknown on a CPU" if run.platform == "cpu" else "unknown: ratchet.sh xprof steps, of a capture",
+            "input", None, own, None, waiting, f"under {INPUT_TARGET:.0%}",
+            "unknown: give a function that is called twice, or a capture (--capture)" if waiting is None
+            else "too short to tell" if own is not None and run.seconds["second call"] < _least(run)
+            else "under the target" if waiting < INPUT_TARGET else "over the target",
         )
     )  # fmt: skip
     notes = [
@@ -104,6 +128,21 @@ def _measures(
     else:
         notes.append("Of transfers the count and the bytes are known, their time is not: ratchet.sh xprof steps.")
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
+
+
+def _waiting(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None]:
+    """How long the devices wait for the host: of a capture their idle share of a step, else of the second call."""
+    call = run.seconds.get("second call")
+    if seen.idle is not None:
+        return None, seen.idle
+    if run.own_seconds is None or not call:
+        return None, None
+    return run.own_seconds, min(1.0, run.own_seconds / call)
+
+
+def _least(run: ProgramRun) -> float:
+    """The shortest wait of a call that says something."""
+    return _NOTABLE_ON_A_CPU if run.platform == "cpu" else _NOTABLE_SECONDS
 
 
 def _calls_needed(run: ProgramRun, compiling: float) -> int | None:
@@ -248,6 +287,89 @@ def _switches(run: ProgramRun, subject: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _outside_jit(run: ProgramRun, subject: str) -> Iterator[Finding]:
+    """Operations that every call hands over one by one."""
+    # JAX makes a program of each operation outside jit too, which bears the operation's name.
+    alone = {c.name.partition("(")[2].rstrip(")") for c in run.compilations if c.cause == _OUTSIDE}
+    some = sorted((one for one in run.dispatched if one.name in alone), key=lambda one: (-one.count, one.name))
+    count, call = sum(one.count for one in some), run.seconds.get("second call")
+    if count < _OPERATIONS_ALONE or not call:
+        return
+    names = ", ".join(f"{one.name} {one.count}x" for one in some[:_NAMED])
+    yield _finding(
+        "harmful", "outside-jit", names, subject,
+        f"the second call hands {count} operations over one by one, outside any jit: "
+        f"{sum(one.seconds for one in some):.2g} s of {call:.2g} s on the host alone",
+        "Put the whole function under jax.jit, loops of operations into jax.lax.fori_loop or scan",
+    )  # fmt: skip
+
+
+def _compiling(run: ProgramRun, subject: str) -> Iterator[Finding]:
+    """Compilation over its share: of a whole run, or of a call that ought to find everything compiled."""
+    phases: tuple[Phase, ...] = ("run", "second call")
+    for phase in phases:
+        whole = run.seconds.get(phase)
+        took = sum(c.seconds for c in run.compilations if c.phase == phase)
+        if whole and took >= COMPILATION_TARGET * whole:
+            yield _finding(
+                "harmful", "compilation", f"{took / whole:.0%} of the {phase}", subject,
+                f"compiling takes {took:.2g} s of {whole:.2g} s, over {COMPILATION_TARGET:.0%}",
+                "Set JAX_COMPILATION_CACHE_DIR, compile ahead of time (jax.jit(f).lower(...).compile()), let fewer "
+                "shapes vary",
+            )  # fmt: skip
+
+
+def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[Finding]:
+    """The devices wait for the host for over a tenth of the time."""
+    own, share = _waiting(run, seen)
+    if share is None or share < INPUT_TARGET or (own is not None and own < _least(run)):
+        return
+    where = "of a step of the capture every device is idle" if own is None else (
+        f"of the second call ({own:.2g} s) nothing runs and nothing is handed over"
+    )  # fmt: skip
+    yield _finding(
+        "harmful", "input", f"{share:.0%}", subject,
+        f"{share:.0%} {where}, over {INPUT_TARGET:.0%}: the program itself is at work, mostly on its input",
+        "Prepare the next batch beside the step (a thread, grain, tf.data) and put it on the device ahead "
+        "(jax.device_put)",
+    )  # fmt: skip
+
+
+def _batches_and_layouts(run: ProgramRun, subject: str) -> Iterator[Finding]:
+    """Large products of few rows, or of sizes that leave a part of the matrix unit empty."""
+    chip = chip_of_device(run.device_kind) or chip_named(_ANY_CHIP)
+    whole = sum(dots.flops for dots in run.dots)
+    for dots in run.dots:
+        if dots.flops < max(_NOTABLE_FLOPS, _NOTABLE_SHARE * whole) or chip.mxu_size is None:
+            continue
+        what = f"[{dots.rows},{dots.summed}] x [{dots.summed},{dots.columns}]"
+        ridge = chip.ridge("bfloat16")
+        if dots.batch == 1 and dots.rows < ridge <= min(dots.summed, dots.columns):
+            yield _finding(
+                "harmful", "small-batch", f"{dots.module} {what}", subject,
+                f"{dots.rows} rows for {dots.summed} x {dots.columns} weights: under {ridge:.0f} rows (the ridge of a "
+                f"{chip.name} in bfloat16) reading the weights takes longer than multiplying",
+                f"Raise the batch (rows of a product: batch x sequence of one device) to {_multiple(ridge)} or more",
+            )  # fmt: skip
+        fill = filled(dots.summed, dots.columns, chip.mxu_size)
+        if fill < _FULL:
+            off = [f"{name} {size}" for name, size in (("summed", dots.summed), ("columns", dots.columns))
+                   if size % chip.mxu_size]  # fmt: skip
+            yield _finding(
+                "harmful", "layout", f"{dots.module} {what}", subject,
+                f"fills {fill:.0%} of the {chip.mxu_size} x {chip.mxu_size} matrix units of a {chip.name}: "
+                f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} no multiple of {chip.mxu_size}",
+                f"Make hidden sizes, heads x head size, padded vocabularies multiples of {chip.mxu_size}; arrays lie "
+                "in tiles of 8 x 128",
+            )  # fmt: skip
+
+
+def _multiple(rows: float) -> int:
+    """The next multiple of 128."""
+    return -(-int(rows) // 128) * 128
+
+
 RULES: tuple[Callable[[ProgramRun, str], Iterator[Finding]], ...] = (
-    _recompiled, _made_anew, _transferred, _wide, _precise, _uncached, _switches,
+    _recompiled, _made_anew, _outside_jit, _compiling, _transferred, _wide, _precise, _batches_and_layouts, _uncached,
+    _switches,
 )  # fmt: skip

@@ -15,7 +15,8 @@ class Target:
     """What a prediction rests on, per device as a program sees it.
 
     A device is a core on v2, v3 and v7x and a chip on the others. `small_factor` is how much faster 8-bit types are
-    multiplied than bfloat16; None is not known. `hbm_bytes` is the capacity. `source` says where the figures stand.
+    multiplied than bfloat16; None is not known. `hbm_bytes` is the capacity, `mxu_size` the rows and columns of a
+    matrix unit. `source` says where the figures stand.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Target:
     small_factor: float | None
     source: str
     clock_hz: float | None = None
+    mxu_size: int | None = None
 
     def peak(self, dtype: str) -> tuple[float, str]:
         """The peak of matmuls in this type, with a remark where it is not the bfloat16 peak's own."""
@@ -55,6 +57,7 @@ OLDER = (
         hbm_bytes=8 << 30,
         small_factor=None,
         source=_PAPER,
+        mxu_size=128,
     ),
     Target(
         name="v3",
@@ -64,6 +67,7 @@ OLDER = (
         hbm_bytes=16 << 30,
         small_factor=None,
         source=_PAPER,
+        mxu_size=128,
     ),
 )
 _CORE_DEVICES = ("v7x",)
@@ -88,6 +92,7 @@ def target(name: str) -> Target:
                 small_factor=_SMALL_FACTORS.get(chip.name),
                 source=chip.source,
                 clock_hz=chip.clock_hz,
+                mxu_size=chip.mxu_size,
             )
     near = difflib.get_close_matches(word, NAMES, 1)
     hint = f"; did you mean {near[0]}?" if near else ""

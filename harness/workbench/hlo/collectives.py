@@ -7,6 +7,7 @@ from harness.workbench.hlo.global_shapes import group_size
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.groups import Groups
 from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, link_bytes_per_second, published_seconds
+from harness.workbench.hlo.mesh import axes_of_groups
 from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.shapes import Shape, Tuple, arrays
 
@@ -15,7 +16,8 @@ from harness.workbench.hlo.shapes import Shape, Tuple, arrays
 class Traffic:
     """One collective. `array_bytes` is V of the published formulas: the whole array, gathered or not yet scattered.
 
-    `size` is the number of devices of one group, `count` that of groups; `seconds` of one run by the rule V/W.
+    `size` is the number of devices of one group, `count` that of groups; `axes` are those of the mesh
+    that they run along, where they do; `seconds` of one run by the rule V/W.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Traffic:
     size: int | None
     count: int | None
     stride: int | None
+    axes: tuple[str, ...]
     groups: str
     channel: int | None
     runs: int | None
@@ -94,6 +97,7 @@ def traffic(graph: Graph, computation: Computation, instruction: Instruction, ta
         size=size,
         count=_count(instruction.groups, graph.module.devices, size),
         stride=instruction.groups.stride if instruction.groups else None,
+        axes=axes_of_groups(instruction.groups, graph.module.mesh),
         groups=_groups_text(instruction),
         channel=instruction.channel,
         runs=graph.runs_of(computation),
@@ -131,6 +135,7 @@ def named_traffic(graph: Graph, computation: Computation, instruction: Instructi
         size=size,
         count=None,
         stride=None,
+        axes=(),
         groups="",
         channel=None,
         runs=graph.runs_of(computation),

@@ -9,7 +9,9 @@ from harness.workbench.hlo.collectives import Traffic, kind_of, named_kind, name
 from harness.workbench.hlo.copies import consumers_of, copies, describe, producer_of
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, Graph
+from harness.workbench.hlo.groups import Sharding
 from harness.workbench.hlo.interconnect import COLLECTIVES
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding, specification
 from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import operation_time
 from harness.workbench.hlo.shapes import Array, Shape, arrays
@@ -42,8 +44,8 @@ _OPERATIONS = {
     "all-to-all": "every device of a group sends a part to each other one",
     "collective-permute": "each device sends its value to one other",
 }
-# So many operands are named; a fusion may have dozens.
-_SHOWN = 8
+# So many operands are named, and operations of a fusion; it may have dozens.
+_SHOWN, _HELD = 8, 40
 _FUSIONS = {
     "kLoop": "element-wise work in one loop over the result",
     "kInput": "it ends in a reduction",
@@ -57,6 +59,8 @@ def operation_tables(
 ) -> tuple[Table, ...]:
     """Everything the module's text says about one instruction, and what it comes to on `target`."""
     found = [_facts(graph, computation, instruction), _memory(graph, computation, instruction)]
+    if (body := graph.inside(instruction)) is not None and instruction.opcode == "fusion":
+        found.append(_inside(graph, body))
     sent = sending(graph, computation, instruction, target)
     if instruction.opcode not in FREE and (sent is None or sent.seconds is None):
         found.append(_cost(graph, computation, instruction, target))
@@ -68,7 +72,7 @@ def operation_tables(
     names = {instruction.name, *(operand.name for operand in instruction.operands)}
     split = [shape for shape in true_shapes(graph) if shape.name in names]
     if split:
-        found.append(true_shape_table(split))
+        found.append(true_shape_table(split, graph.module.mesh))
     return tuple(found)
 
 
@@ -122,10 +126,11 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
         runs = graph.runs[computation.name]
         times = "a number of times that is not known" if runs is None else f"{runs} times in one run"
         add("executed", "once" if runs == 1 else times)
-    add("groups", instruction.groups.text if instruction.groups else "")
+    along = ", ".join(axes_of_groups(instruction.groups, graph.module.mesh))
+    add("groups", f"{instruction.groups.text}{f', along {along}' if along else ''}" if instruction.groups else "")
     add("pairs", ", ".join(f"{one}->{other}" for one, other in instruction.pairs))
     add("channel", str(instruction.channel or ""))
-    add("sharding", instruction.sharding.text if instruction.sharding else "")
+    add("sharding", _sharding_words(graph, instruction.sharding) if instruction.sharding else "")
     add("aliases", instruction.aliasing)
     add("precision", ", ".join(instruction.precision))
     add("value", instruction.literal)
@@ -134,6 +139,12 @@ def _facts(graph: Graph, computation: Computation, instruction: Instruction) -> 
     add("passed over", ", ".join(instruction.other_attributes))
     columns = (Column(name="fact", title="what"), Column(name="reading", title="says"))
     return table("operation", instruction.name or "the operation", "static", columns, rows)
+
+
+def _sharding_words(graph: Graph, sharding: Sharding) -> str:
+    mesh = graph.module.mesh
+    said = specification(axes_of_sharding(sharding, mesh)) if mesh else ""
+    return f"{sharding.text}{f', that is {said}' if said else ''}"
 
 
 def _named(name: str) -> str:
@@ -146,6 +157,26 @@ def _holds(body: Computation) -> str:
     counts = Counter(inner.opcode for inner in body.instructions if inner.opcode not in ("parameter", "constant"))
     shown = ", ".join(f"{count} {opcode}" for opcode, count in counts.most_common(8))
     return f"which holds {shown}" if shown else "which is empty"
+
+
+def _inside(graph: Graph, body: Computation) -> Table:
+    """The operations that a fusion runs in one pass, in their order."""
+    fields: Fields[Instruction] = (
+        Field("name", "operation", lambda one: one.name),
+        Field("opcode", "what", lambda one: one.opcode),
+        Field("shape", "result", lambda one: one.shape.plain),
+        Field("operands", "of", lambda one: ", ".join(operand.name for operand in one.operands) or None),
+        Field("operation", "comes from", lambda one: one.op_name or None),
+        Field("source", "source", lambda one: one.source or None),
+    )
+    held = [one for one in body.instructions if one.opcode not in ("parameter", "constant")]
+    notes = ["Nothing between them is written to memory; operands that are not listed are the fusion's own."]
+    if len(held) > _HELD:
+        notes.append(f"{len(held) - _HELD} more are left out.")
+    root = body.root
+    if root is not None and len(held) > _HELD:
+        held = [*held[: _HELD - 1], root]
+    return table_of("inside", f"what {body.name} holds", "static", fields, held, notes, "it only hands on its operands")
 
 
 def _matmul_words(graph: Graph, computation: Computation, matmul: Instruction) -> str:
@@ -211,6 +242,7 @@ _SENT: Fields[Traffic] = (
     Field("devices_per_group", "devices a group", lambda one: one.size, "count"),
     Field("groups", "groups", lambda one: one.count, "count"),
     Field("stride", "stride", lambda one: one.stride, "count"),
+    Field("axes", "axes", lambda one: ", ".join(one.axes) or None),
     Field("array_bytes", "V", lambda one: one.array_bytes, "B"),
     Field("seconds", "time", lambda one: one.seconds, "s"),
 )

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from harness.errors import UsageError
 from harness.records import Column, Table
-from harness.units import decimal, percent
+from harness.units import decimal
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.interconnect import HOP_SECONDS, Collective, Links, exact_seconds, hops, published_seconds
-from harness.workbench.hlo.prediction import TRAINING_BYTES, Matmul, Spec, roofline, whole_shape
+from harness.workbench.hlo.matrix_fill import of_product, part_of_the_unit
+from harness.workbench.hlo.prediction import Matmul, Spec, roofline, whole_shape
 from harness.workbench.hlo.shapes import ELEMENT_BITS
 from harness.workbench.tables import Field, Fields, table, table_of
 
@@ -36,6 +37,10 @@ def matmul_tables(
             "Split evenly, no value read by two devices: bytes are the least there can be. Axes say more: "
             "'X[32@data,1024,8192]' --mesh data=4."
         )
+    fill = None
+    if target.mxu_size is not None:
+        fill, summed, columns = of_product(found, mesh, target.mxu_size)
+        notes += [told] if (told := part_of_the_unit(fill, target.mxu_size, summed, columns)) else []
     many = "s" if devices > 1 else ""
     title = f"matmul on {devices} {target.name} {target.device}{many}: max(FLOPs/peak, bytes/bandwidth)"
     fields: Fields[Matmul] = (
@@ -47,6 +52,7 @@ def matmul_tables(
         Field("flops_per_device", "a device", lambda one: one.flops_per_device, "FLOP"),
         Field("hbm_bytes_per_device", "a device", lambda one: one.bytes_per_device, "B"),
         Field("intensity", "intensity", lambda one: one.flops_per_device / one.bytes_per_device, "FLOP/B"),
+        Field("mxu_fill", "filled", lambda _: fill, "fraction"),
     )
     product = table_of("matmul", title, "predicted", fields, [found], notes)
     return (product, _partial(found, links, mesh)) if found.partial_over else (product,)
@@ -155,26 +161,6 @@ def _bounds(kind: Collective, array_bytes: float, axes: Sequence[int], known: fl
     )
     title = f"what the rule leaves out, on an axis of {longest} of {size} devices"
     return table("bounds", title, "predicted", columns, rows, (note,))
-
-
-def memory_tables(parameters: float, target: Target | None, devices: int) -> tuple[Table, ...]:
-    """The memory of mixed-precision training with Adam: 16 bytes per parameter, activations not among them."""
-    total = sum(width for _, width in TRAINING_BYTES)
-    rows = [(name, width, int(parameters * width)) for name, width in (*TRAINING_BYTES, ("together", total))]
-    notes = ["Activations, the batch and the compiler's workspace come on top (ZeRO, Rajbhandari et al. 2020, 3.1)."]
-    if target is not None:
-        each = parameters * total / devices
-        least = math.ceil(parameters * total / target.hbm_bytes)
-        notes.append(
-            f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
-            f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; it takes at least {least}."
-        )
-    columns = (
-        Column(name="what", title="what"),
-        Column(name="bytes_per_parameter", title="a parameter", unit="B"),
-        Column(name="bytes", title="bytes", unit="B"),
-    )
-    return (table("memory", f"memory to train {parameters:,.0f} parameters", "predicted", columns, rows, notes),)
 
 
 def shape_tables(given: Sequence[Spec], mesh: dict[str, int], remarks: Sequence[str]) -> tuple[Table, ...]:

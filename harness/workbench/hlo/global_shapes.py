@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.groups import Groups
+from harness.workbench.hlo.mesh import axes_of_groups, axes_of_sharding
 from harness.workbench.hlo.module import Computation, Convolution, Instruction
 from harness.workbench.hlo.opcodes import ALIKE
 from harness.workbench.hlo.shapes import Array
@@ -11,17 +12,20 @@ from harness.workbench.hlo.work import matmuls
 
 # One dimension of one value: computation, instruction, dimension.
 Dimension = tuple[str, str, int]
+# Into how many parts a dimension is split, what says so, along which axes of the mesh.
+_Split = tuple[int, str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrueShape:
     """A value that one device holds a part of: `local` is the part, `whole` all of it, `parts` into how many pieces
-    each dimension is split, `because` what says so."""
+    each dimension is split, `axes` along which axes of the mesh, `because` what says so."""
 
     name: str
     local: str
     whole: str
     parts: tuple[int, ...]
+    axes: tuple[tuple[str, ...], ...]
     because: str
 
 
@@ -30,7 +34,7 @@ class _Classes:
     """Dimensions known to be split alike, as a forest of sets, and what is known of each set."""
 
     above: dict[Dimension, Dimension] = field(default_factory=dict)
-    known: dict[Dimension, tuple[int, str]] = field(default_factory=dict)
+    known: dict[Dimension, _Split] = field(default_factory=dict)
 
     def find(self, dimension: Dimension) -> Dimension:
         """The one that stands for the set of `dimension`."""
@@ -55,9 +59,9 @@ class _Classes:
         for place in range(count):
             self.join((*one, place), (*other, place))
 
-    def state(self, dimension: Dimension, parts: int, because: str) -> None:
-        """It is split into `parts`; what was stated first stays."""
-        self.known.setdefault(self.find(dimension), (parts, because))
+    def state(self, dimension: Dimension, split: _Split) -> None:
+        """It is split so; what was stated first stays."""
+        self.known.setdefault(self.find(dimension), split)
 
 
 def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
@@ -74,13 +78,13 @@ def true_shapes(graph: Graph) -> tuple[TrueShape, ...]:
         for instruction in computation.instructions:
             _spread(graph, classes, computation, instruction)
             places.setdefault(instruction.name, (computation, instruction))
-    stated: list[tuple[Dimension, int, str]] = []
+    stated: list[tuple[Dimension, _Split]] = []
     for computation in graph.module.computations:
         for instruction in computation.instructions:
             stated += _stated(graph, computation, instruction)
     # What is written at arguments is certain; what collectives say comes after it.
-    for dimension, parts, because in sorted(stated, key=lambda one: not one[2].startswith("sharding of")):
-        classes.state(dimension, parts, because)
+    for dimension, split in sorted(stated, key=lambda one: not one[1][1].startswith("sharding of")):
+        classes.state(dimension, split)
     found: dict[str, TrueShape] = {}
     for computation, instruction in _of_interest(graph):
         shown = _true_shape(classes, computation, instruction)
@@ -112,10 +116,13 @@ def _true_shape(classes: _Classes, computation: Computation, instruction: Instru
     if not isinstance(shape, Array) or not shape.dimensions or None in shape.dimensions:
         return None
     parts: list[int] = []
+    axes: list[tuple[str, ...]] = []
     reasons: list[str] = []
     for place in range(len(shape.dimensions)):
-        count, because = classes.known.get(classes.find((computation.name, instruction.name, place)), (1, ""))
+        dimension = classes.find((computation.name, instruction.name, place))
+        count, because, along = classes.known.get(dimension, (1, "", ()))
         parts.append(count)
+        axes.append(along)
         if count > 1 and because not in reasons:
             reasons.append(because)
     if all(count == 1 for count in parts):
@@ -126,36 +133,39 @@ def _true_shape(classes: _Classes, computation: Computation, instruction: Instru
         local=shape.plain,
         whole=Array(dtype=shape.dtype, dimensions=whole).plain,
         parts=tuple(parts),
+        axes=tuple(axes),
         because="; ".join(reasons),
     )
 
 
-def _stated(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, int, str]]:
+def _stated(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Dimension, _Split]]:
     """What one instruction says about how dimensions are split."""
-    name = computation.name
-    if instruction.sharding is not None and instruction.opcode == "parameter" and instruction.sharding.parts:
+    name, sharding, mesh = computation.name, instruction.sharding, graph.module.mesh
+    if sharding is not None and instruction.opcode == "parameter" and sharding.parts:
         because = f"sharding of {instruction.name}"
+        axes = axes_of_sharding(sharding, mesh) if mesh else tuple(() for _ in sharding.parts)
         return [
-            ((name, instruction.name, place), parts, because) for place, parts in enumerate(instruction.sharding.parts)
+            ((name, instruction.name, place), (parts, because, along))
+            for place, (parts, along) in enumerate(zip(sharding.parts, axes, strict=True))
         ]
     size = group_size(instruction.groups, graph.module.devices)
     if size is None or size < 2 or not instruction.operands:
         return []
-    words = f"{instruction.name} over groups of {size}"
+    split = size, f"{instruction.name} over groups of {size}", axes_of_groups(instruction.groups, mesh)
     operand = instruction.operands[0].name
     if instruction.opcode in ("all-gather", "all-gather-start"):
-        return [((name, operand, place), size, words) for place in instruction.dimensions]
+        return [((name, operand, place), split) for place in instruction.dimensions]
     if instruction.opcode in ("reduce-scatter",):
-        scattered = [((name, instruction.name, place), size, words) for place in instruction.dimensions]
-        return scattered + _summed(graph, computation, instruction, size, words)
+        scattered = [((name, instruction.name, place), split) for place in instruction.dimensions]
+        return scattered + _summed(graph, computation, instruction, split)
     if instruction.opcode in ("all-reduce", "all-reduce-start"):
-        return _summed(graph, computation, instruction, size, words)
+        return _summed(graph, computation, instruction, split)
     return []
 
 
 def _summed(
-    graph: Graph, computation: Computation, instruction: Instruction, size: int, words: str
-) -> list[tuple[Dimension, int, str]]:
+    graph: Graph, computation: Computation, instruction: Instruction, split: _Split
+) -> list[tuple[Dimension, _Split]]:
     """The dimensions that the matmul in front of a reduction sums over: each device has a part of them."""
     behind = graph.operand(computation, instruction, 0)
     while behind is not None and behind.opcode in ("bitcast", "copy", "convert", "get-tuple-element", "copy-done"):
@@ -167,11 +177,11 @@ def _summed(
         return []
     inside, matmul = within[0]
     left, right = contracted(matmul)
-    found: list[tuple[Dimension, int, str]] = []
+    found: list[tuple[Dimension, _Split]] = []
     # Of several dimensions summed over, nobody knows which one is split.
     if len(left) == 1 and len(right) == 1 and len(matmul.operands) > 1:
-        found.append(((inside.name, matmul.operands[0].name, left[0]), size, words))
-        found.append(((inside.name, matmul.operands[1].name, right[0]), size, words))
+        found.append(((inside.name, matmul.operands[0].name, left[0]), split))
+        found.append(((inside.name, matmul.operands[1].name, right[0]), split))
     return found
 
 

@@ -144,6 +144,37 @@ def read_sharding(tokens: Tokens) -> Sharding:
     return Sharding(text=_since(tokens, start), kind="devices", parts=tuple(sizes[: len(sizes) - replicated]))
 
 
+def tiles(sharding: Sharding) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Into how many tiles each dimension is cut, replicas last, and the device of each tile in their order.
+
+    None for kinds that name no devices.
+    """
+    if sharding.kind not in ("devices", "mesh"):
+        return None
+    tokens = Tokens(sharding.text)
+    tokens.expect("{")
+    if sharding.kind == "mesh":
+        return _mesh_tiles(tokens)
+    tokens.take()
+    tokens.expect("=")
+    sizes, listed = _iota(tokens)
+    return tuple(sizes), tuple(listed())
+
+
+def _mesh_tiles(tokens: Tokens) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    axes, listed = _mesh(tokens)
+    tokens.expect(",")
+    tokens.expect("[")
+    split: list[list[tuple[str, int, int]]] = []
+    while not tokens.skip("]"):
+        tokens.skip(",")
+        split.append(_axis_references(tokens, axes))
+    grouped = _mesh_groups(axes, listed(), [one for some in split for one in some])
+    sizes = [math.prod(size for _, _, size in some) for some in split]
+    # Each group holds the devices of all tiles for one replica: the replicas are to vary fastest.
+    return (*sizes, len(grouped)), tuple(device for tile in zip(*grouped, strict=True) for device in tile)
+
+
 def _named_sharding(tokens: Tokens, start: int) -> Sharding:
     """`{mesh['x'=2,'y'=4], [{'x'}, {}]}`: per dimension the axes of the mesh that split it."""
     axes, _ = _mesh(tokens)

@@ -11,15 +11,20 @@ from harness.workbench.hlo.copies import copies
 from harness.workbench.hlo.explain import is_collective, operand_dtype
 from harness.workbench.hlo.global_shapes import true_shapes
 from harness.workbench.hlo.graph import FREE, RENAMES, Graph
+from harness.workbench.hlo.matrix_fill import of_instruction
 from harness.workbench.hlo.module import Computation, Instruction
 from harness.workbench.hlo.prediction import Time, operation_time
+from harness.workbench.hlo.resharding import constraint_table, spared
 from harness.workbench.hlo.shapes import Array, arrays
 from harness.workbench.hlo.tables import copy_tables, memory_table, rests_on, true_shape_table
+from harness.workbench.hlo.waste import module_waste
 from harness.workbench.hlo.work import Work, matmuls, work
 from harness.workbench.tables import Field, Fields, table, table_of
 
 # Padding below a tenth is not worth a line.
 _NOTABLE_OVERHEAD = 1.1
+# With less of a matrix unit filled, its product takes notably longer.
+_FULL = 0.995
 # Nor is that of a value of less than this: one tile of 8 x 128 words.
 _NOTABLE_BYTES = 4096
 
@@ -27,9 +32,11 @@ _NOTABLE_BYTES = 4096
 def module_tables(graph: Graph, target: Target, top: int) -> tuple[Table, ...]:
     """Everything there is to say about a module, most expensive first; `top` rows of each table."""
     sent = collectives(graph, target)
-    found = [_operations(graph, target, top), *_copies(graph, top)]
+    found = [_operations(graph, target, top), *module_waste(graph, target, top), *_copies(graph, top)]
     if sent or graph.module.devices > 1:
-        found += [_sent(sent, target), true_shape_table(true_shapes(graph)[:top])]
+        found += [_sent(sent, target), true_shape_table(true_shapes(graph)[:top], graph.module.mesh)]
+    if sent and (large := spared(graph, target)):
+        found.append(constraint_table(large, "static"))
     return (*found, _padding(graph, top), not_understood(graph))
 
 
@@ -65,6 +72,7 @@ class _Operation:
     runs: int | None
     work: Work
     time: Time
+    mxu_fill: float | None
 
     @property
     def seconds(self) -> float | None:
@@ -78,6 +86,7 @@ _OPERATIONS: Fields[_Operation] = (
     Field("flops", "FLOPs", lambda one: one.work.flops, "FLOP"),
     Field("hbm_bytes", "HBM", lambda one: one.work.hbm_bytes, "B"),
     Field("bound", "bound by", lambda one: one.time.bound),
+    Field("mxu_fill", "MXU filled", lambda one: one.mxu_fill, "fraction"),
     Field("runs", "runs", lambda one: one.runs, "count"),
     Field("seconds", "time", lambda one: one.seconds, "s"),
 )
@@ -91,7 +100,8 @@ def _operations(graph: Graph, target: Target, top: int) -> Table:
         done = work(graph, computation, instruction)
         took = operation_time(done, _dtype(graph, computation, instruction), target)
         what = _what(graph, computation, instruction)
-        found.append(_Operation(name=instruction.name, what=what, runs=runs, work=done, time=took))
+        fill = of_instruction(graph, computation, instruction, target.mxu_size)
+        found.append(_Operation(name=instruction.name, what=what, runs=runs, work=done, time=took, mxu_fill=fill))
     # What is not known may cost the most: it comes first.
     found.sort(key=lambda one: (one.seconds is not None, -(one.seconds or 0.0)))
     total = sum(one.seconds or 0.0 for one in found)
@@ -104,6 +114,11 @@ def _operations(graph: Graph, target: Target, top: int) -> Table:
         notes.append(
             "`bytes at least`: FLOPs unknown, the time is that of the bytes in HBM; `unknown`: nor are there any. "
             "What a kernel does inside only its schedule says: ratchet.sh lines."
+        )
+    if any(one.mxu_fill is not None and one.mxu_fill < _FULL for one in found[:top]):
+        notes.append(
+            f"MXU filled: the share of a {target.mxu_size} x {target.mxu_size} unit that the weights of a product "
+            "occupy; its FLOPs take as much longer at least."
         )
     if any(one.runs is None for one in found):
         notes.append("runs -: in a loop or branch of which nobody knows how often it runs; it counts once.")
@@ -143,6 +158,7 @@ _TRAFFIC: Fields[Traffic] = (
     Field("result", "result", lambda one: one.result),
     Field("devices_per_group", "group", lambda one: one.size, "count"),
     Field("stride", "stride", lambda one: one.stride, "count"),
+    Field("axes", "axes", lambda one: ", ".join(one.axes) or None),
     Field("array_bytes", "V", lambda one: one.array_bytes, "B"),
     Field("runs", "runs", lambda one: one.runs, "count"),
     Field("seconds", "time", lambda one: one.seconds, "s"),

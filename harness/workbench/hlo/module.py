@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Literal
 
 from harness.workbench.hlo.groups import Groups, Sharding
+from harness.workbench.hlo.mesh import Mesh
 from harness.workbench.hlo.shapes import Shape
 
 CallRole = Literal["calls", "to_apply", "body", "condition", "branch"]
@@ -129,14 +130,15 @@ class Computation:
 class Module:
     """A whole module, or one or more pasted instructions (`is_pasted`), which then stand in one computation.
 
-    `devices` is how many it is split over (num_partitions times replica_count). `not_understood` are
-    sentences on what could not be read, each with its line.
+    `devices` is how many it is split over (num_partitions times replica_count), `mesh` how they are laid out, where
+    that is known. `not_understood` are sentences on what could not be read, each with its line.
     """
 
     name: str
     computations: tuple[Computation, ...]
     devices: int = 1
     is_pasted: bool = False
+    mesh: Mesh | None = None
     not_understood: tuple[str, ...] = ()
 
     @property

@@ -1,9 +1,13 @@
 """A process that prints a serialized HloModuleProto as text: `python -m harness.workbench.hlo.printer` on stdin."""
 
 import os
+import re
 import sys
+from typing import Any
 
 from harness import limits
+
+_ARGUMENT = re.compile(r"^(.* parameter\((\d+)\))(?!.*sharding=)", re.MULTILINE)
 
 
 def main() -> int:
@@ -14,12 +18,26 @@ def main() -> int:
     from jaxlib import _hlo
 
     try:
-        text = _hlo.HloModule.from_serialized_hlo_module_proto(data).to_string()
+        text = _with_shardings(_hlo.HloModule.from_serialized_hlo_module_proto(data), _hlo.HloSharding.from_proto)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     return 0
+
+
+def _with_shardings(module: Any, sharding: Any) -> str:
+    """The module's text. From jax 0.12 on a partitioned module has its arguments' shardings beside its instructions."""
+    text: str = module.to_string()
+    stated = module.spmd_parameters_shardings or ()
+
+    def written(match: re.Match[str]) -> str:
+        number = int(match[2])
+        return f"{match[1]}, sharding={sharding(stated[number])}" if number < len(stated) else match[1]
+
+    rest, entry, body = text.rpartition("\nENTRY ")
+    arguments, end, after = body.partition("\n}")
+    return f"{rest}{entry}{_ARGUMENT.sub(written, arguments)}{end}{after}"
 
 
 if __name__ == "__main__":

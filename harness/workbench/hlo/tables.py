@@ -1,6 +1,6 @@
 """The tables that the explanation of a module and of one instruction share: memory, time, copies, true shapes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from harness.records import Column, Table
@@ -8,6 +8,7 @@ from harness.units import decimal
 from harness.workbench.hlo.chips import Target
 from harness.workbench.hlo.copies import Copy
 from harness.workbench.hlo.global_shapes import TrueShape
+from harness.workbench.hlo.mesh import Mesh, specification
 from harness.workbench.hlo.prediction import Time
 from harness.workbench.hlo.shapes import Array
 from harness.workbench.hlo.work import Work
@@ -136,12 +137,23 @@ _TRUE_SHAPES: Fields[TrueShape] = (
     Field("local", "here", lambda one: one.local),
     Field("whole", "whole", lambda one: one.whole),
     Field("parts", "split into", lambda one: "x".join(map(str, one.parts))),
+    Field("sharding", "sharding", lambda one: specification(one.axes) or None),
     Field("because", "because", lambda one: one.because),
 )
 
 
-def true_shape_table(found: Sequence[TrueShape]) -> Table:
-    """Values of which each device has a part, with the whole."""
+def true_shape_table(found: Sequence[TrueShape], mesh: Mesh | None) -> Table:
+    """Values of which each device has a part, with the whole, and how it is split along the axes of the mesh."""
     title, why = "true shapes of what one device has a part of", "nothing says that a value is split over devices"
-    notes = ("A dimension of which nothing says that it is split counts as whole.",)
+    notes = ["A dimension of which nothing says that it is split counts as whole.", *mesh_notes(mesh)]
     return table_of("true_shapes", title, "static", _TRUE_SHAPES, found, notes, why)
+
+
+def mesh_notes(mesh: Mesh | None) -> Iterator[str]:
+    """What the names of axes rest on."""
+    if mesh is not None and not mesh.is_named:
+        names = ",".join(f"NAME={size}" for _, size in mesh.axes)
+        yield (
+            f"The module names no axes; its shardings and groups fit the mesh {mesh}, the last axis varying fastest. "
+            f"--mesh {names} names them."
+        )

@@ -234,6 +234,20 @@ def _traffic(graph: Graph, computation: Computation, instruction: Instruction) -
     return hbm, other
 
 
+def padding_bytes(graph: Graph, computation: Computation, instruction: Instruction) -> int:
+    """Bytes of padding among those that one execution moves in HBM, as far as known: of values that it takes whole."""
+    opcode = instruction.opcode
+    if opcode in FREE or opcode.endswith(("-done", "-update")) or instruction.target in _WITHOUT_WORK:
+        return 0
+    whole = [shape for shape, count in _moved(graph, computation, instruction) if count is None and shape is not None]
+    return sum(
+        (array.padded_bytes or 0) - (array.logical_bytes or 0)
+        for shape in whole
+        for array in arrays(shape)
+        if array.memory_space == 0 and array.padded_bytes is not None
+    )
+
+
 def _moved(graph: Graph, computation: Computation, instruction: Instruction) -> list[tuple[Shape | None, int | None]]:
     """Every value read or written, with the bytes of it that are touched where that is not all of it."""
     opcode, result = instruction.opcode, instruction.shape

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from harness.workbench.profiles import conversion
+from harness.workbench.profiles.remote import Source
 
 _PICOSECONDS = 1e12
 
@@ -58,7 +58,7 @@ class Memory:
     deallocations: int
 
 
-def memories(paths: Sequence[Path]) -> tuple[Memory, ...]:
+def memories(paths: Sequence[Source]) -> tuple[Memory, ...]:
     """Every memory with allocator events, in the order of hosts and names; none on captures without such events.
 
     Raises RatchetError where the capture cannot be converted.

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from harness.workbench.profiles import conversion
+from harness.workbench.profiles.remote import Source
 
 # XLA's memory spaces that have buffers in captures of TPUs; everything else has only the first.
 HBM, VMEM = 0, 1
@@ -66,7 +66,7 @@ class Heap:
     lives: tuple[Life, ...]
 
 
-def heaps(paths: Sequence[Path], modules: Iterable[str]) -> tuple[Heap, ...]:
+def heaps(paths: Sequence[Source], modules: Iterable[str]) -> tuple[Heap, ...]:
     """The planned memory of each of `modules` (`jit_f(4)`) in each space where the capture has buffers of it.
 
     Raises RatchetError where the capture cannot be converted.

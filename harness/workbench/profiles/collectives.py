@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from harness.errors import RatchetError
 from harness.records import Device, Execution, Operation
-from harness.workbench.hlo.interconnect import COLLECTIVES, Collective
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.groups import Groups
+from harness.workbench.hlo.interconnect import COLLECTIVES, Collective, Links, exact_seconds
 from harness.workbench.hlo.module import Instruction
 from harness.workbench.hlo.parse import module
 from harness.workbench.hlo.shapes import Shape, arrays
@@ -32,6 +34,8 @@ class Moved:
     kind: Collective | None
     size: int | None = None
     array_bytes: float | None = None
+    groups: Groups | None = None
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def bus_bytes(self) -> float | None:
@@ -68,15 +72,17 @@ class Flight:
     start_seconds: float = 0.0
 
 
-def flights(device: Device) -> tuple[Flight, ...]:
+def flights(device: Device, graphs: Mapping[str, Graph] | None = None) -> tuple[Flight, ...]:
     """The collectives of a device, the one most waited for first.
+
+    `graphs` are the modules by name: they say what is moved where the capture has no text of an operation.
 
     In flight is what the asynchronous line shows; without one, from the begin of the start half to the end of the
     done half that follows it. Of a GPU and a CPU, whose operations run side by side, see `_side_by_side`.
     """
     kinds = [op_class(operation) == COMMUNICATION for operation in device.operations]
     if device.platform != "tpu":
-        return _side_by_side(device, kinds)
+        return _side_by_side(device, kinds, graphs or {})
     serial = [run for run in device.executions if kinds[run.operation]]
     beside = [run for run in device.asynchronous if kinds[run.operation]]
     pairs: dict[Key, list[int]] = defaultdict(list)
@@ -88,11 +94,11 @@ def flights(device: Device) -> tuple[Flight, ...]:
     in_flight: dict[Key, list[float]] = defaultdict(list)
     for key, seconds in _in_flight(device, serial, beside):
         in_flight[key].append(seconds)
-    found = [_flight(device, key, numbers, took, in_flight[key]) for key, numbers in pairs.items()]
+    found = [_flight(device, key, numbers, took, in_flight[key], graphs or {}) for key, numbers in pairs.items()]
     return tuple(sorted(found, key=lambda one: (-one.waited_seconds, one.name)))
 
 
-def _side_by_side(device: Device, kinds: Sequence[bool]) -> tuple[Flight, ...]:
+def _side_by_side(device: Device, kinds: Sequence[bool], graphs: Mapping[str, Graph]) -> tuple[Flight, ...]:
     """A collective is in flight while its own kernel runs, and waited for while no other operation runs beside it.
 
     XLA names a GPU's kernel after the start half; there is no event of a done half.
@@ -106,7 +112,7 @@ def _side_by_side(device: Device, kinds: Sequence[bool]) -> tuple[Flight, ...]:
         Flight(
             name=key[1],
             module=key[0],
-            moved=moved(device.operations[own[0].operation]),
+            moved=moved(device.operations[own[0].operation], graphs),
             is_asynchronous=True,
             count=len(own),
             flights=len(own),
@@ -121,7 +127,12 @@ def _side_by_side(device: Device, kinds: Sequence[bool]) -> tuple[Flight, ...]:
 
 
 def _flight(
-    device: Device, key: Key, numbers: Sequence[int], took: Mapping[int, Sequence[float]], in_flight: Sequence[float]
+    device: Device,
+    key: Key,
+    numbers: Sequence[int],
+    took: Mapping[int, Sequence[float]],
+    in_flight: Sequence[float],
+    graphs: Mapping[str, Graph],
 ) -> Flight:
     """The halves of one collective put together, or a synchronous one, whose flight is its own time."""
     by_half: dict[str, list[int]] = defaultdict(list)
@@ -134,7 +145,7 @@ def _flight(
     return Flight(
         name=key[1],
         module=key[0],
-        moved=moved(device.operations[first]),
+        moved=moved(device.operations[first], graphs),
         is_asynchronous=not by_half[""],
         count=len(waited),
         flights=len(flown),
@@ -144,15 +155,25 @@ def _flight(
     )
 
 
-def moved(operation: Operation) -> Moved:
-    """What one execution of a collective moves, from its HLO text."""
-    instruction = _instruction(operation)
+def moved(operation: Operation, graphs: Mapping[str, Graph] | None = None) -> Moved:
+    """What one execution of a collective moves, from its HLO text or, where that is missing, from its module."""
+    instruction = _instruction(operation) or _in_module(operation, (graphs or {}).get(operation.module))
     said = f"{instruction.opcode if instruction else ''} {opcode(operation)} {category(operation)} {operation.name}"
     kind = next((kind for kind in COLLECTIVES if kind in said.replace("_", "-")), None)
     if instruction is None or kind is None:
         return Moved(kind=kind)
     size = instruction.groups.size if instruction.groups else None
-    return Moved(kind=kind, size=size, array_bytes=_array_bytes(kind, instruction, size))
+    array_bytes = _array_bytes(kind, instruction, size)
+    return Moved(kind=kind, size=size, array_bytes=array_bytes, groups=instruction.groups, pairs=instruction.pairs)
+
+
+def least_seconds(moved: Moved, network: Links | None) -> float | None:
+    """The time that one axis of the torus, closed to a ring, needs; None where something of it is not known."""
+    if network is None or moved.kind is None or moved.array_bytes is None or moved.size is None:
+        return None
+    # What all devices exchange is `size` times what each of them holds.
+    whole = moved.array_bytes * (moved.size if moved.kind == "all-to-all" else 1)
+    return exact_seconds(moved.kind, whole, moved.size, network.one_way_bytes_per_second, is_ring=True)
 
 
 def pair_name(operation: Operation) -> str:
@@ -179,6 +200,13 @@ def _in_flight(device: Device, serial: list[Execution], beside: list[Execution])
 
 def _key(operation: Operation) -> Key:
     return operation.module, pair_name(operation)
+
+
+def _in_module(operation: Operation, graph: Graph | None) -> Instruction | None:
+    if graph is None:
+        return None
+    known = (graph.instructions.get((run, operation.name)) for run in graph.runs)
+    return next((one for one in known if one is not None), None)
 
 
 def _instruction(operation: Operation) -> Instruction | None:

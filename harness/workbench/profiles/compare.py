@@ -1,4 +1,4 @@
-"""Two captures against each other, operation by operation: largest changes first, new and vanished ones among them."""
+"""Two captures against each other, by category and by operation: largest changes first, new and vanished among them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ _TOTALS = (
     Column(name="change_seconds", title="change", unit="s"),
     Column(name="time_ratio", title="B/A", unit="ratio"),
 )
+_CATEGORIES = (Column(name="category", title="category"), *_TOTALS[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ _OPS: Fields[Pair] = (
 
 
 def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]:
-    """Totals, then every operation by the size of its change; with `top` only so many.
+    """Totals, categories, then every operation by the size of its change; with `top` only so many operations.
 
     Raises RatchetError `not-comparable` like `comparable`.
     """
@@ -80,6 +81,7 @@ def compare(a: Capture, b: Capture, top: int | None = None) -> tuple[Table, ...]
     where, title = origin(a), "Change by operation, largest first"
     return (
         table("totals", f"A = {a.name}, B = {b.name}", where, _TOTALS, totals, _notes(a, b, per_step=per_step), why),
+        table("categories", "Change by category, largest first", where, _CATEGORIES, _by_category(pairs), (), why),
         table_of("operations", title, where, _OPS, pairs[:top], cut, why),
     )
 
@@ -137,6 +139,28 @@ def _totals(a: Capture, b: Capture, pairs: Sequence[Pair]) -> Iterator[tuple[str
         if some:
             old, new = sum(pair.a_seconds for pair in some), sum(pair.b_seconds for pair in some)
             yield f"{len(some)} {word}", old or None, new or None, new - old, None
+
+
+def _by_category(pairs: Sequence[Pair]) -> list[tuple[str | float | None, ...]]:
+    """What each category took in A and in B; None where nothing of it ran there."""
+    old: dict[str, float] = defaultdict(float)
+    new: dict[str, float] = defaultdict(float)
+    for pair in pairs:
+        if pair.a is not None:
+            old[category(pair.a)] += pair.a_seconds
+        if pair.b is not None:
+            new[category(pair.b)] += pair.b_seconds
+    change = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in (*old, *new)}
+    return [
+        (
+            name,
+            old.get(name),
+            new.get(name),
+            change[name],
+            share(new[name], old[name]) if name in old and name in new else None,
+        )
+        for name in sorted(change, key=lambda name: -abs(change[name]))
+    ]
 
 
 def _step_seconds(capture: Capture) -> float | None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import harness
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
+from harness.workbench.profiles import module_files, remote
+from harness.workbench.profiles.remote import Remote, Source
 
 # A capture of some GB takes minutes.
 _SECONDS = 600.0
@@ -24,8 +26,9 @@ _NOTHING = 3
 _LOG_CHARACTERS = 300
 
 
-def tool(paths: Sequence[Path], name: str) -> bytes:
-    """What XProf's tool `name` makes of the capture in `paths`: mostly JSON. Nothing is written beside the capture.
+def tool(paths: Sequence[Source], name: str) -> bytes:
+    """What XProf's tool `name` makes of the capture in `paths`, mostly JSON: converted here without
+    writing beside it, or as the server says where the capture is on one.
 
     Raises RatchetError `no-answer`: the tool does not exist, has nothing to say about this
     capture, crashed, or took too long; the text says which.
@@ -33,17 +36,25 @@ def tool(paths: Sequence[Path], name: str) -> bytes:
     return answers(paths, name, ({},))[0]
 
 
-def answers(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
+def answers(paths: Sequence[Source], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
     """Likewise for each of several sets of options; the capture is copied and XProf loaded once for all of them."""
+    there = [path for path in paths if isinstance(path, Remote)]
+    return remote.answers(there, name, asked) if there else _here([Path(str(path)) for path in paths], name, asked)
+
+
+def _here(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
     what = f"xprof's {name}"
     with tempfile.TemporaryDirectory(prefix="ratchet-xprof-") as scratch:
         # It writes caches into the folder of the run.
-        copies = [Path(scratch) / "run" / path.name for path in paths]
+        copies = [Path(scratch) / "run" / _profile_name(path) for path in paths]
         answer = Path(scratch) / "answer"
         with refusals_in_words(f"copying {paths[0]}"):
             copies[0].parent.mkdir()
             for path, copy in zip(paths, copies, strict=True):
-                shutil.copyfile(path, copy)
+                if module_files.is_module(path):
+                    copy.write_bytes(module_files.xspace(path))
+                else:
+                    shutil.copyfile(path, copy)
         words = [json.dumps([str(copy) for copy in copies]), name, json.dumps([dict(options) for options in asked])]
         try:
             done = subprocess.run(
@@ -61,6 +72,10 @@ def answers(paths: Sequence[Path], name: str, asked: Sequence[Mapping[str, objec
             raise RatchetError("no-answer", f"{what} has no answer for {paths[0]}: {_last_error(done.stderr)}")
         how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed"
         raise RatchetError("no-answer", f"{what} {how} on {paths[0]}: {_last_error(done.stderr)}")
+
+
+def _profile_name(path: Path) -> str:
+    return f"{path.name}.xplane.pb" if module_files.is_module(path) else path.name
 
 
 def _last_error(printed: bytes) -> str:

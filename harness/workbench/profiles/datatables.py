@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
 from harness.errors import RatchetError
 from harness.workbench.profiles import conversion
+from harness.workbench.profiles.remote import Source
 
 Value: TypeAlias = str | float | int | bool | None
 # XProf's units in SI: its times are us, its rates GFLOP/s, its bandwidths GiB/s (facts of xprof 2.24).
@@ -29,7 +29,7 @@ class DataTable:
         return float(word) / 100 if word else None
 
 
-def ask(paths: Sequence[Path], tool: str) -> tuple[DataTable, ...]:
+def ask(paths: Sequence[Source], tool: str) -> tuple[DataTable, ...]:
     """The tables that XProf's `tool` answers with. Raises RatchetError `no-answer`, also for what is no table."""
     answer = msgspec.json.decode(conversion.tool(paths, tool))
     found = answer if isinstance(answer, list) else [answer]

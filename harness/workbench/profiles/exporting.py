@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from harness import limits
-from harness.dumps import xplane
 from harness.dumps.xplane import Event, Plane, Space, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
 from harness.records import Capture, Column, Table
+from harness.workbench.profiles import reading
 from harness.workbench.profiles.op_times import origin
+from harness.workbench.profiles.reading import sources
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
 _CUT_AT = 1_000_000
@@ -99,11 +99,8 @@ def _bytes(value: object) -> bytes:
 
 
 def _events(capture: Capture, count: _Count) -> Iterator[dict[str, object]]:
-    for path in capture.paths:
-        file = Path(path)
-        with refusals_in_words(f"reading {file}"):
-            data = limits.read(file)
-        space = xplane.read(data, str(file))
+    for file in sources(capture):
+        space = reading.space(file)
         host = space.hostnames[0] if space.hostnames else file.name.removesuffix(".xplane.pb")
         zero = _first(space)
         for plane in sorted(space.planes, key=lambda plane: (_DEVICE.match(plane.name) is None, plane.name)):

@@ -18,6 +18,7 @@ from harness.workbench.profiles.bubbles import (
     verdict,
 )
 from harness.workbench.profiles.classes import is_custom_call
+from harness.workbench.profiles.inside import inside_table
 from harness.workbench.profiles.intervals import Idle, Interval
 from harness.workbench.profiles.op_times import device_label, devices, origin, steps, why_nothing_ran
 from harness.workbench.tables import Field, Fields, table_of
@@ -34,6 +35,18 @@ _IDLE: Fields[tuple[str, Part, float | None]] = (
 )
 # From here on what happens between operations says little about how busy the units are.
 _MOSTLY = 0.5
+# The category of an operation of which the simulator had only the name.
+_UNKNOWN = "unknown"
+
+
+def gaps_and_inside(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
+    """What `gaps` says; where kernels fill a run also what the capture's files show inside them.
+
+    Raises RatchetError where they cannot be read.
+    """
+    filled = (_in_kernels(device, part) for device in devices(capture) for part in parts(device))
+    is_needed = any(share is not None and share > _MOSTLY for share in filled)
+    return (*gaps(capture, top), *((inside_table(capture),) if is_needed else ()))
 
 
 def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
@@ -51,11 +64,16 @@ def gaps(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
 
 
 def _in_kernels(device: Device, part: Part) -> float | None:
-    """How much of the part's time custom calls fill: what is idle inside them is not seen here."""
+    """How much of the part's time custom calls fill, or operations of which the capture does not say what they are.
+
+    What is idle inside them is not seen between operations.
+    """
     if part.name == BETWEEN or not part.seconds:
         return None
     kernels = [
-        Interval(run.start, run.end) for run in device.executions if is_custom_call(device.operations[run.operation])
+        Interval(run.start, run.end)
+        for run in device.executions
+        if is_custom_call(device.operations[run.operation]) or device.operations[run.operation].category == _UNKNOWN
     ]
     filled = intervals.common(part.inside, intervals.union(kernels))
     return intervals.length(filled) / part.seconds
@@ -64,7 +82,7 @@ def _in_kernels(device: Device, part: Part) -> float | None:
 def _verdict(part: Part, in_kernels: float | None) -> str:
     said = verdict(part)
     if in_kernels is not None and in_kernels > _MOSTLY and said in (GOOD, FAIR):
-        return "unknown: kernels fill it, and bubbles inside them are not seen here"
+        return "unknown: kernels fill it, see inside them below"
     return said
 
 
@@ -82,8 +100,8 @@ def _notes(found: Sequence[Device]) -> Iterator[str]:
     if all(not device.modules for device in found):
         yield "The capture shows no runs of modules, so that idle time of the host is in the bubble fraction."
     yield (
-        "A Pallas kernel is one operation here: the bubbles inside it are in `ratchet.sh show N`, by line in "
-        "`ratchet.sh lines N`, in time in `ratchet.sh timeline N`."
+        "A Pallas kernel is one operation here. Where kernels fill a run, a table below looks inside them; of an "
+        "attempt `ratchet.sh show N` does."
     )
 
 

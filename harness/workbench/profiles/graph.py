@@ -5,7 +5,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Column, Table
@@ -15,7 +14,7 @@ from harness.workbench.hlo import parse, proto
 from harness.workbench.hlo.graph import Graph
 from harness.workbench.hlo.module import Instruction
 from harness.workbench.profiles.op_times import OperationTime, devices, op_times, origin
-from harness.workbench.profiles.reading import hlo_protos
+from harness.workbench.profiles.reading import hlo_protos, sources
 
 # What a person can look at; the nearest are kept.
 _MOST = 200
@@ -72,7 +71,7 @@ def neighbourhood(capture: Capture, operation: str, depth: int = 2, module: str 
     Raises RatchetError `no-hlo`, `unknown-op`, UsageError `unknown-module`.
     """
     name = operation.strip().removeprefix("%")
-    graphs, is_whole = _graphs(capture)
+    graphs, is_whole = graphs_of(capture)
     if not graphs:
         raise RatchetError(
             "no-hlo",
@@ -155,9 +154,9 @@ def _row(node: Node, around: Neighbourhood) -> tuple[str | int | float | None, .
     )
 
 
-def _graphs(capture: Capture) -> tuple[dict[str, Graph], bool]:
+def graphs_of(capture: Capture) -> tuple[dict[str, Graph], bool]:
     """The modules of the capture as graphs, and whether they are whole ones."""
-    protos = hlo_protos(tuple(map(Path, capture.paths)))
+    protos = hlo_protos(sources(capture))
     if protos:
         return {name: Graph(proto.module(data, name)) for name, data in protos.items()}, True
     texts: dict[str, list[str]] = defaultdict(list)

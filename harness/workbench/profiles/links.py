@@ -2,17 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from harness.errors import UsageError
 from harness.records import Column, Table
 from harness.workbench.profiles.places import Place
+from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, root
 from harness.workbench.tables import table
 
-# xprof's own default port; ratchet.sh serve uses it too.
-PORT = 8791
-LOCAL = f"http://127.0.0.1:{PORT}"
-_ROUTE = "/data/plugin/profile"
 # The pages of xprof 2.24, the most useful first; the last nine show something only where a capture has what they read.
 TOOLS = (
     ("overview_page", "overview"),
@@ -49,28 +45,33 @@ def links(place: Place, server: str = LOCAL) -> tuple[Table, ...]:
     server.
     """
     base = root(server)
-    folder = place.paths[0].resolve().parent
-    host = place.paths[0].name.removesuffix(".xplane.pb")
-    run = run_name(place)
+    first = place.paths[0]
+    host = first.name.removesuffix(".xplane.pb")
+    run = first.run if isinstance(first, Remote) else run_name(place)
     rows = [(title, "run", page(base, tool, run, host)) for tool, title in TOOLS]
-    at = {"session_path": str(folder)}
-    rows.append(("trace viewer", "session_path", page(base, "trace_viewer@", folder.name, host, at)))
-    rows.append(("overview", "session_path", page(base, "overview_page", folder.name, host, at)))
-    rows.append(("all runs", "run_path", f"{base}/?{_query({'run_path': str(folder.parent)})}"))
-    notes = (
+    folder = first.folder if isinstance(first, Remote) else str(first.resolve().parent)
+    if folder:
+        at = {"session_path": folder}
+        above, _, name = folder.rpartition("/")
+        rows.append(("trace viewer", "session_path", page(base, "trace_viewer@", name, host, at)))
+        rows.append(("overview", "session_path", page(base, "overview_page", name, host, at)))
+        rows.append(("all runs", "run_path", f"{base}/?{_query({'run_path': above})}"))
+    notes = [
         "Pages from `input pipeline` on need what not every capture has: steps, hardware counters, several hosts.",
         f"by run: the server must have the log directory {place.log_directory} "
-        f"(ratchet.sh serve {place.log_directory}).",
+        f"(ratchet.sh serve {place.log_directory})."
+        if not isinstance(first, Remote)
+        else f"by run: {base} lists it.",
         "HLO op stats and the roofline page draw with a library from the web; `xprof ops` and `xprof roofline` "
         "print the same without it.",
-    )
+    ]
     return (table("links", f"{place.name} in XProf's pages", "static", _COLUMNS, rows, notes),)
 
 
 def page(base: str, tool: str, run: str, host: str | None, more: dict[str, str] | None = None) -> str:
     """The address of one page of one run."""
     named = {"run": run, "tag": tool, **({"host": host} if host else {}), **(more or {})}
-    return f"{base}{_ROUTE}/{quote(tool, safe='@')}?{_query(named)}"
+    return f"{base}{ROUTE}/{quote(tool, safe='@')}?{_query(named)}"
 
 
 def run_name(place: Place, log_directory: Path | None = None) -> str:
@@ -79,15 +80,6 @@ def run_name(place: Place, log_directory: Path | None = None) -> str:
     own = place.log_directory.resolve()
     above = own.relative_to(whole).as_posix() if own.is_relative_to(whole) else "."
     return place.name if above == "." else f"{above}/{place.name}"
-
-
-def root(server: str) -> str:
-    """`server` as `http://host:port`, whatever page of it was given. Raises UsageError `usage`."""
-    parts = urlsplit(server if "://" in server else f"http://{server}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError("usage", f"expected the address of an XProf server such as {LOCAL}, got {server!r}")
-    path = parts.path.split(_ROUTE)[0].rstrip("/")
-    return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 def plain(tables: Sequence[Table]) -> str:

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from harness.errors import RatchetError
 from harness.records import Capture, Table
-from harness.workbench.profiles.op_times import origin
+from harness.workbench.profiles import remote
+from harness.workbench.profiles.op_times import is_sparse_core, origin
 from harness.workbench.profiles.places import Place
 from harness.workbench.profiles.reading import read
 from harness.workbench.tables import Field, Fields, table_of
@@ -18,11 +19,11 @@ _RUNS: Fields[_Run] = (
     Field("run", "run", lambda run: run[0].name, is_whole=True),
     Field("written", "written (UTC)", lambda run: _time(run[0].modified), is_whole=True),
     Field("attempt", "attempt", lambda run: run[0].attempt),
-    Field("hosts", "hosts", lambda run: len({path.name for path in run[0].paths}) if run[1] else None, "count"),
+    Field("hosts", "hosts", lambda run: len({path.name for path in run[0].files}) if run[1] else None, "count"),
     Field("devices", "devices", lambda run: _devices(run[1]) if run[1] else None),
     Field("origin", "origin", lambda run: origin(run[1]) if run[1] else None),
-    Field("files", "files", lambda run: len(run[0].paths), "count"),
-    Field("bytes", "size", lambda run: sum(path.stat().st_size for path in run[0].paths), "B"),
+    Field("files", "files", lambda run: len(run[0].files), "count"),
+    Field("bytes", "size", lambda run: sum(path.stat().st_size for path in run[0].files), "B"),
 )
 
 
@@ -40,11 +41,20 @@ def list_runs(places: Sequence[Place], where: str) -> tuple[Table, ...]:
     return (table_of("runs", f"captures in {where}", "static", _RUNS, found, notes, why),)
 
 
+def list_on_server(server: str) -> tuple[Table, ...]:
+    """The runs that an XProf server lists, in its order."""
+    fields: Fields[str] = (
+        Field("run", "run", lambda run: run, is_whole=True),
+        Field("hosts", "hosts", lambda run: len(remote.hosts(server, run)), "count"),
+    )
+    return (table_of("runs", f"runs of XProf at {server}", "static", fields, remote.runs(server), (), "it lists none"),)
+
+
 def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _devices(capture: Capture) -> str:
     """`4 TPU v6 lite`, `1 cpu`."""
-    kinds = Counter(device.kind or device.platform for device in capture.devices)
+    kinds = Counter(device.kind or device.platform for device in capture.devices if not is_sparse_core(device))
     return ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"

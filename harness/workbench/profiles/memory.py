@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from harness import units
 from harness.errors import UsageError
@@ -12,7 +11,8 @@ from harness.workbench.profiles import allocator, buffers, memory_rules
 from harness.workbench.profiles.allocator import Allocation, Level, Memory
 from harness.workbench.profiles.buffers import HBM, SPACE_NAMES, Buffer, Heap
 from harness.workbench.profiles.op_times import origin, share
-from harness.workbench.profiles.reading import hlo_protos
+from harness.workbench.profiles.reading import hlo_protos, sources
+from harness.workbench.profiles.remote import Source
 from harness.workbench.tables import Field, Fields, table_of
 
 # How many moments a heap over time is shown at.
@@ -67,7 +67,7 @@ def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[
 
     Raises RatchetError where the capture cannot be converted, UsageError `unknown-module`.
     """
-    paths = tuple(map(Path, capture.paths))
+    paths = sources(capture)
     seen = allocator.memories(paths)
     heaps = planned(paths)
     meant = chosen(heaps, module)
@@ -82,7 +82,7 @@ def memory(capture: Capture, top: int = 10, module: str | None = None) -> tuple[
     )
 
 
-def planned(paths: Sequence[Path]) -> tuple[Heap, ...]:
+def planned(paths: Sequence[Source]) -> tuple[Heap, ...]:
     """The heaps of all modules of the capture, HBM before VMEM, the largest peak first."""
     found = buffers.heaps(paths, tuple(hlo_protos(paths)))
     return tuple(sorted(found, key=lambda heap: (heap.space, -heap.peak_bytes)))

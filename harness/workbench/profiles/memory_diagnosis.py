@@ -1,14 +1,13 @@
-"""What is wrong with a program's memory: padding, vocabulary-sized, alike and long-lived buffers, jumps, estimate."""
+"""What is wrong with a program's memory: padding, vocabulary-sized, alike, long-lived buffers, jumps, and remedies."""
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 
 from harness import units
 from harness.records import Capture, Table
-from harness.workbench.profiles import allocator, memory_rules
+from harness.workbench.profiles import allocator, memory_remedies, memory_rules
 from harness.workbench.profiles.allocator import Memory
 from harness.workbench.profiles.buffers import Buffer, Heap, Life
 from harness.workbench.profiles.memory import NO_EVENTS, NO_MODULES, actual_bytes, chosen, planned, static_peak
@@ -19,6 +18,7 @@ from harness.workbench.profiles.memory_rules import (
     VOCABULARY_ELEMENTS,
 )
 from harness.workbench.profiles.op_times import origin, share
+from harness.workbench.profiles.reading import sources
 from harness.workbench.tables import Field, Fields, table_of
 
 # From the published analysis: above this the tiling costs more than it is worth looking past.
@@ -59,7 +59,7 @@ def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tupl
 
     Raises RatchetError where the capture cannot be converted, UsageError `unknown-module`.
     """
-    paths = tuple(map(Path, capture.paths))
+    paths = sources(capture)
     heaps = planned(paths)
     heap = chosen(heaps, module)
     return (
@@ -70,6 +70,8 @@ def diagnose(capture: Capture, top: int = 10, module: str | None = None) -> tupl
         _alike(heap, top),
         _spikes(heap),
         _estimate(heap),
+        memory_remedies.activations_table(heap),
+        memory_remedies.remedies_table(heap),
     )
 
 

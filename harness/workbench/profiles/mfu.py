@@ -1,6 +1,7 @@
 """Model FLOPs utilisation: what the model needs over what the devices could do in a step."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from statistics import median
 
 from harness.errors import UsageError
@@ -32,17 +33,24 @@ _COLUMNS = (
 
 
 def mfu(
-    capture: Capture, gbs: float, sequence: float, flops_per_token: float, device_count: int | None = None
+    capture: Capture,
+    gbs: float | None = None,
+    sequence: float | None = None,
+    flops_per_token: float | None = None,
+    device_count: int | None = None,
 ) -> tuple[Table, ...]:
     """MFU from the model's FLOPs, and beside it what the sum of the trace's FLOPs gives.
 
     GBS x sequence x FLOPs per token (forward and backward) / (devices x peak x step): protocol, section 6. A step is
-    the median over steps and devices. Without `device_count` the devices of the capture. Raises UsageError `usage`
-    where a number is not positive.
+    the median over steps and devices. Without `device_count` the devices of the capture, without one of the others
+    only the trace's sum. Raises UsageError `usage` where a number is not positive.
     """
-    for name, value in (("--gbs", gbs), ("--seq", sequence), ("--flops-per-token", flops_per_token)):
-        if not value > 0:
+    model = {"--gbs": gbs, "--seq": sequence, "--flops-per-token": flops_per_token}
+    for name, value in model.items():
+        if value is not None and not value > 0:
             raise UsageError("usage", f"expected {name} above 0, got {value:g}")
+    missing = [name for name, value in model.items() if value is None]
+    step_flops = None if missing else prod(value for value in model.values() if value is not None)
     found = devices(capture)
     count = device_count or len(found)
     peak = roof(found)[0] if found else None
@@ -51,13 +59,25 @@ def mfu(
     why = _why(capture, found, peak, step)
     rows: list[tuple[Cell, ...]] = []
     if not why and peak is not None and step:
-        model = gbs * sequence * flops_per_token
-        rows.append(("the model", model, step, count, peak, model / (count * peak * step)))
+        if step_flops is not None:
+            rows.append(("the model", step_flops, step, count, peak, step_flops / (count * peak * step)))
         traced = traced_step_flops(found)
         each = None if traced is None else traced * count
         rows.append(("the trace", each, step, count, peak, None if traced is None else traced / (peak * step)))
-    notes = (*_impossible(rows), *_notes(found, device_count, gbs, sequence, flops_per_token)) if rows else ()
-    return (table("mfu", "Model FLOPs utilisation", origin(capture), _COLUMNS, rows, notes, why),)
+    notes: tuple[str, ...] = ()
+    if rows and step_flops is not None:
+        words = f"{gbs:g} x {sequence:g} x {decimal(flops_per_token or 0.0, 'FLOP')}"
+        notes = (
+            *_impossible(rows),
+            f"MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {words} / (...) (protocol, section "
+            "6); FLOPs of forward and backward pass.",
+        )
+    elif rows:
+        notes = (f"The model's own MFU takes {' and '.join(missing)} too: what the trace counts is mostly less.",)
+    return (
+        table("mfu", "Model FLOPs utilisation", origin(capture), _COLUMNS, rows,
+              (*notes, *(_notes(found, device_count) if rows else ())), why),
+    )  # fmt: skip
 
 
 def traced_step_flops(found: Sequence[Device]) -> float | None:
@@ -92,13 +112,7 @@ def _impossible(rows: Sequence[Sequence[Cell]]) -> tuple[str, ...]:
     return ()
 
 
-def _notes(
-    found: Sequence[Device], device_count: int | None, gbs: float, sequence: float, flops_per_token: float
-) -> Iterator[str]:
-    yield (
-        f"MFU = GBS x sequence x FLOPs per token / (devices x peak x step) = {gbs:g} x {sequence:g} x "
-        f"{decimal(flops_per_token, 'FLOP')} / (...) (protocol, section 6); FLOPs of forward and backward pass."
-    )
+def _notes(found: Sequence[Device], device_count: int | None) -> Iterator[str]:
     yield f"A step is the median of all {steps(found[0])[1]}; the peak is the one the capture says for a device."
     if device_count is None:
         yield f"Devices: those in the capture, {len(found)}; where others shared the batch give --num-chips."

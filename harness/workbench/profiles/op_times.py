@@ -66,8 +66,13 @@ def op_times(devices: Iterable[Device]) -> tuple[OperationTime, ...]:
 
 def devices(capture: Capture) -> tuple[Device, ...]:
     """The devices that the analyses are about: those with operations, and of them the accelerators if there are any."""
-    busy = tuple(device for device in capture.devices if device.executions)
+    busy = tuple(device for device in capture.devices if device.executions and not is_sparse_core(device))
     return tuple(device for device in busy if device.platform != "cpu") or busy
+
+
+def is_sparse_core(device: Device) -> bool:
+    """Whether it is a SparseCore, which works beside its chip's TensorCore, whose times stand for the program."""
+    return "SparseCore" in device.name
 
 
 def device_label(device: Device, found: Sequence[Device]) -> str:

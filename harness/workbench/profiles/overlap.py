@@ -1,13 +1,14 @@
 """Communication: how much of it is exposed, and the bus bandwidth of each collective against the links'."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.hardware import chip_of_device
 from harness.records import Capture, Column, Device, Table
 from harness.units import decimal, percent
-from harness.workbench.hlo.interconnect import Links, exact_seconds, links
-from harness.workbench.profiles import intervals
-from harness.workbench.profiles.collectives import Flight, flights
+from harness.workbench.hlo.interconnect import Links, links
+from harness.workbench.profiles import intervals, mesh_axes
+from harness.workbench.profiles.classes import COMMUNICATION, op_class
+from harness.workbench.profiles.collectives import Flight, flights, least_seconds
 from harness.workbench.profiles.op_times import device_label, devices, origin, why_nothing_ran
 from harness.workbench.tables import table
 
@@ -43,10 +44,14 @@ _COLLECTIVES = (
 )
 
 
-def overlap(capture: Capture) -> tuple[Table, ...]:
-    """Exposed communication of each device, then every collective by the time waited for it."""
+def overlap(capture: Capture, mesh: Mapping[str, int] | None = None) -> tuple[Table, ...]:
+    """Exposed communication by device and mesh axis, every collective, what SparseCores do and constraints spare.
+
+    `mesh` are the sizes of its axes by name, in order. Raises UsageError `usage` where they fit no group.
+    """
     found = devices(capture)
-    of_device = [(device, flights(device)) for device in found]
+    graphs, unread = mesh_axes.known_graphs(capture, found, _are_any_sent(found))
+    of_device = [(device, flights(device, graphs)) for device in found]
     why = "" if found else why_nothing_ran(capture)
     if found and not any(some for _, some in of_device):
         why = "no operation of the capture is a collective: nothing was communicated between devices"
@@ -54,11 +59,29 @@ def overlap(capture: Capture) -> tuple[Table, ...]:
     exposed = [(device_label(device, found), *_exposed(device, some)) for device, some in of_device]
     notes = (*_what_is_exposed(found), *stalls(on_tpus))
     where, title = origin(capture), "Collectives, mean of one run on one device"
-    rows = _rows(found, [one for _, some in of_device for one in some])
+    every = [one for _, some in of_device for one in some]
+    rows, network = _rows(found, every), _network(found)
+    laid_out = mesh_axes.of_capture(mesh or {}, every, graphs)
+    cores = mesh_axes.sparse_cores(capture)
     return (
         table("communication", "Exposed communication", where, _EXPOSED, () if why else exposed, notes, why),
-        table("collectives", title, where, _COLLECTIVES, rows, _notes(found), why),
+        table(
+            "collectives",
+            title,
+            where,
+            _COLLECTIVES,
+            rows,
+            (*(_notes(found) if found else ()), *filter(None, (unread,))),
+            why,
+        ),
+        mesh_axes.by_axis(capture, found, every, laid_out, network, why),
+        *((cores,) if cores is not None else ()),
+        *mesh_axes.remedies(capture, found, every, graphs, laid_out),
     )
+
+
+def _are_any_sent(found: Sequence[Device]) -> bool:
+    return any(op_class(operation) == COMMUNICATION for device in found for operation in device.operations)
 
 
 def stalls(every: Sequence[Flight]) -> Iterator[str]:
@@ -137,14 +160,8 @@ def _rows(found: Sequence[Device], every: Sequence[Flight]) -> tuple[tuple[str |
 
 def _of_an_axis(one: Flight, took: float | None, network: Links | None) -> float | None:
     """The time that one axis of the torus needs over the time that it took; above 1 more than one axis was used."""
-    if took is None or network is None or one.moved.kind is None or one.moved.array_bytes is None:
-        return None
-    if one.moved.size is None or took <= 0:
-        return None
-    # What all devices exchange is `size` times what each of them holds.
-    whole = one.moved.array_bytes * (one.moved.size if one.moved.kind == "all-to-all" else 1)
-    least = exact_seconds(one.moved.kind, whole, one.moved.size, network.one_way_bytes_per_second, is_ring=True)
-    return least / took
+    least = least_seconds(one.moved, network)
+    return least / took if least is not None and took else None
 
 
 def _reading(fraction: float | None, network: Links | None) -> str:

@@ -1,7 +1,6 @@
 """A capture at a glance: devices and steps, the program against the roofline, what took longest, XProf's summary."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 from harness.errors import RatchetError
@@ -19,6 +18,9 @@ from harness.workbench.profiles.op_times import (
     total_seconds,
     why_nothing_ran,
 )
+from harness.workbench.profiles.reading import sources
+from harness.workbench.profiles.remote import Source
+from harness.workbench.profiles.steps import MARK_STEPS
 from harness.workbench.tables import Field, Fields, table, table_of
 
 _NO_DEVICE = (
@@ -55,7 +57,7 @@ _DEVICES: Fields[Device] = (
 
 def overview(capture: Capture, top: int = 5) -> tuple[Table, ...]:
     """Devices, the program against the roofline, the `top` operations, and XProf's own summary."""
-    paths = tuple(map(Path, capture.paths))
+    paths = sources(capture)
     program, scale = _program(capture, paths)
     return _devices(capture), program, _longest(capture, top), _summary(capture, paths, scale)
 
@@ -76,7 +78,7 @@ def _idle_fraction(device: Device) -> float | None:
     return 1 - intervals.length(busy) / span if span > 0 else None
 
 
-def program_row(capture: Capture, paths: Sequence[Path]) -> tuple[Mapping[str, Value], DataTable] | None:
+def program_row(capture: Capture, paths: Sequence[Source]) -> tuple[Mapping[str, Value], DataTable] | None:
     """XProf's roofline of the program as a whole, with the table it stands in; None without device planes.
 
     Raises RatchetError where the capture cannot be converted.
@@ -98,7 +100,9 @@ def _devices(capture: Capture) -> Table:
         notes = [
             f"{len(capture.paths)} host{'s' * (len(capture.paths) > 1)}, {len(found)} device{'s' * (len(found) > 1)}; "
             "idle: between a device's first operation and its last, see `xprof gaps`.",
-            f"A step is one of the {steps(found[0])[1]}." if steps(found[0])[0] else "Steps are not marked.",
+            f"A step is one of the {steps(found[0])[1]}."
+            if steps(found[0])[0]
+            else f"Steps are not marked. {MARK_STEPS}",
         ]
     return Table(
         name="devices",
@@ -125,7 +129,7 @@ _PROGRAM = (
 )
 
 
-def _program(capture: Capture, paths: Sequence[Path]) -> tuple[Table, float]:
+def _program(capture: Capture, paths: Sequence[Source]) -> tuple[Table, float]:
     """The table, and what XProf's times are to be divided by."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
@@ -208,7 +212,7 @@ def _longest(capture: Capture, top: int) -> Table:
     return table_of("longest", "What took longest", origin(capture), fields, found[:top], notes, why)
 
 
-def _summary(capture: Capture, paths: Sequence[Path], scale: float) -> Table:
+def _summary(capture: Capture, paths: Sequence[Source], scale: float) -> Table:
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     why = _why_no_table(capture)

@@ -168,6 +168,9 @@ PATTERNS = (
         seen=_collectives,
     ),
     Pattern(
-        name="idle while the host works", threshold=_MUCH, advice="input pipeline or host synchronisation", seen=_host
+        name="idle while the host works",
+        threshold=_MUCH,
+        advice="input pipeline or host synchronisation; jax.profiler.annotate_function on the suspects names them",
+        seen=_host,
     ),
 )

@@ -5,10 +5,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import RatchetError, UsageError
+from harness.workbench.profiles import remote
+from harness.workbench.profiles.remote import Source
 
 SUFFIX = ".xplane.pb"
 # Below a log directory, as XProf and TensorBoard look for it.
-_RUNS = Path("plugins") / "profile"
+RUNS = Path("plugins") / "profile"
+# What people take for a capture, by how its name ends.
+_NEIGHBOURS = {
+    "trace.json.gz": "the timeline for a trace viewer, cut at a million events, without modules, memory and costs",
+    "trace.json": "the timeline for a trace viewer, without modules, memory and costs",
+    "memory_viewer.json": "an answer of XProf's memory viewer: the buffers of one module, without HLO and times",
+    "op_profile.json": "an answer of XProf's op profile, without HLO and timeline",
+}
+# What XProf may read by itself, and this project not.
+_CLOUD = "gs://"
+# So many runs are named where one is not found.
+_NAMED = 8
 # Where a contest keeps its captures.
 PROFILE_DATA = "profile_data"
 # The runs of attempt 3: `0003-1f2e3d4c`, `0003-paired-1f2e3d4c`, `0003-paired-1f2e3d4c-2`, `0003-simulated-v5e`.
@@ -21,50 +34,104 @@ _KINDS = {"profile": 3, None: 2, "paired": 1, "duel": 1, "snapshot": 1, "simulat
 class Place:
     """One run of a profiler: its files, one for each host, and the log directory that XProf has to be given to list it.
 
-    `attempt` is the contest's attempt that it shows, where its name says one.
+    `attempt` is the contest's attempt that it shows, where its name says one. Of a run on an XProf server the hosts
+    stand for their files, and nobody here knows its log directory.
     """
 
     name: str
-    paths: tuple[Path, ...]
+    paths: tuple[Source, ...]
     log_directory: Path
     attempt: int | None
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """The paths of this machine among them: none of a run on a server."""
+        return tuple(path for path in self.paths if isinstance(path, Path))
+
+    @property
     def modified(self) -> float:
         """When its newest file was written, in seconds since 1970."""
-        return max(path.stat().st_mtime for path in self.paths)
+        return max(path.stat().st_mtime for path in self.files)
 
 
-def resolve(what: str | None, contest: Path) -> Place:
-    """The one capture that `what` means: see `expected`; the newest of several, None: of the contest in `contest`.
+def resolve(what: str | None, contest: Path, server: str = "") -> Place:
+    """The one capture that `what` means: see `EXPECTED`; the newest of several, None: of the contest in `contest`.
 
-    Raises RatchetError `no-profile`, UsageError `remote-profile` or `no-such-place`.
+    With the address of an XProf `server` what is neither a path here nor a number is a run there, None its newest.
+    Raises RatchetError `no-profile`, `no-server`, UsageError `remote-profile` or `no-such-place`.
     """
     own = contest / PROFILE_DATA
+    if server and (what is None or not (what.isdecimal() or Path(what).expanduser().exists())):
+        return _on_server(what, server)
     if what is None:
         return _newest(own, f"in {own}, where captures of this contest lie")
-    if what.startswith("gs://"):
+    if what.startswith(_CLOUD):
         raise UsageError(
             "remote-profile",
-            f"{what}: captures are read from files of this machine. Copy it (gcloud storage cp -r {what} .), or look "
-            f"at it in XProf's own pages, which read gs:// themselves: ratchet.sh serve {what}",
+            f"{what}: captures are read from files of this machine. Copy it (gcloud storage cp -r {what} .), or let "
+            f"XProf read it: ratchet.sh serve {what}, then {remote.URL_VARIABLE}={remote.LOCAL} ratchet.sh xprof ...",
         )
     if re.fullmatch(r"\d+", what):
         return of_attempt(int(what), own)
     path = Path(what).expanduser()
     if path.is_file():
+        refuse_neighbours(path)
         return _place((path,), path.resolve().parent)
     if path.is_dir():
         return _newest(path / PROFILE_DATA if (path / PROFILE_DATA).is_dir() else path, f"in {path}")
-    if Path(what).name == what and (own / _RUNS / what).is_dir():
-        return _newest(own / _RUNS / what, f"in {own / _RUNS / what}")
+    if Path(what).name == what and (own / RUNS / what).is_dir():
+        return _newest(own / RUNS / what, f"in {own / RUNS / what}")
     raise UsageError("no-such-place", f"expected {EXPECTED}; got {what!r}, and there is no such file or folder")
 
 
 EXPECTED = (
-    "a log directory (with plugins/profile/RUN/), the folder or the name of a run, an .xplane.pb file, or the number "
-    "of an attempt"
+    "a log directory (with plugins/profile/RUN/), the folder or the name of a run (of the server that XPROF_URL names, "
+    "where it is set), an .xplane.pb file, a module's .hlo_proto.pb, or the number of an attempt"
 )
+
+
+def refuse_neighbours(path: Path) -> None:
+    """Raises UsageError `not-a-capture` for what lies beside a capture and is taken for one: it names what serves."""
+    for ending, what in _NEIGHBOURS.items():
+        if path.name.endswith(ending):
+            beside = sorted(path.parent.glob(f"*{SUFFIX}"))
+            serves = str(beside[0]) if beside else f"the *{SUFFIX} of the same run"
+            raise UsageError("not-a-capture", f"{path} is {what}. Give {serves}, which has all of it")
+
+
+def _on_server(what: str | None, server: str) -> Place:
+    """The run called `what` on an XProf server, its newest by name, or one that the server itself is to read at gs://.
+
+    Raises RatchetError `no-profile` or `no-server`, UsageError `no-such-place`.
+    """
+    base = remote.root(server)
+    if what is not None and what.startswith(_CLOUD):
+        run, folder = _in_cloud(what.rstrip("/"), base)
+    else:
+        found, folder = remote.runs(base), ""
+        if not found:
+            raise RatchetError("no-profile", f"XProf at {base} lists no run")
+        if what is not None and what not in found:
+            known = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+            raise UsageError(
+                "no-such-place",
+                f"expected a path of this machine, the number of an attempt, or a run of XProf at {base} ({known}), "
+                f"got {what!r}",
+            )
+        run = what or found[0]
+    return Place(
+        name=run.rpartition("/")[2], paths=remote.hosts(base, run, folder), log_directory=Path(base), attempt=None
+    )
+
+
+def _in_cloud(what: str, base: str) -> tuple[str, str]:
+    """A run at gs:// and its folder: `what` is that folder, holds runs (the newest by name), or is a log directory."""
+    if what_runs := remote.runs(base, session_path=what):
+        return what_runs[0], what
+    for above in (what, f"{what}/{RUNS}"):
+        if found := remote.runs(base, run_path=above):
+            return found[0], f"{above}/{found[0]}"
+    raise RatchetError("no-profile", f"XProf at {base} finds no capture in {what}, nor in plugins/profile below it")
 
 
 def of_attempt(number: int, profile_data: Path) -> Place:
@@ -114,7 +181,7 @@ def _newest(directory: Path, where: str) -> Place:
 
 def _place(paths: tuple[Path, ...], folder: Path) -> Place:
     match = _OF_ATTEMPT.fullmatch(folder.name)
-    is_run = folder.parts[-3:-1] == _RUNS.parts
+    is_run = folder.parts[-3:-1] == RUNS.parts
     return Place(
         name=folder.name,
         paths=paths,

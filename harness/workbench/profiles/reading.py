@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from itertools import pairwise
 
 from harness import limits
 from harness.dumps import xplane
@@ -12,17 +13,25 @@ from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.capture import Platform
-from harness.workbench.profiles import executions
+from harness.workbench.profiles import executions, module_files, remote_timeline
 from harness.workbench.profiles.executions import Operations
 from harness.workbench.profiles.modules import Modules, protos
+from harness.workbench.profiles.places import RUNS
+from harness.workbench.profiles.remote import Remote, Source, source
 
 _PICOSECONDS = 1e12
-_TPU = re.compile(r"/device:(TPU:\d+)")
+TPU_PLANE = re.compile(r"/device:(TPU:\d+)")
+# The planes and lines of SparseCores, as XProf's schema names them (tsl/profiler/utils/xplane_schema).
+_SPARSE_CORE = re.compile(r"/device:(TPU:\d+ SparseCore \d+)")
+_SPARSE = {"Sparse Core Ops": "XLA Ops", "Sparse Core Modules": "XLA Modules", "Sparse Core Steps": "Steps"}
 _GPU = re.compile(r"/device:(GPU:\d+)")
 _HOST, _METADATA = "/host:CPU", "/host:metadata"
 # Planes that say how the capture was made.
-_ABOUT_THE_CAPTURE = (_METADATA, "Task Environment")
-_OPS, _ASYNC_OPS, _MODULES, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
+_ENVIRONMENT = "Task Environment"
+_ABOUT_THE_CAPTURE = (_METADATA, _ENVIRONMENT)
+OPS_LINE, _ASYNC_OPS, _MODULES, _STEPS = "XLA Ops", "Async XLA Ops", "XLA Modules", "Steps"
+# The lines of a TPU's plane that make operations, modules and steps.
+KNOWN_LINES = (OPS_LINE, _ASYNC_OPS, _MODULES, _STEPS)
 _STREAM = "Stream #"
 # The profiler's own bookkeeping on the threads of a host.
 _BOOKKEEPING = ("ThreadpoolListener::", "end: ")
@@ -33,14 +42,15 @@ _SIMULATED = "simulated"
 _OF_THE_SIMULATOR = " (simulated)"
 
 
-def read(paths: Sequence[Path]) -> Capture:
-    """The capture in `paths`, the .xplane.pb files of one run: one for each host.
+def read(paths: Sequence[Source]) -> Capture:
+    """The capture in `paths`, the .xplane.pb files of one run, or what a server has of it: one for each host.
 
-    Raises RatchetError `no-profile` (no file) or `bad-profile` (empty, cut off, something else).
+    Raises RatchetError `no-profile` (no file), `bad-profile` (empty, cut off, something else) or `several-captures`.
     """
     if not paths:
         raise RatchetError("no-profile", "expected an .xplane.pb file of a capture, got none")
-    spaces = [(path, _space(path)) for path in paths]
+    spaces = [(path, space(path)) for path in paths]
+    _refuse_several(spaces)
     starts = [
         event.start_ps
         for _, space in spaces
@@ -52,7 +62,7 @@ def read(paths: Sequence[Path]) -> Capture:
     zero_ps = min(starts, default=0)
     found = [_Host(path, space, zero_ps) for path, space in spaces]
     return Capture(
-        name=paths[0].resolve().parent.name,
+        name=_run_name(paths),
         paths=tuple(map(str, paths)),
         devices=tuple(device for host in found for device in host.devices),
         host_periods=tuple(sorted((p for host in found for p in host.periods), key=lambda period: period.start)),
@@ -61,15 +71,85 @@ def read(paths: Sequence[Path]) -> Capture:
     )
 
 
-def hlo_protos(paths: Sequence[Path]) -> dict[str, bytes]:
+def hlo_protos(paths: Sequence[Source]) -> dict[str, bytes]:
     """The serialized HloProto of every module that the files carry, by its name with its number: `jit_f(4)`.
 
     Raises RatchetError like `read`.
     """
-    return {name: proto for path in paths for name, proto in protos(_space(path))}
+    return {name: proto for path in paths for name, proto in _protos(path)}
 
 
-def _space(path: Path) -> Space:
+def sources(capture: Capture) -> tuple[Source, ...]:
+    """What the capture was read from, one for each host."""
+    return tuple(map(source, capture.paths))
+
+
+def _protos(path: Source) -> Iterable[tuple[str, bytes]]:
+    return remote_timeline.protos(path).items() if isinstance(path, Remote) else protos(space(path))
+
+
+def _run_name(paths: Sequence[Source]) -> str:
+    """The run's; with the file's in front of it where the folder holds files that are not asked about."""
+    first = paths[0]
+    if isinstance(first, Remote):
+        return first.run.rpartition("/")[2]
+    if module_files.is_module(first):
+        return first.name
+    folder = first.resolve().parent
+    beside = {path.name for path in folder.glob("*.xplane.pb")} - {path.name for path in paths}
+    return f"{folder.name}/{first.name.removesuffix('.xplane.pb')}" if beside else folder.name
+
+
+def told_apart(captures: Sequence[Capture]) -> tuple[Capture, ...]:
+    """The captures; of those with one name each with as much of its path in front as tells it from the others."""
+    return tuple(
+        replace(capture, name=_longer(capture, [one for one in captures if one.paths != capture.paths]))
+        for capture in captures
+    )
+
+
+def _longer(capture: Capture, others: Sequence[Capture]) -> str:
+    alike = [_parts(one) for one in others if one.name == capture.name]
+    own = _parts(capture)
+    for length in range(1, len(own) + 1) if alike else ():
+        if all(parts[-length:] != own[-length:] for parts in alike):
+            return "/".join(own[-length:])
+    return capture.name
+
+
+def _parts(capture: Capture) -> list[str]:
+    """The path to a capture, without what every log directory has in it."""
+    path = source(capture.paths[0])
+    if isinstance(path, Remote):
+        return [path.server, path.run]
+    above = path.resolve().parts[:-2]
+    return [*(above[:-2] if above[-2:] == RUNS.parts else above), *capture.name.split("/")]
+
+
+def _refuse_several(spaces: Sequence[tuple[Source, Space]]) -> None:
+    """Raises RatchetError `several-captures` where files of one host were taken at different times."""
+    taken: dict[str, list[tuple[int, int, Source]]] = {}
+    for path, space in spaces:
+        stats = next((plane.stats for plane in space.planes if plane.name == _ENVIRONMENT), {})
+        start, stop = stats.get("profile_start_time"), stats.get("profile_stop_time")
+        if space.hostnames and isinstance(start, int) and isinstance(stop, int):
+            taken.setdefault(space.hostnames[0], []).append((start, stop, path))
+    for host, times in taken.items():
+        for (_, stop, one), (start, _, other) in pairwise(sorted(times, key=lambda time: time[:2])):
+            if start > stop:
+                raise RatchetError(
+                    "several-captures",
+                    f"{one} and {other} lie in one folder and are two captures of {host}, not two hosts of one: give "
+                    "the file that you mean, or `xprof compare` both",
+                )
+
+
+def space(path: Source) -> Space:
+    """The contents of a capture's file, or of what a server has instead. Raises RatchetError like `read`."""
+    if isinstance(path, Remote):
+        return remote_timeline.space(path)
+    if module_files.is_module(path):
+        return xplane.read(module_files.xspace(path), str(path))
     with refusals_in_words(f"reading {path}"):
         data = limits.read(path)
     limits.note_objects(len(data))
@@ -79,7 +159,7 @@ def _space(path: Path) -> Space:
 class _Host:
     """What one file says: the devices of a host and its threads."""
 
-    def __init__(self, path: Path, space: Space, zero_ps: int) -> None:
+    def __init__(self, path: Source, space: Space, zero_ps: int) -> None:
         self._space = space
         self._path = path
         self._zero_ps = zero_ps
@@ -91,7 +171,7 @@ class _Host:
         self.periods: list[Period] = []
         self.devices: list[Device] = []
         for plane in space.planes:
-            if match := _TPU.fullmatch(plane.name):
+            if match := TPU_PLANE.fullmatch(plane.name) or _SPARSE_CORE.fullmatch(plane.name):
                 self.devices.append(self._tpu(plane, match[1]))
             elif match := _GPU.fullmatch(plane.name):
                 self.devices.append(self._gpu(plane, match[1]))
@@ -103,6 +183,8 @@ class _Host:
     def left_out(self) -> Iterator[str]:
         """What this file held that is in no record, in sentences."""
         name = self._path.name
+        if isinstance(self._path, Remote):
+            yield f"{name}: as the trace viewer of XProf at {self._path.server} shows it, not read from the file itself"
         if not self._space.is_whole:
             yield f"{name} does not end with a host's name as profilers end it: it was made by hand, or it is cut off"
         if self._unread_planes:
@@ -127,10 +209,10 @@ class _Host:
             yield f"{name}: the profiler reported: {sentence}"
 
     def _tpu(self, plane: Plane, name: str) -> Device:
-        """A TPU core: lines `XLA Ops` (nested), `Async XLA Ops` (beside them), `XLA Modules`, `Steps`."""
-        lines = {line.name: self._timed(line.events) for line in plane.lines}
+        """A TPU core: `XLA Ops` (nested), `Async XLA Ops` (beside them), `XLA Modules`, `Steps`; or a SparseCore."""
+        lines = {_SPARSE.get(line.name, line.name): self._timed(line.events) for line in plane.lines}
         for line, events in lines.items():
-            if line not in (_OPS, _ASYNC_OPS, _MODULES, _STEPS):
+            if line not in KNOWN_LINES:
                 self._unread_lines[line] += len(events)
         modules = [self._period(event, _MODULES) for event in lines.get(_MODULES, ())]
         for event, module in zip(lines.get(_MODULES, ()), modules, strict=True):
@@ -147,7 +229,7 @@ class _Host:
                     known[id(event.of)] = operations.number(self._instruction(event.of))
             return [known[id(event.of)] for event in events]
 
-        ops, asynchronous = lines.get(_OPS, ()), lines.get(_ASYNC_OPS, ())
+        ops, asynchronous = lines.get(OPS_LINE, ()), lines.get(_ASYNC_OPS, ())
         return self._device(
             plane, name, "tpu", operations,
             serial=tuple(executions.serial(ops, numbers(ops), self._zero_ps)),

@@ -32,6 +32,12 @@ _HOST = (
     Column(name="share", title="share", unit="fraction"),
 )
 
+MARK_STEPS = 'To mark steps, put each in jax.profiler.StepTraceAnnotation("train", step_num=n).'
+_NAME_FUNCTIONS = (
+    "Functions of your own stand here by name where they are decorated with jax.profiler.annotate_function; a block of "
+    "lines does in jax.profiler.TraceAnnotation"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepped:
@@ -58,7 +64,11 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
     found = devices(capture)
     stepped = [_stepped(device) for device in found if sum(step.seconds for step in steps(device)[0]) > 0]
     why = (
-        "" if stepped else "the capture shows neither steps nor runs of modules" if found else why_nothing_ran(capture)
+        ""
+        if stepped
+        else f"the capture shows neither steps nor runs of modules. {MARK_STEPS.removesuffix('.')}"
+        if found
+        else why_nothing_ran(capture)
     )
     fields: Fields[Stepped] = (
         Field("device", "device", lambda one: device_label(one.device, found)),
@@ -71,15 +81,30 @@ def steps_table(capture: Capture) -> tuple[Table, ...]:
         Field("idle_fraction", "idle", lambda one: one.idle_fraction, "fraction"),
     )
     what = steps(stepped[0].device)[1] if stepped else ""
+    marks = "" if stepped and stepped[0].device.steps else f" {MARK_STEPS}"
     note = (
-        f"Steps: {what}. Own work is the median without collectives: devices that wait for each other take equally "
-        "long, whatever their share of the work."
+        f"Steps: {what}.{marks} Own work is the median without collectives: devices that wait for each other take "
+        "equally long, whatever their share of the work."
     )
     return (
         table_of("steps", "Steps by device", origin(capture), fields, stepped, (note,), why),
         _variation(capture, stepped, why),
         _host(capture, stepped, why),
     )
+
+
+def idle_in_steps(capture: Capture) -> float | None:
+    """The share of the steps in which all devices are idle together; None where the capture shows no steps."""
+    stepped = [_stepped(device) for device in devices(capture) if sum(step.seconds for step in steps(device)[0]) > 0]
+    return intervals.length(_together(stepped)) / sum(stepped[0].seconds) if stepped else None
+
+
+def _together(stepped: Sequence[Stepped]) -> tuple[Interval, ...]:
+    """When all devices were idle, in the steps of each."""
+    idle = stepped[0].idle if stepped else ()
+    for one in stepped[1:]:
+        idle = intervals.common(idle, one.idle)
+    return idle
 
 
 def spread(values: Sequence[float]) -> float | None:
@@ -128,9 +153,7 @@ def _variation(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
 
 def _host(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
     """What the host did while every device was idle."""
-    together = stepped[0].idle if stepped else ()
-    for one in stepped[1:]:
-        together = intervals.common(together, one.idle)
+    together = _together(stepped)
     whole = intervals.length(together)
     did: dict[tuple[str, str], list[Interval]] = defaultdict(list)
     marks = {step.name for one in stepped for step in one.steps}
@@ -144,7 +167,7 @@ def _host(capture: Capture, stepped: Sequence[Stepped], why: str) -> Table:
     rows = [(name, line or None, value, value / whole) for (name, line), value in ranked]
     why = why or _why_no_host(capture, whole)
     shared = percent(whole / sum(stepped[0].seconds)) if stepped else ""
-    notes = (f"Idle on all devices in the steps: {shared} of their time.",)
+    notes = (f"Idle on all devices in the steps: {shared} of their time.", f"{_NAME_FUNCTIONS}.")
     return table("host", "The host while all devices were idle", origin(capture), _HOST, rows, notes, why)
 
 
@@ -153,4 +176,7 @@ def _why_no_host(capture: Capture, idle_seconds: float) -> str:
         return "there is no time in the steps in which all devices are idle"
     if capture.is_simulated:
         return "a simulated capture has no host"
-    return "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2)"
+    return (
+        "the capture shows nothing of the host in the idle time: trace the host as well (host_tracer_level 1 or 2). "
+        f"{_NAME_FUNCTIONS}"
+    )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ from harness.workbench.profiles.op_times import (
     steps,
     total_seconds,
 )
+from harness.workbench.profiles.reading import sources
 from harness.workbench.tables import Field, Fields, table_of
 
 # What runs on the matrix units, as far as XLA counts it.
@@ -113,7 +113,7 @@ def _mxu(found: Sequence[Device]) -> float | None:
 
 def _peak(capture: Capture) -> tuple[float | None, str]:
     """Peak HBM of the fullest memory, and which figure it is: the allocator's before the compiler's."""
-    paths = tuple(map(Path, capture.paths))
+    paths = sources(capture)
     seen = allocator.memories(paths)
     if seen:
         fullest = max(seen, key=lambda memory: memory.peak.used_bytes)

@@ -1,0 +1,254 @@
+"""For each rule of `diagnose`, what it promised and what the recorded attempts that followed it got.
+
+    python benchmarks/rule_promises.py           writes benchmarks/RULES.md
+    python benchmarks/rule_promises.py --check   says whether the page is that of the present rules; writes nothing
+
+The rules are those of today: they look at the recorded evidence of the champion that an attempt was held against. An
+attempt follows a rule that stops the search whatever it changes; one that advises another block where that block moves
+in the advised direction; any other where benchmarks/data/rules_followed.tsv says so, a list made by hand from the
+attempts' hypotheses and recorded block shapes. What it got is the recorded ratio of times, both simulated by the judge
+of that day. Nothing is compiled.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.advice import diagnose
+from harness.advice import report as reporting
+from harness.advice.edits import Edit
+from harness.advice.rules import RULES, Finding, Rule, hint
+from harness.hardware import chip
+from harness.ledger import Ledger
+from harness.records import Attempt, Evidence, Row
+from harness.units import percent
+
+PROJECT = Path(__file__).parent.parent
+PAGE = Path(__file__).parent / "RULES.md"
+FOLLOWED = Path(__file__).parent / "data" / "rules_followed.tsv"
+# A bound is kept within what two simulated times can be told apart by (the judge's minimum effect).
+SLACK = 0.01
+_STOPS = "ceiling"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One rule's promise about one champion, and what the attempt that followed it got; as fractions of the time.
+
+    `promised` is None where the gain is said to be unknown, `cost` what the observed cause takes. `is_block`: the
+    advice was another block.
+    """
+
+    contest: str
+    attempt: int
+    rule: str
+    promised: float | None
+    cost: float | None
+    got: float
+    is_block: bool = False
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether more was got than was called the most."""
+        return self.promised is not None and self.got > self.promised + SLACK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """All pairs, and the attempts that the list names although the rule does not speak about their champion."""
+
+    pairs: tuple[Pair, ...]
+    silent: tuple[tuple[str, int, str, float], ...]
+    attempts: int
+
+
+def contests() -> tuple[Path, ...]:
+    """The folders with a ledger: the root contest and the examples."""
+    return (PROJECT, *sorted(path.parent for path in PROJECT.glob("examples/*/experiments")))
+
+
+def listed(path: Path = FOLLOWED) -> dict[tuple[str, int], tuple[str, ...]]:
+    """The rules that an attempt followed by changing code, by contest and number."""
+    found: dict[tuple[str, int], tuple[str, ...]] = {}
+    for line in path.read_text().splitlines()[1:]:
+        contest, number, rule = line.split("\t")
+        found[contest, int(number)] = (*found.get((contest, int(number)), ()), rule)
+    return found
+
+
+def promises(folders: Sequence[Path]) -> Promises:
+    """What the rules say about the champion of every attempt with a time that was held against one."""
+    pairs: list[Pair] = []
+    silent: list[tuple[str, int, str, float]] = []
+    attempts = 0
+    named = listed()
+    for folder in folders:
+        contest = folder.relative_to(PROJECT).as_posix()
+        for attempt, champion, rows in _tried(folder):
+            attempts += 1
+            got = 1 - (attempt.verdict.time_ratio or 0.0)
+            said = _said(champion, rows)
+            by_code = named.get((contest, attempt.number), ())
+            for rule, finding, promised in said:
+                if (rule.name in by_code and not finding.edits) or _follows(finding, champion, attempt.evidence):
+                    cost = finding.cost or None
+                    pair = Pair(
+                        contest=contest, attempt=attempt.number, rule=rule.name, promised=promised, cost=cost, got=got,
+                        is_block=bool(finding.edits),
+                    )  # fmt: skip
+                    pairs.append(pair)
+            spoken = {rule.name for rule, finding, _ in said if not finding.edits}
+            silent += [(contest, attempt.number, rule, got) for rule in by_code if rule not in spoken]
+    return Promises(pairs=tuple(pairs), silent=tuple(silent), attempts=attempts)
+
+
+def _tried(folder: Path) -> Iterator[tuple[Attempt, Evidence, tuple[Row, ...]]]:
+    """Each experiment with a time, its champion's evidence, and the rows before it. Suites have many times."""
+    ledger = Ledger.open(folder)
+    rows, _ = ledger.rows()
+    for row in rows:
+        if row.kind != "experiment" or row.time_ratio is None:
+            continue
+        attempt = ledger.attempt(row.number)
+        if attempt.champion is None:
+            continue
+        champion = ledger.attempt(attempt.champion.attempt).evidence
+        if not champion.members and champion.failure is None:
+            yield attempt, champion, tuple(other for other in rows if other.number < row.number)
+
+
+def _said(champion: Evidence, rows: tuple[Row, ...]) -> list[tuple[Rule, Finding, float | None]]:
+    report = reporting.report(champion, chip(champion.chip), rows)
+    if report.seconds is None or report.impossible:
+        return []
+    seen = diagnose.observed(champion, report, report.seconds, rows)
+    return [(rule, finding, hint(rule, finding, seen).gain) for rule, finding in diagnose.findings(seen)]
+
+
+def _follows(finding: Finding, before: Evidence, after: Evidence) -> bool:
+    if finding.knob == _STOPS:
+        return True
+    return any(_moved(edit, before, after) for edit in finding.edits)
+
+
+def _moved(edit: Edit, before: Evidence, after: Evidence) -> bool:
+    """Whether the block of the edit became another one, in the direction of the edit."""
+    sizes = [_size(edit, evidence) for evidence in (before, after)]
+    if None in sizes:
+        return False
+    old, new = sizes
+    assert old is not None
+    assert new is not None
+    return new > old if edit.new > edit.size else new < old
+
+
+def _size(edit: Edit, evidence: Evidence) -> int | None:
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    windows = [window for call in calls for window in call.windows if window.name == edit.window]
+    return next((window.block_shape[edit.axis] for window in windows if len(window.block_shape) >= -edit.axis), None)
+
+
+def page(found: Promises) -> str:
+    """benchmarks/RULES.md."""
+    names = [rule.name for rule in RULES]
+    lines = [
+        "# What the rules of `diagnose` promised, and what was got",
+        "",
+        "Written by `python benchmarks/rule_promises.py` from the ledgers of this repository; its docstring says how.",
+        f"{found.attempts} attempts with a time were held against a champion; the rules of today, asked about those",
+        f"champions, make {len(found.pairs)} pairs of a promise and a result. All times are simulated.",
+        "",
+        "- *at most*: the bounds that the rule gave, as a share of the time. *unknown*: it gives none. A larger block",
+        "  saves steps, rescalings and re-reads at once, so that no one cause bounds it: `diagnose` simulates such an",
+        "  edit where it is one constant, and what that finds stands in the place of a bound.",
+        "- *cost*: what the observed cause took, which ranks a hint without a bound. *got*: less time, median (range).",
+        "- *beyond*: attempts that got more than the most, by more than 1 % of the time. Such a bound is wrong.",
+        "- *part*: what was got over the bound, or over the cost where there is none, in the median.",
+        "- A rule that advised another block to some and other code to others has a line for each.",
+        "",
+        "| rule | followed by | at most | cost | got | beyond | part |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in names:
+        own = [pair for pair in found.pairs if pair.rule == name]
+        code, blocks = ([pair for pair in own if pair.is_block is is_block] for is_block in (False, True))
+        if code:
+            lines.append(_line(name, code))
+        if blocks:
+            lines.append(_line(f"{name}: another block", blocks))
+    lines += [
+        "",
+        "Not followed by any attempt, so that nothing is known about them: "
+        + ", ".join(name for name in names if not any(pair.rule == name for pair in found.pairs))
+        + ".",
+        "",
+        "## Every pair",
+        "",
+        "| contest | attempt | rule | at most | cost | got |",
+        "|---|---|---|---|---|---|",
+    ]
+    for pair in found.pairs:
+        got = f"{percent(pair.got)}{' **beyond**' if pair.is_broken else ''}"
+        cells = (_name(pair.contest), pair.attempt, pair.rule, _share(pair.promised), _share(pair.cost, "-"), got)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += [
+        "",
+        "## Changes of the code that a rule advises, where it did not speak",
+        "",
+        "Records from before runs were taken apart lack what some rules look at; elsewhere the rule saw no case, or",
+        "advises another block now.",
+        "",
+        "| contest | attempt | rule | got |",
+        "|---|---|---|---|",
+    ]
+    for contest, number, rule, share in found.silent:
+        lines.append(f"| {_name(contest)} | {number} | {rule} | {percent(share)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, pairs: Sequence[Pair]) -> str:
+    known = [pair for pair in pairs if pair.promised is not None]
+    costs = [pair.cost for pair in pairs if pair.cost is not None]
+    parts = [pair.got / whole for pair in pairs if (whole := pair.cost if pair.promised is None else pair.promised)]
+    at_most = _range([pair.promised or 0.0 for pair in known]) if known else "unknown"
+    broken = f"{sum(pair.is_broken for pair in known)} of {len(known)}" if known else "-"
+    part = f"{statistics.median(parts):.2f}" if parts else "-"
+    got = [pair.got for pair in pairs]
+    return (
+        f"| {name} | {len(pairs)} | {at_most} | {_range(costs) if costs else '-'} | "
+        f"{percent(statistics.median(got))} ({_range(got)}) | {broken} | {part} |"
+    )
+
+
+def _range(shares: Sequence[float]) -> str:
+    low, high = percent(min(shares)), percent(max(shares))
+    return low if low == high else f"{low} to {high}"
+
+
+def _share(share: float | None, otherwise: str = "unknown") -> str:
+    return otherwise if share is None else percent(share)
+
+
+def _name(contest: str) -> str:
+    return "root" if contest == "." else contest.removeprefix("examples/")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the page, write nothing")
+    given = parser.parse_args()
+    text = page(promises(contests()))
+    if given.check:
+        is_same = PAGE.read_text() == text
+        print("the page is that of the present rules" if is_same else f"{PAGE.name} is out of date")
+        return 0 if is_same else 1
+    PAGE.write_text(text)
+    print(text.partition("## Every pair")[0])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

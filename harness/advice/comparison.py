@@ -1,0 +1,172 @@
+"""What lies between two judged kernels: figures, cycles by kind and by line, each line beside its like."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Literal
+
+from harness import candidate_text
+from harness.advice import report as reporting
+from harness.advice.source_names import named_lines
+from harness.hardware import chip
+from harness.judge.verdict import roofline
+from harness.records import Evidence, LineTime, Simulation
+from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
+
+_NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
+_Figures = dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two: what it is called, the text of its kernel.py and helpers, and what was found out about it."""
+
+    name: str
+    kernel: bytes
+    evidence: Evidence
+
+
+def compare(before: Side, after: Side, diff: str, differing: str = "") -> Comparison:
+    """Both at every problem, with the `diff` of their texts; `differing` says why times are not comparable, if so."""
+    texts = _Texts(before.kernel, after.kernel)
+    theirs = dict(_programs(before.evidence))
+    programs = [
+        _program(name, theirs[name], ours, texts, is_comparable=not differing)
+        for name, ours in _programs(after.evidence)
+        if name in theirs
+    ]
+    return Comparison(
+        before=before.name,
+        after=after.name,
+        differing=differing,
+        programs=tuple(programs),
+        diff=diff,
+    )
+
+
+def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
+    """The whole, then each member of a suite."""
+    yield "", evidence
+    for member, found in evidence.named_members:
+        yield member.name, found
+
+
+def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, is_comparable: bool) -> ProgramPair:
+    old, new = before.latency, after.latency
+    is_one_source = is_comparable and old is not None and new is not None and old.source == new.source
+    figures = _pairs(_figures(before), _figures(after)) if not after.members else ()
+    runs = [named_lines(found, roofline.finished_run(found)) for found in (before, after)]
+    return ProgramPair(
+        name=name,
+        chip=after.chip,
+        source=new.source if new is not None and is_one_source else None,
+        before_seconds=roofline.latency_seconds(before),
+        after_seconds=roofline.latency_seconds(after),
+        before_failure=_failure(before),
+        after_failure=_failure(after),
+        is_same_program=bool(before.trace and after.trace and before.trace.fingerprint == after.trace.fingerprint),
+        figures=figures,
+        parts=_pairs(_parts(runs[0]), _parts(runs[1])),
+        lines=tuple(_lines(runs[0], runs[1], texts)),
+    )
+
+
+def _failure(evidence: Evidence) -> str:
+    return f"{evidence.failure.kind}: {evidence.failure.message}" if evidence.failure else ""
+
+
+def _pairs(before: _Figures, after: _Figures) -> tuple[Pair, ...]:
+    """Those that either of the two knows."""
+    found = [
+        Pair(name=name, unit=unit, before=before.get(name, (unit, None))[1], after=after.get(name, (unit, None))[1])
+        for name, (unit, _) in (before | after).items()
+    ]
+    return tuple(pair for pair in found if pair.before is not None or pair.after is not None)
+
+
+def _figures(evidence: Evidence) -> _Figures:
+    run, trace = roofline.finished_run(evidence), evidence.trace
+    report = reporting.report(evidence, chip(evidence.chip))
+    return {
+        "static bundles": ("", run.static_bundles if run else None),
+        "bundles executed": ("", run.bundle_cycles if run else None),
+        "cycles": ("cycles", run.cycles if run else None),
+        "DMA waits": ("cycles", run.dma_wait_cycles if run else None),
+        "unit stalls": ("cycles", run.unit_stall_cycles if run else None),
+        "spills executed": ("", run.executed_spills if run else None),
+        "fills executed": ("", run.executed_fills if run else None),
+        "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
+        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
+        "VMEM": ("B", report.vmem_bytes),
+        "copies around the kernel": ("", evidence.hlo.copy if evidence.hlo else None),
+    }
+
+
+def _parts(run: Simulation | None) -> _Figures:
+    cycles: defaultdict[str, float] = defaultdict(float)
+    for part in run.breakdown.parts if run is not None and run.breakdown is not None else ():
+        cycles[f"{part.kind}: {part.name}" if part.name else part.kind] += part.cycles
+    return {name: ("cycles", count) for name, count in cycles.items()}
+
+
+def _lines(before: Simulation | None, after: Simulation | None, texts: "_Texts") -> Iterator[LinePair]:
+    """Every line that costs something in either, those that changed most first."""
+    old, new = _cycles(before), _cycles(after)
+    pairs: list[LinePair] = []
+    for file in sorted({file for file, _ in (*old, *new)}):
+        before_lines, after_lines = ({line for name, line in each if name == file} for each in (old, new))
+        for one, other in texts.aligned(file, before_lines, after_lines):
+            pairs.append(
+                LinePair(
+                    file=file,
+                    before_line=one or None,
+                    after_line=other or None,
+                    text=texts.text(file, one, other),
+                    before_cycles=old.get((file, one), 0.0) if one is not None else 0.0,
+                    after_cycles=new.get((file, other), 0.0) if other is not None else 0.0,
+                )
+            )
+    return iter(sorted(pairs, key=lambda pair: -abs(pair.difference)))
+
+
+def _cycles(run: Simulation | None) -> dict[tuple[str, int], float]:
+    lines: tuple[LineTime, ...] = run.breakdown.lines if run is not None and run.breakdown is not None else ()
+    found: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for line in lines:
+        # What belongs to no line is one entry, whatever file the dump names for it.
+        found[(line.file if line.line else "", line.line)] += line.cycles
+    return found
+
+
+class _Texts:
+    """Which line of one text is which of the other."""
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self._before, self._after = _by_file(before), _by_file(after)
+
+    def aligned(self, file: str, before: set[int], after: set[int]) -> Iterator[tuple[int | None, int | None]]:
+        """Each of these lines once, with its like in the other text; a line of a package is its own like."""
+        if file not in self._before or file not in self._after:
+            yield from ((line, line) for line in sorted(before | after))
+            return
+        matcher = SequenceMatcher(None, self._before[file], self._after[file], autojunk=False)
+        for _, start, end, new_start, new_end in matcher.get_opcodes():
+            # Of lines that were rewritten in place the first is the like of the first.
+            for one, other in zip_longest(range(start + 1, end + 1), range(new_start + 1, new_end + 1)):
+                if one in before or other in after:
+                    yield one, other
+
+    def text(self, file: str, before: int | None, after: int | None) -> str:
+        """The line after, else the one before; "" of a package's file."""
+        if not file:
+            return _NO_LINE
+        lines, number = (self._after, after) if after is not None else (self._before, before)
+        found = lines.get(file, [])
+        return found[number - 1].strip() if number is not None and 0 < number <= len(found) else ""
+
+
+def _by_file(kernel: bytes) -> dict[str, list[str]]:
+    files = candidate_text.files_of(kernel)
+    return {name: data.decode("utf-8", "replace").splitlines() for name, data in files.items()}

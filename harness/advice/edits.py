@@ -1,0 +1,47 @@
+"""Edits of one constant that the diagnosis advises: a block made larger or smaller, and what simulating it found."""
+
+from dataclasses import dataclass
+
+from harness.records import Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """The block of the input `window` along `axis`, counted from the end, made `new` instead of `size`."""
+
+    window: str
+    axis: int
+    size: int
+    new: int
+
+    def is_made_by(self, evidence: Evidence) -> bool:
+        """Whether the program of `evidence` has a block like that."""
+        calls = evidence.trace.pallas_calls if evidence.trace else ()
+        return any(
+            window.name == self.window
+            and len(window.block_shape) >= -self.axis
+            and window.block_shape[self.axis] == self.new
+            for call in calls
+            for window in call.windows
+            if window.role == "input"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One constant of kernel.py set to another value, compiled and simulated; not checked for being right.
+
+    `edits` are those that it makes true, `time_ratio` new over old; None where `why` says why there is no time.
+    """
+
+    constant: str
+    old: str
+    new: str
+    edits: tuple[Edit, ...]
+    time_ratio: float | None
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """`BKV 256 -> 1024`."""
+        return f"{self.constant} {self.old} -> {self.new}"

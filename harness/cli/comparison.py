@@ -1,0 +1,65 @@
+"""What `diff` does: two kernels held against each other, of attempts, of files, or kernel.py as it stands."""
+
+import re
+from argparse import Namespace
+from pathlib import Path
+
+from harness import candidate_text
+from harness import contest as contests
+from harness.advice.comparison import Side, compare
+from harness.cli.arguments import BASELINE, colour, command, directory
+from harness.cli.judged import judged
+from harness.cli.ledger import settled
+from harness.cli.verb import Outcome
+from harness.errors import RatchetError, UsageError
+from harness.judge.key import key_difference
+from harness.ledger import Ledger
+from harness.ledger.diff import unified
+from harness.loop.evaluate import Options, evaluate
+from harness.records import Key, Policy
+from harness.render.comparison import comparison_text
+from harness.render.layout import terminal_width
+from harness.render.progress import Progress
+
+
+def diff(given: Namespace) -> Outcome:
+    sides = [_side(given, what, place) for place, what in enumerate((given.before, given.after))]
+    (before, old), (after, new) = sides
+    differing = "" if old == new else key_difference(old, new)
+    found = compare(before, after, unified(before.kernel, after.kernel), differing)
+    return Outcome(
+        document=found, text=lambda: comparison_text(found, terminal_width(), full=given.full, colour=colour())
+    )
+
+
+def _side(given: Namespace, what: str | None, place: int) -> tuple[Side, Key]:
+    """One of the two, with the key of its evidence. Raises RatchetError and UsageError `usage`."""
+    if what is None and place == 1:
+        contest = contests.load(directory(given.directory))
+        evidence = judged(contest, given)
+        side = Side(name="kernel.py as it stands", kernel=contest.kernel(), evidence=evidence)
+        return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
+    if what is None or re.fullmatch(r"\d+", what):
+        return _attempt(settled(given), what, given.directory)
+    if given.only_reads:
+        raise RatchetError("not-judged", f"{what} would have to be judged first, and this only reads: name an attempt")
+    path = Path(what)
+    if not path.is_file():
+        raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
+    contest = contests.load(directory(given.directory))
+    kernel = candidate_text.gathered(path.read_bytes(), lambda name: candidate_text.read_file(path.parent / name))
+    with Progress(quiet=given.quiet or given.json) as progress:
+        evidence = evaluate(contest, kernel, Options(), Policy(), progress, work=f"diff-{place}")
+    side = Side(name=str(path), kernel=kernel, evidence=evidence)
+    return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)
+
+
+def _attempt(ledger: Ledger, what: str | None, given: Path | None) -> tuple[Side, Key]:
+    if what is None:
+        attempt = ledger.champion()
+        if attempt is None:
+            raise RatchetError("no-champion", f"there is no champion yet: {command(BASELINE, given)} makes the first")
+    else:
+        attempt = ledger.attempt(int(what))
+    title = f"attempt {attempt.number} ({attempt.verdict.outcome}: {attempt.hypothesis})"
+    return Side(name=title, kernel=ledger.kernel(attempt.number), evidence=attempt.evidence), attempt.key

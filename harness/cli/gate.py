@@ -1,0 +1,211 @@
+"""What `ci` does: judge what a change does to every contest of a repository, and say it in each form that is asked."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from harness.advice import dump_directory
+from harness.advice import report as reporting
+from harness.advice.comparison import Side
+from harness.advice.timeline import timeline
+from harness.cli.arguments import directory
+from harness.cli.entries import entry_of
+from harness.cli.verb import Outcome
+from harness.contest import PACKAGE, Contest
+from harness.errors import RatchetError, UsageError
+from harness.files import cache_directory, write_atomically
+from harness.hardware import chip
+from harness.judge.evaluate.evaluation import environment
+from harness.judge.key import key_digest
+from harness.judge.verdict import decision
+from harness.ledger import git
+from harness.ledger.bulk_read import Held
+from harness.ledger.diff import unified
+from harness.loop import gate as gating
+from harness.loop.evaluate import sha256
+from harness.records import Attempt, Champion, Evidence, Policy
+from harness.records.gate import Gate, Gated
+from harness.render import gate as rendering
+from harness.render.layout import terminal_width
+from harness.render.page import Story, page
+from harness.render.progress import Progress
+from harness.render.series import Entry
+from harness.render.traces.perfetto import trace_json
+
+# What the locks have another compiler for, by whether this Python is 3.12 or newer.
+_OTHER = {False: "3.12", True: "3.11"}
+# The outcome that each word of --fail-on is about.
+_POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive"}
+# Steps of a grid that a timeline shows bundle by bundle.
+_STEPS = 2
+
+
+def ci(given: Namespace) -> Outcome:
+    fails = _fails(given.fail_on)
+    if not 0 < given.threshold < 100:
+        raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {given.threshold:g}")
+    folder = directory(given.directory).resolve()
+    change = gating.change(folder, given.base, given.head)
+    below = git.relative_path(change.repository, folder)
+    found: list[Gated] = []
+    with TemporaryDirectory(prefix="ratchet-ci-") as scratch, Progress(quiet=given.quiet or given.json) as progress:
+        for place, (contest, changed) in enumerate(gating.touched(change, "" if below == "." else below)):
+            into = Path(scratch) / str(place) / (Path(contest).name or "contest")
+            judged = gating.judge(change, contest, changed, into, given.threshold / 100, progress)
+            found.append(judged.gated)
+            if given.out is not None:
+                _keep(judged, given.out / (contest.replace("/", "-") or "root"))
+    gate = Gate(
+        base=change.base, head=change.head, compiler=_compiler(), threshold=given.threshold / 100, contests=tuple(found)
+    )
+    if given.compilers == "both":
+        gate = replace(gate, other=_under_the_other(given, folder))
+    if given.out is not None:
+        write_atomically(given.out / "benchmark.json", json.dumps(_history(gate), indent=1).encode())
+    if given.markdown is not None:
+        _append(given.markdown, rendering.markdown(gate))
+    return Outcome(
+        document=gate,
+        text=lambda: (rendering.workflow_text if given.annotations else rendering.gate_text)(gate, terminal_width()),
+        exit_code=_exit_code(gate, fails),
+    )
+
+
+def _under_the_other(given: Namespace, folder: Path) -> Gate:
+    """The same under the compiler that is locked for the other Python. Raises RatchetError."""
+    script, python = PACKAGE.parent / "ratchet.sh", _OTHER[sys.version_info[:2] >= (3, 12)]
+    cache = cache_directory()
+    if not script.is_file() or cache is None:
+        raise RatchetError("one-compiler", "--compilers both needs a clone of the ratchet, and a home for its cache")
+    words = ("--base", given.base, "--head", given.head, "--threshold", str(given.threshold), "--fail-on", "nothing")
+    done = subprocess.run(
+        [script, "--python", python, "ci", "-C", folder, *words, "--json", *(["--quiet"] if given.quiet else [])],
+        env=os.environ | {"RATCHET_ENVIRONMENT": str(cache / f"environment-{python}")},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        return msgspec.json.decode(done.stdout, type=Gate)
+    except msgspec.DecodeError as error:
+        raise RatchetError(
+            "one-compiler", f"the ratchet under Python {python} said nothing to read; see above"
+        ) from error
+
+
+def _fails(text: str) -> frozenset[str]:
+    """The outcomes that fail the gate. Raises UsageError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word not in (*_POLICY, "nothing")]
+    if unknown or not words:
+        raise UsageError("usage", f"expected --fail-on {', '.join(_POLICY)} or nothing, joined by commas, got {text!r}")
+    return frozenset(_POLICY[word] for word in words if word in _POLICY)
+
+
+def _exit_code(gate: Gate, fails: frozenset[str]) -> int:
+    every = (gate, gate.other) if gate.other else (gate,)
+    outcomes = {one.outcome for under in every for one in under.contests} & fails
+    if outcomes & {"wrong", "slower"}:
+        return 1
+    return 3 if outcomes else 0
+
+
+def _compiler() -> str:
+    here = environment()
+    return f"jax {here.jax}, libtpu {here.libtpu or 'none'}"
+
+
+def _append(path: Path, text: str) -> None:
+    """Behind what is there: a workflow's summary has a file for all of its steps."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def _history(gate: Gate) -> list[dict[str, object]]:
+    """A list of figures, less is better, as charts of a benchmark's history read them."""
+    found: list[dict[str, object]] = []
+    for one in gate.contests:
+        programs = one.comparison.programs if one.comparison else ()
+        times = [(program.name, program.after_seconds) for program in programs] or [("", one.seconds)]
+        for member, seconds in times:
+            if seconds is not None:
+                name = " ".join(part for part in (one.contest or ".", member) if part)
+                found.append({"name": name, "unit": "us", "value": 1e6 * seconds, "extra": f"simulated {one.chip}"})
+    return found
+
+
+# --- files beside the answer ---------------------------------------------------------------------
+
+
+def _keep(judged: gating.Judged, into: Path) -> None:
+    """The page of both sides, and a timeline of each, in `into`."""
+    if judged.contest is None or judged.after is None:
+        return
+    sides = [(name, side) for name, side in (("before", judged.before), ("after", judged.after)) if side is not None]
+    for name, side in sides:
+        for member, evidence in _programs(side.evidence):
+            trace = _timeline(judged.contest, evidence, f"{name} {member}".strip())
+            if trace is not None:
+                write_atomically(into / f"{'-'.join(filter(None, (name, member)))}.trace.json.gz", trace)
+    write_atomically(into / "report.html", _page(judged.contest, judged.gated, [side for _, side in sides], into))
+
+
+def _programs(evidence: Evidence) -> list[tuple[str, Evidence]]:
+    return [(member.name, found) for member, found in evidence.named_members] or [("", evidence)]
+
+
+def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
+    """Its trace for Perfetto; None where there is no schedule, or it cannot be executed."""
+    dumps = dump_directory.of(evidence, contest.directory)
+    if dumps is None or evidence.simulation is None or evidence.simulation.seconds is None:
+        return None
+    target = chip(evidence.chip)
+    try:
+        found = timeline(
+            dump_directory.read(dumps, target, 2), target, steps_shown=_STEPS,
+            deadline_seconds=dump_directory.deadline_seconds(dumps),
+        )  # fmt: skip
+    except RatchetError:
+        return None
+    return gzip.compress(trace_json(found, f"{title} simulated {target.name}"), mtime=0)
+
+
+def _page(contest: Contest, gated: Gated, sides: list[Side], into: Path) -> bytes:
+    """Both as attempts of one page, the change judged against the base."""
+    held = [_held(contest, gated, place, side, sides[0]) for place, side in enumerate(sides, 1)]
+    entries: list[Entry] = []
+    for place, one in enumerate(held, 1):
+        entries.append(entry_of(str(place), one, entries, into, into))
+    story = Story(
+        contest=gated.contest or ".",
+        branch=f"{sides[0].name} → {sides[-1].name}",
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        entries=tuple(entries),
+        champion="1",
+    )
+    return page(story)
+
+
+def _held(contest: Contest, gated: Gated, number: int, side: Side, base: Side) -> Held:
+    is_base = number == 1
+    champion = None if is_base else Champion(attempt=1, commit=base.name, score=None, seconds=None)
+    key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")
+    attempt = Attempt(
+        number=number, contest=gated.contest, hypothesis="the base" if is_base else f"the change: {gated.reason}",
+        started=now, finished=now, judged_against=base.name, kernel_sha256=sha256(side.kernel), key=key,
+        policy=Policy(), evidence=side.evidence, champion=champion,
+        verdict=decision.decide(
+            side.evidence, None if is_base or base.evidence.failure else base.evidence, None, Policy(), contest.chip
+        ),
+        diff="" if is_base else unified(base.kernel, side.kernel),
+    )  # fmt: skip
+    report = reporting.report(side.evidence, contest.chip)
+    return Held(row=reporting.row(attempt, report, key_digest(key)), attempt=attempt, kernel=side.kernel)

@@ -1,0 +1,23 @@
+"""The command that the user typed: `./ratchet.sh` in a clone, `ratchet` or `kernel-ratchet` of an installed package."""
+
+import re
+import sys
+from pathlib import PurePath
+
+IN_A_CLONE = "./ratchet.sh"
+# The scripts of the package (pyproject.toml).
+INSTALLED = ("ratchet", "kernel-ratchet")
+# As texts name it: the word alone, not a part of a path.
+_NAMED = re.compile(r"(?<![\w/.-])(?:\./)?ratchet\.sh(?![\w/.-])")
+
+
+def typed() -> str:
+    """What began this process, as one would type it again."""
+    name = PurePath(sys.argv[0]).name
+    return name if name in INSTALLED else IN_A_CLONE
+
+
+def renamed(text: str) -> str:
+    """`text` with the command that the user typed wherever it names ratchet.sh."""
+    name = typed()
+    return text if name == IN_A_CLONE else _NAMED.sub(name, text)

@@ -1,0 +1,34 @@
+"""A verb that only reads, run for a server in a process of its own: what it reads cannot bring the server down."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from harness import limits
+from harness.errors import RatchetError
+
+
+def answer(verb: str, words: Sequence[str]) -> dict[str, Any]:
+    """What the verb prints with --json in `words`: the command line, so its limits and its watch are the same.
+
+    Raises RatchetError: the verb's own refusal, or `too-large` where it prints more than an answer may have.
+    """
+    command = [sys.executable, "-P", "-m", "harness", verb, *words]
+    in_utf8 = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    with subprocess.Popen(command, env=in_utf8, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            printed = limits.read_stream(process.stdout, f"what {verb} says", limits.ANSWER)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+    try:
+        document: dict[str, Any] = json.loads(printed)
+    except ValueError as error:
+        raise RatchetError("reader-died", f"the process that read it ended with {process.returncode}") from error
+    if "error" in document:
+        raise RatchetError(document["error"]["kind"], document["error"]["message"])
+    return document

@@ -1,0 +1,184 @@
+"""Finds the change of a history that made a contest's kernel slower, spill more, or fail, by halving.
+
+Every kernel is judged now, by the present judge and prepare.py, so that records of other keys are comparable.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from git import Repo
+
+from harness.advice.comparison import Side, compare
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.judge.verdict import roofline
+from harness.ledger import Ledger, git
+from harness.ledger.diff import unified
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
+from harness.loop.gate import kernel_at
+from harness.records import Evidence, Policy
+from harness.records.bisection import Bisection, Judgment, Metric
+from harness.records.comparison import Comparison
+from harness.units import percent, seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One kernel of a history: what it is called, what is said of it, its text."""
+
+    name: str
+    title: str
+    kernel: bytes
+
+
+def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
+    """The two attempts, and between them those that became champion, by number. Raises RatchetError, UsageError."""
+    if first >= last:
+        raise UsageError("usage", f"expected --from before --to, got attempts {first} and {last}")
+    rows, _ = ledger.rows()
+    titles = {row.number: row.hypothesis for row in rows if row.is_title or row.number in (first, last)}
+    for number in (first, last):
+        if number not in titles:
+            raise RatchetError("unknown-attempt", f"there is no attempt {number}")
+    numbers = sorted(number for number in titles if first <= number <= last)
+    return _distinct(
+        [Step(name=f"attempt {number}", title=titles[number], kernel=ledger.kernel(number)) for number in numbers]
+    )
+
+
+def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
+    """The commits from one to the other, by first parents, that changed the candidate. Raises UsageError."""
+    repository = ledger.repository
+    old, new = (_commit(repository, name) for name in (first, last))
+    if old == new or not git.is_ancestor(repository, old, new):
+        raise UsageError("usage", f"expected --from to be an ancestor of --to, got {first} and {last}")
+    after = git.log(repository, [new], hidden=[old], first_parent=True)
+    found = []
+    for commit in (*git.log(repository, [old], limit=1), *reversed(after)):
+        kernel = kernel_at(repository, commit.id, ledger.directory)
+        if kernel is not None:
+            found.append(Step(name=commit.id[:10], title=commit.message.partition("\n")[0], kernel=kernel))
+    return _distinct(found)
+
+
+def _commit(repository: Repo, name: str) -> str:
+    found = git.commit_of(repository, name)
+    if found is None:
+        raise UsageError("unknown-commit", f"expected attempts' numbers or commits, got {name!r}: no commit here")
+    return found
+
+
+def _distinct(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Those whose text differs from that of the one before."""
+    return tuple(step for at, step in enumerate(steps) if not at or step.kernel != steps[at - 1].kernel)
+
+
+def bisect(contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress) -> Bisection:
+    """Judges both ends, then halves. Raises RatchetError `nothing-to-find` where the last is no worse."""
+    if len(steps) < 2:
+        raise RatchetError("nothing-to-find", "the kernel is the same from one end to the other")
+    search = _Search(contest, steps, metric, threshold, progress)
+    good, bad = 0, len(steps) - 1
+    search.require_worse(good, bad)
+    while left := search.undecided(good, bad):
+        middle = min(left, key=lambda at: abs(2 * at - good - bad))
+        verdict = search.judge(middle).is_bad
+        if verdict is not None:
+            good, bad = (good, middle) if verdict else (middle, bad)
+    suspects = tuple(step.name for step in steps[good + 1 : bad + 1])
+    return Bisection(
+        metric=metric, chip=contest.chip.name, threshold=threshold, kernels=len(steps), judged=tuple(search.judged),
+        suspects=suspects, comparison=search.compared(good, bad),
+    )  # fmt: skip
+
+
+class _Search:
+    def __init__(
+        self, contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress
+    ) -> None:
+        self._contest, self._steps, self._metric = contest, steps, metric
+        self._threshold, self._progress = threshold, progress
+        self._evidence: dict[bytes, Evidence] = {}
+        self._found: dict[int, Judgment] = {}
+        self.judged: list[Judgment] = []
+
+    def undecided(self, good: int, bad: int) -> list[int]:
+        """Places between that were not judged."""
+        return [at for at in range(good + 1, bad) if at not in self._found]
+
+    def require_worse(self, good: int, bad: int) -> None:
+        first, last = self.judge(good), self.judge(bad)
+        if first.failure:
+            raise RatchetError("nothing-to-find", f"{first.name} fails itself: {first.failure}; name a good one")
+        if last.is_bad is None:
+            raise RatchetError("nothing-to-find", f"{last.name} could not be judged: {last.failure}")
+        if not last.is_bad:
+            raise RatchetError(
+                "nothing-to-find",
+                f"{last.name} is no worse than {first.name} in {self._metric}: {self._told(first, last)}",
+            )
+
+    def judge(self, at: int) -> Judgment:
+        """This kernel, judged now unless the same text was."""
+        step = self._steps[at]
+        found = self._evidence.get(step.kernel)
+        if found is None:
+            # Whether a kernel is right is asked only where that is the question.
+            found = self._evidence[step.kernel] = self._evaluated(step, checked=self._metric == "correctness")
+        latency, spills = roofline.latency_seconds(found), _spills(found)
+        judgment = Judgment(
+            name=step.name, title=step.title, seconds=latency, spills=spills,
+            failure=f"{found.failure.kind}: {found.failure.message}" if found.failure else "",
+            is_bad=self._is_bad(found, latency, spills) if at else False,
+        )  # fmt: skip
+        self._found[at] = judgment
+        self.judged.append(judgment)
+        return judgment
+
+    def _evaluated(self, step: Step, *, checked: bool) -> Evidence:
+        def told(stage: str, state: str, taken: float) -> None:
+            self._progress(f"{step.name}: {stage}", state, taken)
+
+        on = "simulated" if self._contest.chip.platform == "tpu" else None
+        return evaluate(
+            self._contest, step.kernel, Options(on=on), Policy(), told, work=f"bisect/{step.name.replace(' ', '-')}",
+            checked=checked, is_slower=None if self._metric == "correctness" else lambda _: True,
+        )  # fmt: skip
+
+    def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
+        if evidence.failure is not None:
+            # One that does not compile has no time, which is no regression of it.
+            is_verdict = self._metric == "correctness" and evidence.failure.kind not in MAY_PASS_NEXT_TIME
+            return True if is_verdict else None
+        first = self._found[0]
+        if self._metric == "correctness":
+            return False
+        old, new = (first.seconds, latency) if self._metric == "time" else (first.spills, spills)
+        return None if old is None or new is None else new > old * (1 + self._threshold)
+
+    def _told(self, first: Judgment, last: Judgment) -> str:
+        if self._metric == "correctness":
+            return "it passes"
+        if self._metric == "time":
+            return f"{_time(first)} -> {_time(last)}, less than {percent(self._threshold)} more"
+        return f"{first.spills} -> {last.spills} executed spills"
+
+    def compared(self, good: int, bad: int) -> Comparison | None:
+        """The guilty one beside the one before it."""
+        if bad - good > 1:
+            return None
+        # With what each line costs, which is not found out where nothing is checked.
+        before, after = (
+            Side(name=f"{step.name} ({step.title})", kernel=step.kernel, evidence=self._evaluated(step, checked=True))
+            for step in (self._steps[good], self._steps[bad])
+        )
+        return compare(before, after, unified(before.kernel, after.kernel))
+
+
+def _spills(evidence: Evidence) -> int | None:
+    counts = [run.executed_spills for _, one in evidence.programs if (run := roofline.finished_run(one)) is not None]
+    return sum(counts) if len(counts) == len(evidence.programs) else None
+
+
+def _time(judgment: Judgment) -> str:
+    return "unknown" if judgment.seconds is None else seconds(judgment.seconds)

@@ -1,0 +1,213 @@
+"""Judges what the commits of a change do to the contests of a repository; nothing is recorded, nothing checked out.
+
+Both sides are judged in the same run, by the same judge and compiler, under the base's prepare.py: who proposes a
+change does not choose the problem that it is judged by.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from git import Repo
+
+from harness import candidate_text, files
+from harness import contest as contests
+from harness.advice.comparison import Side, compare
+from harness.contest import Contest
+from harness.errors import RatchetError, UsageError
+from harness.ledger import git
+from harness.ledger.diff import unified
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
+from harness.records import Evidence, Policy
+from harness.records.comparison import Comparison
+from harness.records.gate import Gated, GateOutcome, PrepareState
+
+_FILES = (candidate_text.KERNEL, "prepare.py")
+_LINK = "120000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is merged into what: `base` is where the two histories part, both are commit ids."""
+
+    repository: Repo
+    base: str
+    head: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One contest as it was judged: the finding, and both sides, None where there is none."""
+
+    gated: Gated
+    before: Side | None
+    after: Side | None
+    contest: Contest | None
+
+
+def change(folder: Path, base: str, head: str) -> Change:
+    """The change from where `head` left `base`. Raises UsageError `unknown-commit`, RatchetError `no-merge-base`."""
+    repository = git.open_repository(folder)
+    commits = []
+    for name in (base, head):
+        commit = git.commit_of(repository, name)
+        if commit is None:
+            raise UsageError("unknown-commit", f"expected a commit or branch, got {name!r}, which is not in this clone")
+        commits.append(commit)
+    parting = git.merge_base(repository, *commits)
+    if parting is None:
+        raise RatchetError(
+            "no-merge-base",
+            f"{base} and {head} have no commit in common here: a shallow clone has to be deepened "
+            "(git fetch --unshallow; fetch-depth: 0 for actions/checkout)",
+        )
+    return Change(repository=repository, base=parting, head=commits[1])
+
+
+def touched(change: Change, below: str = "") -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The folder of each contest whose files differ between the two, and the names of those files, sorted."""
+    paths = git.differing_paths(change.repository, change.base, change.head, [below or "."])
+    folders: dict[str, set[str]] = {}
+    for path in map(PurePosixPath, paths):
+        folders.setdefault("" if str(path.parent) == "." else str(path.parent), set()).add(path.name)
+    found = []
+    for folder, names in folders.items():
+        own = {name for commit in (change.base, change.head) for name in _own_files(change.repository, commit, folder)}
+        if names & own:
+            found.append((folder, tuple(sorted(names & own))))
+    return tuple(sorted(found))
+
+
+def judge(
+    change: Change, folder: str, changed: tuple[str, ...], into: Path, threshold: float, progress: Progress
+) -> Judged:
+    """Judges both sides of the contest in `folder`, whose files go below `into`."""
+    before, after = (kernel_at(change.repository, commit, folder) for commit in (change.base, change.head))
+    prepare, state = _prepare(change, folder)
+    if after is None or prepare is None:
+        return _alone(folder, "removed", "the change removes it", state, changed)
+    try:
+        contest = _written(into, prepare, after)
+    except RatchetError as error:
+        return _alone(folder, "inconclusive", f"{error.kind}: {error}", state, changed)
+    label = folder or "."
+    new = _side(contest, change.head, after, f"{label} after", "after", progress)
+    if before is None:
+        outcome, reason = _failing(new.evidence) or ("new", "there is no base to hold it against")
+        alone = _alone(folder, outcome, reason, state, changed, new.evidence)
+        return replace(alone, after=new, contest=contest)
+    is_same = before == after
+    old = new if is_same else _side(contest, change.base, before, f"{label} before", "before", progress, is_base=True)
+    comparison = compare(old, new, unified(before, after))
+    outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
+    gated = Gated(
+        contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed, comparison=comparison,
+        seconds=comparison.programs[0].after_seconds, chip=contest.chip.name,
+    )  # fmt: skip
+    return Judged(gated=gated, before=old, after=new, contest=contest)
+
+
+def _alone(
+    folder: str,
+    outcome: GateOutcome,
+    reason: str,
+    state: PrepareState,
+    changed: tuple[str, ...],
+    evidence: Evidence | None = None,
+) -> Judged:
+    latency = evidence.latency if evidence else None
+    gated = Gated(
+        contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed,
+        seconds=latency.seconds if latency else None, chip=evidence.chip if evidence else "",
+    )  # fmt: skip
+    return Judged(gated=gated, before=None, after=None, contest=None)
+
+
+def _side(
+    contest: Contest, commit: str, kernel: bytes, label: str, work: str, progress: Progress, *, is_base: bool = False
+) -> Side:
+    """One side, judged. Of the base the time is asked for: it is not checked at the full shape."""
+
+    def told(stage: str, state: str, taken: float) -> None:
+        progress(f"{label}: {stage}", state, taken)
+
+    # What is simulated is the same on every machine; for other chips there is no simulator.
+    on = "simulated" if contest.chip.platform == "tpu" else None
+    evidence = evaluate(
+        contest, kernel, Options(on=on), Policy(), told, work=work, is_slower=(lambda _: True) if is_base else None
+    )
+    return Side(name=commit[:12], kernel=kernel, evidence=evidence)
+
+
+def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: float) -> tuple[GateOutcome, str]:
+    """What the change does, and why that is said."""
+    failing = _failing(after)
+    if failing is not None:
+        outcome, reason = failing
+        return outcome, f"{reason}{'; the base fails too' if before.failure is not None else ''}"
+    if before.failure is not None:
+        return "faster", f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
+    ratios = [(program.name, program.time_ratio) for program in found.programs]
+    unknown = [name or "the whole" for name, ratio in ratios if ratio is None]
+    if unknown:
+        return "inconclusive", f"no latency to compare: {', '.join(unknown)}"
+    known = [(name, ratio) for name, ratio in ratios if ratio is not None]
+    # The whole comes first: of a suite the mean over its members.
+    slowest, whole = max(known, key=lambda one: one[1]), known[0][1]
+    if slowest[1] >= 1 + threshold:
+        where = f" at {slowest[0]}" if slowest[0] else ""
+        return "slower", f"{100 * (slowest[1] - 1):.2f} % more simulated time{where}"
+    if whole <= 1 - threshold:
+        return "faster", f"{100 * (1 - whole):.2f} % less simulated time"
+    is_same = all(program.is_same_program for program in found.programs)
+    return "same", "the same program" if is_same else f"within {100 * threshold:g} % of the base's simulated time"
+
+
+def _failing(evidence: Evidence) -> tuple[GateOutcome, str] | None:
+    failure = evidence.failure
+    if failure is None:
+        return None
+    outcome: GateOutcome = "inconclusive" if failure.kind in MAY_PASS_NEXT_TIME else "wrong"
+    return outcome, f"{failure.kind}: {failure.message}"
+
+
+# --- what the commits hold -----------------------------------------------------------------------
+
+
+def _own_files(repository: Repo, commit: str, folder: str) -> Iterator[str]:
+    """prepare.py, kernel.py and its helpers, where there is a contest in `folder`."""
+    kernel = kernel_at(repository, commit, folder)
+    if kernel is not None and _file(repository, commit, folder, "prepare.py") is not None:
+        yield from (*candidate_text.files_of(kernel), "prepare.py")
+
+
+def kernel_at(repository: Repo, commit: str, folder: str) -> bytes | None:
+    """The text of the candidate that a commit has in `folder`, None where there is no kernel.py."""
+    kernel = _file(repository, commit, folder, candidate_text.KERNEL)
+    if kernel is None:
+        return None
+    return candidate_text.gathered(kernel, lambda name: _file(repository, commit, folder, name))
+
+
+def _prepare(change: Change, folder: str) -> tuple[bytes | None, PrepareState]:
+    """The prepare.py to judge under: the base's, or the change's own where the base has no such contest."""
+    before, after = (_file(change.repository, commit, folder, "prepare.py") for commit in (change.base, change.head))
+    if before is None:
+        return after, "new"
+    return before, "same" if before == after else "touched"
+
+
+def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None:
+    """A file as the commit has it; a link is somebody else's file."""
+    path = f"{folder}/{name}" if folder else name
+    entry = git.entry_at(repository, commit, path)
+    return None if entry is None or entry.mode == _LINK else git.file_at(repository, commit, path)
+
+
+def _written(into: Path, prepare: bytes, kernel: bytes) -> Contest:
+    """A contest in a folder of its own. Raises RatchetError as `contest.load` does."""
+    with files.refusals_in_words(f"writing {into}"):
+        into.mkdir(parents=True, exist_ok=True)
+        for name, data in {**candidate_text.files_of(kernel), "prepare.py": prepare}.items():
+            (into / name).write_bytes(data)
+    return contests.load(into)

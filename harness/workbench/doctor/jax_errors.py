@@ -1,0 +1,84 @@
+"""Errors of JAX that a program meets while it is traced, each with what was asked of JAX and what to write instead."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an error says in plain words, and the change that mends it."""
+
+    observation: str
+    remedy: str
+
+
+# By the name of the exception, or by words of its message where the exception is Python's own. Names and words are
+# those of jax 0.10 and 0.12 (jax.errors).
+_BY_NAME = {
+    "TracerBoolConversionError": Meaning(
+        "Python asks whether a traced value is true (if, while, and, or, not), which is only known when it runs",
+        "choose with jnp.where or jax.lax.cond, loop with jax.lax.while_loop, or name the argument in static_argnums "
+        "where it takes few values",
+    ),
+    "NonConcreteBooleanIndexError": Meaning(
+        "an array is indexed with a traced mask, so that the size of the result depends on values",
+        "keep the size and choose with jnp.where(mask, x, 0), or give jnp.nonzero and the like a size=",
+    ),
+    "TracerIntegerConversionError": Meaning(
+        "Python needs a traced value as an integer: an index of a list, range(), a shape",
+        "loop with jax.lax.fori_loop, index an array with jnp.take or jax.lax.dynamic_slice, or name the argument in "
+        "static_argnums",
+    ),
+    "TracerArrayConversionError": Meaning(
+        "numpy is called with a traced value, and numpy cannot be traced",
+        "call the function of jax.numpy, or jax.pure_callback where it has to be numpy's",
+    ),
+    "ConcretizationTypeError": Meaning(
+        "a value has to be known while the function is traced (a shape, an axis, float(), int()), and it is traced",
+        "name the argument in static_argnums, take it from x.shape, or use jax.numpy instead of float() or int()",
+    ),
+    "UnexpectedTracerError": Meaning(
+        "a value of one traced function is used outside it: it was put into a global, a list or an object",
+        "return the value from the function instead of storing it",
+    ),
+    "KeyReuseError": Meaning(
+        "a random key is used twice", "split it first: key, own = jax.random.split(key)",
+    ),
+}  # fmt: skip
+_BY_WORDS = {
+    "Non-hashable static arguments": Meaning(
+        "a static argument is an array, list or dict, which cannot be hashed",
+        "pass arrays as ordinary arguments; of static ones make tuples or frozen dataclasses",
+    ),
+    "Array has been deleted": Meaning(
+        "an array is used after it was given away: donated to a jitted call, or deleted",
+        "use the result of that call instead, or leave donate_argnums out",
+    ),
+    "scan body function carry input and carry output must have": Meaning(
+        "a loop hands on another type or shape than it took",
+        "cast in the body to the type of the carry, and give the start the same shape",
+    ),
+    "true_fun and false_fun output must have": Meaning(
+        "the branches of jax.lax.cond return different types or shapes", "make both return the same: cast, or pad",
+    ),
+}  # fmt: skip
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>\S+)\n(?:    (?P<code>[^\n]+)\n)?')
+
+
+def translated(message: str, detail: str, program: str) -> str:
+    """The place in `program` where an error of JAX comes from, what it says and what mends it; "" for any other error.
+
+    `message` begins with the name of the exception, `detail` is its traceback.
+    """
+    text = f"{message}\n{detail}"
+    name = next((name for name in _BY_NAME if re.search(rf"\b{name}\b", text)), "")
+    meaning = _BY_NAME.get(name) or next((said for words, said in _BY_WORDS.items() if words in text), None)
+    if meaning is None:
+        return ""
+    own = [frame for frame in _FRAME.finditer(detail) if frame["file"].endswith(program)]
+    where = program
+    if own:
+        last = own[-1]
+        code = f" `{last['code'].strip()}`" if last["code"] else ""
+        where = f"{program}:{last['line']}, in {last['function']}:{code}"
+    return f"{where}: {meaning.observation}; {meaning.remedy} [{name or message.partition(':')[0]}]"

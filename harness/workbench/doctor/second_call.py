@@ -1,0 +1,50 @@
+"""What the profile of a program's second call says: what the host handed over, and when it did neither that nor ran."""
+
+import re
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from harness.errors import RatchetError
+from harness.records import Capture, Period
+from harness.records.doctor import Dispatched, ProgramRun
+from harness.workbench.capture.messages import SECOND_CALL
+from harness.workbench.profiles import intervals, reading
+from harness.workbench.profiles.intervals import Interval
+from harness.workbench.profiles.op_times import devices
+
+# How JAX's dispatch calls itself in a profile (0.10 and 0.12): one for each call of a jitted function, those around
+# operations by themselves included.
+_DISPATCH = re.compile(r"PjitFunction\((.*)\)")
+
+
+def second_call(run: ProgramRun, profile: Path) -> ProgramRun:
+    """`run` with what the profile of its second call says; a sentence where it cannot be read."""
+    try:
+        capture = reading.read((profile,))
+    except RatchetError as error:
+        return replace(run, unread=(*run.unread, f"the profile of the second call could not be read: {error}"))
+    window = next((period for period in capture.host_periods if period.name == SECOND_CALL), None)
+    if window is None:
+        return replace(run, unread=(*run.unread, "the profile of the second call does not show it"))
+    calls: dict[str, list[Period]] = defaultdict(list)
+    for period in capture.host_periods:
+        if (match := _DISPATCH.fullmatch(period.name)) and window.start <= period.start < window.end:
+            calls[match[1]].append(period)
+    # One call shows twice, the one inside the other.
+    spans = {name: intervals.of(found) for name, found in calls.items()}
+    dispatched = [
+        Dispatched(name=name, count=len(found), seconds=intervals.length(found)) for name, found in spans.items()
+    ]
+    return replace(
+        run,
+        dispatched=tuple(sorted(dispatched, key=lambda one: -one.seconds)),
+        own_seconds=_own(capture, window, [one for found in spans.values() for one in found]),
+    )
+
+
+def _own(capture: Capture, window: Period, handed_over: list[Interval]) -> float:
+    """The time of the call in which nothing of XLA ran and JAX handed nothing over."""
+    ran = [one for device in devices(capture) for one in intervals.busy(device)]
+    busy = intervals.union([*ran, *handed_over])
+    return sum(hole.seconds for hole in intervals.holes(Interval(window.start, window.end), busy))

@@ -1,0 +1,73 @@
+"""How full a matrix unit is: the share of its cells that a product's weights occupy, and what the rest costs."""
+
+import math
+
+from harness.units import percent
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.module import Computation, Instruction
+from harness.workbench.hlo.prediction import Matmul
+from harness.workbench.hlo.shapes import Array
+from harness.workbench.hlo.work import matmuls
+
+
+def filled(summed: int, columns: int, size: int) -> float:
+    """The share of a `size` x `size` unit that weights of `summed` x `columns` occupy, tiles at their edges included.
+
+    A unit holds a square of the weights while rows of the other operand stream through it, so that both sizes are
+    rounded up to its own: 64 x 64 fill a quarter of a unit of 128 and a sixteenth of one of 256.
+    """
+    return math.prod(length / (math.ceil(length / size) * size) for length in (summed, columns) if length)
+
+
+def of_product(found: Matmul, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
+    """The share for a product given by hand, with the two sizes of one device's weights."""
+    sizes = dict(zip(found.letters[0], found.left.local(mesh), strict=True))
+    sizes |= dict(zip(found.letters[1], found.right.local(mesh), strict=True))
+    left, right, result = map(set, found.letters)
+    summed = math.prod(sizes[letter] for letter in (left & right) - result)
+    columns = math.prod(sizes[letter] for letter in right - left)
+    return filled(summed, columns, size), summed, columns
+
+
+def of_instruction(graph: Graph, computation: Computation, instruction: Instruction, size: int | None) -> float | None:
+    """The share for the matmul that an instruction is or holds; None where there is none, or its sizes are not known.
+
+    Weights are the right operand: the kernel of a convolution, as XLA writes matmuls too.
+    """
+    found = matmuls(graph, computation, instruction) if size else []
+    if not found or size is None:
+        return None
+    inside, matmul = found[0]
+    shapes = graph.operand_shapes(inside, matmul)[:2]
+    if len(shapes) < 2 or not isinstance(shapes[0], Array) or not isinstance(shapes[1], Array):
+        return None
+    sizes = _weights(matmul, shapes[0], shapes[1])
+    return None if sizes is None else filled(*sizes, size)
+
+
+def _weights(matmul: Instruction, left: Array, right: Array) -> tuple[int, int] | None:
+    """What is summed over, and the columns of the result that one set of weights makes."""
+    known = [size for size in right.dimensions if size is not None]
+    if len(known) < len(right.dimensions):
+        return None
+    if matmul.contraction is not None:
+        how = matmul.contraction
+        if any(place >= len(known) for place in (*how.right, *how.right_batch)):
+            return None
+        summed = math.prod(known[place] for place in how.right)
+        batch = math.prod(known[place] for place in how.right_batch)
+        return summed, math.prod(known) // max(1, summed * batch)
+    how_convolved = matmul.convolution
+    if how_convolved is None or max(how_convolved.kernel_input, how_convolved.kernel_output) >= len(known):
+        return None
+    return known[how_convolved.kernel_input], known[how_convolved.kernel_output]
+
+
+def part_of_the_unit(share: float, size: int, summed: int, columns: int) -> str:
+    """A sentence on weights that leave a part of the unit empty; "" where they fill it."""
+    if share > 0.995:
+        return ""
+    return (
+        f"Weights of {summed} x {columns} fill {percent(share)} of a {size} x {size} matrix unit: the FLOPs take "
+        f"{1 / share:.1f}x as long at least."
+    )

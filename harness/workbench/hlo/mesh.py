@@ -1,0 +1,149 @@
+"""The mesh that a module is split over: along which of its axes a sharding or the groups of a collective run."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from harness.workbench.hlo.groups import Groups, Sharding, tiles
+
+# What an iota list says of the devices' order: `<=[4,2]T(1,0)`.
+_IOTA = re.compile(r"<=\[([\d,]+)\]")
+_NAMED = re.compile(r"mesh\[([^\]]*)\]")
+_AXIS = re.compile(r"['\"]?([\w.]+)['\"]?=(\d+)")
+# Of more axes in one dimension the order is not searched for: 24 orders are tried of four.
+_MOST_AXES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """Names and sizes of axes; devices 0, 1, 2, ... lie along the last one first. Made-up names are not `is_named`."""
+
+    axes: tuple[tuple[str, int], ...]
+    is_named: bool = True
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={size}" for name, size in self.axes)
+
+    @property
+    def devices(self) -> int:
+        """How many it has."""
+        return math.prod(size for _, size in self.axes)
+
+    def place(self, device: int) -> tuple[int, ...]:
+        """Where a device lies along each axis."""
+        found = []
+        for _, size in reversed(self.axes):
+            device, at = divmod(device, size)
+            found.append(at)
+        return tuple(reversed(found))
+
+
+def inferred(shardings: Iterable[Sharding], groups: Iterable[Groups], devices: int) -> Mesh | None:
+    """The mesh that a module's text names; else the coarsest whose axes its shardings and groups run along.
+
+    None where nothing says how the devices are laid out, or where it does not go into one mesh.
+    """
+    groups = tuple(groups)
+    edges = {1, devices}
+    texts = dict.fromkeys([*(one.text for one in shardings), *(one.text for one in groups)])
+    for text in texts:
+        if named := _NAMED.search(text):
+            axes = tuple((name, int(size)) for name, size in _AXIS.findall(named[1]))
+            if axes and math.prod(size for _, size in axes) == devices:
+                return Mesh(axes=axes)
+        for listed in _IOTA.findall(text):
+            edges |= _edges([int(size) for size in listed.split(",")])
+        if text.startswith("{devices=["):
+            tile = [int(size) for size in text.removeprefix("{devices=[").partition("]")[0].split(",")]
+            edges |= _edges(tile) if "T(" not in text else set()
+    for one in groups:
+        if one.size and one.stride and one.groups:
+            edges |= {one.stride, one.stride * one.size}
+    ordered = sorted(edge for edge in edges if 0 < edge <= devices)
+    if any(after % before for before, after in itertools.pairwise(ordered)):
+        return None
+    sizes = [after // before for before, after in itertools.pairwise(ordered)]
+    if len(sizes) < 1 or (ordered == [1, devices] and not texts):
+        return None
+    return Mesh(axes=tuple((f"axis{at}", size) for at, size in enumerate(reversed(sizes))), is_named=False)
+
+
+def _edges(sizes: Sequence[int]) -> set[int]:
+    """How far apart neighbours along each dimension are, where the last varies fastest."""
+    return {math.prod(sizes[at:]) for at in range(len(sizes) + 1)}
+
+
+def axes_of_pairs(pairs: Sequence[tuple[int, int]], mesh: Mesh | None) -> tuple[str, ...]:
+    """The axes along which devices send to others: where the two of any pair lie apart."""
+    if mesh is None or any(not 0 <= device < mesh.devices for pair in pairs for device in pair):
+        return ()
+    places = [(mesh.place(source), mesh.place(target)) for source, target in pairs]
+    return tuple(
+        name for at, (name, _) in enumerate(mesh.axes) if any(source[at] != target[at] for source, target in places)
+    )
+
+
+def axes_of_groups(groups: Groups | None, mesh: Mesh | None) -> tuple[str, ...]:
+    """The axes that the devices of a group differ in; none where they are not those of whole axes."""
+    if groups is None or mesh is None:
+        return ()
+    if groups.is_everyone:
+        return tuple(name for name, _ in mesh.axes)
+    return _along(groups.groups, mesh)
+
+
+@lru_cache(maxsize=64)
+def _along(groups: tuple[tuple[int, ...], ...], mesh: Mesh) -> tuple[str, ...]:
+    if not groups or any(not 0 <= device < mesh.devices for group in groups for device in group):
+        return ()
+    places = [mesh.place(device) for device in groups[0]]
+    moving = [at for at in range(len(mesh.axes)) if len({place[at] for place in places}) > 1]
+    size = math.prod(mesh.axes[at][1] for at in moving)
+    for group in groups:
+        still = {tuple(step for at, step in enumerate(mesh.place(device)) if at not in moving) for device in group}
+        if len(still) != 1 or len(set(group)) != size:
+            return ()
+    return tuple(mesh.axes[at][0] for at in moving)
+
+
+@lru_cache(maxsize=256)
+def axes_of_sharding(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, ...], ...]:
+    """For each dimension the axes that split it, the slowest first; () for one that is whole or split otherwise."""
+    found = tiles(sharding)
+    if found is None or len(found[1]) != mesh.devices:
+        return tuple(() for _ in sharding.parts)
+    sizes, devices = found
+    at_tile = dict(zip(devices, itertools.product(*map(range, sizes)), strict=True))
+    return tuple(
+        _axes_of([at_tile[device][place] for device in range(mesh.devices)], parts, mesh) if parts > 1 else ()
+        for place, parts in enumerate(sharding.parts)
+    )
+
+
+def _axes_of(tile: Sequence[int], parts: int, mesh: Mesh) -> tuple[str, ...]:
+    """The axes whose places together give the number of the tile of each device."""
+    steps = [math.prod(size for _, size in mesh.axes[at + 1 :]) for at in range(len(mesh.axes))]
+    moving = [at for at, (_, size) in enumerate(mesh.axes) if size > 1 and tile[steps[at]] != tile[0]]
+    if len(moving) > _MOST_AXES or math.prod(mesh.axes[at][1] for at in moving) != parts:
+        return ()
+    for order in itertools.permutations(moving):
+        expected = []
+        for device in range(mesh.devices):
+            place, number = mesh.place(device), 0
+            for at in order:
+                number = number * mesh.axes[at][1] + place[at]
+            expected.append(number)
+        if expected == list(tile):
+            return tuple(mesh.axes[at][0] for at in order)
+    return ()
+
+
+def specification(axes: Sequence[Sequence[str]]) -> str:
+    """As JAX writes it: `P(data, None)`, `P((data, model))`; "" where nothing is split."""
+    if not any(axes):
+        return ""
+    words = ["None" if not some else some[0] if len(some) == 1 else f"({', '.join(some)})" for some in axes]
+    return f"P({', '.join(words)})"

@@ -1,0 +1,180 @@
+"""The memory of training a transformer, predicted: state, activations with and without recomputation, remedies."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.records import Cell, Column, Table
+from harness.units import decimal, percent
+from harness.workbench.hlo.chips import Target
+from harness.workbench.hlo.prediction import TRAINING_BYTES
+from harness.workbench.tables import Field, Fields, table, table_of
+
+# Pieces of a chunked cross entropy, where nobody says how many.
+CHUNKS = 8
+_BF16, _F32 = 2, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Activations that one layer keeps: `bytes` of them by `formula` (B, S, D, F, H as in Transformer)."""
+
+    name: str
+    formula: str
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """A decoder in bfloat16: B sequences of S tokens, L layers of width D, an MLP of width F, H heads, vocabulary V.
+
+    `heads` None: the attention kernel keeps no scores. `vocabulary` None: what the loss takes is not counted.
+    """
+
+    batch: int
+    sequence: int
+    layers: int
+    width: int
+    hidden: int
+    heads: int | None = None
+    vocabulary: int | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Four products of an attention, two of an MLP; the embedding once."""
+        each = 4 * self.width**2 + 2 * self.width * self.hidden
+        return self.layers * each + self.width * (self.vocabulary or 0)
+
+    def parts(self) -> Iterator[Part]:
+        """What one layer keeps for its backward pass.
+
+        Korthikanti et al. 2022 (Reducing Activation Recomputation in Large Transformer Models), section 4.1, without
+        dropout: 32 B S D with F = 4 D, where they count 34 with its masks; scores 2 H B S^2, where they count 5.
+        """
+        tokens = self.batch * self.sequence
+        yield Part(name="two norms", formula="4 B S D", bytes=4 * tokens * self.width)
+        yield Part(name="attention: inputs, q, k, v, output", formula="10 B S D", bytes=10 * tokens * self.width)
+        if self.heads is not None:
+            scores = 2 * self.heads * self.batch * self.sequence**2
+            yield Part(name="attention: scores", formula="2 H B S^2", bytes=scores)
+        mlp = tokens * (2 * self.width + 4 * self.hidden)
+        yield Part(name="MLP: input, before and after its activation", formula="B S (2 D + 4 F)", bytes=mlp)
+
+    @property
+    def layer_bytes(self) -> float:
+        """Activations of one layer."""
+        return sum(part.bytes for part in self.parts())
+
+    @property
+    def input_bytes(self) -> float:
+        """What a recomputed layer keeps: its input."""
+        return _BF16 * self.batch * self.sequence * self.width
+
+    def activation_bytes(self, *, is_recomputed: bool) -> float:
+        """Of all layers at the peak; recomputed, the inputs of all and one layer whole."""
+        if is_recomputed:
+            return self.layers * self.input_bytes + self.layer_bytes
+        return self.layers * self.layer_bytes
+
+    @property
+    def logit_bytes(self) -> float:
+        """Logits in float32, which the loss and its gradient share (Korthikanti et al.: 4 B S V)."""
+        return _F32 * self.batch * self.sequence * (self.vocabulary or 0)
+
+
+_COLUMNS = (
+    Column(name="what", title="what"),
+    Column(name="bytes_per_parameter", title="a parameter", unit="B"),
+    Column(name="bytes", title="bytes", unit="B"),
+    Column(name="formula", title="formula"),
+)
+
+
+def memory_tables(
+    parameters: float, model: Transformer | None, target: Target | None, devices: int, *, is_recomputed: bool
+) -> tuple[Table, ...]:
+    """The memory of mixed-precision training with Adam: 16 bytes per parameter, and a model's activations."""
+    width = sum(each for _, each in TRAINING_BYTES)
+    rows: list[tuple[Cell, ...]] = [(name, each, int(parameters * each), f"{each} P") for name, each in TRAINING_BYTES]
+    total = parameters * width
+    notes = []
+    if model is not None:
+        activations = model.activation_bytes(is_recomputed=is_recomputed)
+        formula = "2 B S D L + one layer" if is_recomputed else "L x one layer"
+        rows.append((f"activations{', recomputed' if is_recomputed else ''}", None, int(activations), formula))
+        total += activations
+        if model.vocabulary is not None:
+            rows.append(("logits", None, int(model.logit_bytes), "4 B S V"))
+            total += model.logit_bytes
+        notes.append("The compiler's workspace comes on top, a loop over layers or an overlap may hold more at once.")
+        rows.append(("together", None, int(total), ""))
+    else:
+        rows.append(("together", width, int(total), f"{width} P"))
+        notes.append(
+            "Activations, the batch and the compiler's workspace come on top (ZeRO, Rajbhandari et al. 2020, 3.1): "
+            "--batch, --seq, --layers and --d-model estimate the first."
+        )
+    if target is not None:
+        each, least = total / devices, math.ceil(total / target.hbm_bytes)
+        notes.append(
+            f"{decimal(each, 'B')} on each of {devices} {target.name} {target.device}s if all is split evenly, "
+            f"{percent(each / target.hbm_bytes)} of its {decimal(target.hbm_bytes, 'B')}; it takes at least {least}."
+        )
+    title = f"memory to train {parameters:,.0f} parameters"
+    first = table("memory", title, "predicted", _COLUMNS, rows, notes)
+    if model is None:
+        return (first,)
+    return first, _layer(model), _remedies(parameters, model, devices, is_recomputed=is_recomputed)
+
+
+def _layer(model: Transformer) -> Table:
+    fields: Fields[Part] = (
+        Field("what", "what", lambda part: part.name),
+        Field("bytes", "bytes", lambda part: part.bytes, "B"),
+        Field("formula", "formula", lambda part: part.formula),
+    )
+    parts: Sequence[Part] = (
+        *model.parts(),
+        Part(name="together", formula="", bytes=model.layer_bytes),
+        Part(name="recomputed: its input alone", formula="2 B S D", bytes=model.input_bytes),
+    )
+    notes = (
+        "Korthikanti et al. 2022, section 4.1, without dropout. An upper estimate: XLA computes element-wise work "
+        "again inside fusions, so that of the MLP's two arrays it mostly keeps one (2 F instead of 4 F).",
+        "An attention kernel that keeps no scores; --heads counts those of one that does."
+        if model.heads is None
+        else "With the scores of an attention that keeps them: a flash kernel does not.",
+    )
+    return table_of("layer", "activations of one layer", "predicted", fields, parts, notes)
+
+
+_REMEDIES = (
+    Column(name="remedy", title="remedy", is_whole=True),
+    Column(name="saved_bytes", title="saves", unit="B"),
+    Column(name="formula", title="formula"),
+    Column(name="how", title="how"),
+)
+
+
+def _remedies(parameters: float, model: Transformer, devices: int, *, is_recomputed: bool) -> Table:
+    """What each remedy saves by itself, the largest first."""
+    rows: list[tuple[str, float, str, str]] = [
+        ("bfloat16 optimizer state", 4 * parameters, "4 P", "both moments of Adam in 2 bytes instead of 4"),
+    ]
+    if not is_recomputed:
+        saved = model.activation_bytes(is_recomputed=False) - model.activation_bytes(is_recomputed=True)
+        rows.append(("rematerialisation", saved, "L x one layer - (2 B S D L + one layer)", "jax.checkpoint: --remat"))
+    if model.vocabulary is not None:
+        saved = model.logit_bytes * (1 - 1 / CHUNKS)
+        rows.append(("chunked cross entropy", saved, f"4 B S V (1 - 1/{CHUNKS})", f"the loss in {CHUNKS} pieces"))
+    others = max(2, devices)
+    width = sum(each for _, each in TRAINING_BYTES)
+    share = 1 - 1 / others
+    rows.append(
+        ("sharding the state", parameters * width * share, f"{width} P (1 - 1/{others})",
+         f"FSDP over {others} devices, on each of them"),
+    )  # fmt: skip
+    found = [(name, int(saved), formula, how) for name, saved, formula, how in rows if saved > 0]
+    found.sort(key=lambda row: -row[1])
+    notes = ("Each by itself, of what one device holds if nothing is split.",)
+    return table("remedies", "what would make it smaller", "predicted", _REMEDIES, found, notes)

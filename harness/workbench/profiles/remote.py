@@ -1,0 +1,180 @@
+"""Runs of an XProf server, here or elsewhere: which there are, and what its tools answer about them."""
+
+import http.client
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TypeAlias, TypeVar
+
+import msgspec
+
+from harness import limits
+from harness.errors import RatchetError, UsageError
+
+# xprof's own default port; ratchet.sh serve uses it too.
+PORT = 8791
+LOCAL = f"http://127.0.0.1:{PORT}"
+# The environment variable that names the server, as in the published workflows.
+URL_VARIABLE = "XPROF_URL"
+# Where XProf's pages and data are on a server.
+ROUTE = "/data/plugin/profile"
+# A capture of some GB takes minutes to convert.
+_SECONDS = 600.0
+# So much of what a server says to an error is shown.
+_SAID_CHARACTERS = 300
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """One host of a run on a server: it stands where the path of its file would.
+
+    `folder` is the run's own where the server was pointed at it (`session_path`), also gs://; "" where it lists it.
+    """
+
+    server: str
+    run: str
+    host: str
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """What its file is called there."""
+        return f"{self.host}.xplane.pb"
+
+    def __str__(self) -> str:
+        return f"{self.server}{ROUTE}/data?{_query(self._named | {'host': self.host})}"
+
+    @property
+    def _named(self) -> dict[str, str]:
+        return {"run": self.run, **({"session_path": self.folder} if self.folder else {})}
+
+    def ask(self, tool: str, more: Mapping[str, object]) -> bytes:
+        """What the server's `tool` says. Raises RatchetError `no-answer` or `no-server`."""
+        return _fetch(self.server, "data", {**self._named, "tag": tool, **{key: str(more[key]) for key in more}})
+
+    def modules(self) -> list[str]:
+        """The names of the modules that it has: `jit_f(4)`."""
+        found = _fetch(self.server, "module_list", self._named).decode("utf-8", "replace").split(",")
+        # XProf writes NO_MODULE where there is none.
+        return [name for name in found if name.endswith(")")]
+
+
+# What a capture is read from.
+Source: TypeAlias = Path | Remote
+
+
+def source(text: str) -> Source:
+    """What `str` made a text of."""
+    if not text.startswith(("http://", "https://")):
+        return Path(text)
+    server, _, query = text.partition(f"{ROUTE}/data?")
+    named = dict(urllib.parse.parse_qsl(query))
+    return Remote(server=server, run=named["run"], host=named["host"], folder=named.get("session_path", ""))
+
+
+def server() -> str:
+    """The server that the environment names, "" where it names none."""
+    return os.environ.get(URL_VARIABLE, "")
+
+
+def root(server: str) -> str:
+    """`server` as `http://host:port`, whatever page of it was given. Raises UsageError `usage`."""
+    parts = urllib.parse.urlsplit(server if "://" in server else f"http://{server}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError("usage", f"expected the address of an XProf server such as {LOCAL}, got {server!r}")
+    path = parts.path.split(ROUTE)[0].rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def runs(server: str, **where: str) -> list[str]:
+    """The names of the server's runs in its own order, the last first; of `session_path` or `run_path`, where given."""
+    return decoded(_fetch(server, "runs", where), server, list[str])
+
+
+def hosts(server: str, run: str, folder: str = "") -> tuple[Remote, ...]:
+    """The hosts of a run. Raises RatchetError `no-profile` where it has none."""
+    where = {"run": run, "tag": "trace_viewer", **({"session_path": folder} if folder else {})}
+    found = decoded(_fetch(server, "hosts", where), server, list[dict[str, str]])
+    if not found:
+        raise RatchetError("no-profile", f"XProf at {server} has no capture of a host in its run {run}")
+    return tuple(Remote(server=server, run=run, host=one.get("hostname", ""), folder=folder) for one in found)
+
+
+def answers(found: Sequence[Remote], tool: str, asked: Sequence[Mapping[str, object]]) -> tuple[bytes, ...]:
+    """What the tool says of all hosts together, of one where there is one, to each set of options."""
+    which = {"host": found[0].host} if len(found) == 1 else {"hosts": ",".join(one.host for one in found)}
+    return tuple(found[0].ask(tool, {**which, **options}) for options in asked)
+
+
+class _NotElsewhere(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: nobody is asked but the server that was named."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> None:
+        """None, which makes it an error."""
+
+
+_OPENER = urllib.request.build_opener(_NotElsewhere)
+
+
+def _fetch(server: str, what: str, named: Mapping[str, str]) -> bytes:
+    """The bytes of one answer. Raises RatchetError `no-server` (none there), `no-answer` (it has none)."""
+    where = f"{server}{ROUTE}/{what}?{_query(named)}"
+    try:
+        with _OPENER.open(where, timeout=_SECONDS) as answer:
+            data = limits.read_stream(answer, where)
+            kind = answer.headers.get_content_type()
+    except urllib.error.HTTPError as error:
+        said = _unpacked(limits.read_stream(error, where), where).decode("utf-8", "replace").strip()
+        raise RatchetError(
+            "no-answer",
+            f"XProf at {server} has no answer to {what}?{_query(named)}: {error.code} {error.reason}: "
+            f"{said[:_SAID_CHARACTERS]}",
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(getattr(error, "reason", error), http.client.BadStatusLine):
+            raise RatchetError(
+                "no-answer",
+                f"XProf at {server} broke off at {what}?{_query(named)}; its own log says why. For gs:// it needs the "
+                "network and a login (gcloud auth application-default login)",
+            ) from error
+        raise RatchetError(
+            "no-server", f"expected an XProf server at {server}, as {URL_VARIABLE} says, got: {error}"
+        ) from error
+    if kind == "text/html":
+        raise RatchetError("no-server", f"expected an XProf server at {server}, got another one's page")
+    return _unpacked(data, where)
+
+
+def _unpacked(data: bytes, where: str) -> bytes:
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        return limits.unpacked(data, where)
+    except (OSError, EOFError, zlib.error) as error:
+        raise RatchetError("no-answer", f"{where} begins as gzip and breaks off: {error}") from error
+
+
+def decoded(data: bytes, server: str, kind: type[T]) -> T:
+    """The JSON of an answer. Raises RatchetError `no-answer` where it is none, or another than `kind`."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RatchetError("no-answer", f"expected XProf's JSON from {server}, got {data[:80]!r}: {error}") from error
+
+
+def _query(named: Mapping[str, str]) -> str:
+    return urllib.parse.urlencode(named, safe="@/", quote_via=urllib.parse.quote)

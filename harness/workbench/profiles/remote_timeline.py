@@ -1,0 +1,170 @@
+"""A run on an XProf server as the contents of a file: its trace viewer's events, and what its tables know besides."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from harness import limits
+from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
+from harness.errors import RatchetError
+from harness.workbench.profiles import datatables
+from harness.workbench.profiles.datatables import GIBIBYTES, GIGAFLOPS, MICROSECOND, number
+from harness.workbench.profiles.remote import Remote, decoded
+
+# The trace viewer stops here (xprof 2.24).
+MOST_EVENTS = 1_000_000
+_PICOSECONDS_PER_MICROSECOND = 1_000_000
+# Lines of a device from here on are derived by XProf from others (kThreadIdDerivedMin of its trace_utils); threads of
+# a host may have any number.
+_DERIVED = 0xDEADBEEF
+# Numbers of programs have 64 bits.
+_DIGITS = 21
+# Statistics that files store as numbers; the trace viewer writes each as text.
+_NUMBERS = frozenset(
+    {"bytes_accessed", "device_duration_ps", "device_offset_ps", "device_ordinal", "flops", "model_flops", "program_id",
+     "run_id", "step_num"}
+)  # fmt: skip
+
+
+class _Traced(msgspec.Struct):
+    """One event of the trace viewer; `args` hold the name of a process or thread. The last one of a trace is empty."""
+
+    pid: int = 0
+    tid: int = 0
+    ph: str = ""
+    name: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    args: dict[str, Any] = {}
+
+
+class _Trace(msgspec.Struct):
+    traceEvents: list[_Traced]
+
+
+def protos(found: Remote) -> dict[str, bytes]:
+    """The serialized HloProto of every module of the run, by name."""
+    return {
+        name: found.ask("graph_viewer", {"host": found.host, "module_name": name, "type": "pb"})
+        for name in found.modules()
+    }
+
+
+def space(found: Remote) -> Space:
+    """The host's capture, from the trace viewer's events and what XProf's tables know besides.
+
+    What the trace viewer leaves out is taken from elsewhere: FLOPs from hlo_stats, a device's peaks from
+    roofline_model, the module of an operation from the run around it.
+    """
+    data = found.ask("trace_viewer", {"host": found.host})
+    limits.note_objects(len(data))
+    events = decoded(data, found.server, _Trace).traceEvents
+    names = {event.pid: str(event.args.get("name", "")) for event in events if event.name == "process_name"}
+    lines = {(one.pid, one.tid): str(one.args.get("name", "")) for one in events if one.name == "thread_name"}
+    timed: dict[tuple[int, int], list[_Traced]] = defaultdict(list)
+    for event in events:
+        is_derived = event.tid >= _DERIVED and names.get(event.pid, "").startswith("/device:")
+        if event.ph in ("X", "i") and not is_derived:
+            timed[event.pid, event.tid].append(event)
+    modules = protos(found) if not any(name.startswith("/device:TPU") for name in names.values()) else {}
+    flops, stats = ({}, {}) if modules else (_flops(found), _peaks(found))
+    planes = []
+    for pid, name in names.items():
+        own = {tid: timed[pid, tid] for (process, tid) in lines if process == pid and (pid, tid) in timed}
+        runs = [event for tid in own if lines[pid, tid] == "XLA Modules" for event in own[tid]]
+        described: dict[tuple[str, str], Described] = {}
+        planes.append(
+            Plane(
+                name=name,
+                stats=stats if name.startswith("/device:") else {},
+                lines=tuple(
+                    Line(name=lines[pid, tid], events=_events(own[tid], runs, modules, flops, described)) for tid in own
+                ),
+                described=tuple(described.values()),
+            )
+        )
+    kept = tuple(Described(name=name, stats={"Hlo Proto": proto}) for name, proto in modules.items())
+    planes.append(Plane(name="/host:metadata", stats={}, lines=(), described=kept))
+    cut = (f"the trace viewer stops at {MOST_EVENTS:,} events, and so does what is read here",)
+    return Space(
+        planes=tuple(planes), hostnames=(found.host,), errors=(), warnings=cut if len(events) >= MOST_EVENTS else ()
+    )
+
+
+def _events(
+    events: Sequence[_Traced],
+    runs: Sequence[_Traced],
+    modules: Mapping[str, bytes],
+    flops: Mapping[tuple[int | None, str], float],
+    described: dict[tuple[str, str], Described],
+) -> tuple[Event, ...]:
+    """The events of one line; `runs` are those of the modules on the same device, which say whose an operation is."""
+    ordered = sorted(runs, key=lambda run: run.ts)
+    found, at = [], 0
+    for event in sorted(events, key=lambda event: event.ts):
+        while at + 1 < len(ordered) and ordered[at + 1].ts <= event.ts:
+            at += 1
+        stats = {name: _value(name, str(text)) for name, text in event.args.items()}
+        text = str(stats.pop("long_name", "")) or event.name
+        around = ordered[at].name if ordered else _of(str(stats.get("hlo_module", "")), modules)
+        if "hlo_category" in stats or "hlo_module" in stats:
+            program = _program(around)
+            if program is not None:
+                stats.setdefault("program_id", program)
+            if flops.get((program, event.name)):
+                stats.setdefault("flops", flops[program, event.name])
+        of = described.setdefault((around, text), Described(name=text, display_name=event.name, stats=stats))
+        start = round(event.ts * _PICOSECONDS_PER_MICROSECOND)
+        length = round(event.dur * _PICOSECONDS_PER_MICROSECOND)
+        found.append(Event(of=of, start_ps=start, duration_ps=length, stats=stats))
+    return tuple(found)
+
+
+def _of(plain: str, modules: Mapping[str, bytes]) -> str:
+    """The one module that is called `plain` with a number; `plain` where it is not the only one."""
+    named = [name for name in modules if name.partition("(")[0] == plain]
+    return named[0] if len(named) == 1 else plain
+
+
+def _program(module: str) -> int | None:
+    return _whole(module.rpartition("(")[2].removesuffix(")"))
+
+
+def _value(name: str, text: str) -> Value:
+    if name not in _NUMBERS:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _flops(found: Remote) -> dict[tuple[int | None, str], float]:
+    """FLOPs of one execution by program and operation: XProf has rates and times."""
+    return {
+        (_whole(row.get("program_id")), str(row.get("hlo_op_name"))): round(rate * took)
+        for row in datatables.ask((found,), "hlo_stats")[0].rows
+        if (rate := number(row, "model_flop_rate", GIGAFLOPS)) and (took := number(row, "avg_time", MICROSECOND))
+    }
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS else None
+
+
+def _peaks(found: Remote) -> dict[str, Value]:
+    """The statistics of a device's plane, of the kind that the run's devices are of."""
+    said = datatables.ask((found,), "roofline_model")[0].properties
+    if not said.get("device_type"):
+        return {}
+    try:
+        flops, bandwidth = float(said["peak_flop_rate"]) * GIGAFLOPS, float(said["peak_hbm_bw"]) * GIBIBYTES
+    except (KeyError, ValueError, TypeError) as error:
+        raise RatchetError("no-answer", f"XProf at {found.server} says no peaks of {said['device_type']}") from error
+    return {
+        "device_type_string": said["device_type"],
+        "peak_teraflops_per_second": flops / 1e12,
+        "peak_hbm_bw_gigabytes_per_second": bandwidth / 1e9,
+    }

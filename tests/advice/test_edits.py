@@ -1,0 +1,84 @@
+"""Edits of one constant: which are advised, how simulating them ranks the hints, and that it is done with real ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evidence_examples import V5E, evidence
+from loop_fixtures import committed_contest
+from rule_examples import saved
+
+from harness import contest as contests
+from harness.advice import diagnose
+from harness.advice.edits import Edit, Tried
+from harness.advice.report import report
+from harness.loop import edits
+from harness.loop.evaluate import Options, evaluate
+from harness.records import Policy
+from harness.render.hints import gain_text
+
+TEMPLATE = saved("naive-128x256-v5e")
+QUERIES = Edit(window="q", axis=-2, size=128, new=512)
+KEYS = Edit(window="k", axis=-2, size=256, new=1024)
+
+
+def tried(edit: Edit, ratio: float | None, constant: str = "B") -> Tried:
+    return Tried(constant=constant, old=str(edit.size), new=str(edit.new), edits=(edit,), time_ratio=ratio)
+
+
+def test_the_query_block_is_offered_though_another_bound_leads() -> None:
+    """64 times the least traffic, at a quarter of the bandwidth: latency-bound."""
+    found = report(TEMPLATE, V5E)
+    assert found.regime == "latency-bound"
+    assert (found.hbm_bytes or 0) / found.minimum_hbm_bytes == pytest.approx(64.5)
+    assert set(diagnose.edits(TEMPLATE, found)) == {QUERIES, KEYS}
+    (hint,) = [hint for hint in found.hints if hint.rule == "re-reads"]
+    assert "raise the query block (rows of q's block, now 128) to 512: 4x fewer re-reads" in hint.suggestion
+    assert hint.gain is None
+
+
+def test_re_reads_near_the_least_or_far_above_the_ridge_are_not_offered() -> None:
+    few = evidence(7e-3, bq=1024)
+    assert not any(hint.rule == "re-reads" for hint in report(few, V5E).hints)
+    assert any(hint.rule == "re-reads" for hint in report(evidence(7e-3, bq=256), V5E).hints)
+
+
+def test_a_simulated_edit_takes_the_place_of_a_bound_and_ranks_the_hints() -> None:
+    found = report(TEMPLATE, V5E)
+    asked = (tried(QUERIES, 0.513, "BQ"), tried(KEYS, 0.6, "BKV"))
+    first, second, *_ = diagnose.hints(TEMPLATE, found, tried=asked)
+    assert first.rule == "re-reads"
+    assert first.gain == pytest.approx(0.487)
+    assert gain_text(first) == "48.7% less time (simulated edit: BQ 128 -> 512)"
+    assert gain_text(second) == "40.0% less time (simulated edit: BKV 256 -> 1024)"
+    assert "raise the key/value block" in second.suggestion
+
+
+def test_an_edit_that_brings_nothing_is_not_offered() -> None:
+    found = report(TEMPLATE, V5E)
+    told = diagnose.hints(TEMPLATE, found, tried=(tried(QUERIES, 1.02), tried(KEYS, None)))
+    assert not any(hint.rule == "re-reads" for hint in told)
+    assert any("raise the key/value block" in hint.suggestion and hint.gain is None for hint in told)
+
+
+def test_an_edit_is_made_where_the_program_has_that_block() -> None:
+    assert Edit(window="q", axis=-2, size=64, new=128).is_made_by(evidence(1e-3))
+    assert not QUERIES.is_made_by(evidence(1e-3))
+    assert not QUERIES.is_made_by(evidence(1e-3, trace=None))
+    assert not Edit(window="q", axis=-5, size=64, new=128).is_made_by(evidence(1e-3))
+
+
+@pytest.mark.slow
+def test_the_edits_of_the_template_are_compiled_and_simulated(tmp_path: Path) -> None:
+    """BQ 128 -> 512 brings nearly half; the constants are found by what they make of the blocks."""
+    contest = contests.load(committed_contest(tmp_path / "contest"))
+    kernel = contest.kernel().replace(b"BKV = 256", b"BKV = 128") + b"\nOTHER = 128\n"
+    base = evaluate(contest, kernel, Options(), Policy(), lambda stage, state, taken: None, work="judge", checked=False)
+    asked = (QUERIES, replace(KEYS, size=128, new=512))
+    found = edits.simulated(contest, kernel, base, asked, Policy(), lambda stage, state, taken: None)
+    made = {one.constant: (one.edits, one.time_ratio or 0.0) for one in found}
+    assert made["BQ"][0] == (asked[0],)
+    assert made["BKV"][0] == (asked[1],)
+    assert made["OTHER"][0] == ()
+    assert made["OTHER"][1] == pytest.approx(1.0)
+    assert made["BQ"][1] < 0.8

@@ -1,0 +1,72 @@
+"""The scores of a step: their size, the tiles of an unrolled body, and the registers that they do not fit."""
+
+import gzip
+import re
+from pathlib import Path
+
+from evidence_examples import V5E, evidence, simulation
+from rule_examples import rowwise, saved, with_counts, with_table
+
+from harness.advice import score_block
+from harness.advice.report import report
+from harness.render import cycle_breakdown
+from harness.render.report_sections import result
+
+SCHEDULES = Path(__file__).parents[1] / "fixtures" / "schedules"
+
+
+def remark(number: int, **changes: int) -> str:
+    run = simulation(1.2e-3, executed_spills=number)
+    line = score_block.score_block(with_counts(evidence(1.2e-3, bq=2048, simulation=run), **changes))
+    assert line is not None
+    assert line.count == 2048 * 256 * 4
+    return line.remark
+
+
+def test_the_score_block_is_a_float32_for_each_pair() -> None:
+    assert remark(0) == ""
+    assert remark(5) == ("the scores of a step are 2,048 x 256 x 4 B = 2.00 MiB; the vector registers hold 256.0 KiB")
+    assert "= 2.00 MiB, in 8 tiles of 256.0 KiB;" in remark(5, matmul=16)
+
+
+def test_only_attention_has_one() -> None:
+    assert score_block.score_block(rowwise(1e-3)) is None
+    assert score_block.score_block(evidence(1.2e-3, trace=None)) is None
+    assert score_block.score_block_bytes(with_table(evidence(1.2e-3))) == 128 * 256 * 4
+
+
+def test_no_schedule_names_a_register_beyond_the_last() -> None:
+    """The size of the register file, from what libtpu allocates on v5e, v5p, v6e and v7x."""
+    numbers: dict[str, int] = {}
+    for path in SCHEDULES.glob("*/*-1024*/1-*final_bundles.txt.gz"):
+        found = [int(one) for one in re.findall(r"%v\d+_v(\d+)", gzip.decompress(path.read_bytes()).decode())]
+        numbers[path.parent.name] = max(found, default=0)
+    assert max(numbers.values()) + 1 == score_block.REGISTERS_BYTES // 4096
+
+
+def test_the_report_has_it_beside_the_spills_of_a_real_run() -> None:
+    found = report(saved("naive-2048x1024-v5e"), V5E)
+    lines = cycle_breakdown.cycles(saved("naive-2048x1024-v5e"), found, {}, 200, full=False)
+    spilling = " ".join(lines).partition("Simulated spilling:")[2]
+    assert "the scores of a step are 2,048 x 1,024 x 4 B = 8.00 MiB; the vector registers hold 256.0 KiB" in spilling
+
+
+def test_the_spills_that_are_advised_about_come_with_it() -> None:
+    run = simulation(0.8e-3, executed_spills=200_000, executed_fills=200_000)
+    found = report(evidence(0.8e-3, bq=2048, bkv=512, simulation=run), V5E).hints
+    spills = next(hint for hint in found if hint.rule == "spills")
+    assert "the scores of a step are 2,048 x 512 x 4 B = 4.00 MiB; the vector registers" in spills.observation
+
+
+def test_latency_bound_says_which_side_of_the_ridge() -> None:
+    slow = report(evidence(7e-3), V5E)
+    assert result(slow)[1] == (
+        "REGIME: LATENCY-BOUND  BW=18.9%  intensity=128 FLOPs/byte  (memory side: 1.9x below ridge point)"
+    )
+    above = report(evidence(7e-3, bq=2048), V5E)
+    assert result(above)[1].endswith("(compute side: 7.6x above ridge point)")
+    assert "side" not in result(report(evidence(2.16e-3), V5E))[1]
+
+
+def test_the_page_and_the_advice_call_the_counter_alike() -> None:
+    assert cycle_breakdown.SCORE_BLOCK == score_block.SCORE_BLOCK

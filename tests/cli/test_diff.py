@@ -1,0 +1,98 @@
+"""Two kernels held against each other: real records of this repository's contests, and edits of their texts."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.advice.comparison import Side, compare
+from harness.ledger import Ledger
+from harness.records.comparison import Comparison, LinePair
+
+RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
+
+
+def side(number: int, kernel: bytes | None = None) -> Side:
+    ledger = Ledger.open(RMSNORM)
+    kernel = ledger.kernel(number) if kernel is None else kernel
+    return Side(name=str(number), kernel=kernel, evidence=ledger.attempt(number).evidence)
+
+
+def line_of(found: Comparison, text: str) -> LinePair:
+    return next(line for line in found.programs[0].lines if text in line.text)
+
+
+def test_time_figures_and_cycles_are_those_of_the_records() -> None:
+    before, after = side(3), side(4)
+    (program,) = compare(before, after, "").programs
+    old, new = before.evidence.simulation, after.evidence.simulation
+    assert old is not None
+    assert new is not None
+    assert (program.before_seconds, program.after_seconds) == (old.seconds, new.seconds)
+    assert program.time_ratio == pytest.approx(0.94575, abs=1e-5)
+    figures = {pair.name: (pair.before, pair.after) for pair in program.figures}
+    assert figures["cycles"] == (old.cycles, new.cycles)
+    assert figures["spills executed"] == (130_944, 131_616)
+    assert figures["grid steps"] == (128, 32)
+    # Parts and lines each take the whole run apart.
+    assert sum(pair.before or 0.0 for pair in program.parts) == pytest.approx(old.cycles, rel=1e-6)
+    assert sum(line.after_cycles for line in program.lines) == pytest.approx(new.cycles, rel=1e-6)
+
+
+def test_a_line_is_held_against_its_like_wherever_it_stands() -> None:
+    found = compare(side(3), side(4), "")
+    moved = line_of(found, "y_ref[...] =")
+    assert (moved.before_line, moved.after_line) == (28, 29)
+    before = side(4)
+    shifted = compare(before, side(4, b"# one more line\n" * 3 + before.kernel), "").programs[0]
+    # The text moved down, the record did not: what has no like in the record costs nothing there.
+    assert all(
+        line.before_line is None or line.before_line + 3 == line.after_line for line in shifted.lines if line.file
+    )
+
+
+def test_a_line_that_one_text_lacks_is_new_or_gone() -> None:
+    before, after = side(1), side(5)
+    gone = line_of(compare(before, after, ""), "h = h_ref[...]")
+    assert (gone.after_line, gone.after_cycles) == (None, 0.0)
+    assert gone.before_cycles > 10_000
+    new = line_of(compare(after, before, ""), "h = h_ref[...]")
+    assert (new.before_line, new.difference) == (None, gone.before_cycles)
+
+
+def test_times_of_another_key_have_no_ratio() -> None:
+    (program,) = compare(side(3), side(4), "", "another comparability key").programs
+    assert program.source is None
+    assert program.time_ratio is None
+
+
+def test_a_side_without_a_latency_has_no_time() -> None:
+    good = side(4)
+    bare = dataclasses.replace(good, evidence=dataclasses.replace(good.evidence, simulation=None, latency=None))
+    (program,) = compare(good, bare, "").programs
+    assert program.before_seconds is not None
+    assert program.after_seconds is None
+    assert program.time_ratio is None
+
+
+def test_the_verb_prints_time_cycles_lines_and_the_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-C", str(RMSNORM), "diff", "3", "4"]) == 0
+    text = capsys.readouterr().out
+    assert "time 707.839 us -> 669.439 us, -5.4% [simulated v5e]" in text
+    assert "kernel.py:28 -> 29" in text
+    assert "\n-BR = 64\n+BR = 256\n" in text
+    assert cli.main(["-C", str(RMSNORM), "diff", "3", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["programs"][0]["chip"] == "v5e"
+
+
+def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
+    assert "times are not comparable: another comparability key" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "said"), [(["99"], "unknown-attempt"), (["3", "nowhere.py"], "got 'nowhere.py'")])
+def test_what_is_neither_attempt_nor_file(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-C", str(RMSNORM), "diff", *words]) in (2, 4)
+    assert said in capsys.readouterr().err

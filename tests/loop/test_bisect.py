@@ -1,0 +1,114 @@
+"""The change that made a kernel worse, found in planted histories and in this repository's own ledgers."""
+
+import json
+from math import ceil, log2
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fixtures import git, identify
+
+from harness import cli
+from harness.errors import RatchetError, UsageError
+from harness.ledger import Ledger
+from harness.loop import bisect, scaffold
+
+RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
+COMMITS = 9
+
+
+def history(top: Path, guilty: int, old: str, new: str) -> Path:
+    """A contest with a commit for each step, of which one changes more than a comment."""
+    git(top, "init", "--quiet", "--initial-branch=main")
+    identify(top)
+    folder = top / "matmul"
+    scaffold.scaffold(folder, "matmul", (("M", "512"), ("N", "512"), ("K", "512")))
+    git(top, "add", "--all")
+    git(top, "commit", "--quiet", "-m", "base")
+    for step in range(1, COMMITS + 1):
+        text = (folder / "kernel.py").read_text(encoding="utf-8")
+        if step == guilty:
+            assert old in text
+            text = text.replace(old, new, 1)
+        (folder / "kernel.py").write_text(f"{text}# step {step}\n", encoding="utf-8")
+        (top / "notes.md").write_text(f"step {step}")
+        git(top, "add", "--all")
+        git(top, "commit", "--quiet", "-m", f"step {step}")
+        # One that leaves the kernel alone.
+        git(top, "commit", "--quiet", "--allow-empty", "-m", f"after step {step}")
+    return folder
+
+
+def test_only_commits_that_change_the_candidate_are_steps(tmp_path: Path) -> None:
+    ledger = Ledger.open(history(tmp_path, 4, "BK = 512", "BK = 128"))
+    steps = bisect.commits(ledger, "HEAD~18", "HEAD")
+    assert [step.title for step in steps] == ["base", *(f"step {step}" for step in range(1, COMMITS + 1))]
+    with pytest.raises(UsageError, match="ancestor"):
+        bisect.commits(ledger, "HEAD", "HEAD~3")
+    with pytest.raises(UsageError, match="'v9'"):
+        bisect.commits(ledger, "v9", "HEAD")
+
+
+def test_between_two_attempts_are_those_that_became_champion() -> None:
+    ledger = Ledger.open(RMSNORM)
+    assert [step.name for step in bisect.attempts(ledger, 1, 5)] == [f"attempt {number}" for number in (1, 2, 3, 4, 5)]
+    # 5 and 6 were rejected, 7 to 15 have the champion's text.
+    assert [step.name for step in bisect.attempts(ledger, 2, 15)] == ["attempt 2", "attempt 3", "attempt 4"]
+    with pytest.raises(RatchetError, match="no attempt 99"):
+        bisect.attempts(ledger, 1, 99)
+    with pytest.raises(UsageError, match="before"):
+        bisect.attempts(ledger, 4, 3)
+
+
+def test_a_number_of_many_digits_is_no_attempt(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bisect", "-C", str(RMSNORM), "--from", "9" * 5000, "--to", "3"]) == 2
+    assert "no commit here [unknown-commit]" in capsys.readouterr().err
+
+
+def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--json", *words]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guilty", [1, 6, 9])
+def test_a_slower_commit_is_found(guilty: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # 2.1 % more simulated time.
+    document = found(history(tmp_path, guilty, "BK = 512", "BK = 128"), capsys)
+    (suspect,) = document["suspects"]
+    (named,) = [one for one in document["judged"] if one["name"] == suspect]
+    assert named["title"] == f"step {guilty}"
+    assert len(document["judged"]) <= 2 + ceil(log2(COMMITS))
+    assert "-BK = 512\n+BK = 128\n" in document["comparison"]["diff"]
+
+
+@pytest.mark.slow
+def test_a_wrong_commit_is_found_among_some_that_do_not_compile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "preferred_element_type=jnp.float32) * 1.01"
+    folder = history(tmp_path, 5, "preferred_element_type=jnp.float32)", wrong)
+    document = found(folder, capsys, "--metric", "correctness")
+    (suspect,) = document["suspects"]
+    assert next(one["title"] for one in document["judged"] if one["name"] == suspect) == "step 5"
+    assert len(document["judged"]) <= 2 + ceil(log2(COMMITS))
+
+
+@pytest.mark.slow
+def test_what_cannot_be_judged_is_passed_over_and_no_worse_is_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = history(tmp_path, 6, "BK = 512", "BK = 512")
+    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~18", "--to", "HEAD", "--quiet"]) == 4
+    assert "is no worse than" in capsys.readouterr().err
+    # The commit in the middle does not even trace.
+    text = (folder / "kernel.py").read_text(encoding="utf-8")
+    (folder / "kernel.py").write_text(text + "1 / 0\n", encoding="utf-8")
+    git(folder, "commit", "--quiet", "--all", "-m", "broken")
+    (folder / "kernel.py").write_text(text.replace("BK = 512", "BK = 128") + "# last\n", encoding="utf-8")
+    git(folder, "commit", "--quiet", "--all", "-m", "last")
+    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~2", "--to", "HEAD", "--json", "--quiet"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["suspects"]) == 2
+    assert document["comparison"] is None

@@ -1,0 +1,220 @@
+"""What a change does to a repository's contests: real commits of small contests, judged by the real compiler."""
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from git import Repo
+from loop_fixtures import git, identify
+
+from harness import cli
+from harness.advice.comparison import Side, compare
+from harness.errors import RatchetError, UsageError
+from harness.ledger import Ledger
+from harness.loop import gate as gating
+from harness.loop import scaffold
+from harness.records import Failure
+from harness.records.gate import Gate, Gated, GateOutcome
+from harness.render.gate import annotations, compilers, gate_text, markdown, workflow_text
+
+PROJECT = Path(__file__).parents[2]
+RMSNORM = PROJECT / "examples" / "rmsnorm"
+SMALL = (("M", "512"), ("N", "512"), ("K", "512"))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two contests on `main`; the change is to be committed on a branch of its own."""
+    top = tmp_path / "repository"
+    top.mkdir()
+    git(top, "init", "--quiet", "--initial-branch=main")
+    identify(top)
+    scaffold.scaffold(top / "kernels" / "matmul", "matmul", SMALL)
+    scaffold.scaffold(top / "kernels" / "norm", "rmsnorm", (("ROWS", "256"), ("COLUMNS", "256")))
+    git(top, "add", "--all")
+    git(top, "commit", "--quiet", "-m", "base")
+    git(top, "switch", "--quiet", "--create", "change")
+    return top
+
+
+def edit(folder: Path, name: str, old: str, new: str) -> None:
+    path = folder / name
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    git(folder, "commit", "--quiet", "--all", "-m", f"edit {name}")
+
+
+def touched(top: Path) -> list[tuple[str, tuple[str, ...]]]:
+    return list(gating.touched(gating.change(top, "main", "HEAD")))
+
+
+def test_only_contests_whose_own_files_differ_are_touched(repository: Path) -> None:
+    assert touched(repository) == []
+    (repository / "kernels" / "matmul" / "notes.md").write_text("nothing that a kernel is made of")
+    (repository / "README.md").write_text("a page")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "pages")
+    assert touched(repository) == []
+    edit(repository / "kernels" / "matmul", "kernel.py", "BK = 512", "BK = 128")
+    assert touched(repository) == [("kernels/matmul", ("kernel.py",))]
+    edit(repository / "kernels" / "norm", "prepare.py", "EPS = 1e-6", "EPS = 1e-5")
+    assert touched(repository)[1] == ("kernels/norm", ("prepare.py",))
+    below = gating.touched(gating.change(repository, "main", "HEAD"), "kernels/norm")
+    assert [folder for folder, _ in below] == ["kernels/norm"]
+
+
+def test_helpers_are_part_of_a_kernel_and_links_are_not(repository: Path) -> None:
+    folder = repository / "kernels" / "matmul"
+    kernel = (folder / "kernel.py").read_text(encoding="utf-8")
+    (folder / "blocks.py").write_text("SIZE = 1\n")
+    git(repository, "add", "--all")
+    (folder / "kernel.py").write_text("import blocks\n" + kernel, encoding="utf-8")
+    git(repository, "commit", "--quiet", "--all", "-m", "with a helper")
+    git(repository, "switch", "--quiet", "--create", "helper")
+    (folder / "blocks.py").write_text("SIZE = 2\n")
+    git(repository, "commit", "--quiet", "--all", "-m", "another helper")
+    change = gating.change(repository, "change", "HEAD")
+    assert list(gating.touched(change)) == [("kernels/matmul", ("blocks.py",))]
+    (folder / "blocks.py").unlink()
+    (folder / "blocks.py").symlink_to("/etc/hostname")
+    git(repository, "commit", "--quiet", "--all", "-m", "a link")
+    assert b"hostname" not in (gating.kernel_at(change.repository, "HEAD", "kernels/matmul") or b"")
+
+
+def test_what_has_been_merged_into_the_base_since_is_no_part_of_the_change(repository: Path) -> None:
+    edit(repository / "kernels" / "matmul", "kernel.py", "BK = 512", "BK = 128")
+    git(repository, "switch", "--quiet", "main")
+    edit(repository / "kernels" / "norm", "kernel.py", "BR = 16", "BR = 32")
+    git(repository, "switch", "--quiet", "change")
+    assert touched(repository) == [("kernels/matmul", ("kernel.py",))]
+
+
+def test_commits_that_are_not_there(repository: Path) -> None:
+    with pytest.raises(UsageError, match="'nowhere', which is not in this clone"):
+        gating.change(repository, "nowhere", "HEAD")
+    git(repository, "switch", "--quiet", "--orphan", "other")
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", "another root")
+    with pytest.raises(RatchetError, match="--unshallow"):
+        gating.change(repository, "main", "HEAD")
+
+
+def side(number: int) -> Side:
+    ledger = Ledger.open(RMSNORM)
+    return Side(name=str(number), kernel=ledger.kernel(number), evidence=ledger.attempt(number).evidence)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "threshold", "outcome"),
+    [(3, 4, 0.01, "faster"), (4, 3, 0.01, "slower"), (4, 3, 0.06, "same"), (4, 4, 0.01, "same")],
+)
+def test_times_are_told_apart_by_the_threshold(before: int, after: int, threshold: float, outcome: GateOutcome) -> None:
+    old, new = side(before), side(after)
+    assert gating._outcome(compare(old, new, ""), old.evidence, new.evidence, threshold)[0] == outcome
+
+
+def test_a_failure_outranks_the_time_and_a_machines_failure_is_no_verdict() -> None:
+    old, new = side(3), side(4)
+    for kind, outcome in (("wrong-result", "wrong"), ("killed", "inconclusive")):
+        evidence = replace(new.evidence, failure=Failure(stage="correctness", kind=kind, message="it differs"))
+        found = gating._outcome(compare(old, replace(new, evidence=evidence), ""), old.evidence, evidence, 0.01)
+        assert found == (outcome, f"{kind}: it differs")
+        broken = gating._outcome(compare(old, new, ""), replace(old.evidence, failure=evidence.failure), evidence, 0.01)
+        assert broken[1].endswith("; the base fails too")
+
+
+def gate(outcome: GateOutcome, reason: str, contest: str = "kernels/norm") -> Gate:
+    comparison = compare(side(4), side(3), "")
+    gated = Gated(
+        contest=contest, outcome=outcome, reason=reason, prepare="touched", changed=("kernel.py", "prepare.py"),
+        comparison=comparison, seconds=comparison.programs[0].after_seconds, chip="v5e",
+    )  # fmt: skip
+    return Gate(base="a" * 40, head="b" * 40, compiler="jax 0, libtpu 0", threshold=0.01, contests=(gated,))
+
+
+def test_lines_that_cost_more_are_annotated_where_they_stand() -> None:
+    first, *lines = annotations(gate("slower", "5.74 % more simulated time"))
+    assert first.startswith("::warning file=kernels/norm/kernel.py,line=1,title=kernels/norm is slower::5.74 %25 more")
+    assert 0 < len(lines) < 10
+    assert re.match(r"::warning file=kernels/norm/kernel\.py,line=\d+,title=more cycles::83,553 -> 85,127 ", lines[0])
+    assert [line.split(" ")[0] for line in annotations(gate("wrong", "wrong-result"))] == ["::error"]
+    assert list(annotations(gate("same", "the same program"))) == []
+
+
+def test_nothing_in_a_change_is_markup_or_a_command() -> None:
+    hostile = gate("wrong", "a\n::error::b <img src=x> [l](u) @team %0A", contest="k,x:1\n::stop-commands::t")
+    assert [line for line in annotations(hostile) if line.startswith("::error file=k%2Cx%3A1 %3A%3Astop")]
+    assert sum(line.startswith("::") for text in annotations(hostile) for line in text.split("\n")) == 1
+    text = markdown(hostile)
+    assert "<img" not in text
+    assert "](u)" not in text
+    assert "@team" not in text
+    assert "touches prepare.py" in gate_text(hostile, 100)
+
+
+def test_no_line_of_a_workflows_log_is_a_strangers_command() -> None:
+    hostile = gate("wrong", f"{'long ' * 6}::stop-commands::t {'long ' * 12}##[add-mask]t")
+    assert any(line.lstrip().startswith("::stop") for line in gate_text(hostile, 60).split("\n"))
+    lines = workflow_text(hostile, 60).split("\n")
+    assert [line.partition(" ")[0] for line in lines if line.lstrip().startswith("::")] == ["::error"]
+    assert not any("##[" in line for line in lines if not line.startswith("::error"))
+
+
+def test_a_prepare_that_cannot_be_loaded_is_no_verdict(repository: Path, tmp_path: Path) -> None:
+    folder = repository / "kernels" / "new"
+    scaffold.scaffold(folder, "matmul", SMALL)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "a contest of its own")
+    edit(folder, "prepare.py", 'CHIP = "v5e"', 'CHIP = "v99"')
+    change = gating.change(repository, "main", "HEAD")
+    judged = gating.judge(change, "kernels/new", ("kernel.py",), tmp_path / "into", 0.01, lambda *_: None)
+    assert judged.gated.outcome == "inconclusive"
+    assert "v99" in judged.gated.reason
+
+
+def test_another_compiler_is_held_against_the_first() -> None:
+    own = gate("same", "the same program")
+    slower = replace(own.contests[0], seconds=1.1 * (own.contests[0].seconds or 0.0))
+    both = replace(own, other=replace(own, compiler="jax 1, libtpu 1", contests=(slower,)))
+    assert list(compilers(own)) == []
+    (said,) = compilers(both)
+    assert said.endswith("by jax 1, libtpu 1, +10.0% [simulated v5e]")
+    assert "jax 1, libtpu 1" in markdown(both)
+
+
+def test_what_fails_the_gate_is_chosen() -> None:
+    assert cli.main(["ci", "--base", "HEAD", "--fail-on", "sometimes"]) == 2
+    assert cli.main(["ci", "--base", "HEAD", "--threshold", "0"]) == 2
+
+
+@pytest.mark.slow
+def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    edit(repository / "kernels" / "matmul", "kernel.py", "BK = 512", "BK = 128")
+    edit(repository / "kernels" / "norm", "kernel.py", "jnp.mean(h * h", "2 * jnp.mean(h * h")
+    action = yaml.safe_load((PROJECT / "action.yml").read_text(encoding="utf-8"))
+    given = {name: str(value["default"]) for name, value in action["inputs"].items()} | {"base": "main"}
+    summary = tmp_path / "summary.md"
+    runner = {
+        "GITHUB_ACTION_PATH": str(PROJECT), "GITHUB_WORKSPACE": str(repository), "GITHUB_STEP_SUMMARY": str(summary),
+    }  # fmt: skip
+    for step in action["runs"]["steps"]:
+        own = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: given[m[1]], text)
+               for name, text in step["env"].items()}  # fmt: skip
+        done = subprocess.run(
+            [step["shell"], "-e", "-c", step["run"]], env=os.environ | runner | own, capture_output=True, text=True,
+            cwd=repository,
+        )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "::error file=kernels/norm/kernel.py,line=1,title=kernels/norm is wrong::" in done.stdout
+    assert "**wrong**" in summary.read_text(encoding="utf-8")
+    out = repository / "kernel-gate"
+    assert (out / "kernels-matmul" / "report.html").stat().st_size > 100_000
+    assert (out / "kernels-matmul" / "after.trace.json.gz").is_file()
+    names = [one["name"] for one in json.loads((out / "benchmark.json").read_text(encoding="utf-8"))]
+    assert "kernels/matmul" in names
+    assert not Repo(repository).is_dirty()

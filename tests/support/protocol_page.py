@@ -1,0 +1,161 @@
+"""Writes docs/PROTOCOL.md anew: runs each command that the page shows, and puts what it prints below it.
+
+    .venv/bin/python tests/support/protocol_page.py
+
+The commands run one after the other in a copy of the project, with the captures that the page describes.
+"""
+
+import itertools
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from capture_examples import experts_run, four_devices_run, one_device_run
+from documented import project_copy
+from loop_fixtures import PROJECT
+from memory_examples import memory_run
+
+PAGE = Path(PROJECT) / "docs" / "PROTOCOL.md"
+COLUMNS = "120"
+# A bug, a signal; other codes say how a command ended that did what it is for.
+_BROKEN = 5
+
+# Programs and a launch script with faults.
+_TRAIN = """\
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.jit
+def layer(x, w):
+    return jnp.tanh(x @ w)
+
+
+def step():
+    x = np.ones((64, 128), np.float32)
+    for length in (32, 48, 64):
+        out = layer(x[:length], jnp.ones((128, 128)))
+    return float(out.sum())
+"""
+_BRANCH = """\
+import jax
+import jax.numpy as jnp
+
+
+@jax.jit
+def relu(x):
+    return x if x > 0 else 0.0
+
+
+def step():
+    return relu(jnp.float32(1.0))
+"""
+_LAUNCH = """\
+export LIBTPU_INIT_ARGS="--xla_tpu_enable_async_collective_fusion=true \\
+  --xla_tpu_enable_async_collective_fusion_fuse_all_gather=true \\
+  --xla_tpu_enable_sparse_core_collective_offload_all_gather=true"
+"""
+
+# A call with a misspelt argument, after what opens a session.
+_CALLS = """\
+{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"page","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/list"}
+{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"xprof_overlap","arguments":{"rum":"four-devices"}}}
+"""
+
+
+def stand(folder: Path) -> Path:
+    """The project, and what the page describes: synthetic captures, programs and a launch script."""
+    project_copy(folder)
+    captures = folder / "profile_data"
+    one_device_run(captures)
+    four_devices_run(captures)
+    experts_run(captures)
+    # What people take for a capture.
+    (memory_run(captures).parent / "memory_viewer.json").write_text("{}")
+    memory_run(captures, "growing", levels=(10, 12, 14, 16, 18, 20))
+    memory_run(captures, "spiking", levels=(10, 10, 10, 30, 10), fragmentation=0.6)
+    (folder / "train.py").write_text(_TRAIN)
+    (folder / "branch.py").write_text(_BRANCH)
+    (folder / "launch.sh").write_text(_LAUNCH)
+    (folder / "calls.jsonl").write_text(_CALLS)
+    return folder
+
+
+def answered(page: str, answer: Callable[[str], str]) -> str:
+    """The page, its items numbered, with what `answer` says to each command below it instead of what stands there."""
+    number = itertools.count(1)
+    numbered = re.sub(r"^\*\*\d*\.\*\*", lambda _: f"**{next(number)}.**", page, flags=re.MULTILINE)
+    return "\n".join(_answered(numbered, answer)) + "\n"
+
+
+def _answered(page: str, answer: Callable[[str], str]) -> Iterator[str]:
+    is_inside = False
+    for line in page.splitlines():
+        if line.startswith("```"):
+            is_inside = not is_inside
+        if not is_inside or line.startswith(("```", "$ ")):
+            yield line
+        if is_inside and line.startswith("$ "):
+            yield from answer(line.removeprefix("$ ")).splitlines()
+
+
+def commands(page: str) -> list[str]:
+    """The commands of a page, in order."""
+    found: list[str] = []
+
+    def note(command: str) -> str:
+        found.append(command)
+        return ""
+
+    answered(page, note)
+    return found
+
+
+def outputs(page: str) -> Iterator[tuple[str, bool, list[str]]]:
+    """Each command of the page, whether what it prints holds measured times, and the lines that it prints."""
+    for fence, block in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            text, _, printed = command.partition("\n")
+            yield text, fence == "measured", printed.splitlines()
+
+
+class Shell:
+    """Runs commands in a folder; what stands before the first bar runs once, however often it is looked at."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._printed: dict[str, str] = {}
+
+    def __call__(self, command: str) -> str:
+        """What it prints. Raises AssertionError where it breaks, or where a filter finds nothing."""
+        first, _, filters = command.partition(" | ")
+        if first not in self._printed:
+            self._printed[first] = self._run(first, "", _BROKEN)
+        printed = self._printed[first]
+        return (self._run(filters, printed, 1) if filters else printed).rstrip()
+
+    def _run(self, command: str, given: str, broken: int) -> str:
+        environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": COLUMNS, "PYTHONPATH": str(self._folder)}
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self._folder, env=environment, input=given, capture_output=True, text=True,
+            timeout=1200,
+        )  # fmt: skip
+        assert 0 <= done.returncode < broken, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout.replace(f"{self._folder}/", "")
+
+
+def main() -> None:
+    """Writes the page."""
+    with tempfile.TemporaryDirectory() as scratch:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(answered(page, Shell(stand(Path(scratch) / "project"))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

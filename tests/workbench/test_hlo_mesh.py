@@ -1,0 +1,141 @@
+"""Axes of a mesh behind shardings and groups: against those that JAX itself writes for a PartitionSpec."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from harness.cli import main
+from harness.workbench.hlo.groups import Groups, groups, read_sharding
+from harness.workbench.hlo.mesh import Mesh, axes_of_groups, axes_of_sharding, inferred, specification
+from harness.workbench.hlo.tokens import Tokens
+
+NAMES = ("a", "b", "c", "d")
+
+
+@st.composite
+def meshes(draw: st.DrawFn) -> Mesh:
+    sizes = draw(st.lists(st.integers(2, 4), min_size=1, max_size=4))
+    return Mesh(axes=tuple(zip(NAMES, sizes, strict=False)))
+
+
+def xla_sharding(mesh: Mesh, spec: tuple[tuple[str, ...], ...]) -> str:
+    """What JAX hands to XLA."""
+    sizes, names = [size for _, size in mesh.axes], tuple(name for name, _ in mesh.axes)
+    named = NamedSharding(AbstractMesh(tuple(sizes), names), PartitionSpec(*(axes or None for axes in spec)))
+    return str(named._to_xla_hlo_sharding(len(spec)))
+
+
+@given(meshes(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_the_axes_of_a_sharding_are_those_of_jaxs_partition_spec(mesh: Mesh, data: st.DataObject) -> None:
+    order = data.draw(st.permutations([name for name, _ in mesh.axes]))
+    ends = sorted(data.draw(st.lists(st.integers(0, len(order)), min_size=2, max_size=2)))
+    spec = (tuple(order[: ends[0]]), tuple(order[ends[0] : ends[1]]))
+    text = xla_sharding(mesh, spec)
+    sharding = read_sharding(Tokens(text))
+    if not any(spec):
+        assert sharding.kind == "replicated"
+        return
+    found = axes_of_sharding(sharding, mesh)
+    # JAX leaves it open in which order axes split where that makes no difference: the text is what has to be the same.
+    assert xla_sharding(mesh, found) == text
+    assert [set(axes) for axes in found] == [set(axes) for axes in spec]
+
+
+@given(meshes(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_axes_of_groups_are_those_they_were_made_of(mesh: Mesh, data: st.DataObject) -> None:
+    names = [name for name, _ in mesh.axes]
+    along = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    axes = ",".join(f"'{name}'={size}" for name, size in mesh.axes)
+    found = groups(f"mesh[{axes}] {{{','.join(repr(name) for name in along)}}}")
+    assert axes_of_groups(found, mesh) == tuple(name for name in names if name in along)
+    listed = Groups(text="lists", groups=found.groups)
+    assert axes_of_groups(listed, mesh) == tuple(name for name in names if name in along)
+
+
+def test_groups_that_are_not_those_of_whole_axes_have_none() -> None:
+    mesh = Mesh(axes=(("data", 4), ("model", 2)))
+    assert axes_of_groups(groups("{{0,1,2,3},{4,5,6,7}}"), mesh) == ()
+    assert axes_of_groups(groups("{{0,3},{1,2},{4,7},{5,6}}"), mesh) == ()
+    assert axes_of_groups(groups("{}"), mesh) == ("data", "model")
+    assert axes_of_groups(groups("{{0,16}}"), mesh) == ()
+
+
+@pytest.mark.parametrize(
+    ("shardings", "collectives", "expected"),
+    [
+        (["{devices=[4,1,2]<=[8] last_tile_dim_replicate}"], [], "axis0=4,axis1=2"),
+        (["{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"], [], "axis0=4,axis1=2"),
+        ([], ["{{0,1},{2,3},{4,5},{6,7}}"], "axis0=4,axis1=2"),
+        ([], ["[2,4]<=[4,2]T(1,0)", "{{0,2},{1,3},{4,6},{5,7}}"], "axis0=2,axis1=2,axis2=2"),
+        (["{mesh['data'=4,'model'=2], [{'data'}, {}]}"], ["{{0,1},{2,3},{4,5},{6,7}}"], "data=4,model=2"),
+        ([], [], "None"),
+    ],
+)
+def test_the_mesh_is_read_off_the_text(shardings: list[str], collectives: list[str], expected: str) -> None:
+    found = inferred([read_sharding(Tokens(text)) for text in shardings], [groups(text) for text in collectives], 8)
+    assert str(found) == expected
+
+
+def test_a_specification_reads_as_jax_writes_it() -> None:
+    assert specification([("data",), (), ("x", "y")]) == "P(data, None, (x, y))"
+    assert specification([(), ()]) == ""
+
+
+MODULE = """HloModule jit_f, num_partitions=8
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+fused {
+  p = f32[128,512]{1,0} parameter(0)
+  q = f32[512,256]{1,0} parameter(1)
+  product = f32[128,256]{1,0} dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT positive = f32[128,256]{1,0} maximum(product, product), metadata={op_name="jit(f)/relu"}
+}
+
+ENTRY main {
+  x = f32[128,512]{1,0} parameter(0), sharding={devices=[4,2]<=[8]}
+  w = f32[512,256]{1,0} parameter(1), sharding={devices=[2,1,4]<=[4,2]T(1,0) last_tile_dim_replicate}
+  y = f32[128,256]{1,0} fusion(x, w), kind=kOutput, calls=fused
+  ROOT z = f32[128,256]{1,0} all-reduce(y), replica_groups={{0,1},{2,3},{4,5},{6,7}}, channel_id=1, to_apply=add
+}
+"""
+
+
+def tables(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
+    assert main(["hlo", *words, "--json"]) == 0
+    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+
+
+def test_hlo_names_axes_shapes_and_what_a_fusion_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "f.txt"
+    path.write_text(MODULE)
+    found = tables(capsys, str(path), "--mesh", "data=4,model=2")
+    assert [row["axes"] for row in found["collectives"]["rows"]] == ["model"]
+    shapes = {row["name"]: (row["local"], row["whole"], row["sharding"])
+              for row in found["true_shapes"]["rows"]}  # fmt: skip
+    assert shapes["x"] == ("f32[128,512]", "f32[512,1024]", "P(data, model)")
+    assert shapes["w"] == ("f32[512,256]", "f32[1024,256]", "P(model, None)")
+    # The rows of the product stay split as those of x.
+    assert shapes["z"] == ("f32[128,256]", "f32[512,256]", "P(data, None)")
+    unnamed = tables(capsys, str(path))
+    assert unnamed["collectives"]["rows"][0]["axes"] == "axis1"
+    assert any("--mesh NAME=4,NAME=2 names them" in note for note in unnamed["true_shapes"]["notes"])
+    inside = tables(capsys, str(path), "--op", "y", "--mesh", "data=4,model=2")["inside"]["rows"]
+    assert [(row["name"], row["opcode"], row["operands"]) for row in inside] == [
+        ("product", "dot", "p, q"), ("positive", "maximum", "product, product"),
+    ]  # fmt: skip
+    facts = tables(capsys, str(path), "--op", "z", "--mesh", "data=4,model=2")["operation"]["rows"]
+    assert {"fact": "groups", "reading": "{{0,1},{2,3},{4,5},{6,7}}, along model"} in facts
+    assert main(["hlo", str(path), "--mesh", "data=3"]) == 2
+    assert "expected --mesh of the module's 8 devices, got 3" in capsys.readouterr().err

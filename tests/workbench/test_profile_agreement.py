@@ -1,0 +1,165 @@
+"""`xprof ops` on a real capture against XProf: self time and total of every operation; captures that share a folder."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import pytest
+from capture_examples import MODULE, PROGRAM, V6E, Ran, plane, run_folder, serialized, space
+from xprof.convert.events_db.python.pywrap_events_db_c_api import xspace_to_parquet
+
+from harness.cli import main
+from harness.errors import RatchetError
+from harness.judge.sandbox import environment
+from harness.records import Capture
+from harness.workbench.profiles import datatables
+from harness.workbench.profiles.op_times import OperationTime, op_times
+from harness.workbench.profiles.reading import read
+
+US, NS = 1e-6, 1e-9
+
+# Loops and conditions hold other operations: only there are self time and total two things.
+_PROGRAM = """
+import sys
+import jax
+import jax.numpy as jnp
+
+@jax.jit
+def step(x, weights):
+    def body(carry, weight):
+        carry = jnp.tanh(carry @ weight)
+        carry = jax.lax.cond(carry[0, 0] > 2.0, lambda a: a * 2.0, lambda a: jnp.sort(a, axis=0), carry)
+        return carry, jnp.sum(carry)
+    return jax.lax.scan(body, x, weights)
+
+x, weights = jnp.ones((128, 128)), 0.01 * jnp.ones((5, 128, 128))
+for _ in range(2):
+    jax.block_until_ready(step(x, weights))
+for name in sys.argv[2:]:
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.session_id = name
+    with jax.profiler.trace(sys.argv[1], profiler_options=options):
+        for number in range(3):
+            with jax.profiler.StepTraceAnnotation("train", step_num=number):
+                jax.block_until_ready(step(x, weights))
+"""
+
+
+@pytest.fixture(scope="module")
+def looped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two real captures of a CPU, one after the other."""
+    folder = tmp_path_factory.mktemp("looped")
+    subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(folder), "before", "after"],
+        check=True, env=environment.on_cpu(), capture_output=True, timeout=120,
+    )  # fmt: skip
+    return {name: next((folder / "plugins" / "profile" / name).glob("*.xplane.pb")) for name in ("before", "after")}
+
+
+def by_name(capture: Capture) -> dict[str, OperationTime]:
+    return {one.operation.name: one for one in op_times(capture.devices)}
+
+
+@pytest.mark.slow
+def test_every_total_of_a_real_capture_is_that_of_xprofs_events(looped: Mapping[str, Path], tmp_path: Path) -> None:
+    path, events = looped["before"], tmp_path / "events.parquet"
+    xspace_to_parquet(input_path=str(path), output_path=str(events))
+    found = duckdb.execute(
+        "select kernel_name, count(*), sum(end_ns - start_ns), sum(self_time_ns) "
+        f"from '{events}' where trace_args like '%hlo_op=%' group by 1"
+    )
+    theirs = {name: (count, total, own) for name, count, total, own in found.fetchall()}
+    ours = by_name(read([path]))
+    assert theirs.keys() == ours.keys()
+    assert len(ours) > 8
+    for name, (count, total, own) in theirs.items():
+        assert ours[name].count == count
+        # XProf's events are whole nanoseconds.
+        assert ours[name].seconds == pytest.approx(total * NS, abs=count * NS)
+        if ours[name].self_seconds == ours[name].seconds:
+            assert ours[name].self_seconds == pytest.approx(own * NS, abs=count * NS)
+
+
+@pytest.mark.slow
+def test_every_self_time_of_a_real_capture_is_that_of_xprofs_hlo_stats(
+    looped: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """XProf nests a device's operations and not a host's, so the same timeline is laid out as a device's."""
+    capture = read([looped["before"]])
+    (device,) = capture.devices
+    ops = [
+        Ran(
+            (
+                f"%{device.operations[run.operation].name} = f32[1]{{0}} custom-op(f32[1]{{0}} %x)",
+                {"hlo_category": "x"},
+            ),
+            run.start / US,
+            run.seconds / US,
+        )
+        for run in device.executions
+    ]
+    whole = Ran(MODULE, 0.0, max(run.end for run in device.executions) / US, {"run_id": 1, "program_id": PROGRAM})
+    laid = serialized(space(plane(1, "/device:TPU:0", {"XLA Modules": [whole], "XLA Ops": ops}, V6E)))
+    theirs = {
+        row["hlo_op_name"]: row for row in datatables.ask([run_folder(tmp_path, "laid", laid)], "hlo_stats")[0].rows
+    }
+    ours = by_name(capture)
+    assert theirs.keys() == ours.keys()
+    for name, one in ours.items():
+        assert one.self_seconds == pytest.approx(float(str(theirs[name]["total_self_time"])) * US, abs=NS)
+        assert one.seconds == pytest.approx(float(str(theirs[name]["total_time"])) * US, abs=NS)
+    differ = {name for name, one in ours.items() if one.self_seconds < 0.9 * one.seconds}
+    assert any(name.startswith("while") for name in differ)
+    assert len(differ) >= 2
+
+
+@pytest.mark.slow
+def test_two_captures_in_one_folder_are_told_apart_by_name(
+    looped: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = tmp_path / "both"
+    both.mkdir()
+    for name, path in looped.items():
+        (both / f"{name}.xplane.pb").write_bytes(path.read_bytes())
+    words = ["xprof", "compare", str(both / "before.xplane.pb"), str(both / "after.xplane.pb"), "--json"]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["tables"][0]["title"] == "A = both/before, B = both/after"
+    # They are no two hosts of one capture.
+    assert main(["xprof", "ops", str(both)]) == 4
+    said = capsys.readouterr().err
+    assert "are two captures of" in said
+    assert "before.xplane.pb and " in said
+    assert "[several-captures]" in said
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran("%a = f32[1] add(%x)", 0.0, 1.0)]}, V6E))
+    for folder in ("old", "new"):
+        run_folder(tmp_path / folder, "run", serialized(text))
+    assert main(["xprof", "report", str(tmp_path / "old"), str(tmp_path / "new"), "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)["tables"][0]["rows"][:2]] == [
+        "old/run",
+        "new/run",
+    ]
+    assert main(["xprof", "compare", str(tmp_path / "old"), str(tmp_path / "old"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tables"][0]["title"] == "A = run, B = run"
+
+
+def test_two_hosts_of_one_capture_stay_one(tmp_path: Path) -> None:
+    text = space(plane(1, "/device:TPU:0", {"XLA Ops": [Ran("%a = f32[1] add(%x)", 0.0, 1.0)]}, V6E))
+
+    def taken(start: int, stop: int) -> bytes:
+        return serialized(
+            plane(8, "Task Environment", {}, {"profile_start_time": start, "profile_stop_time": stop}) + text
+        )
+
+    first = run_folder(tmp_path, "run", taken(1000, 2000), "host-0")
+    second = run_folder(tmp_path, "run", taken(1500, 2500), "host-1")
+    assert len(read([first, second]).devices) == 2
+    second.write_bytes(taken(3000, 4000))
+    with pytest.raises(RatchetError, match="two captures of host-0"):
+        read([first, second])

@@ -1,0 +1,102 @@
+"""`xprof counters`: the hardware's counters of a capture as XProf reads them, and captures that have none."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import xprof
+from capture_examples import counters_run, cpu_run, one_device_run
+
+from harness.judge.sandbox import environment
+from harness.records import Table
+from harness.workbench.profiles import datatables
+from harness.workbench.profiles.counters import counters
+from harness.workbench.profiles.reading import read
+from harness.workbench.profiles.steps import steps_table
+
+
+def rows(table: Table) -> list[dict[str, object]]:
+    return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
+
+
+def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
+    path = counters_run(tmp_path)
+    units, counts = counters(read([path]))
+    busy = {row["name"]: (row["achieved_fraction"], row["busiest_fraction"]) for row in rows(units)}
+    # XProf counts 8 cycles for a product whose left side comes from registers, 4 for another.
+    assert busy["MXU0"] == (pytest.approx((50 + 25) * 8 / 1500), pytest.approx(50 * 8 / 1000))
+    assert busy["MXU1"] == (pytest.approx(20 * 4 / 1500), pytest.approx(20 * 4 / 1000))
+    assert "Scalar Unit" not in busy
+    assert any("no counter moved are left out" in note for note in units.notes)
+    found = {(row["kernel"], row["counter"]): row["count"] for row in rows(counts)}
+    assert found == {
+        ("fusion.3", "cycles"): 1000, ("fusion.9", "cycles"): 500, ("fusion.3", "matmul_vreg_bf16_mxu_0"): 50,
+        ("fusion.9", "matmul_vreg_bf16_mxu_0"): 25, ("fusion.3", "matmul_lmr_bf16_mxu_1"): 20,
+    }  # fmt: skip
+    assert rows(counts)[0]["chip"] == 3
+    assert "once per clock cycle" in str(rows(counts)[0]["meaning"])
+    assert counts.notes == ("1 values could not be read by the chip (64 ones) and are left out.",)
+
+
+def test_the_numbers_are_those_of_xprofs_own_page(tmp_path: Path) -> None:
+    path = counters_run(tmp_path)
+    theirs = datatables.ask([path], "perf_counters")[0].rows
+    assert len(theirs) == 7
+    readable = sum(float(str(row["Value"])) for row in theirs if float(str(row["Value"])) < 2**63)
+    assert sum(float(str(row["count"])) for row in rows(counters(read([path]))[1])) == readable
+
+
+def test_the_ids_are_those_of_the_installed_xprof() -> None:
+    header = (Path(xprof.__file__).parent / "utils" / "tpu_counter_ids_v6e.h").read_text()
+    assert "COUNT_MATMUL_LMR_BF16_MXU_1 =\n      3257467360" in header
+
+
+def test_a_capture_without_counters_says_how_to_get_them(tmp_path: Path) -> None:
+    for table in counters(read([one_device_run(tmp_path)])):
+        assert not table.rows
+        assert "tpu_enable_periodic_counter_sampling" in table.why_empty
+
+
+@pytest.mark.slow
+def test_neither_has_a_cpu_any(tmp_path: Path) -> None:
+    assert all(not table.rows for table in counters(read([cpu_run(tmp_path)])))
+
+
+_ANNOTATED = """
+import sys, time
+import jax
+import jax.numpy as jnp
+
+@jax.profiler.annotate_function
+def load_batch():
+    time.sleep(0.05)
+
+step = jax.jit(lambda x: x @ x)
+x = jnp.ones((64, 64))
+step(x).block_until_ready()
+options = jax.profiler.ProfileOptions()
+options.python_tracer_level = 0
+options.session_id = "annotated"
+with jax.profiler.trace(sys.argv[1], profiler_options=options):
+    for number in range(3):
+        with jax.profiler.StepTraceAnnotation("train", step_num=number):
+            load_batch()
+            step(x).block_until_ready()
+"""
+
+
+@pytest.mark.slow
+def test_an_annotated_function_is_what_the_host_did(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-c", _ANNOTATED, str(tmp_path)], check=True, env=environment.on_cpu(), capture_output=True
+    )
+    (path,) = (tmp_path / "plugins" / "profile" / "annotated").glob("*.xplane.pb")
+    host = rows(steps_table(read([path]))[2])
+    assert host[0]["period"] == "load_batch"
+    assert float(str(host[0]["share"])) > 0.5
+
+
+def test_the_host_is_to_name_its_own_functions(tmp_path: Path) -> None:
+    host = steps_table(read([one_device_run(tmp_path)]))[2]
+    assert "jax.profiler.annotate_function" in " ".join((*host.notes, host.why_empty))

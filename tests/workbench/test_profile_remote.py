@@ -1,0 +1,236 @@
+"""`XPROF_URL`: runs of a real XProf server on the loopback say what their files say, and what a server cannot do."""
+
+import contextlib
+import gzip
+import http.server
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from capture_examples import cpu_run, four_devices_run, one_device_run
+from memory_examples import memory_run
+from xprof_serving import serving
+
+from harness.cli import main
+from harness.workbench import xprof_server
+from harness.workbench.profiles.remote import URL_VARIABLE, Remote, source
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+MFU = ("--gbs", "8", "--seq", "1024", "--flops-per-token", "1e6")
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("log directory")
+    one_device_run(folder)
+    four_devices_run(folder)
+    memory_run(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(logdir: Path) -> Iterator[str]:
+    """A real server over the log directory, in a thread."""
+    server = xprof_server.bound(str(logdir), 0)
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    host, port = server.bind_addr
+    yield f"http://{host}:{port}"
+    server.stop()
+    thread.join()
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[str, Any]]:
+    """The tables of `xprof`, by name."""
+    capsys.readouterr()
+    assert main(["xprof", *words, "--json"]) == 0
+    return {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["xprof", *words]) in (2, 4)
+    return capsys.readouterr().err
+
+
+def same(ours: object, theirs: object) -> bool:
+    """Peaks have six digits on a server, and times come as microseconds in decimal."""
+    if isinstance(ours, float) and isinstance(theirs, (int, float)):
+        return theirs == pytest.approx(ours, rel=2e-5, abs=1e-12)
+    return ours == theirs
+
+
+def compare_with_files(
+    run: str, command: list[str], logdir: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(URL_VARIABLE, raising=False)
+        here = said(capsys, *command[:1], str(logdir / "plugins" / "profile" / run), *command[1:])
+        patch.setenv(URL_VARIABLE, address)
+        there = said(capsys, *command[:1], run, *command[1:])
+    assert here.keys() == there.keys()
+    for name, table in here.items():
+        assert len(table["rows"]) == len(there[name]["rows"]), name
+        for ours, theirs in zip(table["rows"], there[name]["rows"], strict=True):
+            assert [key for key in ours if not same(ours[key], theirs[key])] == [], (name, ours, theirs)
+
+
+@pytest.mark.parametrize("run", ["one-device", "four-devices"])
+@pytest.mark.parametrize("command", ["ops", "overview", "gaps"])
+def test_a_servers_run_says_what_its_file_says(
+    run: str, command: str, logdir: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare_with_files(run, [command], logdir, address, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["one-device", "four-devices"])
+@pytest.mark.parametrize(
+    "command",
+    [["framework-ops"], ["breakdown"], ["mfu", *MFU], ["overlap"], ["roofline"], ["utilization"], ["steps"], ["lines"],
+     ["scopes"], ["graph", "--op", "fusion.5"]],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_so_does_every_other_command(
+    run: str, command: list[str], logdir: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare_with_files(run, command, logdir, address, capsys)
+
+
+def test_memory_comes_from_the_servers_own_tools(
+    logdir: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare_with_files("memory", ["memory"], logdir, address, capsys)
+
+
+@pytest.mark.slow
+def test_so_does_a_real_capture_of_a_cpu(logdir: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cpu_run(logdir)
+    for command in ("ops", "lines", "breakdown", "memory"):
+        compare_with_files("cpu", [command], logdir, address, capsys)
+
+
+def test_runs_are_listed_and_unknown_ones_named(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL_VARIABLE, f"{address}/data/plugin/profile/overview_page?run=memory")
+    names = {row["run"]: row["hosts"] for row in said(capsys, "list-runs")["runs"]["rows"]}
+    assert {"one-device": 1, "four-devices": 1, "memory": 1}.items() <= names.items()
+    message = refused(capsys, "ops", "absent")
+    assert "a run of XProf at" in message
+    assert "one-device" in message
+    urls = [row["url"] for row in said(capsys, "url", "memory")["links"]["rows"]]
+    assert all(url.startswith(f"{address}/") for url in urls)
+
+
+def test_a_path_here_stays_a_path_here(
+    logdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL_VARIABLE, "http://127.0.0.1:9")
+    assert said(capsys, "ops", str(logdir / "plugins" / "profile" / "one-device"))["ops"]["rows"]
+    message = refused(capsys, "ops", "one-device")
+    assert "expected an XProf server at http://127.0.0.1:9, as XPROF_URL says" in message
+
+
+def test_another_server_is_told_from_xprof(
+    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL_VARIABLE, storage)
+    assert "[no-" in refused(capsys, "ops", "one-device")
+
+
+@contextlib.contextmanager
+def answering(
+    code: int, body: bytes, bodies: Mapping[str, bytes] = NOTHING, headers: Mapping[str, str] = NOTHING
+) -> Iterator[tuple[str, list[str]]]:
+    """A server that says `body` to everything but what `bodies` names, and what it was asked."""
+    asked: list[str] = []
+
+    class Same(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            said = bodies.get(self.path.partition("?")[0].rpartition("/")[2], body)
+            self.send_response(code)
+            for name, value in {**headers, "Content-Length": str(len(said))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, format: str, *words: object) -> None:
+            """Nothing on stderr."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Same) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def test_a_server_sends_nobody_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        answering(200, b"[]") as (other, asked),
+        answering(302, b"over there", headers={"Location": other}) as (named, _),
+    ):
+        monkeypatch.setenv(URL_VARIABLE, named)
+        assert "302 Found: over there [no-answer]" in refused(capsys, "ops", "one-device")
+    assert asked == []
+
+
+@pytest.mark.parametrize("code", [200, 500])
+def test_what_a_server_breaks_off_or_says_too_much_of_is_refused(
+    code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATCHET_MAX_FILE_BYTES", "1000")
+    for body, said in ((gzip.compress(b"[]")[:-4], "begins as gzip and breaks off"), (bytes(1001), "[too-large]")):
+        with answering(code, body) as (named, _):
+            monkeypatch.setenv(URL_VARIABLE, named)
+            assert said in refused(capsys, "ops", "one-device")
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [b"[]", b"{", b'{"traceEvents": [{"pid": "x"}]}', b'{"traceEvents": [{"pid": 1, "args": []}]}', b"\x1f\x8bno gzip"],
+)
+def test_another_answer_than_xprofs_is_one_sentence(
+    trace: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = {"runs": b'["run"]', "hosts": b'[{"hostname": "host"}]'}
+    with answering(200, trace, bodies) as (address, _):
+        monkeypatch.setenv(URL_VARIABLE, address)
+        said = refused(capsys, "ops", "run")
+    assert "[no-answer]" in said
+    assert "Traceback" not in said
+
+
+def test_a_source_is_written_and_read_back() -> None:
+    for one in (
+        Path("/captures/run one/host.xplane.pb"),
+        Remote(server="http://tpu-vm:8791", run="train/first run", host="host&1"),
+        Remote(server="https://x", run="a", host="b", folder="gs://bucket/logs/plugins/profile/a"),
+    ):
+        assert source(str(one)) == one
+
+
+@pytest.fixture
+def storage(logdir: Path) -> Iterator[str]:
+    """A cloud's storage on this machine that lists the files of the log directory."""
+    names = [path.relative_to(logdir).as_posix() for path in logdir.rglob("*") if path.is_file()]
+    body = json.dumps({"kind": "storage#objects", "items": [{"name": name, "size": "1"} for name in names]})
+    with answering(200, body.encode(), headers={"Content-Type": "application/json"}) as (address, _):
+        yield address
+
+
+@pytest.mark.slow
+def test_what_the_server_cannot_read_in_a_cloud_is_one_sentence(
+    storage: str, logdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    with serving("serve", str(logdir), "--port", "0") as (_, greeting):
+        monkeypatch.setenv(URL_VARIABLE, greeting.split(" at ")[1].split("/ ")[0])
+        message = refused(capsys, "ops", "gs://a-bucket/plugins/profile/one-device")
+    assert "For gs:// it needs the network and a login (gcloud auth application-default login)" in message
+    assert "Traceback" not in message

@@ -1,0 +1,179 @@
+"""Communication by axis of the mesh, SparseCores, and the collectives that a sharding constraint would spare."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis_examples import US, capture, device, op
+from capture_examples import four_devices_run
+
+from harness.cli import main
+from harness.errors import UsageError
+from harness.judge.sandbox import environment
+from harness.records import Table
+from harness.workbench.hlo import chips, parse
+from harness.workbench.hlo.graph import Graph
+from harness.workbench.hlo.mesh import Mesh
+from harness.workbench.hlo.resharding import laid_out, spared
+from harness.workbench.profiles import reading
+from harness.workbench.profiles.overlap import overlap
+
+V5E = chips.target("v5e")
+MIB = 1 << 20
+
+
+def rows(table: Table) -> dict[Any, dict[str, Any]]:
+    """The rows of a table by their first cell."""
+    return {row[0]: dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows}
+
+
+def named(tables: tuple[Table, ...]) -> dict[str, Table]:
+    return {table.name: table for table in tables}
+
+
+WHOLE = "bf16[1024,1024]{1,0:T(8,128)(2,1)}"
+ALONG_DATA = op(
+    "all-reduce.2", "all-reduce", f"%all-reduce.2 = {WHOLE} all-reduce(%f), replica_groups={{{{0,2,4,6}},{{1,3,5,7}}}}"
+)
+ALONG_MODEL = op(
+    "all-gather.5", "all-gather",
+    f"%all-gather.5 = {WHOLE} all-gather(%p), replica_groups=[4,2]<=[8], dimensions={{0}}",
+)  # fmt: skip
+
+
+def test_bytes_time_exposed_time_and_link_by_axis() -> None:
+    given = capture(device([(ALONG_DATA, 0, 100), (op("fusion.1", "loop fusion"), 100, 40), (ALONG_MODEL, 140, 60)]))
+    axes = named(overlap(replace(given, paths=()), {"data": 4, "model": 2}))["axes"]
+    found = rows(axes)
+    # v5e: 50 GB/s one way over a link, 100 GB/s over a ring in both directions.
+    assert found["data"]["device_bytes"] == pytest.approx(2 * MIB * 2 * 3 / 4)
+    assert found["data"]["exposed_seconds"] == pytest.approx(100 * US)
+    assert found["data"]["exposed_fraction"] == pytest.approx(0.5)
+    assert found["data"]["link_fraction"] == pytest.approx(2 * 2 * MIB * 3 / 4 / 100e9 / 100e-6)
+    assert found["model"]["device_bytes"] == pytest.approx(2 * MIB / 2)
+    assert found["model"]["link_fraction"] == pytest.approx(2 * MIB / 2 / 100e9 / 60e-6)
+    assert not any("made up" in note for note in axes.notes)
+
+
+def test_without_a_mesh_axes_are_made_up_and_another_number_of_devices_is_refused() -> None:
+    given = replace(capture(device([(ALONG_DATA, 0, 100), (ALONG_MODEL, 100, 60)])), paths=())
+    axes = named(overlap(given))["axes"]
+    assert set(rows(axes)) == {"axis0", "axis1"}
+    assert any("--mesh names its axes" in note for note in axes.notes)
+    with pytest.raises(UsageError, match="8 devices that the collectives name, got 4"):
+        overlap(given, {"data": 4})
+
+
+def test_sparse_cores_are_read_and_are_no_device_of_the_program(tmp_path: Path) -> None:
+    found = reading.read((four_devices_run(tmp_path),))
+    assert not any("not read" in sentence for sentence in found.left_out)
+    tables = named(overlap(found, {"data": 4}))
+    assert len(tables["communication"].rows) == 4
+    core = rows(tables["sparse_cores"])["TPU:0 SparseCore 0"]
+    assert core["busy_seconds"] == pytest.approx(5 * US)
+    assert core["hidden_fraction"] == pytest.approx(1.0)
+    assert core["collective_seconds"] == 0
+    # Two collectives a step along the one axis; 4 + 15 us of 106 are waited for, on core 2 the all-reduce 3 us.
+    assert rows(tables["axes"])["data"]["exposed_seconds"] == pytest.approx(3 * (4 + (3 * 15 + 3) / 4) * US)
+
+
+def test_the_command_names_the_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["xprof", "overlap", str(four_devices_run(tmp_path)), "--mesh", "data=4"]) == 0
+    shown = capsys.readouterr().out
+    assert "Communication by axis of the mesh" in shown
+    assert main(["xprof", "overlap", str(four_devices_run(tmp_path)), "--mesh", "data=3"]) == 2
+
+
+HEAD = "HloModule step, num_partitions=8\n\n"
+GATHER = (
+    "%g = f32[8192,512]{1,0} all-gather(%x), channel_id=1, replica_groups={{0,2,4,6},{1,3,5,7}}, dimensions={0}, "
+    'metadata={source_file="m.py" source_line=7}'
+)
+X = "%x = f32[2048,512]{1,0} parameter(0), sharding={devices=[4,1,2]<=[8] last_tile_dim_replicate}"
+W = "%w = f32[512,256]{1,0} parameter(1)"
+PRODUCT = "f32[8192,256]{1,0} dot(%g, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+
+
+def found_in(*lines: str) -> dict[str, Any]:
+    text = HEAD + "ENTRY %main () -> f32[] {\n  " + "\n  ".join(lines) + "\n}\n"
+    module = laid_out(parse.module(text), Mesh(axes=(("data", 4), ("model", 2))))
+    return {one.name: one for one in spared(Graph(module=module), V5E)}
+
+
+def test_a_gather_that_is_cut_again_is_spared() -> None:
+    cut = "ROOT %s = f32[2048,512]{1,0} dynamic-slice(%g, %i, %i), dynamic_slice_sizes={2048,512}"
+    one = found_in(X, GATHER, "%i = s32[] parameter(2)", cut)["g"]
+    assert (one.axes, one.array_bytes, one.used_by, one.source) == (("data",), 16 * MIB, "s", "m.py:7")
+    assert "takes a part of it again" in one.reading
+    assert "with_sharding_constraint(x, P(data, None))" in one.remedy
+
+
+def test_a_gather_of_rows_before_a_product_is_spared() -> None:
+    one = found_in(X, W, GATHER, f"ROOT %d = {PRODUCT}")["g"]
+    assert "rows, which do not need each other" in one.reading
+    assert "P(data, None)" in one.remedy
+
+
+def test_a_gather_of_what_is_summed_over_is_needed() -> None:
+    gathered = GATHER.replace("f32[8192,512]", "f32[2048,2048]").replace("dimensions={0}", "dimensions={1}")
+    wide = "%w = f32[2048,256]{1,0} parameter(1)"
+    one = found_in(X, wide, gathered, f"ROOT %d = {PRODUCT.replace('8192', '2048')}")["g"]
+    assert one.reading == "needed: a product sums over the gathered dimension"
+    assert one.remedy == ""
+
+
+def test_a_gather_is_needed_where_the_other_operand_is_split_along_the_same_axis() -> None:
+    split = "%w = f32[512,64]{1,0} parameter(1), sharding={devices=[1,4,2]<=[8] last_tile_dim_replicate}"
+    one = found_in(X, split, GATHER, f"ROOT %d = {PRODUCT.replace('8192,256', '8192,64')}")["g"]
+    assert one.reading == "needed: the other operand is split along the same axis"
+    assert one.remedy == ""
+
+
+def test_a_use_that_is_not_understood_is_said_to_be_unknown() -> None:
+    one = found_in(X, GATHER, 'ROOT %c = f32[16]{0} custom-call(%g), custom_call_target="f"')["g"]
+    assert one.reading.startswith("unknown")
+    assert one.remedy == ""
+
+
+def test_sums_of_all_rows_are_spared_where_an_argument_has_them_split() -> None:
+    tokens = "%t = s32[4,512]{1,0} parameter(2), sharding={devices=[4,1,2]<=[8] last_tile_dim_replicate}"
+    lines = (
+        "%x = f32[8192,64]{1,0} parameter(0)", "%w = f32[64,512]{1,0} parameter(1)", tokens,
+        "%d = f32[8192,512]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "ROOT %r = f32[8192,512]{1,0} all-reduce(%d), channel_id=1, replica_groups={{0,2,4,6},{1,3,5,7}}",
+    )  # fmt: skip
+    one = found_in(*lines)["r"]
+    assert one.reading == "every device adds up all 8,192 rows, though t has them split along data"
+    assert "with_sharding_constraint(x, P(data, None))" in one.remedy
+    assert not found_in(*lines[:2], tokens.replace("[4,512]", "[4,511]"), *lines[3:]), "no argument has these rows"
+
+
+_PROGRAM = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+def f(x, w):
+    x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(None, None)))
+    return jnp.tanh(x @ w)
+
+def split(shape, *axes):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*axes)))
+
+print(jax.jit(f).lower(split((8192, 512), "data", None), split((512, 256), None, None)).compile().as_text())
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_program_that_replicates_its_rows_is_told_the_constraint() -> None:
+    env = {**environment.on_cpu(), "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=env, timeout=120, capture_output=True, text=True)
+    module = laid_out(parse.module(done.stdout), Mesh(axes=(("data", 4), ("model", 2))))
+    (one,) = spared(Graph(module=module), V5E)
+    assert (one.kind, one.axes, one.array_bytes) == ("all-gather", ("data",), 8192 * 512 * 4)
+    assert "P(data, None)" in one.remedy

@@ -75,6 +75,10 @@ def _distinct(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def bisect(contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress) -> Bisection:
     """Judges both ends, then halves. Raises RatchetError `nothing-to-find` where the last is no worse."""
+    if contest.chip.platform != "tpu":
+        raise RatchetError(
+            "no-simulator", f"expected a contest of a TPU, whose kernels are simulated, got {contest.chip.name}"
+        )
     if len(steps) < 2:
         raise RatchetError("nothing-to-find", "the kernel is the same from one end to the other")
     search = _Search(contest, steps, metric, threshold, progress)
@@ -109,7 +113,7 @@ class _Search:
     def require_worse(self, good: int, bad: int) -> None:
         first, last = self.judge(good), self.judge(bad)
         if first.failure:
-            raise RatchetError("nothing-to-find", f"{first.name} fails itself: {first.failure}; name a good one")
+            raise RatchetError("nothing-to-find", f"{first.name} is no good end: {first.failure}; name another")
         if last.is_bad is None:
             raise RatchetError("nothing-to-find", f"{last.name} could not be judged: {last.failure}")
         if not last.is_bad:
@@ -128,7 +132,7 @@ class _Search:
         latency, spills = roofline.latency_seconds(found), _spills(found)
         judgment = Judgment(
             name=step.name, title=step.title, seconds=latency, spills=spills,
-            failure=f"{found.failure.kind}: {found.failure.message}" if found.failure else "",
+            failure=_unjudged_because(found, self._metric),
             is_bad=self._is_bad(found, latency, spills) if at else False,
         )  # fmt: skip
         self._found[at] = judgment
@@ -139,10 +143,10 @@ class _Search:
         def told(stage: str, state: str, taken: float) -> None:
             self._progress(f"{step.name}: {stage}", state, taken)
 
-        on = "simulated" if self._contest.chip.platform == "tpu" else None
         return evaluate(
-            self._contest, step.kernel, Options(on=on), Policy(), told, work=f"bisect/{step.name.replace(' ', '-')}",
-            checked=checked, is_slower=None if self._metric == "correctness" else lambda _: True,
+            self._contest, step.kernel, Options(on="simulated"), Policy(), told,
+            work=f"bisect/{step.name.replace(' ', '-')}", checked=checked,
+            is_slower=None if self._metric == "correctness" else lambda _: True,
         )  # fmt: skip
 
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
@@ -173,6 +177,15 @@ class _Search:
             for step in (self._steps[good], self._steps[bad])
         )
         return compare(before, after, unified(before.kernel, after.kernel))
+
+
+def _unjudged_because(evidence: Evidence, metric: Metric) -> str:
+    """What failed, or why there is no latency where one is asked for; "" otherwise."""
+    if evidence.failure is not None:
+        return f"{evidence.failure.kind}: {evidence.failure.message}"
+    if metric == "correctness" or evidence.latency is None or evidence.latency.seconds is not None:
+        return ""
+    return f"its latency is unknown: {'; '.join(evidence.latency.reasons)}"
 
 
 def _spills(evidence: Evidence) -> int | None:

@@ -120,10 +120,12 @@ def test_every_stage_has_its_time(good: Evidence) -> None:
 WRONG = {
     # The accumulator is never set to zero: what VMEM held before is added.
     "uninitialised": ("non-finite", (("        acc_ref[...] = jnp.zeros_like(acc_ref)\n", ""),)),
-    # Rows of a block that know of each other, by less than any tolerance: only a probe sees it.
+    # Rows of a block that know of each other, by less than any tolerance: only a probe sees it. The block is twice as
+    # large as what the probe changes, which would leave no row of a smaller one if it began where that does.
     "rows leak": (
         "wrong-dependence",
         (
+            ("BQ = 128", "BQ = 256"),
             (
                 "o_ref[...] = (acc_ref[...] / l_ref[:, :1])",
                 "o = acc_ref[...] / l_ref[:, :1]\n        spread = o.max(axis=0) - o.min(axis=0)\n"

@@ -16,7 +16,7 @@ from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-_Figures = dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]
+_Figures = dict[str, tuple[Literal["", "B", "cycles"], float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from harness.records.evidence import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One number of both, in SI `unit` or plain; None where it is not known, or is not there."""
+    """One number of both, in `unit` or plain; None where it is not known, or is not there."""
 
     name: str
-    unit: Literal["", "s", "B", "cycles"]
+    unit: Literal["", "B", "cycles"]
     before: float | None
     after: float | None
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, diff_text, wrap
-from harness.units import change, column, count, decimal, kibibytes, seconds
+from harness.units import change, count, decimal, kibibytes, seconds
 
 _LINES_SHOWN = 12
 _LEAST_NAME = 12
@@ -115,9 +115,7 @@ def amount(pair: Pair, value: float | None) -> str:
         return "-"
     if pair.name == "VMEM":
         return kibibytes(value)
-    if pair.unit == "B":
-        return decimal(value, "B", 2)
-    return column([value])[0] if pair.unit == "s" else count(value)
+    return decimal(value, "B", 2) if pair.unit == "B" else count(value)
 
 
 def relative(pair: Pair) -> str:

@@ -298,6 +298,28 @@ def test_waiting_for_the_host_is_held_against_ten_percent(tmp_path: Path) -> Non
     assert checklist(made(own_seconds=0.09), "x.py", InUse(idle=0.09))[0].rows == ()
 
 
+@pytest.mark.parametrize(
+    ("call", "own", "platform", "reading"),
+    [
+        (0.1, 0.009, "tpu", "under the target"),
+        (0.1, 0.011, "tpu", "over the target"),
+        # Of a long call a tenth and more, of which a clock can tell nothing; of a short one a wait that it can.
+        (0.006, 0.0009, "tpu", "too short to tell"),
+        (0.006, 0.0011, "tpu", "over the target"),
+        (0.4, 0.049, "cpu", "too short to tell"),
+        (0.06, 0.051, "cpu", "over the target"),
+    ],
+)
+def test_the_reading_of_the_input_says_what_the_finding_says(
+    call: float, own: float, platform: str, reading: str
+) -> None:
+    run = made(seconds={"first call": 1.0, "second call": call}, own_seconds=own, platform=platform)
+    _, measures, _ = checklist(run, "x.py")
+    assert [row[-1] for row in measures.rows if row[0] == "input"] == [reading]
+    assert [f["rule"] for f in findings(run)] == (["input"] if reading == "over the target" else [])
+    assert any("too short to tell" in note for note in measures.notes) == (reading == "too short to tell")
+
+
 def test_batches_and_sizes_are_those_of_the_chip_that_ran() -> None:
     # 918 TFLOP/s over 1640 GB/s are 560 FLOPs a byte.
     small, *_ = findings(made(dots=(dots(512, 4096, 4096),)))

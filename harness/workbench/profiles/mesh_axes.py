@@ -12,7 +12,7 @@ from harness.workbench.hlo.interconnect import Links
 from harness.workbench.hlo.mesh import Mesh, axes_of_groups, axes_of_pairs, inferred
 from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
 from harness.workbench.profiles import intervals
-from harness.workbench.profiles.classes import COMMUNICATION, op_class
+from harness.workbench.profiles.classes import COMMUNICATION, op_class, pair_name
 from harness.workbench.profiles.collectives import Flight, Moved, least_seconds
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.intervals import Interval
@@ -137,7 +137,7 @@ def remedies(
         Field("collective", "collective", lambda row: row[1].name),
         Field("axes", "axes", lambda row: "+".join(row[1].axes) or UNKNOWN),
         Field("array_bytes", "array", lambda row: row[1].array_bytes, "B"),
-        Field("exposed_seconds", "exposed", lambda row: waited.get((row[0], _pair(row[1].name))), "s"),
+        Field("exposed_seconds", "exposed", lambda row: waited.get((row[0], pair_name(row[1].name))), "s"),
         Field("used_by", "used by", lambda row: row[1].used_by),
     )
     notes = ("Collectives of a tenth or more of what a module sends, from its HLO; exposed is a device's mean.",)
@@ -154,10 +154,6 @@ def known_graphs(capture: Capture, found: Sequence[Device], read: bool) -> tuple
         return graphs_of(capture)[0], ""
     except (RatchetError, OSError) as error:
         return {}, f"The modules of the capture could not be read: {error}"
-
-
-def _pair(name: str) -> str:
-    return name.replace("-start", "")
 
 
 def _is_sent(core: Device, number: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from git import Repo
 from loop_fixtures import git, identify
+from pages import details
 
 from harness import cli
 from harness.advice.comparison import Side, compare
@@ -227,10 +228,11 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
     assert "**wrong**" in summary.read_text(encoding="utf-8")
     out = repository / "kernel-gate"
     page = (out / "kernels" / "matmul" / "report.html").read_text(encoding="utf-8")
-    for name in ("before.trace.json.gz", "after.trace.json.gz"):
+    told = details(page)
+    for place, name in (("1", "before.trace.json.gz"), ("2", "after.trace.json.gz")):
         assert (out / "kernels" / "matmul" / name).is_file()
-        assert name in page
-    assert "more simulated time" in page
+        assert told[place]["timeline"] == name
+    assert "more simulated time" in json.dumps(told["2"])
     names = [one["name"] for one in json.loads((out / "benchmark.json").read_text(encoding="utf-8"))]
     assert "kernels/matmul" in names
     assert not Repo(repository).is_dirty()

@@ -16,6 +16,7 @@ from harness.files import make_directory, refusals_in_words, temporary_of
 from harness.records import Capture, Column, Table
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.op_times import origin
+from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import sources
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
@@ -101,7 +102,7 @@ def _bytes(value: object) -> bytes:
 def _events(capture: Capture, count: _Count) -> Iterator[dict[str, object]]:
     for file in sources(capture):
         space = reading.space(file)
-        host = space.hostnames[0] if space.hostnames else file.name.removesuffix(".xplane.pb")
+        host = space.hostnames[0] if space.hostnames else host_name(file)
         zero = _first(space)
         for plane in sorted(space.planes, key=lambda plane: (_DEVICE.match(plane.name) is None, plane.name)):
             if any(line.events for line in plane.lines):

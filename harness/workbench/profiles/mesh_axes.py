@@ -16,7 +16,7 @@ from harness.workbench.profiles.classes import COMMUNICATION, op_class, pair_nam
 from harness.workbench.profiles.collectives import Flight, Moved, least_seconds
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.intervals import Interval
-from harness.workbench.profiles.op_times import device_label, is_sparse_core, origin, running
+from harness.workbench.profiles.op_times import device_label, is_sparse_core, origin, running, share
 from harness.workbench.tables import Field, Fields, table_of
 
 UNKNOWN = "unknown"
@@ -107,7 +107,7 @@ def sparse_cores(capture: Capture) -> Table | None:
         Field("collective_seconds", "collectives", lambda row: row[2], "s"),
         Field("beside_seconds", "beside work", lambda row: row[3], "s"),
         Field("alone_seconds", "alone", lambda row: None if row[3] is None else row[1] - row[3], "s"),
-        Field("hidden_fraction", "hidden", lambda row: None if row[3] is None else row[3] / row[1], "fraction"),
+        Field("hidden_fraction", "hidden", lambda row: None if row[3] is None else share(row[3], row[1]), "fraction"),
     )
     notes = (
         "Beside work: while an operation of the same chip's TensorCore ran that is no collective. What is alone is "
@@ -174,8 +174,10 @@ def _same(sizes: Sequence[int | None]) -> int | None:
 
 
 def _sent(some: Sequence[Flight], devices: int) -> float | None:
-    known = [one.moved.bus_bytes * one.count for one in some if one.moved.bus_bytes is not None]
-    return sum(known) / devices if known else None
+    """Bytes that cross the links of one device; None where those of one of the collectives are not known."""
+    sent = [None if one.moved.bus_bytes is None else one.moved.bus_bytes * one.count for one in some]
+    known = [size for size in sent if size is not None]
+    return sum(known) / devices if known and len(known) == len(sent) else None
 
 
 def _flight(some: Sequence[Flight]) -> float:

@@ -16,7 +16,7 @@ from harness.records.capture import Platform
 from harness.workbench.profiles import executions, module_files, remote_timeline
 from harness.workbench.profiles.executions import Operations
 from harness.workbench.profiles.modules import Modules, protos
-from harness.workbench.profiles.places import RUNS
+from harness.workbench.profiles.places import RUNS, SUFFIX, host_name
 from harness.workbench.profiles.remote import Remote, Source, source
 
 _PICOSECONDS = 1e12
@@ -96,8 +96,8 @@ def _run_name(paths: Sequence[Source]) -> str:
     if module_files.is_module(first):
         return first.name
     folder = first.resolve().parent
-    beside = {path.name for path in folder.glob("*.xplane.pb")} - {path.name for path in paths}
-    return f"{folder.name}/{first.name.removesuffix('.xplane.pb')}" if beside else folder.name
+    beside = {path.name for path in folder.glob(f"*{SUFFIX}")} - {path.name for path in paths}
+    return f"{folder.name}/{host_name(first)}" if beside else folder.name
 
 
 def told_apart(captures: Sequence[Capture]) -> tuple[Capture, ...]:
@@ -163,7 +163,7 @@ class _Host:
         self._space = space
         self._path = path
         self._zero_ps = zero_ps
-        self._host = space.hostnames[0] if space.hostnames else path.name.removesuffix(".xplane.pb")
+        self._host = space.hostnames[0] if space.hostnames else host_name(path)
         self._modules = Modules(dict(protos(space)))
         self._unread_lines: Counter[str] = Counter()
         self._unread_planes: Counter[str] = Counter()

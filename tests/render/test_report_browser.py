@@ -113,6 +113,24 @@ def numbers(page: Page) -> list[str]:
     return found
 
 
+# --- the story -----------------------------------------------------------------------------------
+
+
+def test_the_page_opens_on_the_best_so_far_over_all_keys(shown: Page) -> None:
+    top = "id => document.getElementById(id).getBoundingClientRect().top"
+    assert shown.evaluate(top, "story") < shown.evaluate(top, "group")
+    # Seven of the eight have a time; what failed stands above the axis.
+    expect(shown.locator("#story .points path.point")).to_have_count(8)
+    assert shown.text_content("#story .ytitle") == "time, % of attempt 1's"
+    assert shown.text_content("#story .xtitle") == "attempt (number)"
+    assert shown.locator("#story .annotation-text").all_text_contents() == ["prepare.py, source, machine"]
+    assert "attempt 7 takes 50.0% of attempt 1's time" in shown.inner_text("#story-words")
+    shown.click("#changes summary")
+    (row,) = shown.locator("#changes tbody tr").all_inner_texts()
+    assert "simulated v5e to measured v5e" in row
+    shown.click("#changes summary")
+
+
 # --- charts --------------------------------------------------------------------------------------
 
 

@@ -94,6 +94,29 @@ class Bisect(Verb):
         add_quiet(parser)
 
 
+class Ablate(Verb):
+    name = "ablate"
+    group = "look"
+    line = "what each accepted change is worth in the champion now"
+    example = "ablate"
+    description = (
+        "Takes the accepted changes out of the champion one at a time, judges what is left under the present "
+        "prepare.py, and says what each is worth now: simulated time without it less the time with it. A change that "
+        "cannot go alone goes with the fewest others that it takes, and they are named: later changes of the same "
+        "lines, or changes without which the rest is right again. With a number: the hunks of that attempt's change. "
+        "Nothing is recorded."
+    )
+    examples = "ratchet.sh ablate; ratchet.sh ablate 9"
+    does = "harness.cli.ablate:ablate"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "attempt", nargs="?", type=attempt_number, metavar="N", help="take out the hunks of this accepted attempt"
+        )
+        add_json(parser, "what was found")
+        add_quiet(parser)
+
+
 class Report(Verb):
     name = "report"
     group = "look"

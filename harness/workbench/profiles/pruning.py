@@ -34,7 +34,9 @@ _OWN = re.compile(r"(\d{4,}|kernel|judge|snapshot)-([\w.]+-)*([0-9a-f]{8}(-\d+)?
 _FILES = ("*.trace.json.gz", "*.perfetto.json.gz", "answers/*.json")
 # What an evaluation leaves: programs, dumps, found figures; by attempt, or by the command that asked for it. Not in
 # it are the inputs that `attack` found and the journal of `tune`, which can be gone on with, and pages and plots.
-_OF_COMMANDS = ("new", "judge", "diff-*", "attack/work", "sweep/*", "edits/*", "bisect/*", "revoke/*", "replay/*")
+_OF_COMMANDS = (
+    "new", "judge", "diff-*", "attack/work", "sweep/*", "edits/*", "bisect/*", "ablate/*", "revoke/*", "replay/*",
+)  # fmt: skip
 _OF_ATTEMPTS = re.compile(r"\d{4,}(-champion|-failed)?")
 _ATTEMPT = re.compile(r"(\d{4,})(-simulated-.*)?")
 _LOCK = ".lock"

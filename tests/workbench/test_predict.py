@@ -62,7 +62,7 @@ def test_a_split_sum_must_be_added_up(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_weights_fill_the_unit_by_what_one_device_sums(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = tables(capsys, "matmul", "X[64,256@m]", "W[256,128]", "--mesh", "m=4", "--chip", "v5e")["matmul"]
+    (row,) = tables(capsys, "matmul", "X[64,256@m]", "W[256,384]", "--mesh", "m=4", "--chip", "v5e")["matmul"]
     assert row["mxu_fill"] == pytest.approx(64 / 128)
 
 

@@ -23,9 +23,9 @@ def of_product(found: Matmul, mesh: dict[str, int], size: int) -> tuple[float, i
     """The share for a product given by hand, with the two sizes of one device's weights."""
     sizes: dict[str, int] = {}
     for letters, array in zip(found.letters, (found.left, found.right), strict=False):
-        for letter, size in zip(letters, array.local(mesh), strict=True):
+        for letter, length in zip(letters, array.local(mesh), strict=True):
             # Where only one operand is split along what is summed over, no more of the other takes part.
-            sizes[letter] = min(size, sizes.get(letter, size))
+            sizes[letter] = min(length, sizes.get(letter, length))
     left, right, result = map(set, found.letters)
     summed = math.prod(sizes[letter] for letter in (left & right) - result)
     columns = math.prod(sizes[letter] for letter in right - left)

@@ -157,8 +157,8 @@ def recorded(number: int, *dumps: str) -> Attempt:
 
 SCRATCH = (
     "sweep/000", "sweep/001", "edits/000", "bisect/abc", "bisect/attempt-3", "ablate/0003", "revoke/0003",
-    "replay/0003", "replay/0003-champion", "diff-0", "diff-1", "judge", "new", "attack/work", "0004-champion", "0004-failed",
-    "0001-simulated-v5e.trace.json.gz", "two.perfetto.json.gz", "answers/show.json",
+    "replay/0003", "replay/0003-champion", "diff-0", "diff-1", "judge", "new", "attack/work", "0004-champion",
+    "0004-failed", "0001-simulated-v5e.trace.json.gz", "two.perfetto.json.gz", "answers/show.json",
 )  # fmt: skip
 
 

@@ -309,6 +309,11 @@ def differing_paths(repository: Repo, old: str, new: str, paths: Iterable[str]) 
     return _names(output)
 
 
+def tracked_paths(repository: Repo, folders: Sequence[str]) -> tuple[str, ...]:
+    """Every file that git tracks in these folders, from the top and sorted; without folders all of them."""
+    return _names(run(repository, "ls-files", "-z", "--full-name", "--", *folders))
+
+
 def last_commit_of(repository: Repo, path: str) -> str | None:
     """The newest commit in HEAD's history that changed the file at `path`, or None."""
     output = run(repository, "log", "-1", "--format=%H", "HEAD", "--", path)

@@ -302,7 +302,7 @@ def differing_paths(repository: Repo, old: str, new: str, paths: Iterable[str]) 
 
 def tracked_paths(repository: Repo, folders: Sequence[str]) -> tuple[str, ...]:
     """Every file that git tracks in these folders, from the top and sorted; without folders all of them."""
-    return _names(run(repository, "ls-files", "-z", "--full-name", "--", *folders))
+    return names_in(run(repository, "ls-files", "-z", "--full-name", "--", *folders))
 
 
 def last_commit_of(repository: Repo, path: str) -> str | None:

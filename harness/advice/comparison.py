@@ -56,7 +56,7 @@ def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
 def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, is_comparable: bool) -> ProgramPair:
     old, new = before.latency, after.latency
     is_one_source = is_comparable and old is not None and new is not None and old.source == new.source
-    figures = _pairs(_figures(before), _figures(after)) if not after.members else ()
+    pairs = _pairs(figures(before), figures(after)) if not after.members else ()
     runs = [named_lines(found, roofline.finished_run(found)) for found in (before, after)]
     return ProgramPair(
         name=name,
@@ -67,7 +67,7 @@ def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, i
         before_failure=_failure(before),
         after_failure=_failure(after),
         is_same_program=bool(before.trace and after.trace and before.trace.fingerprint == after.trace.fingerprint),
-        figures=figures,
+        figures=pairs,
         parts=_pairs(_parts(runs[0]), _parts(runs[1])),
         lines=tuple(_lines(runs[0], runs[1], texts)),
     )
@@ -86,7 +86,8 @@ def _pairs(before: _Figures, after: _Figures) -> tuple[Pair, ...]:
     return tuple(pair for pair in found if pair.before is not None or pair.after is not None)
 
 
-def _figures(evidence: Evidence) -> _Figures:
+def figures(evidence: Evidence) -> dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]:
+    """What two kernels are compared in: each figure's unit and value, None where it is not known."""
     run, trace = roofline.finished_run(evidence), evidence.trace
     report = reporting.report(evidence, chip(evidence.chip))
     return {

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from git import Repo
 
 from harness import candidate_text
+from harness.ledger.bare_source import bare
 from harness.ledger.git.command import attempted, refusal
 
 # Longer than any line of equal signs that a kernel has for a heading.
@@ -22,7 +23,8 @@ _CONFLICT = re.compile(
 def without(repository: Repo, text: bytes, before: bytes, after: bytes) -> bytes | None:
     """`text` without what made `after` of `before`; None where it has the same lines otherwise than `after`.
 
-    Lines side by side are no conflict, as they are for git, as long as no line is changed by both. Raises RatchetError.
+    Lines side by side are no conflict, as they are for git, as long as no line is changed by both. A file in which
+    comments or docstrings stand in the way is merged, and is given, without them. Raises RatchetError.
     """
     sides = [candidate_text.files_of(each) for each in (text, after, before)]
     found = {}
@@ -33,7 +35,11 @@ def without(repository: Repo, text: bytes, before: bytes, after: bytes) -> bytes
         elif mine == old:
             data = new
         else:
-            data = _merged(repository, mine or b"", old or b"", new or b"")
+            texts = [side or b"" for side in (mine, old, new)]
+            data = _merged(repository, *texts)
+            if data is None and all(programs := [bare(text) for text in texts]):
+                # What was written about the lines ties nothing to them.
+                data = _merged(repository, *(program or b"" for program in programs))
             if data is None:
                 return None
         if data is not None:

@@ -30,12 +30,14 @@ def ablate(contest: Contest, pieces: Pieces, progress: Progress) -> Ablation:
     data = contest.directory / "profile_data"
     with locking.held(data / "ablate.lock", "ablate"), pruning.in_use(data):
         work = _Work(judge, contest.chip, pieces)
+        pieces, reworded = work.in_the_words_before()
         rows = tuple(work.row(piece) for piece in pieces.asked)
         whole, failure = work.whole()
     return Ablation(
         chip=contest.chip.name, source="simulated", attempt=pieces.attempt, champion=pieces.champion,
         baseline=pieces.baseline, champion_seconds=work.seconds, champion_spills=executed_spills(work.champion),
         champion_vmem_bytes=_vmem_bytes(work.champion, contest.chip), whole_seconds=whole, whole_failure=failure,
+        reworded=reworded,
         changes=rows,
     )  # fmt: skip
 
@@ -54,11 +56,25 @@ class _Work:
             )
         self.seconds = latency
 
+    def in_the_words_before(self) -> tuple[Pieces, tuple[int, ...]]:
+        """What is taken out of the oldest text of the champion's program, and the attempts that only reworded that.
+
+        Words that were changed everywhere would tie every change to them.
+        """
+        gone: list[int] = []
+        while (last := self._pieces.last_for_itself) is not None:
+            before = self._judge.evidence(f"before {last.name}", last.before, checked=False)
+            if not _is_same_program(self.champion, before):
+                break
+            self._pieces = self._pieces.before_last()
+            gone.insert(0, last.attempt)
+        return self._pieces, tuple(gone)
+
     def row(self, piece: Piece) -> Ablated:
         """What it is worth: alone if it can go alone."""
         row = Ablated(name=piece.name, attempt=piece.attempt, title=piece.title, effect="unknown")
         text = self._pieces.without((piece,))
-        if text == self._pieces.text:
+        if text is not None and self._pieces.is_champion(text):
             return replace(row, effect="superseded")
         tie: Tie = ""
         others: tuple[Piece, ...] | None = ()
@@ -114,13 +130,20 @@ def with_worth(row: Ablated, champion: Evidence, rest: Evidence) -> Ablated:
         return replace(row, effect="needed")
     if rest.failure is not None or with_it is None or without is None:
         return row
-    is_same = all(members.is_same_program(ours, theirs) for (_, ours), (_, theirs) in members.pairs(rest, champion))
+    is_same = _is_same_program(champion, rest)
     off = 0.0 if is_same else compare_simulated.uncertainty(champion, rest)
     return replace(
         row, effect="none" if is_same else _effect(with_it, without, off), without_seconds=without,
         worth_seconds=without - with_it, worth_fraction=1 - with_it / without,
         uncertainty_seconds=None if off is None else off * with_it,
     )  # fmt: skip
+
+
+def _is_same_program(champion: Evidence, other: Evidence) -> bool:
+    """At every member of a suite."""
+    if len(champion.programs) != len(other.programs):
+        return False
+    return all(members.is_same_program(ours, theirs) for (_, ours), (_, theirs) in members.pairs(other, champion))
 
 
 def _effect(champion_seconds: float, without_seconds: float, uncertainty: float | None) -> Effect:

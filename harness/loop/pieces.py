@@ -7,18 +7,23 @@ from difflib import SequenceMatcher
 from harness import candidate_text
 from harness.errors import RatchetError
 from harness.ledger import Ledger, merge
+from harness.ledger.bare_source import bare
 from harness.records import Attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One change: what it is called, its attempt and what is said of it, the text before it and after it."""
+    """One change: what it is called, its attempt and what is said of it, the text before it and after it.
+
+    `is_experiment`: it was accepted for what it brought. Others were for what kernel.py was, and may be words alone.
+    """
 
     name: str
     attempt: int
     title: str
     before: bytes
     after: bytes
+    is_experiment: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,18 @@ class Pieces:
     _texts: dict[tuple[Piece, ...], bytes | None] = field(default_factory=dict)
 
     @property
+    def last_for_itself(self) -> Piece | None:
+        """The last one, if it is no experiment and there are others to take out; hunks that are asked for stay."""
+        is_asked = self.attempt is not None or len(self.asked) < 2
+        last = None if is_asked and not self.later else self.every[-1]
+        return None if last is None or last.is_experiment else last
+
+    def before_last(self) -> "Pieces":
+        """The same changes but the last, in the text before it."""
+        asked, later = (self.asked, self.later[:-1]) if self.later else (self.asked[:-1], ())
+        return replace(self, text=self.every[-1].before, asked=asked, later=later, _texts={})
+
+    @property
     def every(self) -> tuple[Piece, ...]:
         """All of them, oldest first."""
         return (*self.asked, *self.later)
@@ -54,6 +71,11 @@ class Pieces:
                 None if text is None else merge.without(self.ledger.repository, text, first.before, first.after)
             )
         return self._texts[known]
+
+    def is_champion(self, text: bytes) -> bool:
+        """Whether `text` is the champion's, or the champion's without the comments that stood in a merge's way."""
+        mine, theirs = candidate_text.files_of(text), candidate_text.files_of(self.text)
+        return mine.keys() == theirs.keys() and all(mine[name] in (theirs[name], bare(theirs[name])) for name in mine)
 
     def after(self, piece: Piece) -> tuple[Piece, ...]:
         """Those that are later, the nearest first."""
@@ -98,7 +120,14 @@ def accepts(ledger: Ledger) -> Pieces:
     standing = _standing(ledger)
     texts = [ledger.kernel(one.number) for one in standing[:-1]] + [ledger.champion_kernel()]
     asked = tuple(
-        Piece(name=f"attempt {one.number}", attempt=one.number, title=one.hypothesis, before=before, after=after)
+        Piece(
+            name=f"attempt {one.number}",
+            attempt=one.number,
+            title=one.hypothesis,
+            before=before,
+            after=after,
+            is_experiment=one.kind == "experiment",
+        )
         for one, before, after in zip(standing[1:], texts[:-1], texts[1:], strict=True)
         if before != after
     )

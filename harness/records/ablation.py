@@ -45,7 +45,8 @@ class Ablation:
     """The champion of a contest, each change taken out of it, and the `whole`: the champion without any of them.
 
     `attempt` is the one whose hunks were taken out; None: accepted attempts were, and the whole is `baseline`.
-    `whole_seconds` is None where that has no time, and `whole_failure` says why.
+    `whole_seconds` is None where that has no time, and `whole_failure` says why. `reworded` are the last attempts that
+    changed the champion's text and not its program: the changes were taken out of the text before them.
     """
 
     chip: str
@@ -58,6 +59,7 @@ class Ablation:
     champion_vmem_bytes: int | None
     whole_seconds: float | None
     whole_failure: str
+    reworded: tuple[int, ...]
     changes: tuple[Ablated, ...]
 
     @property

@@ -33,6 +33,9 @@ def ablation_text(found: Ablation, width: int, *, colour: bool = False) -> str:
         f"[simulated {found.chip}]",
         width,
     )
+    if found.reworded:
+        names = _listed([f"attempt {number}" for number in found.reworded])
+        lines += wrap(f"in the text before {names}, which changed words and not the program", width)
     lines += ["", *_table(found, width, colour), ""]
     for one in found.changes:
         for note in _notes(one):

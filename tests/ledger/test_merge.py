@@ -1,5 +1,6 @@
 """A change taken out of a later text: what merges, what conflicts, and helpers."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from ledger_fixtures import git, identify
 from harness.candidate_text import text_of
 from harness.errors import RatchetError
 from harness.ledger import Ledger, merge
+from harness.ledger.bare_source import bare
 
+KERNELS = Path(__file__).parents[2] / "examples"
 BASE = b"A = 1\nB = 2\n\n\ndef f():\n    return A\n"
 
 
@@ -82,6 +85,43 @@ def test_headings_that_look_like_a_conflict_are_text(ledger: Ledger) -> None:
     base = b"<<<<<<< mine\n=======\n" + BASE + b">>>>>>> new\n"
     after, later = edited(base, (b"A = 1", b"A = 8")), (b"B = 2", b"B = 9")
     assert merge.without(ledger.repository, edited(after, later), base, after) == edited(base, later)
+
+
+def test_words_about_the_same_lines_are_no_conflict(ledger: Ledger) -> None:
+    after = edited(BASE, (b"A = 1\n", b"A = 8  # eight\n"), (b"def f():\n", b'def f():\n    """Eight."""\n'))
+    champion = edited(
+        after, (b"A = 8  # eight\n", b"# Rows.\nA = 8  # as many\n"), (b"Eight.", b"Rows."), (b"B = 2", b"B = 9")
+    )
+    assert merge.without(ledger.repository, champion, BASE, after) == b"A = 1\nB = 9\ndef f():\n    return A\n"
+    # The program itself is another at these lines.
+    assert merge.without(ledger.repository, edited(champion, (b"A = 8", b"A = 7")), BASE, after) is None
+
+
+@pytest.mark.parametrize("path", [*sorted(KERNELS.glob("*/kernel.py")), Path(merge.__file__)], ids=str)
+def test_a_bare_source_is_the_same_program(path: Path) -> None:
+    source = path.read_bytes()
+    found = bare(source)
+    assert found is not None
+    assert b"# " not in found.replace(b'"# ', b"")
+    assert len(found.splitlines()) < len(source.splitlines())
+    assert program(found) == program(source)
+    assert bare(found) == found
+
+
+def program(source: bytes) -> str:
+    """The syntax tree without docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.dump(tree)
+
+
+def test_strings_that_look_like_comments_stay_and_shared_lines_too() -> None:
+    source = b'X = """\n\n# no comment\n"""\n\n\ndef f(): "a docstring"; return 1  # one\n\n\ndef g():\n    "alone"\n'
+    assert bare(source) == b'X = """\n\n# no comment\n"""\ndef f(): "a docstring"; return 1\ndef g():\n    "alone"\n'
+    assert bare(b"def") is None
+    assert bare(b"\xff") is None
 
 
 def test_helpers_are_merged_each_by_itself(ledger: Ledger) -> None:

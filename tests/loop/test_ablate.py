@@ -42,8 +42,11 @@ def reverse(edit: Edit) -> Edit:
     return edit[1], edit[0]
 
 
-def history(top: Path, *steps: Sequence[Edit]) -> Path:
-    """A contest whose baseline, attempt 1, has small blocks; each step is an accepted attempt after it."""
+def history(top: Path, *steps: Sequence[Edit], reworded: bool = False) -> Path:
+    """A contest whose baseline, attempt 1, has small blocks; each step is an accepted attempt after it.
+
+    `reworded`: the last attempt is a rebaseline that calls a constant otherwise everywhere.
+    """
     git(top, "init", "--quiet", "--initial-branch=main")
     identify(top)
     folder = top / "matmul"
@@ -59,6 +62,9 @@ def history(top: Path, *steps: Sequence[Edit]) -> Path:
             text = text.replace(old, new)
         path.write_text(text, encoding="utf-8")
         run_attempt(Ledger.open(folder))
+    if reworded:
+        path.write_text(path.read_text(encoding="utf-8").replace("BK", "STEP"), encoding="utf-8")
+        run_attempt(Ledger.open(folder), kind="rebaseline")
     return folder
 
 
@@ -140,6 +146,22 @@ def test_a_contest_without_accepts_says_what_to_do(tmp_path: Path) -> None:
     assert refused.value.kind == "no-champion"
 
 
+def test_the_last_change_is_left_out_with_its_text(tmp_path: Path) -> None:
+    made = changes.accepts(Ledger.open(history(tmp_path, [FEWER_STEPS], [LARGER_BLOCKS], reworded=True)))
+    assert [piece.is_experiment for piece in made.asked] == [True, True, False]
+    # The constant has another name now.
+    assert made.without(made.asked[:1]) is None
+    assert made.last_for_itself == made.asked[2]
+    before = made.before_last()
+    assert before.last_for_itself is None
+    assert (before.asked, before.text) == (made.asked[:2], made.asked[1].after)
+    assert before.without(made.asked[:1]) == made.asked[1].after.replace(b"BK = 512", b"BK = 128")
+    hunks = changes.hunks(made.ledger, 2)
+    assert hunks.last_for_itself is not None
+    assert changes.hunks(made.ledger, 4).last_for_itself is None
+    assert (hunks.before_last().asked, names(hunks.before_last().later)) == (hunks.asked, ["attempt 3"])
+
+
 def test_of_a_chip_without_a_simulator_nothing_is_judged(tmp_path: Path) -> None:
     folder = history(tmp_path, [FEWER_STEPS])
     made = changes.accepts(Ledger.open(folder))
@@ -192,7 +214,7 @@ def ablation(*found: Ablated, whole: float | None = 1.0e-3) -> Ablation:
     return Ablation(
         chip="v5e", source="simulated", attempt=None, champion=9, baseline=1, champion_seconds=0.6e-3,
         champion_spills=1000, champion_vmem_bytes=8 << 20, whole_seconds=whole,
-        whole_failure="" if whole else "wrong-result: it differs", changes=found,
+        whole_failure="" if whole else "wrong-result: it differs", reworded=(7, 8), changes=found,
     )  # fmt: skip
 
 
@@ -210,6 +232,7 @@ WRONG = replace(row(), name="attempt 3", effect="needed", tie="dependence", fail
 def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     text = ablation_text(ablation(PAYS, COSTS, TIED, WRONG, replace(row(), effect="superseded")), 140)
     assert "(attempt 9, 600.000 us) [simulated v5e]" in text
+    assert "in the text before attempts 7 and 8, which changed words and not the program" in text
     assert "2       700.000 us  +100.000 us  12.000 us       14.3%        -500" in text
     assert "5       580.000 us   -20.000 us  12.000 us       -3.4%        -500  costs" in text
     assert "attempt 4: entangled with attempts 5 and 7, which touched the same lines since" in text
@@ -267,8 +290,9 @@ def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: 
 def test_which_hunks_of_an_attempt_pay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     constant = ("VMEM_LIMIT = None", "VMEM_LIMIT = None\nZERO = 0.0")
     used = ("jnp.zeros_like(acc_ref)", "jnp.full(acc_ref.shape, ZERO, acc_ref.dtype)")
-    folder = history(tmp_path, [LARGER_BLOCKS, constant, used], [FEWER_STEPS])
+    folder = history(tmp_path, [LARGER_BLOCKS, constant, used], [FEWER_STEPS], reworded=True)
     document = judged(folder, capsys, "2")
+    assert document["reworded"] == [4]
     blocks, defined, use = document["changes"]
     assert (document["attempt"], blocks["effect"], blocks["together"]) == (2, "gain", [])
     assert (defined["tie"], defined["together"]) == ("dependence", [use["name"]])

@@ -16,7 +16,7 @@ from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-_Figures = dict[str, tuple[Literal["", "B", "cycles"], float | None]]
+Figures = dict[str, tuple[Literal["", "B", "cycles"], float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def _failure(evidence: Evidence) -> str:
     return f"{evidence.failure.kind}: {evidence.failure.message}" if evidence.failure else ""
 
 
-def _pairs(before: _Figures, after: _Figures) -> tuple[Pair, ...]:
+def _pairs(before: Figures, after: Figures) -> tuple[Pair, ...]:
     """Those that either of the two knows."""
     found = [
         Pair(name=name, unit=unit, before=before.get(name, (unit, None))[1], after=after.get(name, (unit, None))[1])
@@ -86,7 +86,7 @@ def _pairs(before: _Figures, after: _Figures) -> tuple[Pair, ...]:
     return tuple(pair for pair in found if pair.before is not None or pair.after is not None)
 
 
-def figures(evidence: Evidence) -> dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]:
+def figures(evidence: Evidence) -> Figures:
     """What two kernels are compared in: each figure's unit and value, None where it is not known."""
     run, trace = roofline.finished_run(evidence), evidence.trace
     report = reporting.report(evidence, chip(evidence.chip))
@@ -105,7 +105,7 @@ def figures(evidence: Evidence) -> dict[str, tuple[Literal["", "s", "B", "cycles
     }
 
 
-def _parts(run: Simulation | None) -> _Figures:
+def _parts(run: Simulation | None) -> Figures:
     cycles: defaultdict[str, float] = defaultdict(float)
     for part in run.breakdown.parts if run is not None and run.breakdown is not None else ():
         cycles[f"{part.kind}: {part.name}" if part.name else part.kind] += part.cycles

@@ -61,11 +61,17 @@ has_extra() {
     [[ -z $extra ]] || [[ -f $venv/.ratchet-$extra && $(<"$venv/.ratchet-$extra") == "$(cksum <"$here/requirements-$extra.lock")" ]]
 }
 
+room() { df -h --output=avail "$(dirname "$venv")" 2>/dev/null | tail -n 1 | tr -d ' ' || printf 'unknown'; }
+
 install() {
     local uv
     uv=$(command -v uv || printf '%s' "$venv/bin/uv")
     "$uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$here/$1" ||
-        { say "ratchet: could not install the packages of $1; see above. Run again to retry"; exit 4; }
+        {
+            say "ratchet: could not install the packages of $1, see above: it takes a network (behind a proxy, HTTPS_PROXY)"
+            say "         and 1.7 GB of room at $venv, of which $(room) are left. Run again to retry"
+            exit 4
+        }
 }
 
 add_extra() {
@@ -106,6 +112,12 @@ set_up() {
     printf '%s\n%s\n' "$lock" "$wanted" >"$stamp"
     say "ratchet: ready"
 }
+
+# A shell that completes a line waits for the answer; it is not the time to install anything.
+if [[ -n ${_ARGCOMPLETE-} ]]; then
+    ready || exit 0
+    extra=
+fi
 
 if ! ready || ! has_extra; then
     (

@@ -1,6 +1,7 @@
 """Arguments in, exit code out; the only caller of render/."""
 
 import difflib
+import os
 import platform
 import sys
 import traceback
@@ -23,6 +24,8 @@ from harness.render.layout import harmless
 
 BUG, INTERRUPTED = 5, 130
 _HELP = {"-h", "--help"}
+# Set by a shell that asks what may follow.
+COMPLETING = "_ARGCOMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> int:
     """The command line as a process of its own: what reads a stranger's files runs in a child that is watched."""
+    if COMPLETING in os.environ:
+        from harness.cli import completion
+
+        completion.answer(EVERY)
     words = sys.argv[1:]
     try:
         place = None if _HELP & {*words} else place_of_verb(words)

@@ -23,6 +23,23 @@ class Schema(Verb):
         parser.add_argument("verb", nargs="?", metavar="VERB", help="a verb with --json, or `error`")
 
 
+class Completion(Verb):
+    name = "completion"
+    group = "machine"
+    line = "what a shell evaluates to complete verbs and options"
+    example = "completion bash"
+    description = (
+        "Prints what a shell evaluates at its start, so that the Tab key completes verbs, options, the numbers of a "
+        "contest's attempts and the constants of its kernel.py."
+    )
+    examples = 'eval "$(ratchet.sh completion bash)"; ratchet.sh completion fish | source'
+    takes_contest = False
+    does = "harness.cli.completion:completion"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="which shell")
+
+
 class Doctor(Verb):
     name = "doctor"
     group = "machine"

@@ -89,6 +89,7 @@ VERBS: dict[str, Verb] = {
         profile_verbs.Predict(),
         profile_verbs.Simulate(),
         machine_verbs.Schema(),
+        machine_verbs.Completion(),
         Help(),
         Mcp(),
         machine_verbs.Doctor(),

@@ -1,0 +1,109 @@
+"""Completion in a shell: verbs, options, attempts' numbers and a kernel's constants, by argcomplete."""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.cli.arguments import Parser, attempt_number, directory
+from harness.cli.program_name import INSTALLED
+from harness.cli.verb import Outcome, Verb
+from harness.errors import RatchetError
+
+# So many attempts are offered, the newest.
+_ATTEMPTS = 200
+# Arguments that name an attempt, a commit or a file.
+_ATTEMPTS_TOO = ("before", "after", "first", "last")
+
+
+def completion(given: Namespace) -> Outcome:
+    """The code that a shell evaluates at its start; it asks the command itself for what fits."""
+    from argcomplete.shell_integration import shellcode
+
+    names = [*INSTALLED, "ratchet.sh"]
+    return Outcome(text=lambda: shellcode(names, shell=given.shell).rstrip("\n"))
+
+
+def answer(verbs: Mapping[str, Verb]) -> None:
+    """Answers the shell that asks, and ends the process."""
+    import argcomplete
+
+    argcomplete.autocomplete(whole(verbs))
+
+
+def whole(verbs: Mapping[str, Verb]) -> Parser:
+    """All parsers as one, whose arguments know what fits."""
+    parser = Parser(prog="ratchet.sh", allow_abbrev=False)
+    parser.add_argument("-C", dest="directory", type=Path, default=None, metavar="DIR")
+    parser.add_argument("--version", action="store_true")
+    names: dict[str, list[tuple[Sequence[str], Parser]]] = {}
+    for verb in verbs.values():
+        for name, own in verb.parsers():
+            first, *rest = name.split(" ")
+            names.setdefault(first, []).append((rest, own))
+    choices = parser.add_subparsers(parser_class=Parser)
+    for name, parsers in names.items():
+        _add(choices, name, parsers)
+    return parser
+
+
+def _add(choices: "argparse._SubParsersAction[Parser]", name: str, parsers: list[tuple[Sequence[str], Parser]]) -> None:
+    """The parser of a name, or the names that follow it: `xprof`, `xprof memory`, `xprof memory diagnose`."""
+    own = [parser for rest, parser in parsers if not rest]
+    longer: dict[str, list[tuple[Sequence[str], Parser]]] = {}
+    for rest, parser in parsers:
+        if rest:
+            longer.setdefault(rest[0], []).append((rest[1:], parser))
+    if longer:
+        # A parser that takes all that follows would take the longer names too.
+        options = [
+            parser for parser in own if not any(action.nargs == argparse.REMAINDER for action in parser.options())
+        ]
+        added = choices.add_parser(name, parents=options, add_help=False, conflict_handler="resolve")
+        nested = added.add_subparsers(parser_class=Parser)
+        for next_name, some in longer.items():
+            _add(nested, next_name, some)
+        return
+    added = choices.add_parser(name, parents=own, add_help=False, conflict_handler="resolve", allow_abbrev=False)
+    for action in added.options():
+        _give_completer(action)
+        if action.dest == "directory":
+            # Where it is not given behind the verb, it may be before it.
+            action.default = argparse.SUPPRESS
+
+
+def _give_completer(action: argparse.Action) -> None:
+    if action.type is attempt_number:
+        action.completer = _attempts  # type: ignore[attr-defined]
+    elif action.dest in _ATTEMPTS_TOO:
+        action.completer = _attempts_and_files  # type: ignore[attr-defined]
+    elif action.dest == "settings":
+        action.completer = _constants  # type: ignore[attr-defined]
+
+
+def _attempts(parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """The newest attempts of the contest, each with its outcome and hypothesis."""
+    from harness.ledger import Ledger
+
+    try:
+        rows, _skipped = Ledger.open(directory(parsed_args.directory)).rows(_ATTEMPTS)
+    except (RatchetError, OSError):
+        return {}
+    return {str(row.number): f"{row.outcome}: {row.hypothesis}" for row in rows}
+
+
+def _attempts_and_files(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:
+    from argcomplete.completers import FilesCompleter
+
+    return [*_attempts(parsed_args), *FilesCompleter()(prefix)]
+
+
+def _constants(parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """The constants of the contest's kernel.py, each with its value."""
+    from harness.loop.settings import constants
+
+    try:
+        source = (directory(parsed_args.directory) / "kernel.py").read_bytes()
+        return {f"{name}=": value for name, value in constants(source)}
+    except OSError:
+        return {}

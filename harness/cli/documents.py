@@ -31,6 +31,7 @@ from harness.records.search_state import SearchState
 from harness.records.selftest import Tried
 from harness.records.sweep import Swept
 from harness.records.table import Origin, Unit
+from harness.records.validation import Validation
 from harness.records.whatif import Answer
 
 
@@ -234,6 +235,7 @@ DOCUMENTS = {
     "attack": Document(3, Attack),
     "ablate": Document(1, Ablation),
     "bisect": Document(1, Bisection),
+    "validate": Document(1, Validation),
     "ci": Document(1, Gate),
     "fsck": Document(1, Audit),
     "replay": Document(3, Replay),

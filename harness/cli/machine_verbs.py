@@ -206,6 +206,38 @@ class Replay(Verb):
         add_quiet(parser)
 
 
+class Validate(Verb):
+    name = "validate"
+    group = "machine"
+    line = "everything that needs a TPU, tried in one go"
+    example = "validate --minutes 30"
+    description = (
+        "Tries everything that a device is needed for: a measured attempt, an A/A control, captures and their lines, "
+        "snapshots, a capture through the profiler's server, and every template and example champion of the chip, its "
+        "measured time beside its simulated one. Each step is a command of its own with a limit. Writes a page and an "
+        "archive with all that was printed and captured. Exit code 1 where something did not hold."
+    )
+    examples = "ratchet.sh validate; ratchet.sh validate --on cpu --minutes 10"
+    takes_contest = False
+    does = "harness.cli.validate:validate"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "--on", choices=["tpu", "cpu"], default=None,
+            help="cpu: try the command itself, on small kernels; its times say nothing about a TPU (tpu)",
+        )  # fmt: skip
+        parser.add_argument("--chip", default=None, help="with --on cpu, the chip that kernels are compiled for (v5e)")
+        parser.add_argument(
+            "--minutes", type=minutes, default=30.0, help="how long it may take; what is left then is not run (30)"
+        )
+        parser.add_argument(
+            "--out", type=Path, default=None, metavar="NAME",
+            help="write NAME.md and NAME.tar.gz (validate-CHIP in this folder)",
+        )  # fmt: skip
+        add_json(parser, "the findings")
+        add_quiet(parser)
+
+
 class Test(Verb):
     name = "test"
     group = "machine"

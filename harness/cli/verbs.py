@@ -98,6 +98,7 @@ VERBS: dict[str, Verb] = {
         machine_verbs.Fsck(),
         machine_verbs.Attack(),
         machine_verbs.Replay(),
+        machine_verbs.Validate(),
         machine_verbs.Test(),
         machine_verbs.Selftest(),
     )

@@ -42,6 +42,8 @@ class Progress:
         self._live: Live | None = None
         self._began = time.monotonic()
         self._ended = 0
+        self._begun: set[str] = set()
+        self._overlapped = False
         self._expected: Mapping[str, float] = {}
 
     def __enter__(self) -> Self:
@@ -59,7 +61,7 @@ class Progress:
             self._live.stop()
             self._live = None
         if self._ended > 1 and error is None:
-            self._print("total", time.monotonic() - self._began, "stages run side by side")
+            self._print("total", time.monotonic() - self._began, "stages run side by side" if self._overlapped else "")
 
     def expect(self, stages: Mapping[str, float], total_seconds: float | None, attempts: int) -> None:
         """Says how long it will take, and of each stage while it runs; from what so many `attempts` took."""
@@ -72,6 +74,8 @@ class Progress:
         """A stage began, or ended after `seconds`; stages run side by side, so they may end in any order."""
         if self._quiet:
             return
+        (self._begun.add if state in _BEGINS else self._begun.discard)(stage)
+        self._overlapped = self._overlapped or len(self._begun) > 1
         if state in _BEGINS:
             if self._live is not None and stage not in self._running:
                 about = f" (of about {in_seconds(self._expected[stage], 1)})" if stage in self._expected else ""

@@ -1,0 +1,101 @@
+"""`validate`: the real commands on the CPU of this machine, and what is made of what they print."""
+
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.cli import validate_steps
+from harness.records.validation import MeasuredKernel, Validation, ValidationStep
+from harness.render.validation import page, validation_text
+
+
+def validation(*kernels: MeasuredKernel) -> Validation:
+    step = ValidationStep(
+        name="A/A control", shows="the same program again is no improvement", command="./ratchet.sh judge",
+        outcome="not held", seconds=3.2, limit_seconds=180.0, found="accept | <b>x0.9</b>",
+    )  # fmt: skip
+    return Validation(
+        chip="v6e", source="measured", device="TPU v6 lite", versions="jax 0", started="2026-01-01T00:00:00+00:00",
+        seconds=60.0, minutes=30.0, steps=(step,), kernels=kernels, archive="validate-v6e.tar.gz",
+    )  # fmt: skip
+
+
+def kernel(name: str, measured: float | None, simulated: float | None) -> MeasuredKernel:
+    return MeasuredKernel(
+        name=name, problem="a problem", measured_seconds=measured, plus_minus_seconds=1e-6, simulated_seconds=simulated
+    )
+
+
+def test_the_simulators_error_is_of_the_kernels_that_have_both_times() -> None:
+    found = validation(kernel("a", 1e-3, 1.1e-3), kernel("b", 2e-3, 1.9e-3), kernel("c", None, 1e-3))
+    text = validation_text(found, 100)
+    assert "median 7.5%, worst 10.0%, of 2 kernels" in text
+    assert "+10.0%" in text
+    assert "-5.0%" in text
+    assert "1 not held" in text
+    assert "is unknown" in validation_text(validation(kernel("c", None, 1e-3)), 100)
+
+
+def test_a_page_shows_what_was_printed_as_text() -> None:
+    text = page(validation(kernel("a", 1e-3, 1.1e-3)))
+    assert "accept \\| &lt;b>x0.9&lt;/b>" in text
+    assert "- A/A control: `./ratchet.sh judge`" in text
+
+
+@pytest.mark.parametrize(
+    ("outcome", "held"), [("reject", True), ("inconclusive", True), ("accept", False), ("failed", False)]
+)
+def test_an_improvement_of_the_same_program_is_not_what_was_to_be_shown(outcome: str, held: bool) -> None:
+    verdict = {"outcome": outcome, "reasons": [], "time_ratio": 0.9, "time_ratio_low": 0.8, "time_ratio_high": 1.1}
+    document = {"attempt": {"verdict": verdict}}
+    if held:
+        assert "x0.9000, from x0.8000 to x1.1000" in validate_steps._no_gain(document)
+    else:
+        with pytest.raises(validate_steps._NotHeldError, match=r"x0\.9000"):
+            validate_steps._no_gain(document)
+
+
+def test_a_step_that_goes_on_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    sleeping = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(99)'])"
+    process = subprocess.Popen([sys.executable, "-c", sleeping], start_new_session=True)
+    began = time.monotonic()
+    assert not validate_steps._ended(process, 1.0)
+    assert time.monotonic() - began < 30
+    assert process.poll() is not None
+
+
+def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "found"
+    assert cli.main(["validate", "--on", "cpu", "--minutes", "0.0001", "--out", str(out), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert {step["outcome"] for step in document["steps"]} == {"not run"}
+    assert document["kernels"] == []
+    assert "no kernel" not in (tmp_path / "found.md").read_text(encoding="utf-8")
+    with tarfile.open(tmp_path / "found.tar.gz") as archive:
+        assert "logs/validate.md" in archive.getnames()
+
+
+def test_without_a_tpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", "--quiet"]) == 4
+    assert "JAX sees none; --on cpu tries the command itself [no-device]" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_everything_but_snapshots_holds_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "found"
+    cli.main(["validate", "--on", "cpu", "--minutes", "15", "--out", str(out), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    broken = {step["name"]: step["found"] for step in document["steps"] if step["outcome"] != "held"}
+    # A CPU's profiler keeps no history.
+    assert set(broken) == {"snapshots"}
+    assert "no-snapshot" in broken["snapshots"]
+    assert {one["name"] for one in document["kernels"]} == {"attention", "matmul", "rmsnorm"}
+    assert all(one["measured_seconds"] and one["simulated_seconds"] for one in document["kernels"])
+    with tarfile.open(tmp_path / "found.tar.gz") as archive:
+        assert any(name.endswith(".xplane.pb") for name in archive.getnames())

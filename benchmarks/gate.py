@@ -191,10 +191,14 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
 
 
 def _figures(one: object) -> object:
-    """Everything that was found of a contest but the ids of the commits."""
+    """All that was found of a contest, but for the ids of commits, and how wrong a wrong one is on inputs just drawn."""
     found = json.loads(msgspec.json.encode(one))
+    if found["outcome"] == "wrong":
+        found["reason"] = ""
     if found["comparison"]:
         del found["comparison"]["before"], found["comparison"]["after"]
+        for program in found["comparison"]["programs"]:
+            program["after_failure"] = program["after_failure"].partition(":")[0]
     return found
 
 

@@ -64,7 +64,10 @@ def _commented(source: str) -> Iterator[tuple[str, str]]:
 
 
 def _renamed(source: str) -> Iterator[tuple[str, str]]:
-    """Each local name of each function replaced by another, where no keyword, attribute or global is called so."""
+    """Each local name of each function replaced by another, where no keyword, attribute or global is called so.
+
+    Not the arguments of kernel_fn, which are the problem's inputs by name.
+    """
     tree = ast.parse(source)
     taken = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     taken |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
@@ -72,7 +75,8 @@ def _renamed(source: str) -> Iterator[tuple[str, str]]:
         if not isinstance(function, ast.FunctionDef) or function.name in ("compute_flops", "get_tiling_meta"):
             continue
         own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        own |= {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+        arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+        own = own - arguments if function.name == "kernel_fn" else own | arguments
         for name in sorted(own - taken):
             places = [
                 (node.lineno, node.col_offset)

@@ -191,7 +191,7 @@ def differing(first: Gate, top: Path, count: int) -> tuple[int, list[str]]:
 
 
 def _figures(one: object) -> object:
-    """All that was found of a contest, but for the ids of commits, and how wrong a wrong one is on inputs just drawn."""
+    """All that was found of a contest but the ids of commits, and how wrong a wrong one is on inputs just drawn."""
     found = json.loads(msgspec.json.encode(one))
     if found["outcome"] == "wrong":
         found["reason"] = ""

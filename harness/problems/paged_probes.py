@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.problems.attention_inputs import COMPOSITE_PERIOD, even_rows
-from harness.problems.attention_probes import DRAWN_TO, ENOUGH_KEYS, LOUD, LOUDNESSES
+from harness.problems.attention_probes import DRAWN_TO, ENOUGH_KEYS, LOUD, LOUDNESSES, middle_of
 from harness.problems.blocks import drawn_block, spans
 from harness.problems.paged_tables import Sequence as Paged
 from harness.problems.probes import Part, Probe, Region
@@ -175,20 +175,20 @@ class _Drawn:
         return self._probe(name, [Region(array=_Q, ranges=ranges, factor=-1.0)], moves, self._others(block))
 
     def future(self) -> Probe:
-        """Of every sequence all keys and values that the first half of its queries must not see."""
+        """Of every sequence all keys and values that the first of its queries must not see."""
         regions: list[Region] = []
         moves: list[Part] = []
         stays: list[Part] = []
         for sequence in self._sequences:
             tokens = sequence.tokens
-            middle = len(tokens) // 2
+            middle = middle_of(len(tokens), self._random)
             stays.append(self._all_heads(tokens[:middle] if middle else tokens))
             if middle:
                 for place in self._cache.parts(sequence, range(sequence.history + middle, sequence.length)):
                     regions += self._cache.everywhere(place, DRAWN_TO, LOUD)
                 # A row that sees one or two of them only may by chance give them hardly any weight before and after.
                 moves.append(self._all_heads(tokens[middle + ENOUGH_KEYS :]))
-        return self._probe("keys and values of the second half of each sequence's queries", regions, moves, stays)
+        return self._probe("keys and values of each sequence's later queries", regions, moves, stays)
 
     def _used(self) -> NDArray[np.int64]:
         """`[pages]`: how many slots of each page a sequence reads."""

@@ -5,18 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Literal
 
 from harness import candidate_text
 from harness.advice import report as reporting
 from harness.advice.source_names import named_lines
 from harness.hardware import chip
 from harness.judge.verdict import roofline
+from harness.judge.verdict.changes import Figures, figures
 from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-_Figures = dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
 def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, is_comparable: bool) -> ProgramPair:
     old, new = before.latency, after.latency
     is_one_source = is_comparable and old is not None and new is not None and old.source == new.source
-    figures = _pairs(_figures(before), _figures(after)) if not after.members else ()
+    of_both = _pairs(_figures(before), _figures(after)) if not after.members else ()
     runs = [named_lines(found, roofline.finished_run(found)) for found in (before, after)]
     return ProgramPair(
         name=name,
@@ -67,7 +66,7 @@ def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, i
         before_failure=_failure(before),
         after_failure=_failure(after),
         is_same_program=bool(before.trace and after.trace and before.trace.fingerprint == after.trace.fingerprint),
-        figures=figures,
+        figures=of_both,
         parts=_pairs(_parts(runs[0]), _parts(runs[1])),
         lines=tuple(_lines(runs[0], runs[1], texts)),
     )
@@ -77,7 +76,7 @@ def _failure(evidence: Evidence) -> str:
     return f"{evidence.failure.kind}: {evidence.failure.message}" if evidence.failure else ""
 
 
-def _pairs(before: _Figures, after: _Figures) -> tuple[Pair, ...]:
+def _pairs(before: Figures, after: Figures) -> tuple[Pair, ...]:
     """Those that either of the two knows."""
     found = [
         Pair(name=name, unit=unit, before=before.get(name, (unit, None))[1], after=after.get(name, (unit, None))[1])
@@ -86,25 +85,17 @@ def _pairs(before: _Figures, after: _Figures) -> tuple[Pair, ...]:
     return tuple(pair for pair in found if pair.before is not None or pair.after is not None)
 
 
-def _figures(evidence: Evidence) -> _Figures:
-    run, trace = roofline.finished_run(evidence), evidence.trace
-    report = reporting.report(evidence, chip(evidence.chip))
+def _figures(evidence: Evidence) -> Figures:
+    run = roofline.finished_run(evidence)
     return {
         "static bundles": ("", run.static_bundles if run else None),
-        "bundles executed": ("", run.bundle_cycles if run else None),
         "cycles": ("cycles", run.cycles if run else None),
-        "DMA waits": ("cycles", run.dma_wait_cycles if run else None),
-        "unit stalls": ("cycles", run.unit_stall_cycles if run else None),
-        "spills executed": ("", run.executed_spills if run else None),
-        "fills executed": ("", run.executed_fills if run else None),
-        "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
-        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
-        "VMEM": ("B", report.vmem_bytes),
-        "copies around the kernel": ("", evidence.hlo.copy if evidence.hlo else None),
+        **figures(evidence),
+        "VMEM": ("B", reporting.report(evidence, chip(evidence.chip)).vmem_bytes),
     }
 
 
-def _parts(run: Simulation | None) -> _Figures:
+def _parts(run: Simulation | None) -> Figures:
     cycles: defaultdict[str, float] = defaultdict(float)
     for part in run.breakdown.parts if run is not None and run.breakdown is not None else ():
         cycles[f"{part.kind}: {part.name}" if part.name else part.kind] += part.cycles

@@ -5,18 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Literal
 
 from harness import candidate_text
 from harness.advice import report as reporting
 from harness.advice.source_names import named_lines
 from harness.hardware import chip
-from harness.judge.verdict import roofline
+from harness.judge.verdict import changes, roofline
+from harness.judge.verdict.changes import Figures
 from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
-Figures = dict[str, tuple[Literal["", "B", "cycles"], float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,20 +87,12 @@ def _pairs(before: Figures, after: Figures) -> tuple[Pair, ...]:
 
 def figures(evidence: Evidence) -> Figures:
     """What two kernels are compared in: each figure's unit and value, None where it is not known."""
-    run, trace = roofline.finished_run(evidence), evidence.trace
-    report = reporting.report(evidence, chip(evidence.chip))
+    run = roofline.finished_run(evidence)
     return {
         "static bundles": ("", run.static_bundles if run else None),
-        "bundles executed": ("", run.bundle_cycles if run else None),
         "cycles": ("cycles", run.cycles if run else None),
-        "DMA waits": ("cycles", run.dma_wait_cycles if run else None),
-        "unit stalls": ("cycles", run.unit_stall_cycles if run else None),
-        "spills executed": ("", run.executed_spills if run else None),
-        "fills executed": ("", run.executed_fills if run else None),
-        "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
-        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
-        "VMEM": ("B", report.vmem_bytes),
-        "copies around the kernel": ("", evidence.hlo.copy if evidence.hlo else None),
+        **changes.figures(evidence),
+        "VMEM": ("B", reporting.report(evidence, chip(evidence.chip)).vmem_bytes),
     }
 
 

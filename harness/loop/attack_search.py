@@ -17,7 +17,8 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.plan import Plan
 from harness.judge.sandbox import environment as environments
 from harness.judge.sandbox import handover
-from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import (
     CheckReply,
     CheckRequest,

@@ -77,7 +77,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         now=now,
         differences=(*_differences(attempt, key, policy, evidence.problem), *_alone(attempt, key.source)),
         drift=now.seconds / then.seconds if same_thing and known and now.seconds and then.seconds else None,
-        changes=changes(evidence, attempt.evidence, contest.chip),
+        changes=changes(evidence, attempt.evidence),
         scratch=f"profile_data/{work}",
         redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.all_checks),
         are_same_draws=(attempt.key.judge, attempt.key.problem) == (key.judge, key.problem),

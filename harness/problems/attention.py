@@ -365,42 +365,12 @@ class Attention:
     def rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), head_dim]`: standard deviation of the output if every honest rounding were random.
 
-        First-order propagation, roundings independent but of equal keys: their scores are the same numbers, and
-        so are all roundings of them, so that they count as one key. With g such groups of equal keys (one
-        key mostly), w_k the exact weights, W_g and V_g = sum w_k v_k of a group, o the exact
-        output, r the relative deviation of one rounding to dtype, r32 that of one to float32,
-        and e32 float32's epsilon, the variances are:
-        probabilities rounded before P V, from exponentials that libraries have right to one
-        ulp:  (r^2 + e32^2 / 3) sum_g V_g^2;
-        scores:  sum_g (V_g - W_g o)^2 t_g^2, where t_g^2 is r^2 a_g^2 / (1 - W_g) for scaled queries
-        rounded once, a_g the 2-norm of the elementwise product scale q * (k_g - m) with m = sum_k w_k k_k, and
-        r32^2 head_dim (c_g^2 + s^2 / 3), c_g the 2-norm of scale q * k_g, for a running float32 sum that
-        grows evenly to the row's largest score s. One rounding of a query's channel turns all scores of the row
-        together: what the keys have in common moves no weight, because sum_g (V_g - W_g o) = 0, and so is taken
-        off. o and m hold the group itself, which makes V_g - W_g o and k_g - m too small where few keys have all
-        the weight; dividing by 1 - W_g puts that right, exactly where there are two of them. Under a soft cap a score
-        moves by f_k = 1 - tanh^2 of what it was moved: k_g is f_g k_g above, t_g^2 the rest times f_g^2 and (2 e32 c)^2
-        more for the cap's own rounding, c the capped score;
-        float32 sums over kv_sequence terms:  r32^2 kv_sequence (sum_k w_k^2 v_k^2 + o^2), and
-        (n e32 o / 4)^2 where n small terms in a row are added to a large sum and lose up to
-        half an ulp each, all in one direction;
-        the output itself:  ulp(o)^2 / 12, exactly what rounding to nearest costs.
-
-        If keys on one side of m have values with a common mean, these sums over keys underestimate what a rounded query
-        moves. If blocks part a group, its probabilities may be rounded in each block against another maximum, which
-        counts where V_g is small but its parts are not. `exact_rounding` takes both into account.
+        First-order propagation, roundings independent but of equal keys: see `attention_rounding.variances`.
         """
         return self._rounding(inputs, rows, exact=False)
 
     def exact_rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
-        """As `rounding`, with groups that a border of blocks parts, and scaled queries without approximation.
-
-        A row costs head_dim / 2 times as much. Of a group, V_g^2 is replaced by the largest V_1^2 + V_2^2 of its first
-        keys and its rest, at borders where the running maximum differs. A rounding e_d of channel d of a row's scaled
-        query, with deviation r |scale q_d|, moves the output by e_d sum_k w_k f_k k_kd (v_k - o), f_k 1 without a soft
-        cap: the variance is the sum of its square over the channels. Where rounded queries as published kernels have
-        them make a larger error than that explains, the error counts.
-        """
+        """As `rounding`, with groups that blocks part, and scaled queries exactly, at head_dim / 2 times the cost."""
         return self._rounding(inputs, rows, exact=True)
 
     def _rounding(self, inputs: Sequence[Values], rows: Rows, *, exact: bool) -> Exact:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.problems.attention_inputs import COMPOSITE_PERIOD, Shape, even_rows
-from harness.problems.blocks import BLOCK, drawn_block, spans
+from harness.problems.blocks import BLOCK, drawn_block, drawn_border, spans
 from harness.problems.probes import Part, Probe, Region
 
 # Weights of N(0, 1) inputs are within e^-12 of each other, so that a value this much larger moves
@@ -107,9 +107,9 @@ class _Drawn:
         return self._of_queries(head, range(self._shape.sequence), f"all queries of head {head}")
 
     def future(self) -> Probe:
-        """All keys and values that the first half of the queries must not see."""
+        """All keys and values that the first queries must not see."""
         shape = self._shape
-        middle = shape.sequence // 2
+        middle = middle_of(shape.sequence, self._random)
         keys = range(middle + self._offset, shape.kv_sequence)
         every = range(shape.batch * shape.kv_heads)
         regions = [
@@ -127,7 +127,10 @@ class _Drawn:
     def past(self, window: int) -> Probe:
         """All keys and values that have left the window of the last queries."""
         shape = self._shape
-        keys = range(max(1, (shape.kv_sequence - window) // 2))
+        # Those up to within a block, so that what has left the window shares one with what has not.
+        last = max(1, shape.kv_sequence - window)
+        own = range(max(last // 4, self._offset + ENOUGH_KEYS), 3 * last // 4 + 1)
+        keys = range(drawn_border(last, self._random, own) if last > 1 else 1)
         every = range(shape.batch * shape.kv_heads)
         regions = [
             self._region(array, head, keys, self._columns, factor)
@@ -223,6 +226,11 @@ class _Drawn:
         if shape.batch > 1:
             ranges = (range(entry, entry + 1), *ranges)
         return Region(array=array, ranges=ranges, factor=factor)
+
+
+def middle_of(sequence: int, random: np.random.Generator) -> int:
+    """How many of so many queries are the first ones: a quarter to a half, up to within a block; none of one."""
+    return drawn_border(sequence, random, range(sequence // 4, sequence // 2 + 1)) if sequence > 1 else 0
 
 
 def _filled(parts: list[Part]) -> tuple[Part, ...]:

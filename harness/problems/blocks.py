@@ -6,6 +6,7 @@ from math import prod
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.problems.problem import Rows
 
@@ -78,11 +79,47 @@ def shifted_blocks(length: int, most: int, size: int, random: np.random.Generato
     return tuple(spans([0, *range(first, length - least + 1, size), length]))
 
 
+def drawn_border(length: int, random: np.random.Generator, within: range | None = None) -> int:
+    """A position, 1 to `length` - 1, that lies inside of blocks of 64 and 128, and so of every multiple of them.
+
+    A quarter of such a block at least lies on either side of it: rows of a block that know of each other differ by
+    enough there to outlast rounding. Of an axis shorter than 128 that is so for the largest power of two in it, and
+    for half of that. `within` bounds it where some such position lies there.
+    """
+    block = _largest_block(length)
+    at = np.arange(1, length)
+    at = at[_is_inside(at, block, block // 4) & _is_inside(at, block // 2, block // 8)]
+    at = at[at <= length - max(1, block // 4)]
+    bounded = at if within is None else at[(at >= within.start) & (at < within.stop)]
+    return int(random.choice(bounded if bounded.size else at))
+
+
 def drawn_block(length: int, random: np.random.Generator) -> range:
-    """128 positions that start anywhere, or a third of a short length."""
+    """About 128 positions, or about a third of a short length: from or to a `drawn_border`.
+
+    Its other end lies anywhere but within an eighth of a block next to a border of 128, unless that is where the
+    axis ends: so a kernel whose rows know of those before them only, or of those behind them only, shows it as well.
+    """
+    if length < 2:
+        return range(length)
+    border, block = drawn_border(length, random), _largest_block(length)
     size = min(BLOCK, max(1, length // 3))
-    start = int(random.integers(length - size + 1))
-    return range(start, start + size)
+    sizes = np.arange(size - size // 4, size + size // 4 + 1)
+    ends = np.concatenate((border - sizes, border + sizes))
+    ends = ends[(ends >= 0) & (ends <= length)]
+    end = int(random.choice(ends[_is_inside(ends, block, block // 8) | (ends == 0) | (ends == length)]))
+    return range(min(border, end), max(border, end))
+
+
+def _largest_block(length: int) -> int:
+    """128, or the largest power of two that is no longer than a shorter axis."""
+    return min(BLOCK, 1 << (length.bit_length() - 1))
+
+
+def _is_inside(at: NDArray[np.int64], block: int, least: int) -> NDArray[np.bool_]:
+    """Which borders leave `least` positions of a block on either side; all, where blocks are too short to be cut."""
+    place = at % max(1, block)
+    return (place >= least) & (place <= block - least)
 
 
 def shorter(*lengths: int) -> Iterator[tuple[int, ...]]:

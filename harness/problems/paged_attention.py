@@ -13,6 +13,7 @@ from harness.problems import attention_inputs, attention_space, paged_probes, pa
 from harness.problems.attention import Attention
 from harness.problems.blocks import sampled_rows
 from harness.problems.fields import require_dtype, require_positive, require_sizes
+from harness.problems.paged_cache import Cache
 from harness.problems.paged_tables import Room, Tables
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
@@ -113,6 +114,13 @@ class PagedAttention:
         )  # fmt: skip
 
     @property
+    def _cache(self) -> Cache:
+        return Cache(
+            pages=self.pages, page_size=self.page_size, kv_heads=self.kv_heads, head_dim=self.head_dim,
+            is_split=self.tokens is None, has_newest=self.update,
+        )  # fmt: skip
+
+    @property
     def _timed(self) -> tuple[str, ...]:
         return ("decode",) if self.tokens is None else paged_tables.TIMED
 
@@ -137,7 +145,7 @@ class PagedAttention:
         calls = len(self._timed)
         keys += tokens * self.update
         elements = 2 * (tokens * self.heads + keys * self.kv_heads) * self.head_dim // calls
-        integers = sum(math.prod(array.shape) for array in self._table_arrays())
+        integers = sum(math.prod(array.shape) for array in self._room.arrays())
         pairs = pairs * self.heads // calls
         return Work(
             matmul_flops=4 * pairs * self.head_dim,
@@ -158,7 +166,7 @@ class PagedAttention:
             f"{self.page_size}, {self.pages_per_sequence} a sequence, head_dim {self.head_dim}, {self.dtype}"
             f"{', newest keys and values written' * self.update}",
             parameters=tuple((field, getattr(self, field)) for field in fields if getattr(self, field) is not None),
-            inputs=(q, *self._cache_arrays(), *self._table_arrays()),
+            inputs=(q, *self._cache.arrays(self.rows, self.dtype), *self._room.arrays()),
             outputs=(replace(q, name="o"),),
             updates=("kv_pages",) * self.update,
             work=self.work(),
@@ -173,31 +181,9 @@ class PagedAttention:
             ),
         )  # fmt: skip
 
-    def _cache_arrays(self) -> tuple[Array, ...]:
-        slots = (self.pages, self.page_size)
-        if self.tokens is not None:
-            pages = Array(name="kv_pages", shape=(*slots, 2 * self.kv_heads, self.head_dim), dtype=self.dtype)
-            newest = replace(pages, name="new_kv", shape=(self.rows, *pages.shape[2:]))
-            return (pages, newest) if self.update else (pages,)
-        shape = (self.kv_heads, *slots, self.head_dim)
-        return tuple(Array(name=name, shape=shape, dtype=self.dtype) for name in ("k_pages", "v_pages"))
-
-    def _table_arrays(self) -> tuple[Array, ...]:
-        room = self._room
-        shapes: dict[str, tuple[tuple[int, ...], int, int]] = {
-            "lengths" if room.is_decode else "kv_lens": ((self.sequences,), int(room.is_decode), room.longest)
-        }
-        shapes["page_indices"] = ((self.sequences, self.pages_per_sequence), 0, self.pages - 1)
-        if not room.is_decode:
-            shapes |= {"cu_q_lens": ((self.sequences + 1,), 0, self.rows), "num_seqs": ((1,), 1, room.most_sequences)}
-        return tuple(
-            Array(name=name, shape=shape, dtype="int32", low=low, high=high)
-            for name, (shape, low, high) in shapes.items()
-        )
-
     def timing_inputs(self) -> Stated:
         """The tables in the calls that are timed."""
-        names = [array.name for array in self._table_arrays()]
+        names = [array.name for array in self._room.arrays()]
         return {name: dict(zip(names, self._arrays(self._tables(name, 0)), strict=True)) for name in self._timed}
 
     def _tables(self, family: str, seed: int) -> Tables:
@@ -259,7 +245,7 @@ class PagedAttention:
         newest = (random.standard_normal((self.rows, 2 * self.kv_heads, self.head_dim)) * _STALE).astype(dtype)
         for sequence, own_seed in zip(tables.sequences(self.page_size), self._seeds(seed), strict=False):
             arrays = self._attention(len(sequence.tokens), sequence.length).make_inputs(values, own_seed)
-            places = self._slots(sequence)
+            places = sequence.slots(self.page_size)
             own_q, own_k, own_v = (
                 part.reshape(heads, -1, self.head_dim).swapaxes(0, 1)
                 for heads, part in zip((self.heads, self.kv_heads, self.kv_heads), arrays, strict=True)
@@ -271,30 +257,16 @@ class PagedAttention:
                 newest[own] = np.stack((own_k, own_v), axis=2).reshape(-1, *newest.shape[1:])[sequence.history :]
                 places = (places[0][: sequence.history], places[1][: sequence.history])
             k[places], v[places] = own_k[: len(places[0])], own_v[: len(places[0])]
-        return (q, *self._cache(k, v), *((newest,) if self.update else ()), *self._arrays(tables))
+        return (q, *self._cache.laid_out(k, v), *((newest,) if self.update else ()), *self._arrays(tables))
 
     def _seeds(self, seed: int) -> list[int]:
         """What the values of each sequence are drawn from."""
         random = np.random.default_rng(np.random.SeedSequence((seed, self.sequences)))
         return random.integers(1 << 31, size=self.sequences).tolist()  # type: ignore[no-any-return]
 
-    def _slots(self, sequence: paged_tables.Sequence) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Page and slot of each of its keys."""
-        key = np.arange(sequence.length)
-        return sequence.pages[key // self.page_size], key % self.page_size
-
-    def _cache(self, k: Values, v: Values) -> tuple[Values, ...]:
-        """The arrays of the cache of keys and values `[pages, page_size, kv_heads, head_dim]`."""
-        if self.tokens is None:
-            return tuple(np.ascontiguousarray(array.transpose(2, 0, 1, 3)) for array in (k, v))
-        return (np.stack((k, v), axis=3).reshape(self.pages, self.page_size, 2 * self.kv_heads, self.head_dim),)
-
     def _keys_and_values(self, inputs: Sequence[Values]) -> tuple[Values, Values]:
-        """The inverse of `_cache`, with what a call writes."""
-        if self.tokens is None:
-            return inputs[1].transpose(1, 2, 0, 3), inputs[2].transpose(1, 2, 0, 3)
-        (pages,) = self.new_state(inputs) or inputs[1:2]
-        return pages[:, :, ::2], pages[:, :, 1::2]
+        """`[pages, page_size, kv_heads, head_dim]` each, with what a call writes."""
+        return self._cache.keys_and_values(*(self.new_state(inputs) or inputs[1:3]))
 
     def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
         """The pages with the newest keys and values in their slots, all else as it was; nothing without `update`."""
@@ -302,7 +274,7 @@ class PagedAttention:
             return ()
         pages = inputs[1].copy()
         for sequence in self._tables_of(inputs).sequences(self.page_size):
-            places = tuple(part[sequence.history :] for part in self._slots(sequence))
+            places = tuple(part[sequence.history :] for part in sequence.slots(self.page_size))
             pages[places] = inputs[2][sequence.tokens.start : sequence.tokens.stop]
         return (pages,)
 
@@ -331,11 +303,7 @@ class PagedAttention:
         """Which rows depend on which slots and queries, and on nothing beyond their sequence and their own key."""
         family = "composite" if full else "any"
         sequences = tuple(self._tables(family, seed).sequences(self.page_size))
-        cache = paged_probes.Cache(
-            pages=self.pages, page_size=self.page_size, kv_heads=self.kv_heads, head_dim=self.head_dim,
-            is_split=self.tokens is None, has_newest=self.update,
-        )  # fmt: skip
-        return paged_probes.probes(cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
+        return paged_probes.probes(self._cache, self.rows, self.heads, sequences, self._seeds(seed), family, seed)
 
     def reduced(self) -> Iterator["PagedAttention"]:
         """The same with 64, 128, 256 ... tokens and 4, 8, 16 ... pages a sequence below this one's, of 6 sequences.
@@ -413,7 +381,7 @@ class PagedAttention:
             own = sequence.tokens
             places = np.flatnonzero((tokens >= own.start) & (tokens < own.stop))
             if len(places):
-                slots = self._slots(sequence)
+                slots = sequence.slots(self.page_size)
                 arrays: list[Any] = [
                     array.swapaxes(0, 1) for array in (inputs[0][own.start : own.stop], k[slots], v[slots])
                 ]

@@ -1,79 +1,18 @@
 """Which outputs of paged attention depend on which slots of the cache and which queries, stated as probes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.problems.attention_inputs import COMPOSITE_PERIOD, even_rows
-from harness.problems.attention_probes import DRAWN_TO, ENOUGH_KEYS, LOUD, LOUDNESSES
+from harness.problems.attention_probes import DRAWN_TO, ENOUGH_KEYS, LOUD, LOUDNESSES, middle_of
 from harness.problems.blocks import drawn_block, spans
+from harness.problems.paged_cache import Cache, Place
 from harness.problems.paged_tables import Sequence as Paged
 from harness.problems.probes import Part, Probe, Region
 
-_Q, _K, _NEWEST = range(3)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Slots of one page, or the newest tokens' own array; `ranges` are those of its axes ahead of the heads."""
-
-    ranges: tuple[range, ...]
-    is_newest: bool = False
-
-    def some(self, turn: int, step: int) -> "Place":
-        """Every so many-th of them."""
-        return replace(self, ranges=(*self.ranges[:-1], self.ranges[-1][turn::step]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
-    """The pages as they lie in inputs: one array from `_K` on or, where they are split, one of keys and one of values.
-
-    Whole: [pages, page_size, 2 kv_heads, head_dim], keys at even heads. Split: [kv_heads, pages, page_size, head_dim].
-    `has_newest`: keys and values of the tokens in q are in an array behind the whole pages, [tokens, 2 kv_heads,
-    head_dim], and their slots are overwritten.
-    """
-
-    pages: int
-    page_size: int
-    kv_heads: int
-    head_dim: int
-    is_split: bool
-    has_newest: bool
-
-    def region(
-        self, is_value: bool, kv_heads: range, place: Place, factor: float, columns: range | None = None
-    ) -> Region:
-        """What these heads have there, keys or values."""
-        columns = columns or range(self.head_dim)
-        if self.is_split:
-            return Region(array=_K + is_value, ranges=(kv_heads, *place.ranges, columns), factor=factor)
-        heads = range(2 * kv_heads.start + is_value, 2 * kv_heads.stop, 2)
-        array = _NEWEST if place.is_newest else _K
-        return Region(array=array, ranges=(*place.ranges, heads, columns), factor=factor)
-
-    def everywhere(self, place: Place, of_keys: float, of_values: float) -> Iterator[Region]:
-        """Keys and values of all heads there."""
-        for is_value, factor in enumerate((of_keys, of_values)):
-            yield self.region(bool(is_value), range(self.kv_heads), place, factor)
-
-    def in_pages(self, sequence: Paged) -> int:
-        """How many of its keys a call finds in its pages."""
-        return sequence.history if self.has_newest else sequence.length
-
-    def parts(self, sequence: Paged, keys: range) -> Iterator[Place]:
-        """Where these keys of a sequence are, page by page."""
-        size, end = self.page_size, min(keys.stop, self.in_pages(sequence))
-        for number in range(keys.start // size, -(-end // size)):
-            page = int(sequence.pages[number])
-            slots = range(max(keys.start - number * size, 0), min(end - number * size, size))
-            yield Place(ranges=(range(page, page + 1), slots))
-        first = max(keys.start, end)
-        if first < keys.stop:
-            start = sequence.tokens.start - sequence.history
-            yield Place(ranges=(range(start + first, start + keys.stop),), is_newest=True)
+_Q = 0
 
 
 def probes(
@@ -175,20 +114,20 @@ class _Drawn:
         return self._probe(name, [Region(array=_Q, ranges=ranges, factor=-1.0)], moves, self._others(block))
 
     def future(self) -> Probe:
-        """Of every sequence all keys and values that the first half of its queries must not see."""
+        """Of every sequence all keys and values that the first of its queries must not see."""
         regions: list[Region] = []
         moves: list[Part] = []
         stays: list[Part] = []
         for sequence in self._sequences:
             tokens = sequence.tokens
-            middle = len(tokens) // 2
+            middle = middle_of(len(tokens), self._random)
             stays.append(self._all_heads(tokens[:middle] if middle else tokens))
             if middle:
                 for place in self._cache.parts(sequence, range(sequence.history + middle, sequence.length)):
                     regions += self._cache.everywhere(place, DRAWN_TO, LOUD)
                 # A row that sees one or two of them only may by chance give them hardly any weight before and after.
                 moves.append(self._all_heads(tokens[middle + ENOUGH_KEYS :]))
-        return self._probe("keys and values of the second half of each sequence's queries", regions, moves, stays)
+        return self._probe("keys and values of each sequence's later queries", regions, moves, stays)
 
     def _used(self) -> NDArray[np.int64]:
         """`[pages]`: how many slots of each page a sequence reads."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.records import Array
+
 Ints = NDArray[np.int32]
 
 # Contents that kernels forget, each by itself: see `draw`.
@@ -37,6 +39,22 @@ class Room:
         """Each has a query."""
         return min(self.sequences, self.tokens)
 
+    def arrays(self) -> tuple[Array, ...]:
+        """The tables as inputs, with what they may hold."""
+        shapes: dict[str, tuple[tuple[int, ...], int, int]] = {
+            "lengths" if self.is_decode else "kv_lens": ((self.sequences,), int(self.is_decode), self.longest)
+        }
+        shapes["page_indices"] = ((self.sequences, self.pages_per_sequence), 0, self.pages - 1)
+        if not self.is_decode:
+            shapes |= {
+                "cu_q_lens": ((self.sequences + 1,), 0, self.tokens),
+                "num_seqs": ((1,), 1, self.most_sequences),
+            }
+        return tuple(
+            Array(name=name, shape=shape, dtype="int32", low=low, high=high)
+            for name, (shape, low, high) in shapes.items()
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
@@ -50,6 +68,11 @@ class Sequence:
     def history(self) -> int:
         """The keys before the first query's own."""
         return self.length - len(self.tokens)
+
+    def slots(self, page_size: int) -> tuple[Ints, NDArray[np.int64]]:
+        """Page and slot of each of its keys."""
+        key = np.arange(self.length)
+        return self.pages[key // page_size], key % page_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.timing import paired_benchmark
 from harness.problems import Attention, Problem
 from harness.problems.space import DRAWN
-from harness.records import Evidence, Failure, PairedBenchmark, Policy, Trace
+from harness.records import Draw, Evidence, Failure, PairedBenchmark, Policy, Trace
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -30,10 +30,11 @@ def evaluated(
     problem: Problem = SMALL,
     policy: Policy = POLICY,
     on: str | None = None,
+    draws: tuple[Draw, ...] = (),
 ) -> Evidence:
     return evaluation.evaluate(
         contest, kernel.encode(), problem, V5E, policy, work_directory=contest / "profile_data" / work,
-        simulate=simulate.run, on=on,
+        simulate=simulate.run, on=on, draws=draws,
     )  # fmt: skip
 
 
@@ -115,6 +116,19 @@ def test_every_stage_has_its_time(good: Evidence) -> None:
     stages = {"trace", "compile", "artifact check", "simulate", "correctness", "reduced shapes", "interpret"}
     assert {stage.stage for stage in good.stages} == stages
     assert all(stage.seconds > 0 for stage in good.stages)
+
+
+def test_where_there_is_no_smaller_shape_all_that_was_drawn_is_repeated_all_the_same(contest: Path) -> None:
+    once = evaluated(contest, NAIVE, work="once")
+    assert once.failure is None
+    assert {check.shape for check in once.checks} == {(512, 128)}, "no smaller shape has two steps along both axes"
+    again = evaluated(contest, NAIVE, work="again", draws=tuple(check.draw for check in once.checks))
+    assert again.failure is None
+    assert len({check.seed for check in once.checks}) > 4
+    # Probes by their names as well, which say what was changed: of those of the full shape and of the others.
+    assert {(check.family, check.seed) for check in once.checks} <= {
+        (check.family, check.seed) for check in again.checks
+    }
 
 
 WRONG = {

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from harness.hardware import Chip, chip
 from harness.judge.sandbox import environment
-from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import TraceReply, TraceRequest
 from harness.problems import Attention, Problem
 from harness.records import Failure, Policy

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness import problems
+from harness.judge.evaluate.draws import mode_of
 from harness.judge.evaluate.interpret.conversions import require_conversions
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
@@ -31,7 +32,7 @@ def check(request: CheckRequest) -> CheckReply:
         raise RuntimeError(f"{request.family}: expected {different} to hold what timing_inputs() states")
     mode: Mode = "interpret"
     if request.artifact:
-        outputs, mode = _run_once(request.artifact, inputs), "full" if request.reduced is None else "reduced"
+        outputs, mode = _run_once(request.artifact, inputs), mode_of(request.reduced)
     else:
         outputs = arrays.load(Path(request.outputs), problem.statement().results)
     found, failure = problems.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
@@ -45,7 +46,7 @@ def probe(request: ProbeRequest) -> ProbeReply:
     """
     problem = _problem(request.problem, request.reduced)
     outputs = problem.statement().outputs
-    mode: Mode = "full" if request.reduced is None else "reduced"
+    mode = mode_of(request.reduced)
     checks: list[Check] = []
     failure: Failure | None = None
     family = ""

@@ -51,6 +51,14 @@ def repeatable(
     )
 
 
+def mode_of(reduced: int | None) -> Mode:
+    """How records name a run of the CPU reference program there, None: at the contest's own shape.
+
+    A kernel for which there is no smaller shape is checked there twice, as at a smaller one too: both are `full`.
+    """
+    return "full" if reduced is None else "reduced"
+
+
 def shape(problem: Problem, reduced: int | None, *, is_second: bool = False) -> tuple[int, ...] | None:
     """The shape of the first output there, as a Draw has it; None where there is no such shape."""
     meant: Problem | None = problem

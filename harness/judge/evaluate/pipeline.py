@@ -12,52 +12,18 @@ from typing import Any, Literal, get_args
 
 from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.plan import Plan, Progress
+from harness.judge.evaluate.tasks import MODULES, TASKS, ChildName
 from harness.judge.sandbox import confinement
 from harness.judge.sandbox import environment as environments
-from harness.judge.sandbox.child import Child, Children, Job
-from harness.judge.sandbox.messages import (
-    ArtifactCheckRequest,
-    CheckReply,
-    CheckRequest,
-    CompileReply,
-    CompileRequest,
-    Done,
-    ExportRequest,
-    InterpretRequest,
-    MeasureReply,
-    MeasureRequest,
-    ProbeReply,
-    ProbeRequest,
-    SimulateRequest,
-    TraceReply,
-    TraceRequest,
-)
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.jobs import Child, Job
+from harness.judge.sandbox.messages import InterpretRequest, TraceReply
 from harness.judge.sandbox.reach import left_behind, not_interpreted, not_looked_into, reach
-from harness.records import Check, Evidence, Failure, Latency, Policy, Simulation, StageTime, Trace
+from harness.records import Check, Evidence, Failure, Latency, Policy, StageTime, Trace
 from harness.records import Stage as FailureStage
 
 _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
 
-ChildName = Literal["candidate", "checker", "compiler", "simulator", "timer"]
-_MODULES: dict[ChildName, str] = {
-    "candidate": "harness.judge.evaluate.candidate",
-    "checker": "harness.judge.evaluate.correctness",
-    "compiler": "harness.judge.evaluate.compile.compilation",
-    "simulator": "harness.judge.evaluate.timing.simulation",
-    "timer": "harness.judge.evaluate.timing.device_timing",
-}
-# The task that each request asks for, and the type of what is answered.
-_TASKS: dict[type, tuple[str, type]] = {
-    TraceRequest: ("trace", TraceReply),
-    CompileRequest: ("compile", CompileReply),
-    SimulateRequest: ("simulate", Simulation),
-    ExportRequest: ("export_cpu", Done),
-    InterpretRequest: ("interpret", Done),
-    ArtifactCheckRequest: ("check_artifacts", Done),
-    CheckRequest: ("check", CheckReply),
-    ProbeRequest: ("probe", ProbeReply),
-    MeasureRequest: ("measure", MeasureReply),
-}
 # What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
 Need = Literal[
     "kernel", "trace", "chip program", "schedule", "full program", "smaller program", "outputs", "full outputs",
@@ -340,7 +306,7 @@ class Evaluation:
                 on_device=plan.source == "measured",
             )  # fmt: skip
             self._started[name] = self._children.start(
-                name, _MODULES[name], directory, self._environment(name), confinement=own
+                name, MODULES[name], directory, self._environment(name), confinement=own
             )
         return self._started[name]
 
@@ -353,7 +319,7 @@ class Evaluation:
         return environments.on_cpu()
 
     def _ask(self, stage: Stage, request: Any) -> None:
-        task, reply = _TASKS[type(request)]
+        task, reply = TASKS[type(request)]
         if isinstance(request, InterpretRequest) and request.shape == "full":
             # The same by another name, by which its failure is known.
             task = "interpret_full"

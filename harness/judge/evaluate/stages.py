@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.draws import (
+    mode_of,
     repeatable,
     seed,
     unforeseen_fill,
@@ -46,7 +47,7 @@ from harness.judge.sandbox.messages import (
 )
 from harness.judge.sandbox.reach import work_not_done
 from harness.problems.space import DRAWN
-from harness.records import Failure, Mode, Policy, Simulation
+from harness.records import Failure, Policy, Simulation
 from harness.records import Stage as FailureStage
 
 # The simulator keeps its own deadline; this is for starting its process and for the answer.
@@ -232,8 +233,7 @@ def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> 
     """The same checks once more on inputs of an earlier evaluation."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
     is_full, is_second = program.shape == "full", program.shape == "second"
-    mode: Mode = "full" if is_full else "reduced"
-    for draw in repeatable(plan.draws, plan.problem, mode, reduced=reduced, is_second=is_second):
+    for draw in repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced, is_second=is_second):
         if draw.is_probe:
             yield ProbeRequest(problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=is_full)
         else:

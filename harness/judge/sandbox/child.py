@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,8 +19,9 @@ from typing import Any, Self
 import msgspec
 
 import harness
-from harness.judge.sandbox import processes, replies, strip_paths, warm
+from harness.judge.sandbox import processes, replies, warm
 from harness.judge.sandbox.confinement import Confinement
+from harness.judge.sandbox.jobs import Child, Job, is_over
 from harness.judge.sandbox.messages import FAILURE, VALUE, Request
 from harness.judge.sandbox.worker import HEADER
 from harness.records import Failure, Stage
@@ -42,48 +43,10 @@ _THREAD_LIMIT = 8192
 _PROCESS_LIMIT = 64
 # Between two looks at memory and clock. A child can touch about a GB in this time.
 _POLL_SECONDS = 0.2
-# On a busy machine a child has more seconds, but not more than so many times its limit.
-_MOST_WAITING = 8
 # A process that is stuck in the kernel cannot be waited for for ever.
 _ENDING_SECONDS = 2.0
 _AUTOGROUP_TRIES = 3
 _AUTOGROUP_SECONDS = 0.1
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Job:
-    """One request to one child, and when it has to be answered."""
-
-    child: "Child"
-    label: str
-    stage: Stage
-    task: str
-    arguments: Any
-    reply_type: type
-    limit_seconds: float
-    nonce: str
-    started: float = 0.0
-    seconds: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class Child:
-    """One process in a session of its own, the channel to it, and the end of what it printed."""
-
-    name: str
-    directory: Path
-    process: subprocess.Popen[bytes] | warm.Forked
-    channel: socket.socket
-    output: int
-    queue: deque[Job] = field(default_factory=deque)
-    received: bytearray = field(default_factory=bytearray)
-    printed: bytearray = field(default_factory=bytearray)
-    printed_bytes: int = 0
-    ended: bool = False
-
-    def last_output(self) -> str:
-        """The end of what it printed, whatever bytes those were."""
-        return strip_paths.harmless(bytes(self.printed).decode("utf-8", errors="replace")).strip()
 
 
 class Children:
@@ -274,7 +237,7 @@ class Children:
                     f"the {child.name} process had {len(own)} processes, {sum(process.threads for process in own)} "
                     f"threads; expected at most {_PROCESS_LIMIT} and {_THREAD_LIMIT}, so it was ended",
                 )  # fmt: skip
-            elif job is not None and _is_over(job, time.monotonic() - job.started, own):
+            elif job is not None and is_over(job, time.monotonic() - job.started, own):
                 self._fail(
                     child, "timeout",
                     f"{job.label} took more than {job.limit_seconds:g} s, waits for a core not counted, and was ended: "
@@ -417,11 +380,3 @@ class Children:
             self._selector.unregister(child.output)
             os.close(child.output)
             child.output = -1
-
-
-def _is_over(job: Job, elapsed: float, own: Iterable[processes.Process]) -> bool:
-    """Whether a job has had its time. What its processes waited for a core does not count, up to a bound."""
-    if elapsed <= job.limit_seconds:
-        return False
-    used = elapsed * processes.share_of_cores(own, elapsed)
-    return used > job.limit_seconds or elapsed > _MOST_WAITING * job.limit_seconds

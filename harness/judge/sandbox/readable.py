@@ -71,7 +71,11 @@ def _is_narrow(path: str) -> bool:
     if not os.path.isabs(path):
         return False
     place = Path(path).resolve()
-    kept = [Path("/etc"), Path("/home"), Path("/root"), Path(harness.__file__).resolve().parent.parent]
+    kept = [Path("/etc"), Path("/home"), Path("/root")]
+    project = Path(harness.__file__).resolve().parent.parent
+    # In a clone that folder holds contests; installed from a wheel, the harness stands among the packages.
+    if project not in {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}:
+        kept.append(project)
     with contextlib.suppress(KeyError):
         kept.append(Path(pwd.getpwuid(os.getuid()).pw_dir).resolve())
     return not any(folder.is_relative_to(place) for folder in kept)

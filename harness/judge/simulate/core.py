@@ -8,11 +8,14 @@ from functools import partial
 
 from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
-from harness.judge.simulate.dma import Arrival, Bound, Channel, Memory, Operand, Words
+from harness.judge.simulate.channel import Bound, Channel
+from harness.judge.simulate.compiled import Program, Steps
+from harness.judge.simulate.contents import Operand, Words
+from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.opcodes import not_understood
-from harness.judge.simulate.program import Program, Steps, compile_program
+from harness.judge.simulate.program import compile_program
 from harness.judge.simulate.runs import CoreRun, Idle, OpRun
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import prefetched_words
@@ -199,11 +202,11 @@ class _Core:
         def call(number: int, values: "tuple[int | Unknown, ...]", at: int) -> Steps:
             op = program.calls[number]
             operands = called_operands(op)
-            found = memory.handed(values)
-            memory.written_by_call(values[len(operands) :], partial(tables.words, called_name(op)))
+            found = memory.contents.handed(values)
+            memory.contents.written_by_call(values[len(operands) :], partial(tables.words, called_name(op)))
             made: dict[int, Words] = {}
             end = yield from self._run(called_name(op), values, operands, at, handed=found, results=made)
-            memory.returned(values, made)
+            memory.contents.returned(values, made)
             return end
 
         end = clock

@@ -2,104 +2,28 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from math import ceil
 
-from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Channel
+from harness.judge.simulate.contents import ROW_BYTES, WORD_BYTES, Contents, Operand, Words
 from harness.judge.simulate.scalar import CROSS_CORE, FIRST_OPERAND
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.timeline_spans import Trace
 from harness.judge.simulate.values import Assumed, Unknowable, Unknown, decided
 from harness.records import OffenceKind
 
-_WORD_BYTES = 4
-# Why there is no latency, of what a range of latencies can be given for.
-FROM_VECTOR = "a scalar taken from a vector register (spop)"
-SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not modelled"
-# One row of a vector register: what addresses in VMEM count.
-_ROW_BYTES = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What is taken for granted in a run that gives no latency, but a bound of one.
-
-    `holds`: what a decision says that depends on a vector's contents. `without_sparse_core`: the
-    SparseCore's work takes no time.
-    """
-
-    holds: bool = False
-    without_sparse_core: bool = False
-
-
-class Channel:
-    """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved.
-
-    `others` are the ways of the chip's other cores: a transfer for the whole chip moves its bytes over all of them.
-    """
-
-    def __init__(self, machine: Machine, bound: Bound | None = None, others: Sequence["Channel"] = ()) -> None:
-        self.machine = machine
-        self.bound = bound
-        self.others = others
-        self.hbm_free = 0.0
-        self.read_bytes = 0
-        self.written_bytes = 0
-        self.transfers = 0
-
-    @property
-    def traffic(self) -> tuple[int, int, int]:
-        """Bytes read from and written to HBM, and transfers of any kind, so far."""
-        return self.read_bytes, self.written_bytes, self.transfers
-
-    def arrival(self, source: str, destination: str, amount: int, clock: int, *, for_all: bool = False) -> int:
-        """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
-
-        A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
-        writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes. One `for_all` cores has the bandwidth of them all.
-        """
-        machine = self.machine
-        self.transfers += 1
-        self.read_bytes += amount * (source == "hbm")
-        self.written_bytes += amount * (destination == "hbm")
-        # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
-        # which is no less.
-        read, written = source == "hbm", destination == "hbm"
-        cost = read / machine.hbm_read_share + written / machine.hbm_write_share
-        ways = (self, *self.others) if for_all else (self,)
-        cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
-        for way in ways:
-            way.hbm_free = max(way.hbm_free, clock) + cycles
-        latency = machine.dma_write_latency_cycles if destination == "hbm" else machine.dma_latency_cycles
-        return ceil(max(way.hbm_free for way in ways) + latency)
-
-
 # A transfer under way: the cycle at which it arrives, its granules, its name, and whether it goes to HBM.
 Arrival = tuple[int, int, str, bool]
 # The flag of a transfer that one core starts for both, and that raises the flag of each: this, and the flag.
 _BOTH_CORES = 0x6000 << 16
-# Words of memory that are known, some of them perhaps not; None where none is.
-Words = Callable[[], "tuple[int | Unknown, ...] | None"]
 # More words than a scalar program puts into one of its results.
 _LARGEST_RESULT = 1 << 17
 
 
 def _handed_over(words: "tuple[int | Unknown, ...]") -> "tuple[int | Unknown, ...]":
     return words
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operand:
-    """Where an operand begins in the addresses of its memory space, what it is called, and its words if known."""
-
-    name: str
-    space: str
-    address: int
-    words: Words
 
 
 class Memory:
@@ -146,10 +70,7 @@ class Memory:
         self.words: dict[int, int | Unknown] = {}
         self.flags: dict[int, int] = {}
         self.arrivals: dict[int, list[Arrival]] = {}
-        # By the address where they begin, the words that are known of vector memory and of what called ops wrote.
-        self._contents_at: dict[int, Words] = {
-            operand.address: operand.words for operand in operands if operand.space == "vmem"
-        }
+        self.contents = Contents(names, operands, channel.machine.granule_bytes)
         # What transfers out of scalar memory brought where, in the order of their starts.
         self._drained: list[tuple[int, list[int | Unknown]]] = []
         self.remarks: dict[str, int] = {}
@@ -169,8 +90,8 @@ class Memory:
         if isinstance(address, Unknown):
             return address
         word = self.words.get(address)
-        if word is None and self.runtime and address in self._contents_at:
-            words = self._contents_at[address]()
+        if word is None and self.runtime and address in self.contents:
+            words = self.contents[address]()
             return words[0] if words else Unknown(f"the result of an op at {self.name_of(address)}")
         if word is None:
             name = self.name_of(address)
@@ -188,7 +109,7 @@ class Memory:
         if isinstance(source, Unknown) or isinstance(destination, Unknown) or isinstance(size, Unknown):
             return
         unset = Unknown("a word of scalar memory that nothing wrote, or no one knows where")
-        count = 0 if self._stored_anywhere else size * self.channel.machine.granule_bytes // _WORD_BYTES
+        count = 0 if self._stored_anywhere else size * self.channel.machine.granule_bytes // WORD_BYTES
         self._drained.append((destination, [self.words.get(source + place, unset) for place in range(count)]))
 
     def results(self, outputs: "Mapping[int, tuple[str, int]]") -> dict[int, Words]:
@@ -200,9 +121,9 @@ class Memory:
             if space == "smem" and not self._stored_anywhere:
                 words = {place - address: word for place, word in self.words.items() if self._is_near(place, address)}
             for destination, brought in self._drained:
-                for base in {address, address * _ROW_BYTES // granule}:
+                for base in {address, address * ROW_BYTES // granule}:
                     if space != "smem" and self._is_near(destination, base):
-                        first = (destination - base) * granule // _WORD_BYTES
+                        first = (destination - base) * granule // WORD_BYTES
                         words.update((first + place, word) for place, word in enumerate(brought))
             if words:
                 unset = Unknown("a result that nothing wrote")
@@ -212,57 +133,6 @@ class Memory:
 
     def _is_near(self, place: int, base: int) -> bool:
         return 0 <= place - base < _LARGEST_RESULT
-
-    def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
-        """What is known of what lies at these addresses, by their place: what a called op finds."""
-        return {
-            place: self._contents_at[value]
-            for place, value in enumerate(values)
-            if not isinstance(value, Unknown) and value in self._contents_at
-        }
-
-    def returned(self, values: Sequence["int | Unknown"], results: Mapping[int, Words]) -> None:
-        """Notes what a called op's scalar program has put at the addresses that it was handed."""
-        for index, words in results.items():
-            value = values[index] if index < len(values) else None
-            if value is not None and not isinstance(value, Unknown):
-                self._contents_at[value] = words
-
-    def written_by_call(
-        self, addresses: Sequence["int | Unknown"], words: "Callable[[int], tuple[int | Unknown, ...] | None]"
-    ) -> None:
-        """Notes that a called op has written its results to these addresses; `words` tells each result's."""
-        for number, address in enumerate(addresses):
-            if not isinstance(address, Unknown):
-                self._contents_at[address] = partial(words, number)
-
-    def copied(self, source: "int | Unknown", destination: "int | Unknown") -> None:
-        """Notes that a transfer brings what begins at `source`; both count granules."""
-        scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
-        if not isinstance(destination, Unknown):
-            known = None if isinstance(source, Unknown) else self._written_at(source)
-            if known is not None:
-                self._contents_at[destination // scale] = known
-            else:
-                self._contents_at.pop(destination // scale, None)
-
-    def _written_at(self, source: int) -> Words | None:
-        """What is known of what begins at `source`, which counts granules in HBM, and sixteenths of rows elsewhere.
-
-        Made-up addresses of both kinds can be equal; then nothing is known.
-        """
-        scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
-        places = {place for place in (source, source // scale) if place in self.names}
-        return self._contents_at.get(places.pop()) if len(places) == 1 else None
-
-    def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
-        """What is known of the vector register loaded from `address`: words, and which of them is its first."""
-        if isinstance(address, Unknown):
-            return None
-        start = max((start for start in self._contents_at if start <= address), default=None)
-        if start is None:
-            return None
-        return self._contents_at[start], (address - start) * _ROW_BYTES // _WORD_BYTES
 
     def popped(self, pushes: "deque[tuple[Words, int] | None]", reason: str) -> "int | Unknown":
         """The scalar at the head of `pushes`, the first of a vector register; unknown for `reason` if there is one."""
@@ -360,7 +230,7 @@ class Memory:
         """Puts into scalar memory what a transfer brings: an operand's known words, else words that are unknown."""
         first = decided(address, "the destination in scalar memory of a transfer")
         granule = self.channel.machine.granule_bytes
-        count = decided(size, "the size of a transfer to scalar memory") * granule // _WORD_BYTES
+        count = decided(size, "the size of a transfer to scalar memory") * granule // WORD_BYTES
         words = self._contents(space, source, granule)
         filled = Unknown(f"a table that a transfer brought to {self.name_of(first)}, whose contents are not known")
         for place in range(count):
@@ -374,12 +244,12 @@ class Memory:
             return None
         for operand in self.operands:
             # A transfer counts its address in granules; the operand's may count rows of 512 bytes.
-            for base in {operand.address, operand.address * _ROW_BYTES // granule}:
-                offset = (source - base) * granule // _WORD_BYTES
+            for base in {operand.address, operand.address * ROW_BYTES // granule}:
+                offset = (source - base) * granule // WORD_BYTES
                 words = operand.words() if operand.space == space and offset >= 0 else None
                 if words is not None and offset < len(words):
                     return words[offset:]
-        written = self._written_at(source) if self.runtime else None
+        written = self.contents.beginning_at(source) if self.runtime else None
         return written() if written is not None else None
 
     def operand_name(self, address: "int | Unknown") -> str:
@@ -388,7 +258,7 @@ class Memory:
             return ""
         address &= 0xFFFFFFFF
         # A transfer counts its address in granules; where the operand's counts rows, it has been scaled.
-        scale = max(1, _ROW_BYTES // self.channel.machine.granule_bytes)
+        scale = max(1, ROW_BYTES // self.channel.machine.granule_bytes)
         place = bisect_right(self._operand_starts, address // scale if address >= FIRST_OPERAND * scale else address)
         return self._operand_names[place - 1] if place else ""
 

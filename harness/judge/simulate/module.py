@@ -11,9 +11,9 @@ from harness.dumps.evaluated import Values
 from harness.dumps.llo import ModuleDump, garbage_kept, read_module
 from harness.dumps.tables import Tables
 from harness.hardware import Chip
+from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Bound
 from harness.judge.simulate.core import run_cores
 from harness.judge.simulate.cycle_breakdown import breakdown
-from harness.judge.simulate.dma import FROM_VECTOR, SPARSE_CORE, Bound
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun, OpRun
 from harness.judge.simulate.uncertainty import plus_minus_seconds, relative_uncertainty

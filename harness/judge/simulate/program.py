@@ -6,13 +6,11 @@ of a kernel costs as many Python statements as it has scalar instructions.
 
 import re
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
-from harness.judge.simulate.dma import Memory
-from harness.judge.simulate.functional_units import Pipes, Stretch, Use, Uses, uses_by_bundle
+from harness.judge.simulate.compiled import Program, Run
+from harness.judge.simulate.functional_units import Stretch, Use, Uses, uses_by_bundle
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
 from harness.judge.simulate.structure import (
@@ -45,35 +43,6 @@ _REGION = re.compile(r"region(\d+)")
 # What a division hands to the pops that follow it, by what its comment says: the quotient comes first, and where
 # only one of the two is wanted, it alone comes.
 _DIVISIONS = {"kDivAndRem": ("divided", "remainder"), "kDiv": ("divided",), "kRem": ("remainder",)}
-
-# What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
-Steps = Generator[int, int, int]
-# Calls an HLO op by its place in `Program.calls` with its arguments at a clock.
-Call = Callable[[int, "tuple[int | Unknown, ...]", int], Steps]
-Run = Callable[[Memory, Pipes, Callable[[int], None], int, Call], Steps]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """`run(memory, pipes, tick, clock, call)` executes it from `clock` on: a generator (see Steps)
-    that returns the clock at its end and raises Unknowable.
-
-    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `calls` are
-    the `inlined_call` operations, `operands` memory space and address by operand, `outputs` those
-    of them that the op writes.
-    """
-
-    stretches: tuple[Stretch, ...]
-    names: dict[int, str]
-    operands: dict[int, tuple[str, int]]
-    outputs: frozenset[int]
-    calls: tuple[Op, ...]
-    run: Run
-    text: str
-
-    def pipes(self) -> Pipes:
-        """Fresh units; what they remember serves all runs of the program."""
-        return Pipes((stretch.last - stretch.first, stretch.uses) for stretch in self.stretches)
 
 
 def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = False) -> Program:
@@ -292,7 +261,7 @@ class _Writer:
             if source == "smem":
                 lines.append(f"memory.drain({values[0]}, {values[2]}, {values[1]})")
             if self.calls_others:
-                lines.append(f"memory.copied({values[0]}, {values[2]})")
+                lines.append(f"memory.contents.copied({values[0]}, {values[2]})")
             if destination == "smem":
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             return [*condition, *(indent + line for line in lines)]
@@ -351,7 +320,7 @@ class _Writer:
             self._note(terms)
             return [f"store({condition}, {terms[0]}, {terms[1]})"]
         if id(op) in self.loads:
-            return [f"w{self.loads[id(op)]} = memory.vector({self._noted(op.arguments)})"]
+            return [f"w{self.loads[id(op)]} = memory.contents.vector({self._noted(op.arguments)})"]
         if id(op) in self.pushes:
             load = self.pushes[id(op)]
             return [

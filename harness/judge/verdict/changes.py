@@ -4,15 +4,16 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from harness.hardware import Chip
 from harness.judge.verdict import roofline
 from harness.records import Change, Evidence
 
+# By name, unit and number.
+Figures = dict[str, tuple[Literal["", "B", "cycles"], float | None]]
 # Less than this is no explanation of anything that a verdict turns on (the minimum effect is 1 %).
 _NOTABLE_CHANGE = math.log(1.01)
 
 
-def changes(candidate: Evidence, champion: Evidence, chip: Chip) -> tuple[Change, ...]:
+def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
     """What moved by more than 1 % between the two in traffic, steps, cycles, spills and copies, the largest first.
 
     Of a suite at each member, with its name.
@@ -21,10 +22,10 @@ def changes(candidate: Evidence, champion: Evidence, chip: Chip) -> tuple[Change
         each = (
             replace(change, name=f"{change.name} of {name}")
             for (name, ours), (_, theirs) in zip(candidate.programs, champion.programs, strict=False)
-            for change in changes(ours, theirs, chip)
+            for change in changes(ours, theirs)
         )
         return tuple(sorted(each, key=_size, reverse=True))
-    before, after = _movable(champion, chip), _movable(candidate, chip)
+    before, after = figures(champion), figures(candidate)
     moved = []
     for name, (unit, new) in after.items():
         old = before[name][1]
@@ -39,15 +40,16 @@ def _size(change: Change) -> float:
     return abs(math.log((change.after + 1) / (change.before + 1)))
 
 
-def _movable(evidence: Evidence, chip: Chip) -> dict[str, tuple[Literal["", "s", "B", "cycles"], float | None]]:
+def figures(evidence: Evidence) -> Figures:
+    """What a kernel can change of a program, and what explains its time, by name: unit and number, None if unknown."""
     run, trace = roofline.finished_run(evidence), evidence.trace
     return {
-        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
-        "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
         "bundles executed": ("", run.bundle_cycles if run else None),
         "DMA waits": ("cycles", run.dma_wait_cycles if run else None),
         "unit stalls": ("cycles", run.unit_stall_cycles if run else None),
         "spills executed": ("", run.executed_spills if run else None),
         "fills executed": ("", run.executed_fills if run else None),
+        "grid steps": ("", sum(call.steps for call in trace.pallas_calls) if trace else None),
+        "HBM traffic": ("B", roofline.traffic(evidence)[0]),
         "copies around the kernel": ("", evidence.hlo.copy if evidence.hlo else None),
     }

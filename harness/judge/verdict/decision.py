@@ -56,7 +56,7 @@ def decide(
         reason = f"all {len(candidate.all_checks)} checks passed; judged on its own, against no champion: {time}"
         return Verdict(outcome="accept", reasons=(reason,))
     _require_comparable(candidate, champion, chip)
-    moved = changes(candidate, champion, chip)
+    moved = changes(candidate, champion)
     doubts = _doubts(champion, "the champion")
     if doubts:
         return Verdict(outcome="inconclusive", reasons=doubts, changes=moved)
@@ -102,7 +102,7 @@ def is_slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chi
 
 def _slower(candidate: Evidence, champion: Evidence, policy: Policy, chip: Chip) -> Verdict:
     """The rejection of a candidate for its time alone; it says how much of it was checked."""
-    verdict = _simulated(candidate, champion, policy, chip, changes(candidate, champion, chip))
+    verdict = _simulated(candidate, champion, policy, chip, changes(candidate, champion))
     run = len(candidate.all_checks)
     slower = "slower" if verdict.time_ratio is None or verdict.time_ratio > 1 else "too slow at a member"
     reason = (

@@ -16,7 +16,8 @@ from harness.hardware import Chip
 from harness.judge.evaluate.draws import seed
 from harness.judge.evaluate.plan import Progress
 from harness.judge.sandbox import environment, handover
-from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import Done, ExportRequest, TracedShape, TraceMode, TraceReply, TraceRequest
 from harness.judge.sandbox.reach import reach
 from harness.problems import Problem

@@ -10,7 +10,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
-from harness.judge.evaluate import candidate
+from harness.judge.evaluate.trace import smaller_shapes
+from harness.judge.evaluate.trace.traced import traced_program
 from harness.problems import Matmul
 
 SIZE, BLOCK = 1024, 128
@@ -59,8 +60,8 @@ REVISITED = called(copy, block(), block())
 def test_every_step_is_interpreted_where_it_matters_when_memory_is_read_and_written(
     function: Callable[..., Any], name: str, is_interpreted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidate, "_INTERPRETED_STEPS", 0)
-    full, reduced = (candidate._trace(function, PROBLEM, chip(name)) for _ in range(2))
-    _, interpret_full, warnings = candidate._at_full(full, reduced)
+    monkeypatch.setattr(smaller_shapes, "_INTERPRETED_STEPS", 0)
+    full, reduced = (traced_program(function, PROBLEM, chip(name)) for _ in range(2))
+    _, interpret_full, warnings = smaller_shapes.at_full(full, reduced)
     assert interpret_full == is_interpreted
     assert bool(warnings) != is_interpreted

@@ -12,7 +12,8 @@ from hostile import is_alive
 from planted import MEMORY, SMALL, V5E, naive, tracer
 
 from harness.judge.sandbox import environment, processes
-from harness.judge.sandbox.child import Child, Children
+from harness.judge.sandbox.child import Children
+from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import TraceReply, TraceRequest
 from harness.records import Failure
 

@@ -4,6 +4,7 @@ import ast
 import os
 import re
 import socket
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,12 @@ def test_a_library_path_does_not_open_a_home_folder(monkeypatch: pytest.MonkeyPa
     named = set(readable.installed())
     assert str(tmp_path) in named
     assert not named & {"/", "/etc", "/home", "", "lib", str(Path.home())}
+
+
+def test_packages_can_be_read_also_where_the_harness_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = sysconfig.get_path("purelib")
+    monkeypatch.setattr(harness, "__file__", f"{packages}/harness/__init__.py")
+    assert packages in set(readable.installed())
 
 
 @needs_landlock

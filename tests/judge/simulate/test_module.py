@@ -177,20 +177,55 @@ def test_a_program_is_asked_to_run_and_finds_no_operand_fetched_before_it(asks: 
     assert (cycles, reason) == (3 + delays, "")
 
 
+_OWN, _MOVED_UP = "%s1_s5 = smov %s1_s4", "%s1_s6 = smov (!%p1_p0), 3"
+_END, _START = " @ /* End region 17 */", " @ /* Start region 19 */"
+
+
 @pytest.mark.parametrize(
     ("behind", "slots"),
     [
-        # The end of the region that the branch stands in is still before the branch, whatever happens there.
-        ((f"{TRANSFER} @ /* End region 17 */", "", "@ /* Start region 19 */"), 1),
-        ((TRANSFER, "", "@ /* Start region 19 */"), 0),
-        (("", "%2 = vsyncpa [#allocation11], 1", ""), 1),
-        (("", "%s1_s4 = smov (!%p1_p0), 3", "", "", "%s1_s5 = smov 3", "", ""), 4),
+        # One empty bundle for all that are left of the slots; more work of the branch's own region may stand before it.
+        (("", _OWN + _START), 1),
+        ((_MOVED_UP + _END, _OWN + _END, "", _START), 3),
+        ((_OWN + _END, "", "", _OWN + _END, "", _OWN, _OWN), 5),
+        (("", TRANSFER, "", _START), 3),
+        (("", "%2 = vsyncpa [#allocation11], 1", _OWN, _OWN, _OWN, _OWN + _END, _OWN), 1),
+        ((_OWN + _END, _MOVED_UP, _MOVED_UP, "", _OWN, _OWN, _OWN), 4),
+        # No branch stands in the slots of another one, whose slots may be empty as well.
+        ((_MOVED_UP, "", "%3 = sbr.rel (%p1_p2) target = $region21", "", _START), 2),
+        # None was left out: what is behind an empty one has come from behind the branch, or the region ends here.
+        ((_MOVED_UP, "", _MOVED_UP, _MOVED_UP, _MOVED_UP, _MOVED_UP + _END, _OWN), 6),
+        (("", "", _OWN, _OWN, "", _OWN + _END, _OWN + _START), 6),
+        ((_OWN, _OWN, _OWN, _OWN, _OWN, _OWN + _END, _OWN), 6),
         (("",) * 9, 6),
     ],
 )  # fmt: skip
 def test_on_the_newest_chip_delay_slots_are_found_by_what_stands_in_them(behind: tuple[str, ...], slots: int) -> None:
     bundles = program("%1 = sbr.rel (%p1_p0) target = $region20", *behind).bundles
     assert delay_slots(bundles, 0, machine_of(chip("v7x"))) == slots
+
+
+@pytest.mark.parametrize(("transfers", "ends"), [(3, True), (2, False)])
+def test_a_loop_whose_turns_wait_for_one_transfer_each_ends_where_each_is_started(transfers: int, ends: bool) -> None:
+    """As the compiler writes a pipeline's loop for the newest chip: the next turn's buffer is copied in the slots."""
+    start = "%2 = dma.hbm_to_vmem [thread:$0]  %s1_s1, 64, %s1_s1, [#allocation1 + $0x{}]"
+    _, calls, reason = module(
+        "%s1_s1 = smov 0  ;;  %s1_s4 = smov 0",
+        *(start.format(number) for number in range(transfers)),
+        "%s1_s6 = scalar_lea.sflag [#allocation1], %s1_s4 @ /* Start region 7 */",
+        "%3 = dma.done.wait %s1_s6, 64  ;;  %s1_s5 = sadd.s32 1, %s1_s4",
+        "%4 = vsyncadd %s1_s6, 4294967232  ;;  %p1_p0 = scmp.ge.s32.totalorder %s1_s5, 3",
+        "%5 = sbr.rel (!%p1_p0) target = $region7",
+        "%s1_s8 = smov (%p1_p0), %s1_s5 @ /* End region 7 */",
+        "%s1_s4 = smov %s1_s5 @ /* End region 6 */",
+        "",
+        CALL.format("a") + " @ /* Start region 8 */",
+        chip_name="v7x",
+    )  # fmt: skip
+    if ends:
+        assert (calls, reason) == ((("a", 1),), "")
+    else:
+        assert "can never be satisfied: it has 0 and no transfer is under way" in reason
 
 
 def test_equal_code_is_emitted_once_and_found() -> None:

@@ -20,8 +20,9 @@ from harness.dumps.llo import Op, parse_schedule
 from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
+from harness.judge.simulate.channel import Channel
 from harness.judge.simulate.core import _in_place, run_op
-from harness.judge.simulate.dma import Arrival, Channel, Memory
+from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import OpRun

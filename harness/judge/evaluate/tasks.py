@@ -1,0 +1,43 @@
+"""Which process does which task, and what it answers."""
+
+from typing import Literal
+
+from harness.judge.sandbox.messages import (
+    ArtifactCheckRequest,
+    CheckReply,
+    CheckRequest,
+    CompileReply,
+    CompileRequest,
+    Done,
+    ExportRequest,
+    InterpretRequest,
+    MeasureReply,
+    MeasureRequest,
+    ProbeReply,
+    ProbeRequest,
+    SimulateRequest,
+    TraceReply,
+    TraceRequest,
+)
+from harness.records import Simulation
+
+ChildName = Literal["candidate", "checker", "compiler", "simulator", "timer"]
+MODULES: dict[ChildName, str] = {
+    "candidate": "harness.judge.evaluate.candidate",
+    "checker": "harness.judge.evaluate.correctness",
+    "compiler": "harness.judge.evaluate.compile.compilation",
+    "simulator": "harness.judge.evaluate.timing.simulation",
+    "timer": "harness.judge.evaluate.timing.device_timing",
+}
+# The task that each request asks for, and the type of what is answered.
+TASKS: dict[type, tuple[str, type]] = {
+    TraceRequest: ("trace", TraceReply),
+    CompileRequest: ("compile", CompileReply),
+    SimulateRequest: ("simulate", Simulation),
+    ExportRequest: ("export_cpu", Done),
+    InterpretRequest: ("interpret", Done),
+    ArtifactCheckRequest: ("check_artifacts", Done),
+    CheckRequest: ("check", CheckReply),
+    ProbeRequest: ("probe", ProbeReply),
+    MeasureRequest: ("measure", MeasureReply),
+}

@@ -1,0 +1,131 @@
+"""The smaller shapes that a kernel is traced for as well, and whether the full one has to be interpreted too."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from harness.judge.evaluate.trace import contract, jaxprs, same_program
+from harness.judge.evaluate.trace.traced import Traced, traced_program
+from harness.judge.sandbox.messages import Rejected
+from harness.records import PallasCall, Statement, Window
+
+# What orders reads and writes of memory otherwise than the steps of a grid do.
+_BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
+# A step in TPU interpret mode takes 1.5 ms beside its arithmetic: three seconds for so many. More are interpreted only
+# where the steps of the reduced shape cannot stand for them.
+_INTERPRETED_STEPS = 2048
+
+
+def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | None, Traced]:
+    """The smallest shape that still has several steps along every axis that has them at the full shape.
+
+    Shapes at which the blocks of the full shape have no room come last: they are looked at for kernels
+    that choose their blocks by the shape.
+    """
+    shapes = sorted(enumerate(full.problem.reduced()), key=lambda one: not _has_room(one[1].statement(), full))
+    for position, problem in shapes:
+        try:
+            with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
+                small = traced_program(function, problem, full.chip)
+        except Rejected:
+            continue
+        if _is_like(small.calls, full.calls):
+            return position, small
+    return None, full
+
+
+def at_full(full: Traced, reduced: Traced) -> tuple[str, bool, tuple[str, ...]]:
+    """Where the two programs differ by more than sizes, whether to interpret the full one too, else a warning why not.
+
+    What is interpreted at the reduced shape says nothing about steps that only the full grid has, nor about a
+    program that kernel.py makes for the full shape alone. However many steps there are, a kernel is interpreted at all
+    of them where it matters when a step reads and writes memory: a step may decide by a number that only a late one
+    reaches, and the CPU reference program, which takes one step after the other, knows no races.
+    """
+    if full is reduced:
+        return "", False, ()
+    difference = same_program.difference(reduced.closed, full.closed) or ""
+    steps = sum(call.steps for call in full.calls)
+    # On a GPU no step of a grid knows of another, so the first ones are like the last.
+    if difference or (full.chip.platform == "tpu" and (steps <= _INTERPRETED_STEPS or _may_race(full))):
+        return difference, True, ()
+    if full.chip.platform != "tpu":
+        return "", False, ()
+    return "", False, (
+        f"interpreted at the reduced shape only: {steps:,} grid steps are more than {_INTERPRETED_STEPS:,}; the kernel "
+        "copies nothing by hand, one core takes all steps, each output block is visited once, and values are checked "
+        "at the full shape",
+    )  # fmt: skip
+
+
+def _may_race(traced: Traced) -> bool:
+    """Whether it may matter when a step reads and writes memory.
+
+    That is so for copies by hand, several cores, an output over an input, and an output block that may be visited
+    again after another one: what it held is in HBM by then, and not in the buffer that the step writes.
+    """
+    if traced.chip.cores > 1:
+        return True
+    for equation, call in zip(jaxprs.pallas_calls(traced.closed.jaxpr), traced.calls, strict=True):
+        is_by_hand = any(each.primitive.name in _BY_HAND for each in jaxprs.equations(equation.params["jaxpr"]))
+        outputs = (window for window in call.windows if window.role == "output")
+        if is_by_hand or equation.params["input_output_aliases"] or any(map(_may_be_revisited, outputs)):
+            return True
+    return False
+
+
+def _may_be_revisited(window: Window) -> bool:
+    # A block that is never visited shows in the values, so that each is once where there are as many visits as blocks.
+    blocks = (-(-extent // size) for extent, size in zip(window.array.shape, window.block_shape, strict=True))
+    return window.fetches is None or window.fetches > math.prod(blocks)
+
+
+def _has_room(small: Statement, full: Traced) -> bool:
+    """True where each block of the full shape fits, and several times where it does so at the full shape.
+
+    Of the operands of kernels that bear the names of the problem's arrays and have their shapes.
+    """
+    whole, part = (
+        {array.name: array.shape for array in (*one.inputs, *one.outputs)} for one in (full.problem.statement(), small)
+    )
+    for window in (window for call in full.calls for window in call.windows):
+        if whole.get(window.name) != window.array.shape:
+            continue
+        for large, little, block in zip(window.array.shape, part[window.name], window.block_shape, strict=True):
+            if block and (little % block or little < min(2 * block, large)):
+                return False
+    return True
+
+
+def second(function: Callable[..., Any], full: Traced, reduced: Traced) -> tuple[Traced | None, tuple[str, ...]]:
+    """The trace for the shape beside the reduced one; without one, a warning why no (other) shape is checked."""
+    if reduced is full:
+        return None, (
+            "only the contest's own shape is checked: no smaller shape keeps two steps along every axis of the grid "
+            "with these blocks, so bugs that show at other shapes may be missed",
+        )
+    problem = full.problem.second_shape(reduced.problem)
+    if problem is None:
+        return None, ()
+    title = problem.statement().title
+    try:
+        with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
+            traced = traced_program(function, problem, full.chip)
+    except Rejected as refused:
+        return None, (f"a second shape ({title}) is not checked: {refused.failure.message}",)
+    if not _is_like(traced.calls, full.calls):
+        return None, (f"a second shape ({title}) is not checked: blocks do not divide it",)
+    return traced, ()
+
+
+def _is_like(small: tuple[PallasCall, ...], full: tuple[PallasCall, ...]) -> bool:
+    if [len(call.grid) for call in small] != [len(call.grid) for call in full]:
+        return False
+    for little, large in zip(small, full, strict=True):
+        if any(few < 2 <= many for few, many in zip(little.grid, large.grid, strict=True)):
+            return False
+        for window in little.windows:
+            blocks = zip(window.array.shape, window.block_shape, strict=True)
+            if any(extent % block for extent, block in blocks if block):
+                return False
+    return True

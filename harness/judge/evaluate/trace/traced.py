@@ -1,0 +1,83 @@
+"""One trace of a candidate's function: the program, the shapes of its inputs, and its Pallas calls."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from numpy.typing import NDArray
+
+from harness.hardware import Chip
+from harness.judge.evaluate.trace import jaxprs, known_tables, one_core, semantics, traffic
+from harness.judge.sandbox import arrays
+from harness.judge.sandbox.messages import Rejected
+from harness.problems import Problem, timing_inputs
+from harness.records import PallasCall, Statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """One trace for `chip`: the program, its input shapes, its Pallas calls, and the steps of each equation's grid."""
+
+    chip: Chip
+    problem: Problem
+    closed: Any
+    shapes: tuple[jax.ShapeDtypeStruct, ...]
+    calls: tuple[PallasCall, ...]
+    steps: Mapping[int, int]
+
+
+def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -> Traced:
+    """The program that the function is for the problem's inputs. Raises Rejected where no chip may be given it."""
+    statement = problem.statement()
+    shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
+    closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    _refuse_outputs(out, statement)
+    one_core.refuse_sharded(closed.jaxpr)
+    one_core.refuse_sparsecore(closed.jaxpr)
+    one_core.refuse_dtypes(closed.jaxpr, chip)
+    jaxprs.refuse_foreign_work(closed.jaxpr)
+    semantics.refuse_unclassified(closed.jaxpr)
+    jaxprs.refuse_changed_tables(closed.jaxpr)
+    equations = tuple(jaxprs.pallas_calls(closed.jaxpr))
+    if any(equation.params["interpret"] for equation in equations):
+        raise Rejected("static", "interpret-mode", "expected kernels for the device, got pallas_call(interpret=...)")
+    if chip.platform == "cuda" and not all(map(jaxprs.is_triton, equations)):
+        raise Rejected(
+            "static", "not-triton",
+            "expected every pallas_call to have compiler_params of jax.experimental.pallas.triton, the form for GPUs "
+            "that can be checked on a CPU",
+        )  # fmt: skip
+    within = set(map(id, jaxprs.calls_within_loops(closed.jaxpr)))
+    grids = known_tables.grids(closed, _first_tables(problem))
+    calls = tuple(
+        traffic.pallas_call(each, chip, grids[id(each)], is_called_once=id(each) not in within) for each in equations
+    )
+    steps = {id(equation): call.steps for equation, call in zip(equations, calls, strict=True)}
+    return Traced(chip=chip, problem=problem, closed=closed, shapes=shapes, calls=calls, steps=steps)
+
+
+def _first_tables(problem: Problem) -> list[NDArray[Any] | None]:
+    """What the inputs hold in the first of the timed calls, as far as that is stated: the tables."""
+    stated = next(iter(timing_inputs(problem).values()), {})
+    return [stated.get(array.name) for array in problem.statement().inputs]
+
+
+def _refuse_outputs(out: Any, statement: Statement) -> None:
+    """Raises Rejected `wrong-structure`, `wrong-shape` or `wrong-dtype`."""
+    expected = statement.results
+    words = ", ".join(f"{a.name}: {a.dtype}{list(a.shape)}" for a in expected)
+    single = len(expected) == 1
+    leaves = [out] if single else list(out) if isinstance(out, (tuple, list)) else []
+    if len(leaves) != len(expected) or not all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        got = type(out).__name__
+        if isinstance(out, (tuple, list, dict)):
+            got += f" of {len(out)}"
+        raise Rejected("contract", "wrong-structure", f"expected kernel_fn to return {words}, got {got}")
+    for want, leaf in zip(expected, leaves, strict=True):
+        if tuple(leaf.shape) != want.shape:
+            raise Rejected(
+                "contract", "wrong-shape", f"expected {want.name} of shape {list(want.shape)}, got {list(leaf.shape)}"
+            )
+        if str(leaf.dtype) != want.dtype:
+            raise Rejected("contract", "wrong-dtype", f"expected {want.name} of dtype {want.dtype}, got {leaf.dtype}")

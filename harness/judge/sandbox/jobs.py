@@ -1,0 +1,59 @@
+"""A child process as its parent sees it, and the requests that it is asked."""
+
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.judge.sandbox import processes, strip_paths, warm
+from harness.records import Stage
+
+# On a busy machine a child has more seconds, but not more than so many times its limit.
+_MOST_WAITING = 8
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """One request to one child, and when it has to be answered."""
+
+    child: "Child"
+    label: str
+    stage: Stage
+    task: str
+    arguments: Any
+    reply_type: type
+    limit_seconds: float
+    nonce: str
+    started: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One process in a session of its own, the channel to it, and the end of what it printed."""
+
+    name: str
+    directory: Path
+    process: subprocess.Popen[bytes] | warm.Forked
+    channel: socket.socket
+    output: int
+    queue: deque[Job] = field(default_factory=deque)
+    received: bytearray = field(default_factory=bytearray)
+    printed: bytearray = field(default_factory=bytearray)
+    printed_bytes: int = 0
+    ended: bool = False
+
+    def last_output(self) -> str:
+        """The end of what it printed, whatever bytes those were."""
+        return strip_paths.harmless(bytes(self.printed).decode("utf-8", errors="replace")).strip()
+
+
+def is_over(job: Job, elapsed: float, own: Iterable[processes.Process]) -> bool:
+    """Whether a job has had its time. What its processes waited for a core does not count, up to a bound."""
+    if elapsed <= job.limit_seconds:
+        return False
+    used = elapsed * processes.share_of_cores(own, elapsed)
+    return used > job.limit_seconds or elapsed > _MOST_WAITING * job.limit_seconds

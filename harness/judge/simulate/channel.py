@@ -1,0 +1,66 @@
+"""A core's way to HBM: what one transfer after another takes, and what is taken for granted in a run of bounds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from harness.judge.simulate.machine import Machine
+
+# Why there is no latency, of what a range of latencies can be given for.
+FROM_VECTOR = "a scalar taken from a vector register (spop)"
+SPARSE_CORE = "XLA hands a part of the program to the SparseCore, which is not modelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What is taken for granted in a run that gives no latency, but a bound of one.
+
+    `holds`: what a decision says that depends on a vector's contents. `without_sparse_core`: the
+    SparseCore's work takes no time.
+    """
+
+    holds: bool = False
+    without_sparse_core: bool = False
+
+
+class Channel:
+    """One core's way to HBM, shared by all HLO ops of a module: busy until, and bytes moved.
+
+    `others` are the ways of the chip's other cores: a transfer for the whole chip moves its bytes over all of them.
+    """
+
+    def __init__(self, machine: Machine, bound: Bound | None = None, others: Sequence["Channel"] = ()) -> None:
+        self.machine = machine
+        self.bound = bound
+        self.others = others
+        self.hbm_free = 0.0
+        self.read_bytes = 0
+        self.written_bytes = 0
+        self.transfers = 0
+
+    @property
+    def traffic(self) -> tuple[int, int, int]:
+        """Bytes read from and written to HBM, and transfers of any kind, so far."""
+        return self.read_bytes, self.written_bytes, self.transfers
+
+    def arrival(self, source: str, destination: str, amount: int, clock: int, *, for_all: bool = False) -> int:
+        """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
+
+        A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
+        writes alike, and arrives one latency later: transfers overlap their latencies but not
+        their bytes. One `for_all` cores has the bandwidth of them all.
+        """
+        machine = self.machine
+        self.transfers += 1
+        self.read_bytes += amount * (source == "hbm")
+        self.written_bytes += amount * (destination == "hbm")
+        # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
+        # which is no less.
+        read, written = source == "hbm", destination == "hbm"
+        cost = read / machine.hbm_read_share + written / machine.hbm_write_share
+        ways = (self, *self.others) if for_all else (self,)
+        cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
+        for way in ways:
+            way.hbm_free = max(way.hbm_free, clock) + cycles
+        latency = machine.dma_write_latency_cycles if destination == "hbm" else machine.dma_latency_cycles
+        return ceil(max(way.hbm_free for way in ways) + latency)

@@ -1,0 +1,92 @@
+"""What is known of the words in HBM and in vector memory, by the addresses where operands and results begin."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from harness.judge.simulate.values import Unknown
+
+# Words of memory that are known, some of them perhaps not; None where none is.
+Words = Callable[[], "tuple[int | Unknown, ...] | None"]
+# One row of a vector register: what addresses in VMEM count.
+ROW_BYTES = 512
+WORD_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """Where an operand begins in the addresses of its memory space, what it is called, and its words if known."""
+
+    name: str
+    space: str
+    address: int
+    words: Words
+
+
+class Contents:
+    """The words at each address where something is known to begin: first the operands in vector memory.
+
+    `names` are those of all addresses that there are.
+    """
+
+    def __init__(self, names: Mapping[int, str], operands: Sequence[Operand], granule_bytes: int) -> None:
+        self._names = names
+        self._granule_bytes = granule_bytes
+        self._at: dict[int, Words] = {operand.address: operand.words for operand in operands if operand.space == "vmem"}
+
+    def __contains__(self, address: int) -> bool:
+        return address in self._at
+
+    def __getitem__(self, address: int) -> Words:
+        return self._at[address]
+
+    def handed(self, values: Sequence["int | Unknown"]) -> dict[int, Words]:
+        """What is known of what lies at these addresses, by their place: what a called op finds."""
+        return {
+            place: self._at[value]
+            for place, value in enumerate(values)
+            if not isinstance(value, Unknown) and value in self._at
+        }
+
+    def returned(self, values: Sequence["int | Unknown"], results: Mapping[int, Words]) -> None:
+        """Notes what a called op's scalar program has put at the addresses that it was handed."""
+        for index, words in results.items():
+            value = values[index] if index < len(values) else None
+            if value is not None and not isinstance(value, Unknown):
+                self._at[value] = words
+
+    def written_by_call(
+        self, addresses: Sequence["int | Unknown"], words: "Callable[[int], tuple[int | Unknown, ...] | None]"
+    ) -> None:
+        """Notes that a called op has written its results to these addresses; `words` tells each result's."""
+        for number, address in enumerate(addresses):
+            if not isinstance(address, Unknown):
+                self._at[address] = partial(words, number)
+
+    def copied(self, source: "int | Unknown", destination: "int | Unknown") -> None:
+        """Notes that a transfer brings what begins at `source`; both count granules."""
+        scale = max(1, ROW_BYTES // self._granule_bytes)
+        if not isinstance(destination, Unknown):
+            known = None if isinstance(source, Unknown) else self.beginning_at(source)
+            if known is not None:
+                self._at[destination // scale] = known
+            else:
+                self._at.pop(destination // scale, None)
+
+    def beginning_at(self, source: int) -> Words | None:
+        """What is known of what begins at `source`, which counts granules in HBM, and sixteenths of rows elsewhere.
+
+        Made-up addresses of both kinds can be equal; then nothing is known.
+        """
+        scale = max(1, ROW_BYTES // self._granule_bytes)
+        places = {place for place in (source, source // scale) if place in self._names}
+        return self._at.get(places.pop()) if len(places) == 1 else None
+
+    def vector(self, address: "int | Unknown") -> "tuple[Words, int] | None":
+        """What is known of the vector register loaded from `address`: words, and which of them is its first."""
+        if isinstance(address, Unknown):
+            return None
+        start = max((start for start in self._at if start <= address), default=None)
+        if start is None:
+            return None
+        return self._at[start], (address - start) * ROW_BYTES // WORD_BYTES

@@ -15,6 +15,7 @@ from harness.ledger.bulk_read import Held
 from harness.loop.search_state import floor_of
 from harness.records import Report, Sweep, Work
 from harness.render.series import Against, Bound, Entry
+from harness.render.traces.lanes import Lane, lanes_of
 
 
 def entry_of(name: str, held: Held, before: Sequence[Entry], files: Path, page_folder: Path) -> Entry:
@@ -42,9 +43,18 @@ def entry_of(name: str, held: Held, before: Sequence[Entry], files: Path, page_f
         score_range=_score_range(found) if row.score is not None else None,
         kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
+        lanes=kept_lanes(trace),
         deviations=_deviations(attempt.sweep),
         compared=() if evidence.members else tuple((name, *pair) for name, pair in figures(evidence).items()),
     )
+
+
+def kept_lanes(trace: Path) -> tuple[Lane, ...]:
+    """What a trace that was kept holds; () where it is not there or cannot be read."""
+    try:
+        return lanes_of(trace.read_bytes()) if trace.is_file() else ()
+    except OSError:
+        return ()
 
 
 def _deviations(sweep: Sweep | None) -> float | None:

@@ -18,7 +18,7 @@ from harness.advice import report as reporting
 from harness.advice.comparison import Side
 from harness.advice.timeline import timeline
 from harness.cli.arguments import directory
-from harness.cli.entries import entry_of
+from harness.cli.entries import entry_of, kept_lanes
 from harness.cli.verb import Outcome
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError, UsageError
@@ -188,7 +188,9 @@ def _page(contest: Contest, gated: Gated, sides: list[Side], into: Path) -> byte
     for place, side in enumerate(sides, 1):
         entry = entry_of(str(place), _held(contest, gated, place, side, base), entries, into, into)
         trace = f"{'before' if side is base else 'after'}.trace.json.gz"
-        entries.append(replace(entry, timeline=trace if (into / trace).is_file() else ""))
+        entries.append(
+            replace(entry, timeline=trace if (into / trace).is_file() else "", lanes=kept_lanes(into / trace))
+        )
     story = Story(
         contest=gated.contest or ".",
         branch=f"{sides[0].name} → {sides[-1].name}",

@@ -92,7 +92,14 @@ class _Work:
             spills=executed_spills(evidence), vmem_bytes=_vmem_bytes(evidence, self._chip),
             scratch=f"profile_data/{self._judge.work(_name(taken), self._text(taken))}",
         )  # fmt: skip
-        return with_worth(row, self.champion, evidence)
+        row = with_worth(row, self.champion, evidence)
+        return replace(row, own_seconds=self._own_seconds(row, others))
+
+    def _own_seconds(self, row: Ablated, others: tuple[Piece, ...]) -> float | None:
+        if not others or row.without_seconds is None or not self._is_right(others):
+            return None
+        without_others = roofline.latency_seconds(self._evidence(others))
+        return None if without_others is None else row.without_seconds - without_others
 
     def whole(self) -> tuple[float | None, str]:
         """The time without any of them, and how that fails; of accepted attempts it is the time of the baseline."""

@@ -19,9 +19,11 @@ class Ablated:
     `together` are the other changes that had to go with it, `tie` says why; times and worth are of all of them then.
     `worth_seconds` is the time without it less the champion's, `worth_fraction` that over the time without it,
     `uncertainty_seconds` one standard deviation of the simulator's error, as the decision has it; None where one of
-    the times is not known. `failure` is how what is left without it alone fails, "" where it does not. `scratch` is
-    the folder below the contest's that holds what was judged, "" where nothing was. `spills` are executed saves of
-    vector registers, `vmem_bytes` what the tightest call takes, both of the kernel without it.
+    the times is not known. `own_seconds` is its part in that where the others are out: the time without all of them
+    less the time without the others; None where it went alone, or that is not known. `failure` is how what is left
+    without it alone fails, "" where it does not. `scratch` is the folder below the contest's that holds what was
+    judged, "" where nothing was. `spills` are executed saves of vector registers, `vmem_bytes` what the tightest call
+    takes, both of the kernel without it.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Ablated:
     worth_seconds: float | None = None
     worth_fraction: float | None = None
     uncertainty_seconds: float | None = None
+    own_seconds: float | None = None
     spills: int | None = None
     vmem_bytes: int | None = None
     failure: str = ""

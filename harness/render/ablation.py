@@ -10,12 +10,12 @@ from harness.units import column, count, kibibytes, percent, seconds
 # A title shorter than this says nothing: other columns go first.
 _LEAST = 24
 _HEADS = (
-    "change", "time\nwithout it", "worth", "±\none sigma", "of time\nwithout it", "spills\nwithout it",
+    "change", "time\nwithout it", "worth", "±\none sigma", "of time\nwithout it", "its own\npart", "spills\nwithout it",
     "VMEM\nwithout it", "now", "what was changed",
 )  # fmt: skip
-_SIDES = "lrrrrrrll"
+_SIDES = "lrrrrrrrll"
 # What is left out where no row has anything there, or the terminal is too narrow; the last one first.
-_OPTIONAL = (5, 6)
+_OPTIONAL = (5, 6, 7)
 _WORDS: dict[Effect, str] = {
     "gain": "pays", "loss": "costs", "unclear": "unclear", "none": "nothing", "superseded": "superseded",
     "needed": "needed", "unknown": "unknown",
@@ -50,16 +50,17 @@ def _table(found: Ablation, width: int, colour: bool) -> list[str]:
         _column([one.without_seconds for one in rows]),
         _column([one.worth_seconds for one in rows], sign="+"),
         _column([one.uncertainty_seconds for one in rows]),
+        _column([one.own_seconds for one in rows], sign="+"),
         strict=True,
     )
     body = [
         [
-            _short(one) + ("*" if one.together else ""), *three,
-            "-" if one.worth_fraction is None else percent(one.worth_fraction),
+            _short(one) + ("*" if one.together else ""), *known,
+            "-" if one.worth_fraction is None else percent(one.worth_fraction), "" if one.own_seconds is None else own,
             _more(one.spills, found.champion_spills, count),
             _more(one.vmem_bytes, found.champion_vmem_bytes, kibibytes), _WORDS[one.effect], clean(one.title),
         ]
-        for one, three in zip(rows, times, strict=True)
+        for one, (*known, own) in zip(rows, times, strict=True)
     ]  # fmt: skip
     widths, last = widths_of(_HEADS, body, title_room=0), len(_HEADS) - 1
     shown = [at for at in range(len(_HEADS)) if at not in _OPTIONAL or any(line[at] for line in body)]

@@ -8,6 +8,7 @@ from harness.hardware import chip
 from harness.records import Attempt, Key, Report, Row, Simulation, Source
 from harness.render.layout import clean
 from harness.render.operands import problem_names
+from harness.render.traces.lanes import Lane
 
 # What a part of a run's time is: bundles that issue, and kinds of doing nothing.
 PieceKind = Literal["work", "bubble", "stall", "dma", "edge", "other"]
@@ -39,13 +40,13 @@ class Against:
 class Entry:
     """One attempt with everything that is shown of it; None or empty is what is not known in this clone.
 
-    `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score
-    at the two ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is
-    the address of its trace from where the page lies. `deviations` is how many standard deviations of the simulator
-    the best of its search has to win by. `is_undone` is True for an accept that a later undo took back, `is_revoked`
-    for one that lost its title because it fails; `again` is for an undo or a revoke the id of the champion that stands
-    again. `compared` are the figures in which two attempts are held against each other: name, unit, value; every entry
-    that has them has the same ones.
+    `id` names it in links: its number, and more where two clones numbered apart. `score_range` is the score at the two
+    ends of the latency's uncertainty. `complaint` says why there is no record. `timeline` is the address of its trace
+    from where the page lies, and `lanes` is what the trace holds. `deviations` is how many standard deviations of the
+    simulator the best of its search has to win by. `is_undone` is True for an accept that a later undo took back,
+    `is_revoked` for one that lost its title because it fails; `again` is for an undo or a revoke the id of the champion
+    that stands again. `compared` are the figures in which two attempts are held against each other: name, unit, value;
+    every entry that has them has the same ones.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Entry:
     is_revoked: bool = False
     again: str | None = None
     compared: tuple[tuple[str, str, float | None], ...] = ()
+    lanes: tuple[Lane, ...] = ()
 
     @property
     def has_time(self) -> bool:

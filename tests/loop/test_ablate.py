@@ -225,16 +225,17 @@ PAYS = Ablated(
 COSTS = replace(
     PAYS, name="attempt 5", effect="loss", without_seconds=0.58e-3, worth_seconds=-0.02e-3, worth_fraction=-0.02 / 0.58
 )
-TIED = replace(PAYS, name="attempt 4", tie="lines", together=("attempt 5", "attempt 7"))
+TIED = replace(PAYS, name="attempt 4", tie="lines", own_seconds=0.03e-3, together=("attempt 5", "attempt 7"))
 WRONG = replace(row(), name="attempt 3", effect="needed", tie="dependence", failure="wrong-result: it differs")
 
 
 def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     text = ablation_text(ablation(PAYS, COSTS, TIED, WRONG, replace(row(), effect="superseded")), 140)
+    assert "4*      700.000 us  +100.000 us  12.000 us       14.3%  +30.000 us        -500  pays" in text
     assert "(attempt 9, 600.000 us) [simulated v5e]" in text
     assert "in the text before attempts 7 and 8, which changed words and not the program" in text
-    assert "2       700.000 us  +100.000 us  12.000 us       14.3%        -500" in text
-    assert "5       580.000 us   -20.000 us  12.000 us       -3.4%        -500  costs" in text
+    assert "2       700.000 us  +100.000 us  12.000 us       14.3%                    -500" in text
+    assert "5       580.000 us   -20.000 us  12.000 us       -3.4%                    -500  costs" in text
     assert "attempt 4: entangled with attempts 5 and 7, which touched the same lines since" in text
     assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text
     assert "attempt 4: superseded" in text
@@ -276,7 +277,8 @@ def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: 
     assert clear["together"] == ["attempt 3"]
     assert clear["failure"]
     assert clear["without_seconds"] is not None
-    assert no_start["together"] == []
+    assert clear["own_seconds"] == clear["without_seconds"] - no_start["without_seconds"]
+    assert (no_start["together"], no_start["own_seconds"]) == ([], None)
     assert blocks["effect"] == "gain"
     for one in (steps, blocks):
         assert one["tie"] == ""

@@ -31,6 +31,10 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
         "hypothesis": clean(row.hypothesis),
         "label": f"{row.source} {row.chip}",
         "timeline": entry.timeline,
+        "lanes": [
+            (lane.name, lane.kind, [(_short(start), _short(length), name) for start, length, name in lane.spans])
+            for lane in entry.lanes
+        ],
         "missing": missing,
     }
     if attempt is None or report is None:
@@ -63,6 +67,11 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
     if not attempt.diff:
         missing.append("kernel.py is the champion's: there is no change to show.")
     return plain | _kernel(entry, attempt, pool, missing)
+
+
+def _short(value: float) -> float:
+    """With no more digits than a screen can show."""
+    return float(f"{value:.5g}")
 
 
 def compared_names(entry: Entry) -> tuple[tuple[str, str], ...]:

@@ -85,6 +85,24 @@ function diffTable(rows, against) {
   ];
 }
 
+const LANE_INKS = { op: "work", step: "edge", transfer: "dma", wait: "stall", stall: "stall", issue: "work" };
+
+// The run as the kept trace has it, a lane for each row of it; without one, how to make it.
+function timelineParts(detail) {
+  const command = make("code", {}, `./ratchet.sh timeline ${detail.n}`);
+  if (!detail.timeline) return [make("p", { class: "faint" }, "No trace file lies here; ", command, " writes one where the compiler's dumps are.")];
+  const link = make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of its run"), ", to open in ui.perfetto.dev");
+  const end = Math.max(0, ...detail.lanes.flatMap(([, , spans]) => spans.map(([start, length]) => start + length)));
+  if (!end) return [link];
+  const lane = ([name, kind, spans]) => [make("span", {}, name), drawn("svg", { class: "lane", viewBox: `0 0 ${end} 1`, preserveAspectRatio: "none", role: "img", "aria-label": `${name}: ${spans.length} spans` },
+    ...spans.map(([start, length, words]) => drawn("rect", { class: LANE_INKS[kind] || "other", x: start, width: length, height: 1 }, drawn("title", {}, `${words}: ${written(start, SECONDS)} to ${written(start + length, SECONDS)}`))))];
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((share) => make("span", {}, share ? written(end * share, SECONDS) : "0"));
+  return [
+    make("p", { class: "faint" }, `Simulated, time of one call. Spans too short to see are drawn as one; pointing at one says what it is. Units are shown for some steps only.`),
+    make("div", { class: "lanes" }, detail.lanes.flatMap(lane), make("span", {}), make("span", { class: "marks" }, marks)), link,
+  ];
+}
+
 function contents(detail) {
   const other = detail.against === null || detail.against === undefined ? "" : `attempt ${detail.against}`;
   const failure = detail.failure;
@@ -104,9 +122,7 @@ function contents(detail) {
     known && detail.units.length ? section("Units", make("p", { class: "faint" }, "Simulated; of the issue slots that the schedule offers, and of the time."), trimmed(["unit", "slots used", "busy"], detail.units, [1, 2], "narrow")) : null,
     section("Lines", kernelLines(detail)),
     known && detail.hints.length ? section("What to try next", make("ol", {}, detail.hints.map(([seen, advice, gain]) => make("li", {}, seen, make("br"), make("strong", {}, advice), gain ? make("span", { class: "faint" }, ` ${gain}`) : "")))) : null,
-    section("Timeline", detail.timeline
-      ? make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of its run"), ", to open in ui.perfetto.dev")
-      : make("p", { class: "faint" }, "No trace file lies here; ", make("code", {}, `./ratchet.sh timeline ${detail.n}`), " writes one where the compiler's dumps are.")),
+    section("Timeline", timelineParts(detail)),
     known && detail.checks.length ? section("Correctness", folded(`${detail.checks.filter((check) => check[7] === "passed").length} of ${detail.checks.length} checks passed`,
       trimmed(["inputs", "mode", "shape", "criterion", "error", "honest error", "tolerance", ""], detail.checks, [4, 5, 6]))) : null,
     known && detail.warnings.length ? section("Warnings", make("ul", {}, detail.warnings.map((text) => make("li", {}, text)))) : null,

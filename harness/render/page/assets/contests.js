@@ -1,12 +1,5 @@
 // The page over several contests: a row for each, with its best time so far as a small chart.
 
-function drawn(tag, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children);
-  return element;
-}
-
 const SPARK = { wide: 150, high: 38, edge: 3 };
 const LEAST = Math.min(0.5, overview.least);
 

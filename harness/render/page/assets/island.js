@@ -12,6 +12,14 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
+// The same for what is drawn.
+function drawn(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
 const byId = (id) => document.getElementById(id);
 
 const overview = JSON.parse(byId("overview").textContent);

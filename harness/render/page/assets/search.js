@@ -103,9 +103,9 @@ function drawSearch(dialog, search) {
     const reached = search.values[place].map((value, index) => [index, Math.min(...timed.filter((trial) => trial.at[place] === value).map((trial) => trial.s))]).filter(([, least]) => Number.isFinite(least));
     const line = { type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, line: { color: colour("accept"), width: 1.4 }, opacity: 0.7, x: reached.map((one) => one[0]), y: reached.map((one) => one[1]) };
     drawn.push(Plotly.newPlot(element, [line, ...points((trial) => at.get(trial.at[place]), false)], plain({
-      height: 230, margin: { l: 62, r: 10, t: 8, b: 44 }, showlegend: false, dragmode: false,
+      height: 230, margin: { l: 74, r: 10, t: 8, b: 44 }, showlegend: false, dragmode: false,
       xaxis: axis(asChartText(search.names[place]), { range: [-0.5, names.length - 0.5], tickvals: names.map((_, index) => index).filter((index) => index % every === 0), ticktext: names.filter((_, index) => index % every === 0), tickangle: 0, showgrid: false, fixedrange: true }),
-      yaxis: axis("", { domain, ...times }), yaxis2: strip,
+      yaxis: axis("time", { domain, ...times }), yaxis2: strip,
     }), PERFORMED));
   }
   return Promise.all(drawn);

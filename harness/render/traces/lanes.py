@@ -1,0 +1,90 @@
+"""A kept trace as lanes for a page: the rows of a run with their spans, short ones joined so that they are few."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+import msgspec
+
+from harness.render.layout import clean
+
+# What a timeline of this project's largest kernels takes is far below; more is not read.
+_MOST_PACKED, _MOST_BYTES = 8 << 20, 128 << 20
+_GZIP = 16 + zlib.MAX_WBITS
+# A page shows a run about this many pixels wide: what is shorter than one of them is joined with its neighbour.
+_PIXELS = 1000
+_MOST_SPANS, _MOST_LANES = 400, 64
+_LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One row of a timeline: spans as start and duration in seconds and name; `kind` is that of the first."""
+
+    name: str
+    kind: str
+    spans: tuple[tuple[float, float, str], ...]
+
+
+class _Event(msgspec.Struct):
+    ph: str
+    pid: int = 0
+    tid: int = 0
+    name: str = ""
+    cat: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    args: dict[str, msgspec.Raw] = {}
+
+
+class _Trace(msgspec.Struct):
+    traceEvents: list[_Event]
+
+
+def lanes_of(packed: bytes) -> tuple[Lane, ...]:
+    """The lanes of a trace in the JSON trace-event format, gzipped; () for what is no such trace, or is too large."""
+    if len(packed) > _MOST_PACKED:
+        return ()
+    unpacker = zlib.decompressobj(_GZIP)
+    try:
+        data = unpacker.decompress(packed, _MOST_BYTES)
+        if unpacker.unconsumed_tail or not unpacker.eof:
+            return ()
+        events = msgspec.json.decode(data, type=_Trace).traceEvents
+        names = {
+            (event.pid, event.tid): msgspec.json.decode(event.args["name"], type=str)
+            for event in events
+            if event.ph == "M" and event.name == "thread_name"
+        }
+    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, KeyError):
+        return ()
+    spans = sorted(
+        ((event.pid, event.tid, event.ts, event.dur, event.name, event.cat) for event in events if event.ph == "X"),
+        key=itemgetter(0, 1, 2),
+    )
+    end = max((ts + dur for _, _, ts, dur, _, _ in spans), default=0.0)
+    found = []
+    for place, group in groupby(spans, key=itemgetter(0, 1)):
+        own = list(group)
+        joined = _joined([(ts, dur, name) for _, _, ts, dur, name, _ in own], end / _PIXELS)
+        lane = tuple((ts / 1e6, dur / 1e6, clean(name)[:_LONGEST_NAME]) for ts, dur, name in joined)
+        found.append(Lane(name=clean(names.get(place, ""))[:_LONGEST_NAME], kind=clean(own[0][5]), spans=lane))
+    return tuple(found[:_MOST_LANES])
+
+
+def _joined(spans: Sequence[tuple[float, float, str]], least: float) -> list[tuple[float, float, str]]:
+    """The spans, each shorter than `least` as one with what is nearer than that, until they are few."""
+    found: list[tuple[float, float, str]] = []
+    counts: list[int] = []
+    for start, length, name in spans:
+        is_short = length < least and found and (counts[-1] > 1 or found[-1][1] < least)
+        if is_short and start - sum(found[-1][:2]) < least:
+            first, before, _ = found[-1]
+            counts[-1] += 1
+            found[-1] = first, max(before, start + length - first), f"{counts[-1]} spans"
+        else:
+            found.append((start, length, name))
+            counts.append(1)
+    return found[:_MOST_SPANS] if len(found) <= _MOST_SPANS or least <= 0 else _joined(spans, 2 * least)

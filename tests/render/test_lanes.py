@@ -1,0 +1,96 @@
+"""A kept timeline in the page: the lanes of the trace, few spans, and nothing of a file that is no trace."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from breakdown_examples import timeline
+from browsing import launched, opened
+from pages import details
+from report_examples import HOSTILE, storied
+
+from harness.cli import main
+from harness.render.traces.lanes import lanes_of
+from harness.render.traces.perfetto import trace_json
+
+
+def packed(document: object) -> bytes:
+    return gzip.compress(json.dumps(document).encode())
+
+
+def spans_of(count: int, length: float, gap: float) -> bytes:
+    events = [
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "name": f"s{place}",
+            "cat": "issue",
+            "ts": place * (length + gap),
+            "dur": length,
+        }
+        for place in range(count)
+    ]
+    name = {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": HOSTILE}}
+    return packed({"traceEvents": [name, *events]})
+
+
+def test_a_written_timeline_comes_back_row_by_row() -> None:
+    lanes = {lane.name: lane for lane in lanes_of(gzip.compress(trace_json(timeline(), "attempt 3")))}
+    copy, kernel = lanes["ops"].spans
+    assert (copy[2], kernel[2]) == ("copy.9", "naive.1")
+    # Cycles 3,100 to 30,001 at 1.5 GHz, in seconds.
+    assert kernel[0] == pytest.approx(3_100 / 1.5e9, rel=1e-3)
+    assert kernel[1] == pytest.approx(26_901 / 1.5e9, rel=1e-3)
+    # The window is a few bundles of the run: three neighbours are one.
+    assert [span[2] for span in lanes["MXU"].spans] == ["3 spans"]
+    assert lanes["steps"].kind == "step"
+
+
+def test_many_short_spans_are_few() -> None:
+    (lane,) = lanes_of(spans_of(50_000, length=0.001, gap=0.0))
+    assert 1 <= len(lane.spans) <= 400
+    assert sum(span[1] for span in lane.spans) == pytest.approx(50e-6)
+    (apart,) = lanes_of(spans_of(300, length=1.0, gap=1.0))
+    assert len(apart.spans) == 300
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no gzip",
+        gzip.compress(b"no JSON"),
+        packed([]),
+        packed({"traceEvents": [{"ph": "X", "ts": "now"}]}),
+        packed({"traceEvents": [{"ph": "M", "name": "thread_name", "args": {}}]}),
+        spans_of(10, 1.0, 0.0)[:-9],
+        gzip.compress(b" " * (129 << 20)),
+    ],
+)
+def test_what_is_no_trace_has_no_lanes(data: bytes) -> None:
+    assert lanes_of(data) == ()
+
+
+def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(tmp_path: Path) -> None:
+    ledger = storied(tmp_path / "contest")
+    trace = ledger.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
+    trace.parent.mkdir(exist_ok=True)
+    trace.write_bytes(spans_of(3, length=1.0, gap=1.0))
+    assert main(["report", "-C", str(ledger.root)]) == 0
+    page = ledger.root / "profile_data" / "report.html"
+    found = details(page.read_text(encoding="utf-8"))
+    assert [name for name, _, _ in found["3"]["lanes"]] == [HOSTILE]
+    assert found["2"]["lanes"] == []
+    narrow = {"width": 420, "height": 900}
+    with launched() as browser, opened(browser, f"{page.as_uri()}#attempt-3", viewport=narrow) as shown:
+        shown.wait_for_selector("#attempt .lanes")
+        assert shown.locator("#attempt .lane rect").count() == 3
+        assert shown.locator("#attempt .lane title").first.text_content() == "s0: 0 ns to 1 us"
+        marks = shown.locator("#attempt .lanes .marks span").all_inner_texts()
+        assert marks == ["0", "1.25 us", "2.5 us", "3.75 us", "5 us"]
+        assert shown.locator("#attempt").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
+        shown.evaluate("location.hash = '#attempt-2'")
+        shown.wait_for_selector("#attempt[open][data-id='2'] h3")
+        assert "./ratchet.sh timeline 2" in shown.inner_text("#attempt")

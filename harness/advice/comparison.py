@@ -11,7 +11,7 @@ from harness.advice import report as reporting
 from harness.advice.source_names import named_lines
 from harness.hardware import chip
 from harness.judge.verdict import roofline
-from harness.judge.verdict.changes import Figures, figures
+from harness.judge.verdict.changes import Figures, movable
 from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
@@ -55,7 +55,7 @@ def _programs(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
 def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, is_comparable: bool) -> ProgramPair:
     old, new = before.latency, after.latency
     is_one_source = is_comparable and old is not None and new is not None and old.source == new.source
-    of_both = _pairs(_figures(before), _figures(after)) if not after.members else ()
+    pairs = _pairs(figures(before), figures(after)) if not after.members else ()
     runs = [named_lines(found, roofline.finished_run(found)) for found in (before, after)]
     return ProgramPair(
         name=name,
@@ -66,7 +66,7 @@ def _program(name: str, before: Evidence, after: Evidence, texts: "_Texts", *, i
         before_failure=_failure(before),
         after_failure=_failure(after),
         is_same_program=bool(before.trace and after.trace and before.trace.fingerprint == after.trace.fingerprint),
-        figures=of_both,
+        figures=pairs,
         parts=_pairs(_parts(runs[0]), _parts(runs[1])),
         lines=tuple(_lines(runs[0], runs[1], texts)),
     )
@@ -85,12 +85,13 @@ def _pairs(before: Figures, after: Figures) -> tuple[Pair, ...]:
     return tuple(pair for pair in found if pair.before is not None or pair.after is not None)
 
 
-def _figures(evidence: Evidence) -> Figures:
+def figures(evidence: Evidence) -> Figures:
+    """What two kernels are compared in: each figure's unit and value, None where it is not known."""
     run = roofline.finished_run(evidence)
     return {
         "static bundles": ("", run.static_bundles if run else None),
         "cycles": ("cycles", run.cycles if run else None),
-        **figures(evidence),
+        **movable(evidence),
         "VMEM": ("B", reporting.report(evidence, chip(evidence.chip)).vmem_bytes),
     }
 

@@ -5,7 +5,7 @@ from argparse import Namespace
 
 from harness import contest as contests
 from harness.cli.arguments import colour, directory
-from harness.cli.ledger import settled
+from harness.cli.ledger import settled, tidy
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.loop import bisect as searching
@@ -28,6 +28,7 @@ def bisect(given: Namespace) -> Outcome:
         steps = searching.commits(ledger, *ends)
     with Progress(quiet=given.quiet or given.json) as progress:
         found = searching.bisect(contest, steps, given.metric, given.threshold / 100, progress)
+    tidy(contest.directory)
     return Outcome(
         document=found, text=lambda: bisection_text(found, terminal_width(), full=given.full, colour=colour())
     )

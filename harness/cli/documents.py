@@ -22,6 +22,7 @@ from harness.records import (
     Table,
     Verdict,
 )
+from harness.records.ablation import Ablation
 from harness.records.attack import Attack
 from harness.records.bisection import Bisection
 from harness.records.comparison import Comparison
@@ -231,6 +232,7 @@ DOCUMENTS = {
     "whatif": Document(1, WhatifDocument),
     "simulate": Document(3, SimulateDocument),
     "attack": Document(3, Attack),
+    "ablate": Document(1, Ablation),
     "bisect": Document(1, Bisection),
     "ci": Document(1, Gate),
     "fsck": Document(1, Audit),

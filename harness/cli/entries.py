@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from harness.advice import report as reporting
+from harness.advice.comparison import figures
 from harness.advice.source_names import named_lines
 from harness.hardware import chip
 from harness.judge.verdict import compare_simulated, roofline
@@ -42,6 +43,7 @@ def entry_of(name: str, held: Held, before: Sequence[Entry], files: Path, page_f
         kernel=kernel,
         timeline=quote(address) if trace.is_file() else "",
         deviations=_deviations(attempt.sweep),
+        compared=() if evidence.members else tuple((name, *pair) for name, pair in figures(evidence).items()),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness import contest as contests
 from harness import limits
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, directory
+from harness.cli.ledger import tidy
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.ledger import Ledger
@@ -62,6 +63,7 @@ def replay(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
     with Progress(quiet=given.quiet or given.json) as progress:
         found = replaying.replay(contest, given.number, progress)
+    tidy(contest.directory)
     return Outcome(
         document=found,
         text=lambda: review.replay_text(found, terminal_width(), colour()),

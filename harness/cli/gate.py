@@ -26,14 +26,14 @@ from harness.files import cache_directory, write_atomically
 from harness.hardware import chip
 from harness.judge.evaluate.evaluation import environment
 from harness.judge.key import key_digest
-from harness.judge.verdict import decision
 from harness.ledger import git
 from harness.ledger.bulk_read import Held
 from harness.ledger.diff import unified
 from harness.loop import gate as gating
 from harness.loop.evaluate import sha256
-from harness.records import Attempt, Champion, Evidence, Policy
-from harness.records.gate import Gate, Gated
+from harness.records import Attempt, Champion, Evidence, Policy, Verdict
+from harness.records import Outcome as Ruling
+from harness.records.gate import Gate, Gated, GateOutcome
 from harness.render import gate as rendering
 from harness.render.layout import terminal_width
 from harness.render.page import Story, page
@@ -45,6 +45,11 @@ from harness.render.traces.perfetto import trace_json
 _OTHER = {False: "3.12", True: "3.11"}
 # The outcome that each word of --fail-on is about.
 _POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive"}
+# What a page of attempts calls each outcome of a change.
+_ON_THE_PAGE: dict[GateOutcome, Ruling] = {
+    "wrong": "failed", "slower": "reject", "same": "reject", "inconclusive": "inconclusive", "fixed": "accept",
+    "faster": "accept", "new": "accept",
+}  # fmt: skip
 # Steps of a grid that a timeline shows bundle by bundle.
 _STEPS = 2
 
@@ -53,6 +58,8 @@ def ci(given: Namespace) -> Outcome:
     fails = _fails(given.fail_on)
     if not 0 < given.threshold < 100:
         raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {given.threshold:g}")
+    if given.annotations and given.json:
+        raise UsageError("usage", "expected --annotations or --json, got both: a workflow's log is no JSON")
     folder = directory(given.directory).resolve()
     change = gating.change(folder, given.base, given.head)
     below = git.relative_path(change.repository, folder)
@@ -63,7 +70,7 @@ def ci(given: Namespace) -> Outcome:
             judged = gating.judge(change, contest, changed, into, given.threshold / 100, progress)
             found.append(judged.gated)
             if given.out is not None:
-                _keep(judged, given.out / (contest.replace("/", "-") or "root"))
+                _keep(judged, given.out / contest)
     gate = Gate(
         base=change.base, head=change.head, compiler=_compiler(), threshold=given.threshold / 100, contests=tuple(found)
     )
@@ -151,15 +158,11 @@ def _keep(judged: gating.Judged, into: Path) -> None:
         return
     sides = [(name, side) for name, side in (("before", judged.before), ("after", judged.after)) if side is not None]
     for name, side in sides:
-        for member, evidence in _programs(side.evidence):
+        for member, evidence in side.evidence.programs:
             trace = _timeline(judged.contest, evidence, f"{name} {member}".strip())
             if trace is not None:
                 write_atomically(into / f"{'-'.join(filter(None, (name, member)))}.trace.json.gz", trace)
     write_atomically(into / "report.html", _page(judged.contest, judged.gated, [side for _, side in sides], into))
-
-
-def _programs(evidence: Evidence) -> list[tuple[str, Evidence]]:
-    return [(member.name, found) for member, found in evidence.named_members] or [("", evidence)]
 
 
 def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
@@ -180,10 +183,12 @@ def _timeline(contest: Contest, evidence: Evidence, title: str) -> bytes | None:
 
 def _page(contest: Contest, gated: Gated, sides: list[Side], into: Path) -> bytes:
     """Both as attempts of one page, the change judged against the base."""
-    held = [_held(contest, gated, place, side, sides[0]) for place, side in enumerate(sides, 1)]
+    base = sides[0] if len(sides) > 1 else None
     entries: list[Entry] = []
-    for place, one in enumerate(held, 1):
-        entries.append(entry_of(str(place), one, entries, into, into))
+    for place, side in enumerate(sides, 1):
+        entry = entry_of(str(place), _held(contest, gated, place, side, base), entries, into, into)
+        trace = f"{'before' if side is base else 'after'}.trace.json.gz"
+        entries.append(replace(entry, timeline=trace if (into / trace).is_file() else ""))
     story = Story(
         contest=gated.contest or ".",
         branch=f"{sides[0].name} → {sides[-1].name}",
@@ -194,18 +199,28 @@ def _page(contest: Contest, gated: Gated, sides: list[Side], into: Path) -> byte
     return page(story)
 
 
-def _held(contest: Contest, gated: Gated, number: int, side: Side, base: Side) -> Held:
-    is_base = number == 1
-    champion = None if is_base else Champion(attempt=1, commit=base.name, score=None, seconds=None)
+def _held(contest: Contest, gated: Gated, number: int, side: Side, base: Side | None) -> Held:
+    is_base = side is base
+    champion = None if is_base or base is None else Champion(attempt=1, commit=base.name, score=None, seconds=None)
     key, now = contest.key("simulated"), datetime.now(UTC).isoformat(timespec="seconds")
     attempt = Attempt(
         number=number, contest=gated.contest, hypothesis="the base" if is_base else f"the change: {gated.reason}",
-        started=now, finished=now, judged_against=base.name, kernel_sha256=sha256(side.kernel), key=key,
+        started=now, finished=now, judged_against=base.name if base else "", kernel_sha256=sha256(side.kernel), key=key,
         policy=Policy(), evidence=side.evidence, champion=champion,
-        verdict=decision.decide(
-            side.evidence, None if is_base or base.evidence.failure else base.evidence, None, Policy(), contest.chip
-        ),
-        diff="" if is_base else unified(base.kernel, side.kernel),
+        verdict=_verdict(gated, side.evidence, is_base=is_base),
+        diff="" if champion is None or base is None else unified(base.kernel, side.kernel),
     )  # fmt: skip
     report = reporting.report(side.evidence, contest.chip)
     return Held(row=reporting.row(attempt, report, key_digest(key)), attempt=attempt, kernel=side.kernel)
+
+
+def _verdict(gated: Gated, evidence: Evidence, *, is_base: bool) -> Verdict:
+    """What the gate found, in the words of a page of attempts."""
+    if is_base:
+        outcome: Ruling = "failed" if evidence.failure else "accept"
+        return Verdict(outcome=outcome, reasons=("the base of the change",), failure=evidence.failure)
+    ratio = gated.comparison.programs[0].time_ratio if gated.comparison else None
+    return Verdict(
+        outcome=_ON_THE_PAGE[gated.outcome], reasons=(f"{gated.outcome}: {gated.reason}",), time_ratio=ratio,
+        failure=evidence.failure,
+    )  # fmt: skip

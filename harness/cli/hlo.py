@@ -49,12 +49,12 @@ def hlo(given: Namespace) -> Outcome:
 
 def _module(given: Namespace, named: Target | None) -> tuple[Module, Target]:
     what, default = given.what, named or chips.target(DEFAULT_CHIP)
-    if what == "-":
-        return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default
-    if what is not None and (capture := _capture(what, directory(given.directory).resolve())) is not None:
+    if what not in (None, "-") and (capture := _capture(what, directory(given.directory).resolve())) is not None:
         return _of_capture(capture, given.module), default
     if given.module is not None:
         raise UsageError("usage", "--module is for a capture, which may hold several")
+    if what == "-":
+        return read(limits.read_stream(sys.stdin.buffer, "stdin"), "stdin"), default
     if what is not None and Path(what).is_file():
         refuse_neighbours(Path(what))
         return read(limits.read(Path(what)), what), default
@@ -89,7 +89,7 @@ def _mesh(text: str | None, module: Module) -> Mesh | None:
 def _capture(what: str, contest: Path) -> tuple[Source, ...] | None:
     """The files of the capture that `what` names: a file, a folder, or a run; None where it is none."""
     is_run = Path(what).name == what and (contest / PROFILE_DATA / RUNS / what).is_dir()
-    if remote.server() and not (Path(what).exists() or what.isdecimal() or what == "-" or _PASTED.search(what)):
+    if remote.server() and not (Path(what).exists() or what.isdecimal() or _PASTED.search(what)):
         return resolve(what, contest, remote.server()).paths
     if not (what.endswith(SUFFIX) or Path(what).is_dir() or is_run) or what.isdecimal():
         return None

@@ -77,6 +77,10 @@ def rows_of(contest: Path) -> tuple[Row, ...]:
 
 def tidy(contest: Path) -> None:
     """Removes old captures and dumps of the contest in a folder, and says so."""
-    champions = {row.number for row in rows_of(contest) if row.outcome == "accept"}
-    for sentence in pruning.tidy(contest / PROFILE_DATA, champions):
+    try:
+        champion = Ledger.open(contest).champion()
+    except RatchetError:
+        champion = None
+    accepted = {row.number for row in rows_of(contest) if row.outcome == "accept"}
+    for sentence in pruning.tidy(contest / PROFILE_DATA, accepted, champion):
         say(sentence)

@@ -94,6 +94,29 @@ class Bisect(Verb):
         add_quiet(parser)
 
 
+class Ablate(Verb):
+    name = "ablate"
+    group = "look"
+    line = "what each accepted change is worth in the champion now"
+    example = "ablate"
+    description = (
+        "Takes the accepted changes out of the champion one at a time, judges what is left under the present "
+        "prepare.py, and says what each is worth now: simulated time without it less the time with it. A change that "
+        "cannot go alone goes with the fewest others that it takes, and they are named: later changes of the same "
+        "lines, or changes without which the rest is right again. With a number: the hunks of that attempt's change. "
+        "Nothing is recorded."
+    )
+    examples = "ratchet.sh ablate; ratchet.sh ablate 9"
+    does = "harness.cli.ablate:ablate"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "attempt", nargs="?", type=attempt_number, metavar="N", help="take out the hunks of this accepted attempt"
+        )
+        add_json(parser, "what was found")
+        add_quiet(parser)
+
+
 class Report(Verb):
     name = "report"
     group = "look"
@@ -101,15 +124,24 @@ class Report(Verb):
     example = "report --open"
     description = (
         "Writes all attempts as one HTML page that needs no network: charts, table, diffs, cycles per line, searches. "
-        "With --table it is the page of a table of tuned constants; that needs no contest."
+        "With --all it is one page over every contest in DIR and below, which links a page of each. With --table it is "
+        "the page of a table of tuned constants; that needs no contest."
     )
-    examples = "ratchet.sh report --open; ratchet.sh report --table tables"
+    examples = "ratchet.sh report --open; ratchet.sh report --all; ratchet.sh report --table tables"
     is_watched = True
     does = "harness.cli.report:report"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--open", action="store_true", help="open it in the browser")
-        parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="default: profile_data/report.html")
+        parser.add_argument(
+            "--out", type=Path, default=None, metavar="FILE",
+            help="default: profile_data/report.html; with --all profile_data/contests/index.html, the others beside it",
+        )  # fmt: skip
+        parser.add_argument("--all", action="store_true", help="a page over every contest in DIR and below")
+        parser.add_argument(
+            "--peers", type=Path, default=None, metavar="FILE",
+            help="with --all: the best kernels of others, lines of contest, peer, seconds, ratio and note, by tabs",
+        )  # fmt: skip
         parser.add_argument(
             "--table", type=Path, default=None, metavar="DIR",
             help="of the table in this folder, which `table` filled; default of --out: DIR/report.html",
@@ -121,13 +153,17 @@ class Plot(Verb):
     group = "look"
     line = "the same figures as pictures (PNG)"
     example = "plot --out docs"
-    description = "Writes progress, roofline and where the time goes as pictures, for the attempts under one key."
+    description = (
+        "Writes progress, roofline and where the time goes as pictures, for the attempts under one key. With --all it "
+        "is one picture, gallery.png, over every contest in DIR and below."
+    )
     is_watched = True
     does = "harness.cli.report:plot"
 
     def configure(self, parser: Parser) -> None:
         parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="default: profile_data/plots")
         parser.add_argument("--dark", action="store_true", help="for a dark background")
+        parser.add_argument("--all", action="store_true", help="one picture over every contest in DIR and below")
         parser.add_argument(
             "--key", default=None, metavar="KEY",
             help="the comparability key (default: the champion's); results lists them",

@@ -22,8 +22,8 @@ from harness.render.progress import Progress
 from harness.workbench.capture import capturing, profile_server
 from harness.workbench.capture.capturing import Kernel
 from harness.workbench.capture.messages import CaptureReply
+from harness.workbench.profiles import remote
 
-_XPROF_PORT = 8791
 _MODE: TraceMode = "TRACE_COMPUTE"
 _LISTENS_BEYOND_LOOPBACK = (
     "JAX's server listens on all interfaces of this machine, not only on loopback, and JAX offers nothing else: "
@@ -109,7 +109,7 @@ def _calls(reply: CaptureReply, title: str, text: Path, kernel: Kernel, given: P
             *shape,
             f"Capture: {reply.profile}",
             f"HLO:     {text}",
-            f"Look at it: {overview}   or   xprof --port={_XPROF_PORT} {kernel.profiles}",
+            f"Look at it: {overview}   or   xprof --port={remote.PORT} {kernel.profiles}",
         ),
     )
 

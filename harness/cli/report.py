@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.cli import table_page
+from harness.cli import contests_page, table_page
 from harness.cli.arguments import directory, say
 from harness.cli.entries import entry_of
 from harness.cli.ledger import settled
@@ -20,32 +20,43 @@ from harness.ledger.bulk_read import whole
 from harness.loop.search_state import title_moves
 from harness.records import Row
 from harness.render import plots
+from harness.render.gallery import NAME, gallery
 from harness.render.page import Story, page
 from harness.render.series import Entry, Group, group_of, groups
 from harness.units import decimal
 
 
 def report(given: Namespace) -> Outcome:
-    if given.table is not None and given.directory is not None:
-        raise UsageError("usage", "a table has a page without a contest: expected -C DIR or --table DIR, got both")
+    if given.table is not None and (given.directory is not None or given.all):
+        raise UsageError("usage", "a table has a page without a contest: expected -C DIR, --all or --table DIR alone")
+    if given.peers is not None and not given.all:
+        raise UsageError("usage", "--peers is for the page over all contests: expected --all with it")
     folder = directory(given.directory).resolve()
     usual = folder / "profile_data" if given.table is None else given.table
-    target: Path = (given.out or usual / "report.html").resolve()
+    target: Path = (given.out or usual / ("contests/index.html" if given.all else "report.html")).resolve()
     if target.is_dir():
         raise UsageError("usage", f"expected --out to name a file, got the folder {target}")
-    data, what = _ledger_page(given, folder, target) if given.table is None else table_page.page_of(given.table)
-    write_atomically(target, data)
-    written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
+    if given.all:
+        written = f"{contests_page.write_pages(given, _story, target)}; they need no network and no server"
+    else:
+        data, what = _ledger_page(given, target) if given.table is None else table_page.page_of(given.table)
+        write_atomically(target, data)
+        written = f"wrote {target}: {what}, {decimal(len(data), 'B')}; it needs no network and no server"
     if given.open and not webbrowser.open(target.as_uri()):
         raise RatchetError("no-browser", f"{written}; no browser could be started here, open it in one")
     return Outcome(text=lambda: written)
 
 
-def _ledger_page(given: Namespace, folder: Path, target: Path) -> tuple[bytes, str]:
-    """The page of the contest in `folder`, and what it holds in words."""
-    ledger = settled(given)
-    found, champion, notes = _entries(ledger, folder / "profile_data", target.parent)
-    story = Story(
+def _ledger_page(given: Namespace, target: Path) -> tuple[bytes, str]:
+    """The page of the contest meant, and what it holds in words."""
+    story = _story(settled(given), target.parent)
+    return page(story), f"{len(story.entries)} attempts"
+
+
+def _story(ledger: Ledger, page_folder: Path) -> Story:
+    """What the page of a contest tells that lies in `page_folder`. Raises RatchetError `no-attempts`."""
+    found, champion, notes = _entries(ledger, ledger.place.kernel_path.parent / "profile_data", page_folder)
+    return Story(
         contest=ledger.name,
         branch=(git.branch_or_none(ledger.repository) or "detached HEAD").removeprefix("refs/heads/"),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -53,12 +64,13 @@ def _ledger_page(given: Namespace, folder: Path, target: Path) -> tuple[bytes, s
         champion=champion,
         notes=notes,
     )
-    return page(story), f"{len(found)} attempts"
 
 
 def plot(given: Namespace) -> Outcome:
     folder = directory(given.directory).resolve()
     target: Path = (given.out or folder / "profile_data" / "plots").resolve()
+    if given.all:
+        return _plot_of_all(given, folder, target)
     found, champion, _ = _entries(settled(given), folder / "profile_data", target)
     group = _meant(groups(found), champion, given.key)
     written: list[str] = []
@@ -66,6 +78,17 @@ def plot(given: Namespace) -> Outcome:
         write_atomically(target / name, picture)
         written.append(f"wrote {target / name}")
     return Outcome(text=lambda: "\n".join(written), messages=tuple(plots.left_out(group)))
+
+
+def _plot_of_all(given: Namespace, folder: Path, target: Path) -> Outcome:
+    if given.key is not None:
+        raise UsageError("usage", "expected --all or --key, got both: the picture over all contests has every key")
+    found = contests_page.contests(folder, _story, target, {})
+    picture = gallery(found.rows, dark=given.dark)
+    if picture is None:
+        raise RatchetError("no-limit", "no contest has a champion whose share of the chip's limit is known")
+    write_atomically(target / NAME, picture)
+    return Outcome(text=lambda: f"wrote {target / NAME}: {len(found.rows)} contests", messages=found.notes)
 
 
 def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Group:

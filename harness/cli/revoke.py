@@ -5,6 +5,7 @@ from argparse import Namespace
 from harness import contest as contests
 from harness.cli.arguments import BASELINE, command, directory, say
 from harness.cli.documents import RevokeDocument
+from harness.cli.ledger import tidy
 from harness.cli.verb import Outcome
 from harness.errors import UsageError
 from harness.loop import draw_text
@@ -28,6 +29,7 @@ def revoke(given: Namespace) -> Outcome:
     contest = contests.load(directory(given.directory))
     with Progress(quiet=given.quiet or given.json) as progress:
         found = revoking.revoke(contest, given.reason.strip(), Policy(), progress, say, draws=drawn, force=given.force)
+    tidy(contest.directory)
     attempt = found.attempt
     document = RevokeDocument(
         outcome=found.outcome,

@@ -9,9 +9,8 @@ from harness.errors import UsageError
 from harness.render.layout import harmless
 from harness.workbench import xprof_server
 from harness.workbench.profiles import links, places
-from harness.workbench.profiles.places import PROFILE_DATA
+from harness.workbench.profiles.places import CLOUD, PROFILE_DATA
 
-_REMOTE = "gs://"
 # As many as fit a screen; the pages list all.
 _SHOWN = 10
 
@@ -45,7 +44,7 @@ def _log_directory(word: str | None, contest: Path) -> str:
 
     Raises UsageError `no-such-place`.
     """
-    if word is not None and word.startswith(_REMOTE):
+    if word is not None and word.startswith(CLOUD):
         return word
     path = Path(word).expanduser() if word else contest / PROFILE_DATA
     if not path.is_dir():
@@ -59,11 +58,11 @@ def _log_directory(word: str | None, contest: Path) -> str:
 
 def _greeting(where: str, base: str) -> str:
     lines = [f"XProf over {where} at {base}/ (only on this machine; Ctrl-C stops it)"]
-    if where.startswith(_REMOTE):
+    if where.startswith(CLOUD):
         return "\n".join((*lines, "  its runs are read when the page asks for them"))
     found = places.runs(Path(where))
     for place in found[:_SHOWN]:
-        run, host = links.run_name(place, Path(where)), place.files[0].name.removesuffix(places.SUFFIX)
+        run, host = links.run_name(place, Path(where)), places.host_name(place.files[0])
         folder = str(place.files[0].resolve().parent)
         lines += [
             f"  {run}",

@@ -15,7 +15,8 @@ from harness.errors import UsageError
 from harness.hardware import CHIPS
 from harness.loop import search_space
 from harness.loop.tuning_table import fill, formats, shapes
-from harness.loop.tuning_table.fill import Row, Tuned
+from harness.loop.tuning_table.fill import Tuned
+from harness.loop.tuning_table.row import Row, rows_in
 from harness.loop.tuning_table.shapes import Shape
 from harness.records import Cell, Column, Table
 from harness.render import tables
@@ -103,7 +104,7 @@ def _write(found: list[Row], kernel: Tuned, name: str, folder: Path, form: forma
     """
     path = folder / name
     mine = (found[-1].kernel, found[-1].chip, found[-1].compiler)
-    others = [one for one in fill.kept(folder) if one.kernel_digest == kernel.digest]
+    others = [one for one in rows_in(folder) if one.kernel_digest == kernel.digest]
     rows = [one for one in (*others, *found) if (one.kernel, one.chip, one.compiler) == mine]
     # The rows found are what was printed, though another of the shape may be newer.
     newest = {one.parameters: one for one in rows}

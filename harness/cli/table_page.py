@@ -8,8 +8,8 @@ from harness.cli.table import checks, overview
 from harness.errors import RatchetError
 from harness.judge.verdict import compare_simulated
 from harness.loop.search_space import words
-from harness.loop.tuning_table import fill, formats
-from harness.loop.tuning_table.fill import Row
+from harness.loop.tuning_table import formats
+from harness.loop.tuning_table.row import Row, rows_in
 from harness.records import Sweep
 from harness.render.page.search import Searched, values_tried
 from harness.render.page.tuned import Tuned, TunedRow, tuned_page
@@ -18,7 +18,7 @@ from harness.units import seconds
 
 def page_of(folder: Path) -> tuple[bytes, str]:
     """The page of the table in `folder`, and what it holds in words. Raises RatchetError `no-rows`."""
-    kept = fill.kept(folder)
+    kept = rows_in(folder)
     # The newest of each shape, as in the table itself, in the order in which they were first made.
     digests = {row.kernel: row.kernel_digest for row in kept}
     newest = {(row.kernel, row.chip, row.parameters): row for row in kept if row.kernel_digest == digests[row.kernel]}

@@ -75,6 +75,7 @@ VERBS: dict[str, Verb] = {
         look_verbs.Show(),
         look_verbs.Diff(),
         look_verbs.Bisect(),
+        look_verbs.Ablate(),
         look_verbs.Report(),
         look_verbs.Plot(),
         look_verbs.Diagnose(),

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from harness import files
-from harness.ledger import experiments, recording
+from harness.ledger import experiments, journal
 from harness.ledger.git import locks
 from harness.ledger.journal import Recording
 from harness.ledger.paths import Place
@@ -19,7 +19,7 @@ def remove_leftovers(place: Place) -> None:
 
 def leftovers(place: Place) -> tuple[Path, ...]:
     """What a killed process may have left, of names that only the ratchet gives: nothing of it is needed any more."""
-    half_written = [files.temporary_of(path) for path in (recording.journal_path(place), place.kernel_path)]
+    half_written = [files.temporary_of(path) for path in (journal.path(place), place.kernel_path)]
     # A helper of the candidate's.
     half_written += place.kernel_path.parent.glob(f".*.py{files.TEMPORARY_SUFFIX}")
     for path in place.experiments_directory.glob(f".*.json{files.TEMPORARY_SUFFIX}"):
@@ -33,6 +33,6 @@ def remove_dead_locks(place: Place, decided: Recording) -> tuple[str, ...]:
 
     Only those made since the decision was journalled: earlier ones cannot be ours.
     """
-    since = recording.journal_path(place).stat().st_mtime
+    since = journal.path(place).stat().st_mtime
     removed = locks.remove_dead(place.repository, (place.log_ref, decided.branch), since)
     return tuple(f"removed {lock}: the git command that made it for attempt {decided.number} died" for lock in removed)

@@ -10,6 +10,12 @@ import msgspec
 
 from harness import files, limits
 from harness.errors import RatchetError
+from harness.ledger.paths import Place
+
+
+def path(place: Place) -> Path:
+    """The journal of this contest in this working tree."""
+    return place.state_directory / "journal.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

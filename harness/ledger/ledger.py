@@ -130,7 +130,7 @@ class Ledger:
 
     def is_unfinished(self) -> bool:
         """True while an attempt has begun and not ended: somebody is at it, or it was killed."""
-        return recording.journal_path(self.place).exists()
+        return journal.path(self.place).exists()
 
     def next_number(self) -> int:
         """The number that the next attempt gets."""
@@ -278,10 +278,10 @@ class Ledger:
         )
 
     def _journal(self) -> Journal | None:
-        return journal.read(recording.journal_path(self.place))
+        return journal.read(journal.path(self.place))
 
     def _note(self, begun: Journal) -> None:
-        journal.write(recording.journal_path(self.place), begun)
+        journal.write(journal.path(self.place), begun)
 
     def _require_lock(self) -> None:
         if not self._is_locked:

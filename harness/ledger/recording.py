@@ -4,20 +4,14 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-from git import Repo
 
 from harness import candidate_text, files
 from harness.errors import RatchetError
-from harness.ledger import codec, experiments, git, history, journal, messages
-from harness.ledger.git import write
+from harness.ledger import accepting, codec, experiments, git, history, journal, messages
+from harness.ledger.git import index, write
 from harness.ledger.journal import Journal, Recording
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
-
-# Each lost race means that somebody else committed at that very moment.
-_RACES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +22,6 @@ class Recorded:
     log_commit: str
     branch_commit: str | None
     messages: tuple[str, ...]
-
-
-def journal_path(place: Place) -> Path:
-    """The journal of this contest in this working tree."""
-    return place.state_directory / "journal.json"
-
-
-def _private_index(place: Place) -> Path:
-    """An index of this process's own: a git command that outlived a killed ratchet may still write to that one's."""
-    return place.state_directory / f"index.{os.getpid()}"
 
 
 def prepare(
@@ -88,12 +72,12 @@ def finish(place: Place, begun: Journal) -> Recorded:
     said = _write_file(place, recording)
     commit = None
     if recording.accept:
-        commit, sentences = _commit_accept(place, recording)
+        commit, sentences = accepting.commit(place, recording)
         said += sentences
-        said += _refresh_index(place, recording, commit)
+        said += accepting.refresh_index(place, recording, commit)
     if not recording.accept:
         said += _restore_champion(place, begun, recording)
-    journal.clear(journal_path(place))
+    journal.clear(journal.path(place))
     return Recorded(
         number=recording.number, log_commit=recording.log_commit, branch_commit=commit, messages=tuple(said)
     )
@@ -112,7 +96,7 @@ def _log_commit(
     entries = {name: git.Entry(mode="100644", blob=blob) for name, blob in blobs.items()}
     record = write.write_blob(place.repository, codec.encode_attempt(attempt, row))
     entries[RECORD_NAME] = git.Entry(mode="100644", blob=record)
-    tree = write.write_tree(place.repository, None, entries, _private_index(place))
+    tree = write.write_tree(place.repository, None, entries, accepting.private_index(place))
     judged = git.commit_of(place.repository, attempt.judged_against)
     # The first commit has no parent at all: first parents then lead through the log and never into the branch.
     parents = () if before is None else (before,) if judged is None else (before, judged)
@@ -169,7 +153,7 @@ def undo(place: Place, begun: Journal) -> bool:
     if begun.original is not None and sha256_here(place) in begun.written_sha256:
         write_kernel(place, begun.original)
         restored = True
-    journal.clear(journal_path(place))
+    journal.clear(journal.path(place))
     return restored
 
 
@@ -258,145 +242,15 @@ def _restore_champion(place: Place, begun: Journal, recording: Recording) -> lis
 
 def _unstage_candidate(place: Place, recording: Recording) -> None:
     """A staged candidate goes back to what HEAD has, so that the next `git commit` does not carry a rejected kernel."""
-    champion = _blobs(place, recording.restore_blob or "")
-    for path, blob in _blobs(place, recording.candidate_blob).items():
-        staged = git.index_entries(place.repository, (path,)).get(path)
+    champion = accepting.blobs(place, recording.restore_blob or "")
+    for path, blob in accepting.blobs(place, recording.candidate_blob).items():
+        staged = index.index_entries(place.repository, (path,)).get(path)
         head = git.entry_at(place.repository, "HEAD", path)
         is_candidate = staged is not None and staged.stages == ("0",) and staged.entry.blob == blob
         if head is not None and is_candidate and head.blob == champion.get(path):
             write.set_index_entries(place.repository, {path: head})
         else:
             write.refresh_index(place.repository, (path,))
-
-
-def _blobs(place: Place, text: str) -> dict[str, str]:
-    """The files of a candidate whose text is this blob, by their paths, each with its own blob."""
-    found = candidate_text.files_of(git.in_working_tree_form(place.repository, text, place.kernel))
-    if len(found) == 1:
-        return {place.kernel: text}
-    paths = {place.inside(name): data for name, data in found.items()}
-    return {path: write.write_blob(place.repository, data, path) for path, data in paths.items()}
-
-
-# --- the branch --------------------------------------------------------------------------------
-
-
-def _commit_accept(place: Place, recording: Recording) -> tuple[str, list[str]]:
-    """The branch commit of the attempt, made now unless it is there already, and what is to be said about it."""
-    repository = place.repository
-    for _ in range(_RACES):
-        done = _accepting_commit(place, recording)
-        if done is not None:
-            return done, []
-        head = git.commit_of(repository, "HEAD") or ""
-        obstacle = _obstacle(place, recording, head)
-        if obstacle:
-            journal.clear(journal_path(place))
-            raise RatchetError(
-                "branch-moved",
-                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. It is kept in the log "
-                f"and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its kernel.py "
-                "back, and another attempt judges it against the branch as it is now",
-            )
-        changes, said = _changes(place, recording, head)
-        tree = write.write_tree(repository, head, changes, _private_index(place))
-        data = git.file_at(repository, recording.log_commit, RECORD_NAME) or b""
-        where = f"log commit {recording.log_commit[:12]}"
-        attempt, row = codec.decode_attempt(data, where), codec.decode_attempt_row(data, where)
-        sign = git.is_set(repository, "commit.gpgsign", False)
-        commit = write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
-        try:
-            write.move_ref(repository, recording.branch, commit, head, f"ratchet: accept attempt {recording.number}")
-        except RatchetError as error:
-            if error.kind != "ref-moved":
-                raise
-            continue
-        return commit, said
-    raise RatchetError(
-        "ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed"
-    )
-
-
-def _accepting_commit(place: Place, recording: Recording) -> str | None:
-    branch = git.commit_of(place.repository, recording.branch)
-    if branch is None:
-        return None
-    digits = recording.candidate_sha256[: messages.KERNEL_DIGITS]
-    accepted = history.accepted_at_head(place, (branch,), (recording.judged_against,))
-    return next((one.commit for one in accepted if (one.number, one.kernel_digits) == (recording.number, digits)), None)
-
-
-def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
-    """Why the accept cannot be committed on top of HEAD, or None."""
-    repository = place.repository
-    branch = git.branch_or_none(repository)
-    if branch is None:
-        return "HEAD was detached meanwhile"
-    if branch != recording.branch:
-        return f"{branch} was checked out meanwhile (it was judged on {recording.branch or 'no branch'})"
-    unfinished = git.operation_in_progress(repository)
-    if unfinished:
-        return f"{unfinished[0]} was begun meanwhile"
-    if head == recording.judged_against:
-        return None
-    if not git.is_ancestor(repository, recording.judged_against, head):
-        return f"{branch} no longer contains the commit it was judged against, {recording.judged_against[:12]}"
-    touched = git.differing_paths(repository, recording.judged_against, head, recording.guarded)
-    return f"{', '.join(touched)} changed on {branch} meanwhile" if touched else None
-
-
-def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.Entry], list[str]]:
-    """kernel.py and all attempts' files in experiments/ that HEAD lacks; what was left out, in words."""
-    changes = {
-        path: git.Entry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
-        for path, blob in _blobs(place, recording.candidate_blob).items()
-    }
-    said = []
-    committed = git.entries(place.repository, head, place.experiments)
-    for name in experiments.names_in(place.experiments_directory):
-        path = place.experiments_directory / name
-        if name in committed or path.is_symlink():
-            continue
-        data = path.read_bytes()
-        try:
-            codec.decode_attempt(data, f"{place.experiments}/{name}")
-        except codec.RecordError as error:
-            said.append(f"not committed: {error}")
-            continue
-        blob = write.write_blob(place.repository, data, f"{place.experiments}/{name}")
-        changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
-    return changes, said
-
-
-def _refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
-    """Makes the user's index agree with the accept at the paths it changed, except where something else is staged."""
-    repository = place.repository
-    if git.commit_of(repository, "HEAD") is None or git.branch_or_none(repository) != recording.branch:
-        return []
-    base = f"{commit}^"
-    paths = (
-        *_blobs(place, recording.candidate_blob),
-        *git.differing_paths(repository, base, commit, (place.experiments,)),
-    )
-    staged = git.index_entries(repository, paths)
-    changes, said = {}, []
-    for path in paths:
-        new, old, mine = git.entry_at(repository, commit, path), git.entry_at(repository, base, path), staged.get(path)
-        if new is None:
-            continue
-        if mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
-            changes[path] = new
-        else:
-            said.append(f"{path} stays staged as you staged it, which is not what was accepted")
-    write.set_index_entries(repository, changes)
-    return said
-
-
-def _is_ours(repository: Repo, staged: git.Entry, old: git.Entry | None, new: git.Entry) -> bool:
-    """True if the index holds what HEAD had, what was accepted, or the empty mark of `git add --intent-to-add`."""
-    return (
-        staged == old or staged.blob == new.blob or (old is None and staged.blob == git.hash_of(repository, b"", "x"))
-    )
 
 
 def is_known(begun: Journal, sha256: str | None) -> bool:

@@ -93,12 +93,13 @@ def attempt_locked(
         rows=rows,
     )
     ledger.begin(original, f"attempt {run.number}")
-    watch = None
+    watch, data = None, contest.directory / "profile_data"
     try:
         if kernel != original:
             ledger.restore_kernel(kernel)
         watch = guard.begin(ledger, contest)
-        judged = _attempt(run, watch, hypothesis, original, kernel)
+        with pruning.in_use(data):
+            judged = _attempt(run, watch, hypothesis, original, kernel)
     except BaseException:
         for sentence in _put_right(run, watch).sentences if watch else ():
             say(sentence)
@@ -109,7 +110,7 @@ def attempt_locked(
     if not judged.recorded:
         ledger.abandon()
     accepted = {row.number for row in rows if row.outcome == "accept"}
-    for sentence in pruning.tidy(contest.directory / "profile_data", accepted | {run.number}):
+    for sentence in pruning.tidy(data, accepted | {run.number}, ledger.champion()):
         say(sentence)
     return judged
 
@@ -230,16 +231,9 @@ def _decided(
         return facing is not None and judging.is_slower(found, facing.evidence, run.policy, run.contest.chip)
 
     evidence = evaluate(
-        run.contest,
-        kernel,
-        run.options,
-        run.policy,
-        run.progress,
-        work=f"{run.number:04d}",
-        timed=facing is None,
-        is_slower=is_slower if facing and not run.options.all_checks else None,
-        after_trace=refuse_identical,
-    )
+        run.contest, kernel, run.options, run.policy, run.progress, work=f"{run.number:04d}", timed=facing is None,
+        is_slower=is_slower if facing and not run.options.all_checks else None, after_trace=refuse_identical,
+    )  # fmt: skip
     paired = None
     attempts = compare_measured.attempts_since_accept(run.rows, run.key.source)
     if facing and evidence.failure is None and run.key.source != "simulated":

@@ -14,9 +14,10 @@ from harness.errors import RatchetError, UsageError
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress
 from harness.loop.gate import kernel_at
-from harness.records import Evidence, Policy
+from harness.loop.text_judge import TextJudge, executed_spills, why_not
+from harness.records import Evidence
 from harness.records.bisection import Bisection, Judgment, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
@@ -74,10 +75,11 @@ def _distinct(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def bisect(contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress) -> Bisection:
-    """Judges both ends, then halves. Raises RatchetError `nothing-to-find` where the last is no worse."""
+    """Judges both ends, then halves. Raises RatchetError `nothing-to-find`, `no-simulator`."""
+    judge = TextJudge(contest, "bisect", progress)
     if len(steps) < 2:
         raise RatchetError("nothing-to-find", "the kernel is the same from one end to the other")
-    search = _Search(contest, steps, metric, threshold, progress)
+    search = _Search(judge, steps, metric, threshold)
     good, bad = 0, len(steps) - 1
     search.require_worse(good, bad)
     while left := search.undecided(good, bad):
@@ -93,12 +95,8 @@ def bisect(contest: Contest, steps: Sequence[Step], metric: Metric, threshold: f
 
 
 class _Search:
-    def __init__(
-        self, contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress
-    ) -> None:
-        self._contest, self._steps, self._metric = contest, steps, metric
-        self._threshold, self._progress = threshold, progress
-        self._evidence: dict[bytes, Evidence] = {}
+    def __init__(self, judge: TextJudge, steps: Sequence[Step], metric: Metric, threshold: float) -> None:
+        self._judge, self._steps, self._metric, self._threshold = judge, steps, metric, threshold
         self._found: dict[int, Judgment] = {}
         self.judged: list[Judgment] = []
 
@@ -109,7 +107,7 @@ class _Search:
     def require_worse(self, good: int, bad: int) -> None:
         first, last = self.judge(good), self.judge(bad)
         if first.failure:
-            raise RatchetError("nothing-to-find", f"{first.name} fails itself: {first.failure}; name a good one")
+            raise RatchetError("nothing-to-find", f"{first.name} is no good end: {first.failure}; name another")
         if last.is_bad is None:
             raise RatchetError("nothing-to-find", f"{last.name} could not be judged: {last.failure}")
         if not last.is_bad:
@@ -121,14 +119,12 @@ class _Search:
     def judge(self, at: int) -> Judgment:
         """This kernel, judged now unless the same text was."""
         step = self._steps[at]
-        found = self._evidence.get(step.kernel)
-        if found is None:
-            # Whether a kernel is right is asked only where that is the question.
-            found = self._evidence[step.kernel] = self._evaluated(step, checked=self._metric == "correctness")
-        latency, spills = roofline.latency_seconds(found), _spills(found)
+        # Whether a kernel is right is asked only where that is the question.
+        found = self._evaluated(step, checked=self._metric == "correctness")
+        latency, spills = roofline.latency_seconds(found), executed_spills(found)
         judgment = Judgment(
             name=step.name, title=step.title, seconds=latency, spills=spills,
-            failure=f"{found.failure.kind}: {found.failure.message}" if found.failure else "",
+            failure=why_not(found, timed=self._metric != "correctness"),
             is_bad=self._is_bad(found, latency, spills) if at else False,
         )  # fmt: skip
         self._found[at] = judgment
@@ -136,14 +132,8 @@ class _Search:
         return judgment
 
     def _evaluated(self, step: Step, *, checked: bool) -> Evidence:
-        def told(stage: str, state: str, taken: float) -> None:
-            self._progress(f"{step.name}: {stage}", state, taken)
-
-        on = "simulated" if self._contest.chip.platform == "tpu" else None
-        return evaluate(
-            self._contest, step.kernel, Options(on=on), Policy(), told, work=f"bisect/{step.name.replace(' ', '-')}",
-            checked=checked, is_slower=None if self._metric == "correctness" else lambda _: True,
-        )  # fmt: skip
+        is_slower = None if self._metric == "correctness" else lambda _: True
+        return self._judge.evidence(step.name, step.kernel, checked=checked, is_slower=is_slower)
 
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:
@@ -173,11 +163,6 @@ class _Search:
             for step in (self._steps[good], self._steps[bad])
         )
         return compare(before, after, unified(before.kernel, after.kernel))
-
-
-def _spills(evidence: Evidence) -> int | None:
-    counts = [run.executed_spills for _, one in evidence.programs if (run := roofline.finished_run(one)) is not None]
-    return sum(counts) if len(counts) == len(evidence.programs) else None
 
 
 def _time(judgment: Judgment) -> str:

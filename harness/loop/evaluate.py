@@ -82,25 +82,26 @@ def evaluate(
     the same key is not again, unless all `is_anew`.
     """
     contest.require_conforming()
-    pruning.made(contest.directory / "profile_data")
-    return measuring.evaluate(
-        contest.directory,
-        kernel,
-        contest.problem,
-        contest.chip,
-        policy,
-        work_directory=contest.directory / "profile_data" / work,
-        simulate=simulate.run,
-        on=options.on,
-        deep=options.deep,
-        timed=timed,
-        checked=checked,
-        draws=draws,
-        is_slower=is_slower,
-        programs=None if is_anew else _programs(contest),
-        after_trace=after_trace,
-        progress=progress,
-    )
+    profile_data = contest.directory / "profile_data"
+    with pruning.in_use(profile_data):
+        return measuring.evaluate(
+            contest.directory,
+            kernel,
+            contest.problem,
+            contest.chip,
+            policy,
+            work_directory=profile_data / work,
+            simulate=simulate.run,
+            on=options.on,
+            deep=options.deep,
+            timed=timed,
+            checked=checked,
+            draws=draws,
+            is_slower=is_slower,
+            programs=None if is_anew else _programs(contest),
+            after_trace=after_trace,
+            progress=progress,
+        )
 
 
 def _programs(contest: Contest) -> SeenPrograms | None:

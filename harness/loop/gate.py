@@ -21,8 +21,8 @@ from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluat
 from harness.records import Evidence, Policy
 from harness.records.comparison import Comparison
 from harness.records.gate import Gated, GateOutcome, PrepareState
+from harness.units import percent
 
-_FILES = (candidate_text.KERNEL, "prepare.py")
 _LINK = "120000"
 
 
@@ -102,7 +102,7 @@ def judge(
     outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
     gated = Gated(
         contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed, comparison=comparison,
-        seconds=comparison.programs[0].after_seconds, chip=contest.chip.name,
+        seconds=_simulated_seconds(new.evidence), chip=contest.chip.name,
     )  # fmt: skip
     return Judged(gated=gated, before=old, after=new, contest=contest)
 
@@ -115,12 +115,16 @@ def _alone(
     changed: tuple[str, ...],
     evidence: Evidence | None = None,
 ) -> Judged:
-    latency = evidence.latency if evidence else None
     gated = Gated(
         contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed,
-        seconds=latency.seconds if latency else None, chip=evidence.chip if evidence else "",
+        seconds=_simulated_seconds(evidence) if evidence else None, chip=evidence.chip if evidence else "",
     )  # fmt: skip
     return Judged(gated=gated, before=None, after=None, contest=None)
+
+
+def _simulated_seconds(evidence: Evidence) -> float | None:
+    latency = evidence.latency
+    return latency.seconds if latency is not None and latency.source == "simulated" else None
 
 
 def _side(
@@ -146,7 +150,9 @@ def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: fl
         outcome, reason = failing
         return outcome, f"{reason}{'; the base fails too' if before.failure is not None else ''}"
     if before.failure is not None:
-        return "faster", f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
+        said = f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
+        # A machine that had no memory or time for the base says nothing about it.
+        return "inconclusive" if before.failure.kind in MAY_PASS_NEXT_TIME else "fixed", said
     ratios = [(program.name, program.time_ratio) for program in found.programs]
     unknown = [name or "the whole" for name, ratio in ratios if ratio is None]
     if unknown:
@@ -156,11 +162,11 @@ def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: fl
     slowest, whole = max(known, key=lambda one: one[1]), known[0][1]
     if slowest[1] >= 1 + threshold:
         where = f" at {slowest[0]}" if slowest[0] else ""
-        return "slower", f"{100 * (slowest[1] - 1):.2f} % more simulated time{where}"
+        return "slower", f"{percent(slowest[1] - 1, 2)} more simulated time{where}"
     if whole <= 1 - threshold:
-        return "faster", f"{100 * (1 - whole):.2f} % less simulated time"
+        return "faster", f"{percent(1 - whole, 2)} less simulated time"
     is_same = all(program.is_same_program for program in found.programs)
-    return "same", "the same program" if is_same else f"within {100 * threshold:g} % of the base's simulated time"
+    return "same", "the same program" if is_same else f"within {percent(threshold)} of the base's simulated time"
 
 
 def _failing(evidence: Evidence) -> tuple[GateOutcome, str] | None:

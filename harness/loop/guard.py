@@ -19,7 +19,7 @@ from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.judge.sandbox import confinement
 from harness.ledger import Ledger, git
-from harness.ledger.git import write
+from harness.ledger.git import index, write
 from harness.ledger.git.refs import refs
 from harness.records import Failure
 
@@ -87,7 +87,7 @@ def watch(repository: Repo, judge: tuple[Path, ...], ledger: tuple[tuple[Path, s
         ours=log_ref,
         head=git.head_commit(repository),
         places=_places(repository),
-        staged=git.staged(repository),
+        staged=index.staged(repository),
     )
 
 
@@ -113,7 +113,7 @@ def put_right(before: Watch, aside: Path, *, were_confined: bool) -> Tampering:
         if was != there:
             moved = f"{name} was at {_short(was)} and is at {_short(there)}"
             standing.append(f"{moved}; if that was not you: git {_remedy(name, was)}")
-    if not standing and git.staged(before.repository) != before.staged:
+    if not standing and index.staged(before.repository) != before.staged:
         standing.append("what is staged was changed; if that was not you: git diff --cached shows it")
     return Tampering(undone=tuple(undone), standing=tuple(standing))
 

@@ -5,7 +5,7 @@ from git import Repo
 from harness.contest import PACKAGE, Contest
 from harness.errors import RatchetError
 from harness.ledger import git
-from harness.ledger.git import write
+from harness.ledger.git import index, write
 
 
 def refuse_unfit(repository: Repo, contest: Contest) -> None:
@@ -25,9 +25,9 @@ def refuse_unfit(repository: Repo, contest: Contest) -> None:
 def dirty_judge_files(contest: Contest) -> tuple[str, ...]:
     """Judge files that differ from HEAD of the repository they lie in, as they are named there."""
     prepare = contest.directory / "prepare.py"
-    dirty = list(git.changed_paths(git.open_repository(contest.directory), (prepare,)))
+    dirty = list(index.changed_paths(git.open_repository(contest.directory), (prepare,)))
     # An installed package lies in no repository: its bytes are still hashed into every record.
     home = git.find_repository(PACKAGE)
     if home is not None:
-        dirty += git.changed_paths(home, [path for path in contest.judge_files() if path != prepare])
+        dirty += index.changed_paths(home, [path for path in contest.judge_files() if path != prepare])
     return tuple(dict.fromkeys(dirty))

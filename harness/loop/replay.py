@@ -24,6 +24,7 @@ from harness.records import (
     Statement,
     Verdict,
 )
+from harness.workbench.profiles import pruning
 
 
 def replay(contest: Contest, number: int, progress: Progress) -> Replay:
@@ -47,7 +48,9 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     key = contest.key(measuring.source(contest.chip, on))
     options = Options(on=on)
     work = f"replay/{number:04d}"
-    with locking.held(contest.directory / "profile_data" / "replay.lock", f"replay {number}"):
+    data = contest.directory / "profile_data"
+    # What is evaluated first is read again at the end.
+    with locking.held(data / "replay.lock", f"replay {number}"), pruning.in_use(data):
         evidence = evaluate(
             contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.all_checks),
             is_anew=True,

@@ -8,10 +8,10 @@ from harness.records.evidence import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One number of both, in SI `unit` or plain; None where it is not known, or is not there."""
+    """One number of both, in `unit` or plain; None where it is not known, or is not there."""
 
     name: str
-    unit: Literal["", "s", "B", "cycles"]
+    unit: Literal["", "B", "cycles"]
     before: float | None
     after: float | None
 
@@ -64,8 +64,10 @@ class ProgramPair:
 
     @property
     def time_ratio(self) -> float | None:
-        """The time after over the time before; None where they cannot be held against each other."""
+        """The time after over the time before; None where they cannot be held against each other, or one side fails."""
         if self.source is None or not self.before_seconds or self.after_seconds is None:
+            return None
+        if self.before_failure or self.after_failure:
             return None
         return self.after_seconds / self.before_seconds
 

@@ -6,9 +6,9 @@ from typing import Literal
 from harness.records.comparison import Comparison
 
 # wrong: it fails a check or does not compile. slower: by the threshold at least, in the mean or at a member of a suite.
-# faster: by the threshold at least in the mean, or only the base fails. inconclusive: the machine, or a latency that is
-# not known, kept it from being told. new: there is nothing to hold it against.
-GateOutcome = Literal["wrong", "slower", "inconclusive", "faster", "same", "new", "removed"]
+# fixed: only the base fails. faster: by the threshold at least in the mean. inconclusive: the machine, or a latency
+# that is not known, kept it from being told. new: there is nothing to hold it against.
+GateOutcome = Literal["wrong", "slower", "inconclusive", "fixed", "faster", "same", "new", "removed"]
 # touched: it was changed, and is judged under the base's all the same.
 PrepareState = Literal["same", "touched", "new"]
 
@@ -18,6 +18,7 @@ class Gated:
     """One contest that the change touches: its folder in the repository, and what the change does to it.
 
     `prepare` says under which prepare.py both sides are judged. `comparison` is None where one side is all there is.
+    `seconds` is the simulated time after the change, None where it is unknown or the chip has no simulator.
     """
 
     contest: str

@@ -12,12 +12,15 @@ _LEAST = 12
 def bisection_text(found: Bisection, width: int, *, full: bool, colour: bool = False) -> str:
     """Which change it is, each kernel that was judged, and what the change does."""
     names = ", ".join(map(clean, found.suspects))
-    what = {"time": "slower", "spills": "spill more", "correctness": "wrong"}[found.metric]
-    guilty = f"{names} made it {what}" if len(found.suspects) == 1 else f"one of {names} made it {what}"
-    limit = "" if found.metric == "correctness" else f" by more than {percent(found.threshold)}"
-    lines = wrap(
-        f"{guilty}{limit}: {len(found.judged)} of {found.kernels} kernels judged [simulated {found.chip}]", width
-    )
+    since = names if len(found.suspects) == 1 else f"one of {names}"
+    first = clean(found.judged[0].name)
+    what = {
+        "time": f"takes over {percent(found.threshold)} more time than {first}",
+        "spills": f"spills over {percent(found.threshold)} more than {first}",
+        "correctness": "is wrong",
+    }[found.metric]
+    judged = f"{len(found.judged)} of {found.kernels} kernels judged [simulated {found.chip}]"
+    lines = wrap(f"from {since} on, the kernel {what}: {judged}", width)
     heads = ["kernel", "time", "spills", "", "what was changed"]
     body = [[clean(one.name), *_figures(one), _word(one), clean(one.failure or one.title)] for one in found.judged]
     widths = shrunk(widths_of(heads, body), {4: _LEAST}, width)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, diff_text, wrap
-from harness.units import change, column, count, decimal, kibibytes, seconds
+from harness.units import change, count, decimal, kibibytes, seconds
 
 _LINES_SHOWN = 12
 _LEAST_NAME = 12
@@ -19,7 +19,7 @@ def comparison_text(found: Comparison, width: int, *, full: bool, colour: bool =
     if found.differing:
         lines += wrap(f"times are not comparable: {clean(found.differing)}", width, "  ", "  ")
     for program in found.programs:
-        lines += ["", *_program(program, width, full=full)]
+        lines += ["", *_program(program, heading(program, found), width, full=full)]
     lines += ["", diff_text(found.diff, colour) or "The texts are the same."]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -37,14 +37,20 @@ def time_words(program: ProgramPair) -> str:
     return f"{times[0]} -> {times[1]}{ratio}{source}"
 
 
+def heading(program: ProgramPair, found: Comparison) -> str:
+    """What is put before the figures of a program: the name of a member, `mean of the suite: `, or nothing."""
+    if program.name:
+        return f"{clean(program.name)}: "
+    return "mean of the suite: " if len(found.programs) > 1 else ""
+
+
 def notable(program: ProgramPair) -> list[LinePair]:
     """The lines whose cycles moved by enough to explain something, those that moved most first."""
     least = _NOTABLE_SHARE * sum(pair.after or 0.0 for pair in program.parts)
     return [line for line in program.lines if abs(line.difference) > least]
 
 
-def _program(program: ProgramPair, width: int, *, full: bool) -> Iterator[str]:
-    name = f"{clean(program.name)}: " if program.name else ""
+def _program(program: ProgramPair, name: str, width: int, *, full: bool) -> Iterator[str]:
     yield from wrap(f"{name}time {time_words(program)}", width)
     for failure in (program.before_failure, program.after_failure):
         if failure:
@@ -109,9 +115,7 @@ def amount(pair: Pair, value: float | None) -> str:
         return "-"
     if pair.name == "VMEM":
         return kibibytes(value)
-    if pair.unit == "B":
-        return decimal(value, "B", 2)
-    return column([value])[0] if pair.unit == "s" else count(value)
+    return decimal(value, "B", 2) if pair.unit == "B" else count(value)
 
 
 def relative(pair: Pair) -> str:

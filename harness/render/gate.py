@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from harness.records.comparison import LinePair, ProgramPair
 from harness.records.gate import Gate, Gated
-from harness.render.comparison import amount, notable, relative, time_words, where
+from harness.render.comparison import amount, heading, notable, relative, time_words, where
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, wrap
 from harness.units import change, count, percent, seconds
@@ -17,6 +17,7 @@ _LEAST = 12
 _SHOWN = ("static bundles", "spills executed", "VMEM", "HBM traffic")
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#!|~@&:]")
 _FAILS = ("wrong", "slower", "inconclusive")
+_MOVED = (*_FAILS, "fixed", "faster")
 
 
 def gate_text(found: Gate, width: int) -> str:
@@ -31,7 +32,7 @@ def gate_text(found: Gate, width: int) -> str:
     widths = shrunk(widths_of(heads, body), {0: _LEAST, 3: _LEAST}, width)
     lines += ["", *(cut(line, width) for line in grid(heads, body, "llll", widths))]
     for one in found.contests:
-        lines += ["", *_moved(one, width)] if one.outcome in (*_FAILS, "faster") else []
+        lines += ["", *_moved(one, width)] if one.outcome in _MOVED else []
         if one.prepare == "touched":
             lines += ["", *wrap(f"{_name(one)}: {_TOUCHED}", width)]
     if found.other is not None:
@@ -70,7 +71,7 @@ def markdown(found: Gate) -> str:
     for one in found.contests:
         if one.prepare == "touched":
             lines += ["", f"**{_escaped(_name(one))}**: {_TOUCHED}."]
-        if one.outcome in (*_FAILS, "faster"):
+        if one.outcome in _MOVED:
             lines += ["", *_details(one)]
     if found.other is not None:
         lines += ["", markdown(found.other), *(f"- {_escaped(one)}" for one in compilers(found))]
@@ -102,7 +103,7 @@ def annotations(found: Gate) -> Iterator[str]:
             yield _command("warning", f"{folder}kernel.py", 1, f"{_name(one)} is inconclusive", one.reason)
         elif one.outcome == "slower":
             yield _command("warning", f"{folder}kernel.py", 1, f"{_name(one)} is slower", f"{one.reason}: {_time(one)}")
-            for program, line in _dearer(one)[: _ANNOTATIONS - 1]:
+            for program, line in _costlier(one)[: _ANNOTATIONS - 1]:
                 at = f" at {clean(program.name)}" if program.name else ""
                 said = (
                     f"{count(line.before_cycles)} -> {count(line.after_cycles)} cycles{at} "
@@ -111,7 +112,7 @@ def annotations(found: Gate) -> Iterator[str]:
                 yield _command("warning", f"{folder}{line.file}", line.after_line or 1, "more cycles", said)
 
 
-def _dearer(one: Gated) -> list[tuple[ProgramPair, LinePair]]:
+def _costlier(one: Gated) -> list[tuple[ProgramPair, LinePair]]:
     """The lines of the candidate's own files that cost notably more, those that cost most first."""
     found = []
     for program in one.comparison.programs if one.comparison else ():
@@ -123,9 +124,8 @@ def _dearer(one: Gated) -> list[tuple[ProgramPair, LinePair]]:
 
 def _moved(one: Gated, width: int) -> Iterator[str]:
     yield from wrap(f"{_name(one)}: {one.outcome}, {clean(one.reason)}", width)
-    for program in one.comparison.programs if one.comparison else ():
-        at = f"{clean(program.name)}: " if program.name else ""
-        yield from wrap(f"{at}{time_words(program)}", width, "  ", "    ")
+    for program, name in _headed(one):
+        yield from wrap(f"{name}{time_words(program)}", width, "  ", "    ")
         for pair in program.figures:
             if pair.name in _SHOWN and pair.difference:
                 yield f"  {pair.name} {amount(pair, pair.before)} -> {amount(pair, pair.after)} {relative(pair)}"
@@ -135,9 +135,8 @@ def _moved(one: Gated, width: int) -> Iterator[str]:
 
 def _details(one: Gated) -> Iterator[str]:
     yield f"<details><summary>{_escaped(_name(one))}: {one.outcome}, {_escaped(one.reason)}</summary>"
-    for program in one.comparison.programs if one.comparison else ():
-        at = f"{program.name}: " if program.name else ""
-        yield from ("", _escaped(f"{at}{time_words(program)}"), "", "| figure | before | after | change |")
+    for program, name in _headed(one):
+        yield from ("", _escaped(f"{name}{time_words(program)}"), "", "| figure | before | after | change |")
         yield "|---|--:|--:|--:|"
         for pair in program.figures:
             if pair.name in _SHOWN or pair.difference:
@@ -149,6 +148,11 @@ def _details(one: Gated) -> Iterator[str]:
                 figures = f"{count(line.before_cycles)} | {count(line.after_cycles)}"
                 yield f"| {_escaped(where(line))} | {figures} | {_code(line.text)} |"
     yield from ("", "</details>")
+
+
+def _headed(one: Gated) -> list[tuple[ProgramPair, str]]:
+    found = one.comparison
+    return [(program, heading(program, found)) for program in found.programs] if found else []
 
 
 def _name(one: Gated) -> str:

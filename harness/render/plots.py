@@ -1,24 +1,21 @@
 """The figures of a group as PNG: progress, roofline, and where the time of the champion goes beside the baseline's."""
 
-import io
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from harness.records import Outcome
+from harness.render.figures import finish, legend, new_figure, png
 from harness.render.palette import DARK, LIGHT, Palette
 from harness.render.series import Entry, Group, Piece, PieceKind, pieces
 from harness.units import decimal, percent, seconds
-
-_INCHES_WIDE, _DOTS_PER_INCH = 10.0, 130
 
 # Shapes tell the verdicts apart where colours do not.
 _SHAPES: dict[Outcome, tuple[str, str, bool]] = {
@@ -61,7 +58,7 @@ def pictures(group: Group, *, dark: bool = False) -> tuple[tuple[str, bytes], ..
         drawn.append(("roofline.png", _roofline(group, palette)))
     if _bars(group):
         drawn.append(("time.png", _time(group, palette)))
-    return tuple((name, _png(figure)) for name, figure in drawn)
+    return tuple((name, png(figure)) for name, figure in drawn)
 
 
 def left_out(group: Group) -> tuple[str, ...]:
@@ -154,7 +151,7 @@ def _looks(bars: list[tuple[str, tuple[Piece, ...]]], palette: Palette) -> dict[
 
 
 def _progress(group: Group, palette: Palette) -> Figure:
-    figure = _figure(6.2, palette)
+    figure = new_figure(6.2, palette)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     first, last = group.entries[0].row.number, group.entries[-1].row.number
     timed = _timed(group)
@@ -197,8 +194,8 @@ def _progress(group: Group, palette: Palette) -> Figure:
             entry.row.number, 0.97, shape, transform=above.get_xaxis_transform(), ms=7, mew=1.8, fillstyle="none",
             color=palette.outcomes[entry.row.outcome], label=f"{_SHAPES[entry.row.outcome][1]}, no latency",
         )  # fmt: skip
-    _legend(above, palette)
-    _finish(figure, (above, below), f"{group.title}: latency and score by attempt", palette)
+    legend(above, palette)
+    finish(figure, (above, below), f"{group.title}: latency and score by attempt", palette)
     return figure
 
 
@@ -229,7 +226,7 @@ def _scatter(
 
 
 def _roofline(group: Group, palette: Palette) -> Figure:
-    figure = _figure(5.6, palette)
+    figure = new_figure(5.6, palette)
     axes = figure.subplots()
     placed, roof = _placed(group), group.roof
     known = [intensity for _, intensity, _ in placed] + [roof.ridge]
@@ -257,8 +254,8 @@ def _roofline(group: Group, palette: Palette) -> Figure:
     axes.set_ylabel("useful FLOP/s")
     _ticks(axes.xaxis, left, right)
     _ticks(axes.yaxis, bottom, top)
-    _legend(axes, palette)
-    _finish(figure, (axes,), f"{group.title}: roofline", palette)
+    legend(axes, palette)
+    finish(figure, (axes,), f"{group.title}: roofline", palette)
     return figure
 
 
@@ -288,7 +285,7 @@ def _roofs(axes: Axes, group: Group, left: float, right: float, bottom: float, p
 
 def _time(group: Group, palette: Palette) -> Figure:
     bars = _bars(group)
-    figure = _figure(1.9 + 0.75 * len(bars), palette)
+    figure = new_figure(1.9 + 0.75 * len(bars), palette)
     axes = figure.subplots()
     named: set[str] = set()
     looks = _looks(bars, palette)
@@ -317,7 +314,7 @@ def _time(group: Group, palette: Palette) -> Figure:
     axes.xaxis.set_major_formatter(_Units(unit="s"))
     axes.set_xlabel("time of one call")
     figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=palette.ink)
-    _finish(figure, (axes,), f"{group.title}: where the time goes", palette)
+    finish(figure, (axes,), f"{group.title}: where the time goes", palette)
     return figure
 
 
@@ -340,41 +337,3 @@ def _ticks(axis: Axis, low: float, high: float, unit: str = "") -> None:
     axis.set_major_locator(FixedLocator(inside))
     axis.set_major_formatter(_Units(unit=unit))
     axis.set_minor_locator(NullLocator())
-
-
-def _figure(inches_high: float, palette: Palette) -> Figure:
-    figure = Figure(figsize=(_INCHES_WIDE, inches_high), dpi=_DOTS_PER_INCH, layout="constrained")
-    figure.patch.set_facecolor(palette.paper)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _legend(axes: Axes, palette: Palette) -> None:
-    """One line for each kind of point, though each point was drawn by itself."""
-    handles, labels = axes.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    axes.legend(
-        unique.values(), unique.keys(), frameon=False, fontsize=9, labelcolor=palette.ink, loc="lower left",
-        bbox_to_anchor=(0, 1.0), ncols=6, borderaxespad=0.2, handletextpad=0.4,
-    )  # fmt: skip
-
-
-def _finish(figure: Figure, all_axes: Iterable[Axes], title: str, palette: Palette) -> None:
-    figure.suptitle(title, x=0.01, ha="left", color=palette.ink, fontsize=11)
-    for axes in all_axes:
-        axes.set_facecolor(palette.paper)
-        axes.grid(color=palette.grid, lw=0.8)
-        axes.set_axisbelow(True)
-        axes.tick_params(which="both", colors=palette.faint, labelsize=9)
-        for side, spine in axes.spines.items():
-            spine.set_visible(side in ("left", "bottom"))
-            spine.set_color(palette.faint)
-        axes.xaxis.label.set_color(palette.ink)
-        axes.yaxis.label.set_color(palette.ink)
-
-
-def _png(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    # No version or date in the file: the same ledger makes the same bytes.
-    figure.savefig(stream, format="png", metadata={"Software": None})
-    return stream.getvalue()

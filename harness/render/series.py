@@ -44,7 +44,8 @@ class Entry:
     the address of its trace from where the page lies. `deviations` is how many standard deviations of the simulator
     the best of its search has to win by. `is_undone` is True for an accept that a later undo took back, `is_revoked`
     for one that lost its title because it fails; `again` is for an undo or a revoke the id of the champion that stands
-    again.
+    again. `compared` are the figures in which two attempts are held against each other: name, unit, value; every entry
+    that has them has the same ones.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Entry:
     is_undone: bool = False
     is_revoked: bool = False
     again: str | None = None
+    compared: tuple[tuple[str, str, float | None], ...] = ()
 
     @property
     def has_time(self) -> bool:

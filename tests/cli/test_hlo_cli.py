@@ -190,6 +190,9 @@ def test_a_capture_explains_its_modules(tmp_path: Path, capsys: pytest.CaptureFi
         assert json_of(capsys, what, "-C", str(tmp_path)) == plain
     assert main(["hlo", str(run), "--module", "jit_stp(7)"]) == 2
     assert "expected --module, one of jit_step(7), got 'jit_stp(7)'" in capsys.readouterr().err
+    for what in (str(STEP), "-"):
+        assert main(["hlo", what, "--module", "jit_step"]) == 2
+        assert "--module is for a capture" in capsys.readouterr().err
 
 
 def test_of_several_modules_it_is_the_one_that_ran_longest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ import harness
 from harness.cli import main
 from harness.ledger import Ledger
 from harness.ledger import git as asked
+from harness.ledger.git import index
 
 PROJECT = Path(harness.__file__).parents[1]
 
@@ -79,7 +80,7 @@ def test_no_program_is_asked_what_changed(tmp_path: Path, program: Path) -> None
     folder = new_repository(tmp_path / "made")
     git(folder, "config", "core.fsmonitor", str(program))
     (folder / "kernel.py").write_text("changed")
-    assert asked.changed_paths(asked.open_repository(folder), [folder]) == ("kernel.py",)
+    assert index.changed_paths(asked.open_repository(folder), [folder]) == ("kernel.py",)
     assert not (tmp_path / "ran").exists()
     git(folder, "status")
     assert (tmp_path / "ran").exists()

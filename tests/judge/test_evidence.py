@@ -134,10 +134,12 @@ def test_where_there_is_no_smaller_shape_all_that_was_drawn_is_repeated_all_the_
 WRONG = {
     # The accumulator is never set to zero: what VMEM held before is added.
     "uninitialised": ("non-finite", (("        acc_ref[...] = jnp.zeros_like(acc_ref)\n", ""),)),
-    # Rows of a block that know of each other, by less than any tolerance: only a probe sees it.
+    # Rows of a block that know of each other, by less than any tolerance: only a probe sees it. The block is twice as
+    # large as what the probe changes, which would leave no row of a smaller one if it began where that does.
     "rows leak": (
         "wrong-dependence",
         (
+            ("BQ = 128", "BQ = 256"),
             (
                 "o_ref[...] = (acc_ref[...] / l_ref[:, :1])",
                 "o = acc_ref[...] / l_ref[:, :1]\n        spread = o.max(axis=0) - o.min(axis=0)\n"

@@ -10,7 +10,7 @@ from ledger_fixtures import NAIVE, git, hashes, identify, new_repository, users_
 
 from harness.errors import RatchetError
 from harness.ledger import git as questions
-from harness.ledger.git import Entry, write
+from harness.ledger.git import Entry, index, write
 from harness.ledger.git.refs import ref_on_remotes
 
 
@@ -117,7 +117,7 @@ def test_a_hook_environment_does_not_lead_elsewhere(
     assert questions.head_commit(repository) == expected
     assert questions.root(repository) == folder.resolve()
     (folder / "kernel.py").write_bytes(b"changed\n")
-    assert questions.changed_paths(repository, (folder,)) == ("kernel.py",)
+    assert index.changed_paths(repository, (folder,)) == ("kernel.py",)
     blob = write.write_blob(repository, b"here\n")
     monkeypatch.undo()
     assert git(folder, "cat-file", "-p", blob) == "here\n"
@@ -144,17 +144,17 @@ def test_changed_paths_sees_every_kind_of_change(folder: Path) -> None:
     (folder / "judge" / "skipped").write_text("other")
     (folder / "README").write_text("not asked about")
     git(folder, "config", "status.showUntrackedFiles", "no")
-    changed = questions.changed_paths(questions.open_repository(folder), (folder / "judge",))
+    changed = index.changed_paths(questions.open_repository(folder), (folder / "judge",))
     expected = {"staged", "edited", "deleted", "new", "assumed", "skipped", "o d\nd"}
     assert set(changed) == {f"judge/{name}" for name in expected}
-    assert questions.changed_paths(questions.open_repository(folder), ()) == ()
+    assert index.changed_paths(questions.open_repository(folder), ()) == ()
 
 
 def test_a_path_is_not_a_pattern(folder: Path) -> None:
     (folder / "[k]ernel.py").write_text("a strange name")
-    assert questions.changed_paths(questions.open_repository(folder), (folder / "[k]ernel.py",)) == ("[k]ernel.py",)
+    assert index.changed_paths(questions.open_repository(folder), (folder / "[k]ernel.py",)) == ("[k]ernel.py",)
     (folder / "kernel.py").write_text("changed")
-    assert questions.changed_paths(questions.open_repository(folder), (folder / "[k]ernel.py",)) == ("[k]ernel.py",)
+    assert index.changed_paths(questions.open_repository(folder), (folder / "[k]ernel.py",)) == ("[k]ernel.py",)
 
 
 def test_a_tree_is_made_without_the_users_index(folder: Path, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_exactly_the_named_index_entries_change(folder: Path) -> None:
     assert set(after) - set(before) == {f"S 100755 {new} 0\tkernel.py", f"H 100644 {new} 0\texperiments/0001-x.json"}
     assert len(set(before) - set(after)) == 1
     assert " A intended" in git(folder, "status", "--porcelain")
-    held = questions.index_entries(repository, ("unmerged", "kernel.py", "nothing"))
+    held = index.index_entries(repository, ("unmerged", "kernel.py", "nothing"))
     assert held["unmerged"].stages == ("1", "2", "3")
     assert held["kernel.py"].tag == "S"
     assert "nothing" not in held

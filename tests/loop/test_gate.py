@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from git import Repo
 from loop_fixtures import git, identify
+from pages import details
 
 from harness import cli
 from harness.advice.comparison import Side, compare
@@ -127,6 +128,18 @@ def test_a_failure_outranks_the_time_and_a_machines_failure_is_no_verdict() -> N
         assert broken[1].endswith("; the base fails too")
 
 
+@pytest.mark.parametrize(("kind", "outcome"), [("wrong-result", "fixed"), ("killed", "inconclusive")])
+def test_where_only_the_base_fails_the_change_mends_it_unless_the_machine_failed(
+    kind: str, outcome: GateOutcome
+) -> None:
+    old, new = side(3), side(4)
+    evidence = replace(old.evidence, failure=Failure(stage="correctness", kind=kind, message="it differs"))
+    comparison = compare(replace(old, evidence=evidence), new, "")
+    found = gating._outcome(comparison, evidence, new.evidence, 0.01)
+    assert found == (outcome, f"the base fails ({kind}: it differs), the change does not")
+    assert comparison.programs[0].time_ratio is None
+
+
 def gate(outcome: GateOutcome, reason: str, contest: str = "kernels/norm") -> Gate:
     comparison = compare(side(4), side(3), "")
     gated = Gated(
@@ -189,6 +202,7 @@ def test_another_compiler_is_held_against_the_first() -> None:
 def test_what_fails_the_gate_is_chosen() -> None:
     assert cli.main(["ci", "--base", "HEAD", "--fail-on", "sometimes"]) == 2
     assert cli.main(["ci", "--base", "HEAD", "--threshold", "0"]) == 2
+    assert cli.main(["ci", "--base", "HEAD", "--annotations", "--json"]) == 2
 
 
 @pytest.mark.slow
@@ -213,8 +227,12 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
     assert "::error file=kernels/norm/kernel.py,line=1,title=kernels/norm is wrong::" in done.stdout
     assert "**wrong**" in summary.read_text(encoding="utf-8")
     out = repository / "kernel-gate"
-    assert (out / "kernels-matmul" / "report.html").stat().st_size > 100_000
-    assert (out / "kernels-matmul" / "after.trace.json.gz").is_file()
+    page = (out / "kernels" / "matmul" / "report.html").read_text(encoding="utf-8")
+    told = details(page)
+    for place, name in (("1", "before.trace.json.gz"), ("2", "after.trace.json.gz")):
+        assert (out / "kernels" / "matmul" / name).is_file()
+        assert told[place]["timeline"] == name
+    assert "more simulated time" in json.dumps(told["2"])
     names = [one["name"] for one in json.loads((out / "benchmark.json").read_text(encoding="utf-8"))]
     assert "kernels/matmul" in names
     assert not Repo(repository).is_dirty()

@@ -18,8 +18,9 @@ from harness.loop import screening, search_space, trial
 from harness.loop.search import Study, WholeGrid
 from harness.loop.settings import rewritten
 from harness.loop.tuning_table import fill, formats, shapes
-from harness.loop.tuning_table.fill import Filling, Row
+from harness.loop.tuning_table.fill import Filling
 from harness.loop.tuning_table.kernels import KERNELS
+from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.problems import Attention, GroupedMatmul
 from harness.records import Failure, Refused, Screened
 
@@ -372,13 +373,13 @@ def test_a_row_that_cannot_be_is_none(tmp_path: Path, changes: dict[str, Any]) -
         row(**changes)
     line = msgspec.json.encode({**msgspec.to_builtins(row()), **changes})
     (tmp_path / "rows.jsonl").write_bytes(line + b"\n" + msgspec.json.encode(row()) + b"\n")
-    assert fill.kept(tmp_path) == (row(),)
+    assert rows_in(tmp_path) == (row(),)
 
 
 def test_rows_that_are_no_file_are_named(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").mkdir()
     with pytest.raises(RatchetError, match=r"rows\.jsonl"):
-        fill.kept(tmp_path)
+        rows_in(tmp_path)
 
 
 @pytest.mark.parametrize("changes", [
@@ -416,7 +417,7 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     assert filled("a").shape == "a"
     assert filled("b").shape == filled("b").shape == "b"
     assert made == ["a"]
-    assert [one.shape for one in fill.kept(tmp_path / "out")] == ["a", "b"]
+    assert [one.shape for one in rows_in(tmp_path / "out")] == ["a", "b"]
     # An accepted attempt changed the constant: what it falls back to is another time.
     kernel = folder / "kernel.py"
     kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
@@ -433,8 +434,8 @@ def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:
     kernel.write_text(kernel.read_text().replace("acc_ref[...] * rescale", "acc_ref[...] * 1"))
     second = fill.tuned(str(folder), grid, ())
     assert first.digest != second.digest
-    fill._keep(tmp_path, row(shape="early", parameters=(("a", 1),), kernel_digest=first.digest))
-    fill._keep(tmp_path, row(shape="other", parameters=(("a", 2),), kernel_digest=second.digest))
+    add_row(tmp_path, row(shape="early", parameters=(("a", 1),), kernel_digest=first.digest))
+    add_row(tmp_path, row(shape="other", parameters=(("a", 2),), kernel_digest=second.digest))
     _write([row(shape="new", kernel_digest=second.digest)], second, "t.py", tmp_path, "python")
     text = (tmp_path / "t.py").read_text()
     assert [name for name in ("early", "other", "new") if f"# {name}: " in text] == ["other", "new"]
@@ -504,7 +505,7 @@ def test_rows_of_before_trials_were_kept_are_read_and_tables_stay_short(tmp_path
 
     old = {name: value for name, value in msgspec.to_builtins(row()).items() if name not in ("trials", "refused")}
     (tmp_path / "rows.jsonl").write_bytes(msgspec.json.encode(old) + b"\n")
-    assert fill.kept(tmp_path) == (row(),)
+    assert rows_in(tmp_path) == (row(),)
     assert not {"trials", "refused"} & json.loads(formats.written([row()], "json"))["rows"][0].keys()
 
 
@@ -512,11 +513,11 @@ def test_rows_are_kept_and_a_torn_line_is_none(tmp_path: Path) -> None:
     import msgspec
 
     (tmp_path / "rows.jsonl").write_bytes(msgspec.json.encode(row()) + b'\n{"kernel": "tok')
-    assert fill.kept(tmp_path) == (row(),)
-    fill._keep(tmp_path, row(shape="b"))
-    fill._keep(tmp_path, row(shape="c"))
-    assert [one.shape for one in fill.kept(tmp_path)] == ["prefill", "b", "c"]
-    assert fill.kept(tmp_path / "none") == ()
+    assert rows_in(tmp_path) == (row(),)
+    add_row(tmp_path, row(shape="b"))
+    add_row(tmp_path, row(shape="c"))
+    assert [one.shape for one in rows_in(tmp_path)] == ["prefill", "b", "c"]
+    assert rows_in(tmp_path / "none") == ()
 
 
 # --- filled for real ---------------------------------------------------------------------------
@@ -535,7 +536,7 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     assert found["checks"].endswith("passed")
     written = (tmp_path / "out" / "jax-splash.v5e.py").read_text()
     assert ast.parse(written)
-    (kept,) = fill.kept(tmp_path / "out")
+    (kept,) = rows_in(tmp_path / "out")
     assert kept.tried >= 3
     assert kept.checks > 20
     assert len(kept.trials) == kept.tried
@@ -546,7 +547,7 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     # The same command finds the row, and what the table has is not missing.
     again = json.loads(ratchet(tmp_path, *words, "--format", "json", "--json", expect=0).stdout)["tables"][0]
     assert again["rows"] == table["rows"]
-    assert fill.kept(tmp_path / "out") == (kept,)
+    assert rows_in(tmp_path / "out") == (kept,)
     ours = ("--missing", str(tmp_path / "out" / "jax-splash.v5e.py"))
     missing = ratchet(tmp_path, *words, *ours, expect=0)
     assert "0 of 1 shapes are not in" in missing.stderr

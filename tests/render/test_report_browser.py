@@ -1,17 +1,14 @@
 """The report page in a real browser: it draws, sorts, filters and opens attempts, asks for nothing, and can be read."""
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from browsing import TEXTS, Watched, contrast, launched, luminance, opened
+from playwright.sync_api import Browser, Page, expect
 from report_examples import HOSTILE, storied, tuned_rows
 
 from harness.cli import main
@@ -20,25 +17,11 @@ from harness.ledger import Ledger
 from harness.render.page import Story
 from harness.render.page import page as page_of
 
-CHROMIUM = shutil.which("chromium")
-REQUIRED = "RATCHET_REQUIRE_BROWSER"
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        missing = "there is no program called chromium: apt-get install chromium"
-        if os.environ.get(REQUIRED):
-            pytest.fail(f"{missing} ({REQUIRED} is set)")
-        pytest.skip(missing)
-    with sync_playwright() as playwright:
-        yield _launched(playwright)
-
-
-def _launched(playwright: Playwright) -> Browser:
-    # The browser's own sandbox cannot be set up by root.
-    options = ["--no-sandbox"] if os.geteuid() == 0 else []
-    return playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -46,30 +29,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ledger = storied(tmp_path_factory.mktemp("browser") / "contest")
     assert main(["report", "-C", str(ledger.root)]) == 0
     return ledger.root / "profile_data" / "report.html"
-
-
-class Watched:
-    """A page, drawn, and everything that it complained of or asked for since."""
-
-    def __init__(self, browser: Browser, address: str, **options: Any) -> None:
-        self.address = address
-        self.context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("dialog", lambda dialog: self.complaints.append(f"a dialog: {dialog.message}"))
-        self.page.goto(address)
-        self.page.wait_for_selector("html[data-charts=drawn]", state="attached")
-
-    def check(self) -> None:
-        """Nothing may have complained, and nothing but the page itself may have been asked for."""
-        assert self.complaints == []
-        assert {url.split(":")[0] for url in self.requests} <= {"file", "data", "blob"}
-        asked = {url.split("#")[0] for url in self.requests if url.startswith("file:")}
-        assert asked == {self.address.split("#")[0]}
 
 
 @pytest.fixture(scope="module")
@@ -98,19 +57,28 @@ def shown(watched: Watched) -> Iterator[Page]:
     watched.check()
 
 
-@contextmanager
-def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
-    """A page of its own, checked at the end."""
-    found = Watched(browser, address, **options)
-    yield found.page
-    found.check()
-    found.context.close()
-
-
 def numbers(page: Page) -> list[str]:
     """The attempts that the table shows, in its order."""
     found: list[str] = page.eval_on_selector_all("#table tr[data-id]", "rows => rows.map(row => row.dataset.id)")
     return found
+
+
+# --- the story -----------------------------------------------------------------------------------
+
+
+def test_the_page_opens_on_the_best_so_far_over_all_keys(shown: Page) -> None:
+    top = "id => document.getElementById(id).getBoundingClientRect().top"
+    assert shown.evaluate(top, "story") < shown.evaluate(top, "group")
+    # Seven of the eight have a time; what failed stands above the axis.
+    expect(shown.locator("#story .points path.point")).to_have_count(8)
+    assert shown.text_content("#story .ytitle") == "time, % of attempt 1's"
+    assert shown.text_content("#story .xtitle") == "attempt (number)"
+    assert shown.locator("#story .annotation-text").all_text_contents() == ["prepare.py, source, machine"]
+    assert "attempt 7 takes 50.0% of attempt 1's time" in shown.inner_text("#story-words")
+    shown.click("#changes summary")
+    (row,) = shown.locator("#changes tbody tr").all_inner_texts()
+    assert "simulated v5e to measured v5e" in row
+    shown.click("#changes summary")
 
 
 # --- charts --------------------------------------------------------------------------------------
@@ -304,39 +272,6 @@ def test_a_table_shows_what_the_fallback_costs_and_opens_its_searches(browser: B
 
 # --- light, dark, narrow -------------------------------------------------------------------------
 
-# Every element that shows text of its own: what it is, its colour, what lies behind it.
-_TEXTS = """() => {
-  const root = getComputedStyle(document.documentElement).backgroundColor;
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const value = getComputedStyle(at).backgroundColor;
-      if (!/rgba\\(.*, 0\\)/.test(value)) return value;
-    }
-    return root;
-  };
-  const shows = (element) => element.checkVisibility() && !element.closest("svg") &&
-    !element.matches("script, option, [aria-disabled], .hidden") &&
-    [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-  const texts = [...document.querySelectorAll("body *")].filter(shows)
-    .map((element) => [element.className || element.tagName, getComputedStyle(element).color, behind(element)]);
-  const labels = [...document.querySelectorAll("svg text")]
-    .filter((text) => text.textContent.trim() && !text.closest(".barlayer"))
-    .map((text) => ["chart", getComputedStyle(text).fill, root]);
-  return [...texts, ...labels];
-}"""
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance, WCAG 2.2."""
-    parts = [float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3]]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    high, low = sorted((luminance(one), luminance(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
 
 def test_contrast_itself_is_computed_right() -> None:
     assert contrast("rgb(0, 0, 0)", "rgb(255, 255, 255)") == pytest.approx(21)
@@ -356,7 +291,7 @@ def test_every_text_has_enough_contrast(
     with opened(browser, f"{(path if file == 'path' else table).as_uri()}{sign}{name}", color_scheme=scheme) as page:
         page.wait_for_selector(f"dialog[open] {ready}")
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        texts = page.evaluate(_TEXTS)
+        texts = page.evaluate(TEXTS)
         assert len(texts) > least
         assert [(name, ink, paper) for name, ink, paper in texts if contrast(ink, paper) < 4.5] == []
         paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")

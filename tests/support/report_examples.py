@@ -8,7 +8,7 @@ from evidence_examples import KEY, evidence, failed, measured, simulation
 from ledger_fixtures import NAIVE, new_repository, run_attempt
 
 from harness.ledger import Ledger
-from harness.loop.tuning_table.fill import Row as TunedRow
+from harness.loop.tuning_table.row import Row as TunedRow
 from harness.problems import Attention
 from harness.records import Champion, Evidence, Failure, Refused, Screened, Sweep, Verdict
 

@@ -20,10 +20,11 @@ from harness.cli import doctor, main
 from harness.hardware import chip
 from harness.ledger import lock
 from harness.loop import machine_check
+from harness.loop.scaffold import scaffold
 from harness.records import Environment, Isolation
 from harness.records.doctor import Compilation, Dispatched, Dots, Line, Phase, ProgramRun
 from harness.workbench.capture.program_run import program_run
-from harness.workbench.doctor import devices, jax_errors
+from harness.workbench.doctor import jax_errors
 from harness.workbench.doctor.program import InUse, checklist
 from harness.workbench.doctor.second_call import second_call
 
@@ -298,6 +299,28 @@ def test_waiting_for_the_host_is_held_against_ten_percent(tmp_path: Path) -> Non
     assert checklist(made(own_seconds=0.09), "x.py", InUse(idle=0.09))[0].rows == ()
 
 
+@pytest.mark.parametrize(
+    ("call", "own", "platform", "reading"),
+    [
+        (0.1, 0.009, "tpu", "under the target"),
+        (0.1, 0.011, "tpu", "over the target"),
+        # Of a long call a tenth and more, of which a clock can tell nothing; of a short one a wait that it can.
+        (0.006, 0.0009, "tpu", "too short to tell"),
+        (0.006, 0.0011, "tpu", "over the target"),
+        (0.4, 0.049, "cpu", "too short to tell"),
+        (0.06, 0.051, "cpu", "over the target"),
+    ],
+)
+def test_the_reading_of_the_input_says_what_the_finding_says(
+    call: float, own: float, platform: str, reading: str
+) -> None:
+    run = made(seconds={"first call": 1.0, "second call": call}, own_seconds=own, platform=platform)
+    _, measures, _ = checklist(run, "x.py")
+    assert [row[-1] for row in measures.rows if row[0] == "input"] == [reading]
+    assert [f["rule"] for f in findings(run)] == (["input"] if reading == "over the target" else [])
+    assert any("too short to tell" in note for note in measures.notes) == (reading == "too short to tell")
+
+
 def test_batches_and_sizes_are_those_of_the_chip_that_ran() -> None:
     # 918 TFLOP/s over 1640 GB/s are 560 FLOPs a byte.
     small, *_ = findings(made(dots=(dots(512, 4096, 4096),)))
@@ -361,11 +384,9 @@ def test_a_contest_in_a_repository_is_fit_and_its_lines_are_there(
 ) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     identify(tmp_path)
-    (tmp_path / "a").write_text("a")
-    git(tmp_path, "add", "a")
-    git(tmp_path, "commit", "-q", "-m", "a")
-    assert main(["new", str(tmp_path / "mine"), "--like", "attention"]) == 0
-    capsys.readouterr()
+    scaffold(tmp_path / "mine", "attention", ())
+    git(tmp_path, "add", "mine")
+    git(tmp_path, "commit", "-q", "-m", "a contest")
     code = main(["doctor", "-C", str(tmp_path / "mine"), "--json"])
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     lines = {row["what"]: row for row in table["rows"]}
@@ -377,11 +398,16 @@ def test_a_contest_in_a_repository_is_fit_and_its_lines_are_there(
     assert {"Python", "libtpu", "cores", "memory available", "disk free", "Landlock", "seccomp"} <= set(lines)
 
 
-def test_a_folder_without_a_repository_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_repository_and_devices_that_do_not_start_are_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "nosuch")
     assert main(["doctor", "-C", str(tmp_path), "--quiet"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "problem git not-a-repository" in out
     assert "Run `git init`" in out
+    assert "problem devices" in out
+    assert "nosuch" in out
 
 
 def test_a_lock_is_told_while_it_is_held_and_when_it_was_left(tmp_path: Path) -> None:
@@ -413,17 +439,12 @@ def test_packages_are_held_against_the_lock(tmp_path: Path) -> None:
     assert said("nowhere-at-all==1.0 ; sys_platform == 'win32'\n").state == "ok"
 
 
-def test_a_device_that_does_not_start_is_a_problem_and_the_chip_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chip_is_recognised() -> None:
     here = by_name(machine_check.devices((("tpu", "TPU v5 lite"),), "", chip("v5e")))
     assert here["chip of the contest"].state == "ok"
     assert (
         "--on cpu" in by_name(machine_check.devices((("cpu", "cpu"),), "", chip("h100")))["chip of the contest"].remedy
     )
-    monkeypatch.setenv("JAX_PLATFORMS", "nosuch")
-    kinds, failure = devices.seen()
-    assert kinds == ()
-    assert "nosuch" in failure
-    assert by_name(machine_check.devices(kinds, failure, None))["devices"].state == "problem"
 
 
 def test_layers_that_are_missing_are_notes() -> None:

@@ -313,7 +313,7 @@ def test_flags_and_the_python_tracer_in_a_capture_are_found() -> None:
         planes=(
             xplane.Plane(
                 name="/host:CPU", stats={"command": "--xla_tpu_a=1"}, described=(),
-                lines=(xplane.Line(name="python", events=(event,)),),
+                lines=(xplane.Line(name="python", events=(event,), start_ps=0),),
             ),
         ),
         hostnames=("host",), errors=(), warnings=(),

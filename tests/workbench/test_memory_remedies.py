@@ -14,7 +14,7 @@ from harness.workbench.profiles.reading import read
 Tables: TypeAlias = dict[str, Table]
 
 FOLDER = STEP.parent
-# Of fixtures/memory/make_layers.py.
+# Of fixtures/memory/make.py.
 LAYERS, TOKENS, WIDTH, HIDDEN = 4, 16384, 2048, 8192
 INPUT, PRODUCT = 2 * TOKENS * WIDTH, 2 * TOKENS * HIDDEN
 MODEL = Transformer(batch=1, sequence=TOKENS, layers=LAYERS, width=WIDTH, hidden=HIDDEN)

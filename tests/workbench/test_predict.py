@@ -61,6 +61,11 @@ def test_a_split_sum_must_be_added_up(capsys: pytest.CaptureFixture[str]) -> Non
     assert "sum" not in tables(capsys, "matmul", "X[64,8192]", "W[8192,4096@m]", "--mesh", "m=8")
 
 
+def test_weights_fill_the_unit_by_what_one_device_sums(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = tables(capsys, "matmul", "X[64,256@m]", "W[256,384]", "--mesh", "m=4", "--chip", "v5e")["matmul"]
+    assert row["mxu_fill"] == pytest.approx(64 / 128)
+
+
 def test_a_batched_matmul_needs_an_einsum(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--einsum bmk,bkn->bmn" in mistaken(capsys, "matmul", "Q[8,64,128]", "K[8,128,64]")
     (row,) = tables(capsys, "matmul", "Q[8,64,128]", "K[8,32,128]", "--einsum", "bqd,bkd->bqk")["matmul"]

@@ -2,14 +2,21 @@
 
 import json
 import os
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from capture_examples import corrupt_run, one_device, run_folder, serialized
+from evidence_examples import evidence, statement
+from ledger_fixtures import attempt
 
 from harness.cli import main
 from harness.errors import RatchetError, UsageError
 from harness.loop.scaffold import scaffold
+from harness.records import Attempt
+from harness.records.problem import SuiteMember
 from harness.workbench.profiles import places, pruning
 from harness.workbench.profiles.places import PROFILE_DATA, resolve
 
@@ -110,7 +117,7 @@ def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: 
         dump = data / f"{number:04d}" / "dumps" / "0-final_bundles.txt"
         dump.parent.mkdir(parents=True)
         dump.write_bytes(bytes(9 * len(DATA)))
-        os.utime(data / f"{number:04d}", (1_700_000_000 - 1000 + number,) * 2)
+        os.utime(dump, (1_700_000_000 - 1000 + number,) * 2)
     mine = written(data, "mine", 5000)
     # Each attempt takes ten times the capture's bytes: three of them fit.
     assert set(pruning.prune(data, {2}, kept_bytes=30 * len(DATA))) == {
@@ -126,6 +133,121 @@ def test_runs_and_dumps_keep_to_a_size_and_those_of_champions_go_last(tmp_path: 
     assert list(pruning.tidy(data, {2})) == []
 
 
+def left(data: Path, name: str, age_seconds: int, size: int = 10) -> Path:
+    """What a command left: a file of so many bytes, so old; it lies in the folder `name`, where that names no file."""
+    path = (
+        data / name if Path(name).suffix in (".gz", ".json", ".html", ".journal") else data / name / "dumps" / "x.txt"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(size))
+    os.utime(path, (1_700_000_000 - age_seconds,) * 2)
+    return path
+
+
+def recorded(number: int, *dumps: str) -> Attempt:
+    """An attempt with its schedules there; of a suite where there are several."""
+    found = tuple(evidence(dump_directory=path) for path in dumps)
+    if len(found) == 1:
+        return attempt(number, evidence=found[0])
+    names = [Path(path).parts[-2] for path in dumps]
+    members = tuple(SuiteMember(name=name, weight=0.5, function=name, statement=statement()) for name in names)
+    whole = evidence(dump_directory=None, members=found, problem=replace(statement(), members=members))
+    return attempt(number, evidence=whole)
+
+
+SCRATCH = (
+    "sweep/000", "sweep/001", "edits/000", "bisect/abc", "bisect/attempt-3", "ablate/0003", "revoke/0003",
+    "replay/0003", "replay/0003-champion", "diff-0", "diff-1", "judge", "new", "attack/work", "0004-champion",
+    "0004-failed", "0001-simulated-v5e.trace.json.gz", "two.perfetto.json.gz", "answers/show.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCRATCH)
+def test_whatever_a_command_leaves_counts_and_goes_when_it_is_old(name: str, tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    old, newer = left(data, name, 100), left(data, "0009", 50)
+    assert pruning.prune(data, set(), kept_bytes=20) == ()
+    assert pruning.prune(data, set(), kept_bytes=19) == (name,)
+    assert not old.exists()
+    assert newer.exists()
+
+
+def test_the_oldest_goes_first_whichever_command_left_it(tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    for age, name in enumerate(SCRATCH):
+        left(data, name, age)
+    assert pruning.prune(data, set(), kept_bytes=45) == SCRATCH[4:]
+
+
+def test_what_can_be_gone_on_with_stays(tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    own = [
+        left(data, name, 100)
+        for name in ("tune.journal", "report.html", "attack/1a2b3c4d-7.json", "mine", "sweep.json", "plots", "00ab")
+    ]
+    left(data, "judge", 50)
+    assert pruning.prune(data, set(), kept_bytes=0) == ()
+    assert all(path.exists() for path in own)
+
+
+@pytest.mark.parametrize(
+    "dumps",
+    [
+        ("profile_data/0003/dumps",),
+        # Of a champion that `revoke` named.
+        ("profile_data/revoke/0003/dumps",),
+        ("profile_data/0003/a/dumps", "profile_data/0003/b/dumps"),
+    ],
+)
+def test_what_the_champions_record_names_is_never_removed(dumps: tuple[str, ...], tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    files = [left(tmp_path, path.removesuffix("/dumps"), 1000) for path in dumps]
+    run = written(data, "0007-paired-1f2e3d4c", 1000)
+    for number in (5, 6, 8):
+        left(data, f"{number:04d}", 100 - number)
+    assert pruning.prune(data, {3, 5, 7}, recorded(7, *dumps), kept_bytes=0) == ("0005", "0006")
+    assert all(path.exists() for path in (*files, run))
+
+
+@pytest.mark.parametrize("dumps", ["profile_data", "/elsewhere/profile_data/0003/dumps", "..", ""])
+def test_a_record_that_names_no_dumps_of_the_folder_keeps_nothing_else(dumps: str, tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    left(data, "0003", 1000)
+    left(data, "judge", 100)
+    assert pruning.prune(data, set(), recorded(7, dumps), kept_bytes=0) == ("0003",)
+
+
+def test_nothing_is_removed_while_a_command_is_at_work(tmp_path: Path) -> None:
+    data = tmp_path / PROFILE_DATA
+    program = (
+        "import pathlib, sys\nfrom harness.workbench.profiles import pruning\n"
+        "with pruning.in_use(pathlib.Path(sys.argv[1])):\n    print('in use', flush=True)\n    sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "in use\n"
+        left(data, "judge", 100)
+        left(data, "diff-0", 50)
+        assert pruning.prune(data, set(), kept_bytes=0) == ()
+        with pruning.in_use(data):
+            other.communicate("")
+            assert other.returncode == 0
+            assert pruning.prune(data, set(), kept_bytes=0) == ()
+    assert pruning.prune(data, set(), kept_bytes=0) == ("judge",)
+
+
+def test_what_lies_behind_a_link_is_somebodys_own(tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    theirs = left(tmp_path / "elsewhere", "000", 100)
+    (data / "sweep").symlink_to(tmp_path / "elsewhere")
+    (data / "judge").symlink_to(theirs.parents[1])
+    left(data, "diff-0", 50)
+    assert pruning.prune(data, set(), kept_bytes=0) == ()
+    assert theirs.exists()
+
+
 def test_the_folder_is_one_that_git_passes_over(tmp_path: Path) -> None:
     data = pruning.made(tmp_path / PROFILE_DATA)
     assert (data / ".gitignore").read_text() == "*\n"
@@ -139,6 +261,11 @@ def test_a_command_whose_business_is_another_says_what_it_removed(tmp_path: Path
         written(tmp_path, f"kernel-profile-{number:08x}", 1000 - number)
     assert list(pruning.tidy(tmp_path, set())) == ["removed 1 old captures and dumps: kernel-profile-00000000"]
     assert list(pruning.tidy(tmp_path, set())) == []
+    for number in range(pruning.KEPT_RUNS):
+        written(tmp_path, f"judge-{number:08x}", 500 - number)
+    (said,) = pruning.tidy(tmp_path, set())
+    assert said.startswith("removed 20 old captures and dumps: kernel-profile-00000014, kernel-profile-00000013, ")
+    assert said.endswith("kernel-profile-0000000d and 12 more")
 
 
 def test_list_runs_shows_every_run_and_says_which_cannot_be_read(

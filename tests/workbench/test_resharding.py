@@ -44,6 +44,14 @@ ALONG_MODEL = op(
 )  # fmt: skip
 
 
+# Its bytes are known, its neighbour's are not.
+MOVED = op(
+    "collective-permute.3",
+    "collective-permute",
+    f"%collective-permute.3 = {WHOLE} collective-permute(%f), source_target_pairs={{{{0,1}}}}",
+)
+
+
 def test_bytes_time_exposed_time_and_link_by_axis() -> None:
     given = capture(device([(ALONG_DATA, 0, 100), (op("fusion.1", "loop fusion"), 100, 40), (ALONG_MODEL, 140, 60)]))
     axes = named(overlap(replace(given, paths=()), {"data": 4, "model": 2}))["axes"]
@@ -56,6 +64,22 @@ def test_bytes_time_exposed_time_and_link_by_axis() -> None:
     assert found["model"]["device_bytes"] == pytest.approx(2 * MIB / 2)
     assert found["model"]["link_fraction"] == pytest.approx(2 * MIB / 2 / 100e9 / 60e-6)
     assert not any("made up" in note for note in axes.notes)
+
+
+def test_bytes_that_are_not_known_of_one_collective_are_not_known_of_its_axis() -> None:
+    bare = op("all-reduce.9", "all-reduce", f"%all-reduce.9 = {WHOLE} all-reduce(%f)")
+    given = replace(capture(device([(ALONG_DATA, 0, 100), (bare, 100, 40)])), paths=())
+    axes = rows(named(overlap(given, {"data": 4, "model": 2}))["axes"])
+    assert {name: row["device_bytes"] is None for name, row in axes.items()} == {"data": False, "unknown": True}
+    no_axes = rows(named(overlap(replace(capture(device([(bare, 0, 9), (MOVED, 9, 9)])), paths=())))["axes"])
+    assert no_axes["unknown"]["device_bytes"] is None
+
+
+def test_a_sparse_core_that_took_no_time_hides_nothing() -> None:
+    chip = device([(op("fusion.1", "loop fusion"), 0, 40)])
+    core = replace(device([(op("gather", "other"), 10, 0)]), name=f"{chip.name} SparseCore 0")
+    (row,) = named(overlap(replace(capture(chip, core), paths=())))["sparse_cores"].rows
+    assert row[-1] is None
 
 
 def test_without_a_mesh_axes_are_made_up_and_another_number_of_devices_is_refused() -> None:

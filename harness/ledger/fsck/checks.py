@@ -9,7 +9,7 @@ from harness.advice import report as reporting
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.key import key_digest
-from harness.ledger import cleanup, experiments, git, history, journal, messages, recording
+from harness.ledger import cleanup, experiments, git, history, journal, messages
 from harness.ledger import lock as locking
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, encode_attempt, encode_row
 from harness.ledger.fsck.inventory import Known, choose, fetch, finding, read
@@ -232,7 +232,7 @@ def state(place: Place, notes: list[str]) -> Iterator[Finding]:
     if holder:
         notes.append(f"at work right now: {holder}; what it has begun was not looked at")
         return
-    path = recording.journal_path(place)
+    path = journal.path(place)
     try:
         begun = journal.read(path)
         if begun is not None:

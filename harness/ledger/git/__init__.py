@@ -1,7 +1,7 @@
 """What a repository says: one function per question, nothing written; `write` is the other half."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from git import Repo
 from git.exc import InvalidGitRepositoryError, NoSuchPathError
 
 from harness.errors import RatchetError
-from harness.ledger.git.command import attempted, environment_here, refusal, run
+from harness.ledger.git.command import attempted, environment_here, names_in, refusal, run
 
 # Files in the git directory that stand for an operation the user has not finished.
 _OPERATIONS = (
@@ -27,15 +27,6 @@ class Entry:
 
     mode: str
     blob: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexEntry:
-    """One path in the user's index; `stages` other than ("0",) is a conflict, `tag` is that of `git ls-files -v`."""
-
-    entry: Entry
-    stages: tuple[str, ...]
-    tag: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +297,12 @@ def in_working_tree_form(repository: Repo, blob: str, path: str) -> bytes:
 def differing_paths(repository: Repo, old: str, new: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Those files under `paths` that are not the same in the two commits."""
     output = run(repository, "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new, "--", *paths)
-    return _names(output)
+    return names_in(output)
+
+
+def tracked_paths(repository: Repo, folders: Sequence[str]) -> tuple[str, ...]:
+    """Every file that git tracks in these folders, from the top and sorted; without folders all of them."""
+    return names_in(run(repository, "ls-files", "-z", "--full-name", "--", *folders))
 
 
 def last_commit_of(repository: Repo, path: str) -> str | None:
@@ -318,7 +314,7 @@ def last_commit_of(repository: Repo, path: str) -> str | None:
 def paths_changed_in(repository: Repo, commit: str, folder: str) -> tuple[str, ...]:
     """The files below `folder` in which a commit differs from its first parent."""
     options = ("-r", "-z", "--root", "--name-only", "--no-renames", "--no-commit-id", "-m", "--first-parent")
-    return _names(run(repository, "diff-tree", *options, commit, "--", folder))
+    return names_in(run(repository, "diff-tree", *options, commit, "--", folder))
 
 
 def is_shallow(repository: Repo) -> bool:
@@ -326,56 +322,9 @@ def is_shallow(repository: Repo) -> bool:
     return run(repository, "rev-parse", "--is-shallow-repository").strip() == b"true"
 
 
-# --- working tree and index --------------------------------------------------------------------
-
-
-def changed_paths(repository: Repo, paths: Sequence[Path]) -> tuple[str, ...]:
-    """Files under `paths` that differ from HEAD: staged, edited, deleted, untracked (ignored ones do not count).
-
-    Files marked assume-unchanged or skip-worktree are compared by content, since `git status`
-    would not look at them.
-    """
-    if not paths:
-        return ()
-    names = [relative_path(repository, path) for path in paths]
-    output = run(repository, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *names)
-    changed = [record[3:] for record in _names(output)]
-    hidden = [path for path, tag in _index_tags(repository, names).items() if tag == "S" or tag.islower()]
-    for path in hidden:
-        file = root(repository) / path
-        # A file that a sparse checkout leaves out is not there, and so is not changed.
-        if file.is_file():
-            entry = entry_at(repository, "HEAD", path)
-            if entry is None or entry.blob != hash_of(repository, file.read_bytes(), path):
-                changed.append(path)
-    return tuple(dict.fromkeys(changed))
-
-
 def hash_of(repository: Repo, data: bytes, path: str) -> str:
     """The blob id that `data` would get at `path`, clean filters applied; writes nothing."""
     return run(repository, "hash-object", "--stdin", f"--path={path}", stdin=data).decode().strip()
-
-
-def index_entries(repository: Repo, paths: Sequence[str]) -> dict[str, IndexEntry]:
-    """What the user's index holds at exactly `paths`; paths that it does not hold are left out."""
-    tags = _index_tags(repository, paths)
-    found: dict[str, IndexEntry] = {}
-    for record in _names(run(repository, "ls-files", "-z", "--stage", "--", *paths)):
-        facts, _, path = record.partition("\t")
-        mode, blob, stage = facts.split(" ")
-        if path in paths:
-            stages = (*found[path].stages, stage) if path in found else (stage,)
-            found[path] = IndexEntry(entry=Entry(mode=mode, blob=blob), stages=stages, tag=tags.get(path, "H"))
-    return found
-
-
-def staged(repository: Repo) -> bytes:
-    """What the user's index holds, as git lists it: modes, blobs, stages and paths, without times of files."""
-    return run(repository, "ls-files", "-z", "--stage")
-
-
-def _index_tags(repository: Repo, paths: Sequence[str]) -> Mapping[str, str]:
-    return {record[2:]: record[0] for record in _names(run(repository, "ls-files", "-z", "-v", "--", *paths))}
 
 
 def _common_directory(git_directory: str) -> str:
@@ -387,14 +336,10 @@ def _common_directory(git_directory: str) -> str:
 
 
 def _tree_lines(output: bytes) -> Iterable[tuple[str, str, str, str]]:
-    for record in _names(output):
+    for record in names_in(output):
         facts, _, path = record.partition("\t")
         mode, kind, blob = facts.split(" ")
         yield mode, kind, blob, path
-
-
-def _names(output: bytes) -> tuple[str, ...]:
-    return tuple(name for name in output.decode("utf-8", "surrogateescape").split("\0") if name)
 
 
 def _one_line(name: str) -> str:

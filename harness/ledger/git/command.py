@@ -196,3 +196,8 @@ def environment_here(git_directory: str, common_directory: str, working_tree: st
         # With GIT_DIR alone git would take the current folder for the top of the working tree.
         overrides["GIT_WORK_TREE"] = working_tree
     return overrides
+
+
+def names_in(output: bytes) -> tuple[str, ...]:
+    """What git lists with `-z`: paths, or lines with one."""
+    return tuple(name for name in output.decode("utf-8", "surrogateescape").split("\0") if name)

@@ -15,7 +15,7 @@ from git import Repo
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.ledger import git
-from harness.ledger.git import locks
+from harness.ledger.git import index, locks
 from harness.ledger.git.command import attempted, run
 
 # Editors and prompts hold index.lock for moments when they refresh; longer is somebody's real work.
@@ -103,7 +103,7 @@ def set_index_entries(repository: Repo, changes: Mapping[str, git.Entry]) -> Non
     """
     if not changes:
         return
-    tags = {path: entry.tag for path, entry in git.index_entries(repository, tuple(changes)).items()}
+    tags = {path: entry.tag for path, entry in index.index_entries(repository, tuple(changes)).items()}
     _patiently(repository, "update-index", "-z", "--index-info", stdin=_index_lines(changes))
     _mark(repository, "--assume-unchanged", (path for path, tag in tags.items() if tag.islower()))
     _mark(repository, "--skip-worktree", (path for path, tag in tags.items() if tag.upper() == "S"))

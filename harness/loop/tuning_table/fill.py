@@ -1,22 +1,18 @@
 """Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
 
 import hashlib
-import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
-from harness import candidate_text, files, limits
+from harness import candidate_text, files
 from harness import contest as contests
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.key import judge_digest
-from harness.judge.verdict import compare_simulated, roofline
+from harness.judge.verdict import roofline
 from harness.ledger import lock as locking
 from harness.loop import existing, screening, search_space
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
@@ -24,12 +20,12 @@ from harness.loop.scaffold import IGNORED, TEMPLATES
 from harness.loop.screening import Places
 from harness.loop.search import Settings, Standing, Study
 from harness.loop.search_space import Grid, words
-from harness.loop.settings import constants, names, rewrite, rewritten, value_of
+from harness.loop.settings import constants, names, rewrite, rewritten
 from harness.loop.tune import study_name
 from harness.loop.tuning_table.kernels import KERNELS, Parameters
+from harness.loop.tuning_table.row import Row, add_row, rows_in
 from harness.loop.tuning_table.shapes import Shape
 from harness.records import Evidence, Policy, Refused, Screened, Statement
-from harness.records.problem import Parameter
 
 # Where the fastest fails its checks, so many are judged before it is the entry all the same, as unchecked.
 _JUDGED = 3
@@ -62,82 +58,6 @@ class Tuned:
     def operation(self) -> str:
         """What is computed, as the problem's statement names it."""
         return dict(constants(self.prepare)).get("OPERATION", "").strip("'\"")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One shape on one chip; times are simulated, in seconds.
-
-    `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
-    where `unchecked` says what failed: the three fastest, or the machine. `tried` of the `possible` settings were,
-    `looked_at` programs of theirs had a latency. `search` stands for all that the row follows from: judge, compiler,
-    kernel, settings, their number. `trials` are the settings that were tried, in the order asked; of a search that this
-    one went on with, those with a latency. `refused` are those that were judged and fail. `kernel_digest` stands for
-    the kernel's text and its judge. Raises ValueError where it says that settings passed without a check or a time.
-    """
-
-    kernel: str
-    chip: str
-    shape: str
-    operation: str
-    parameters: tuple[tuple[str, Parameter], ...]
-    settings: Settings | None
-    seconds: float | None
-    plus_minus_seconds: float | None
-    fallback: Settings
-    fallback_seconds: float | None
-    fallback_failure: str
-    checks: int
-    unchecked: str
-    failure: str
-    tried: int
-    possible: int
-    looked_at: int
-    compiler: str
-    search: str
-    finished: str
-    # Rows of before they were kept have none.
-    trials: tuple[Screened, ...] = ()
-    refused: tuple[Refused, ...] = ()
-    kernel_digest: str = ""
-
-    def __post_init__(self) -> None:
-        times = (self.seconds, self.fallback_seconds)
-        if any(time_ is not None and not 0 < time_ < math.inf for time_ in times):
-            raise ValueError(f"expected times above 0, got {times}")
-        if self.plus_minus_seconds is not None and not 0 <= self.plus_minus_seconds < math.inf:
-            raise ValueError(f"expected an uncertainty of 0 or more, got {self.plus_minus_seconds} s")
-        if self.is_entry and (self.seconds is None or self.checks < 1):
-            raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
-        if self.looked_at < 1:
-            raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
-        for name, value in self.settings or ():
-            try:
-                value_of(value)
-            except (SyntaxError, ValueError, TypeError, ArithmeticError, MemoryError, RecursionError) as error:
-                raise ValueError(f"expected a value of Python as {name}, got {value[:40]!r}") from error
-
-    @property
-    def fallback_ratio(self) -> float | None:
-        """The fallback's time over the best one's."""
-        if self.seconds is None or self.fallback_seconds is None:
-            return None
-        return self.fallback_seconds / self.seconds
-
-    @property
-    def is_entry(self) -> bool:
-        """Whether it has settings that passed every check."""
-        return self.settings is not None and not self.unchecked
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether the fallback is the best one or beyond its uncertainty, wider the more programs were looked at."""
-        if self.settings == self.fallback:
-            return True
-        if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
-            return False
-        reach = compare_simulated.deviations(self.looked_at) * self.plus_minus_seconds
-        return self.seconds + reach < self.fallback_seconds
 
 
 def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
@@ -215,7 +135,7 @@ def rows(
     Every finished row is a line of rows.jsonl there, and a search that was interrupted goes on where it was.
     """
     with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
-        known = {row.search: row for row in kept(how.folder) if not _may_pass(row)}
+        known = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
         for shape in shapes:
             for chip in chips:
                 contest = _contest(kernel, shape, chip, how.folder)
@@ -227,7 +147,7 @@ def rows(
                 else:
                     row = replace(found, shape=shape.name, kernel_digest=kernel.digest)
                 if row != found:
-                    _keep(how.folder, row)
+                    add_row(how.folder, row)
                 yield row
 
 
@@ -243,36 +163,9 @@ def _may_pass(row: Row) -> bool:
     return not kinds.isdisjoint(MAY_PASS_NEXT_TIME)
 
 
-def _keep(folder: Path, row: Row) -> None:
-    path = folder / "rows.jsonl"
-    with files.refusals_in_words(f"writing {path}"), open(path, "ab+") as stream:
-        end = stream.seek(0, os.SEEK_END)
-        if end:
-            stream.seek(end - 1)
-        # A kill may have cut the last line off.
-        is_torn = bool(end) and stream.read(1) != b"\n"
-        stream.write(b"\n" * is_torn + msgspec.json.encode(row) + b"\n")
-
-
 def parameters(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Parameters:
     """The parameters of the problem that this shape states. Raises UsageError `bad-shapes` where it states none."""
     return dict(_contest(kernel, shape, chip, folder).problem.statement().parameters)
-
-
-def kept(folder: Path) -> tuple[Row, ...]:
-    """The rows in `folder`; a line that was cut off by a kill, or is of another form, counts as not there."""
-    found: list[Row] = []
-    path = folder / "rows.jsonl"
-    if not path.exists():
-        return ()
-    with files.refusals_in_words(f"reading {path}"):
-        lines = limits.read(path).splitlines()
-    for line in lines:
-        try:
-            found.append(msgspec.json.decode(line, type=Row))
-        except msgspec.DecodeError:
-            continue
-    return tuple(found)
 
 
 def _contest(kernel: Tuned, shape: Shape, chip: str, folder: Path) -> Contest:

@@ -12,8 +12,8 @@ from harness import __version__
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.loop.settings import value_of
-from harness.loop.tuning_table.fill import Row
 from harness.loop.tuning_table.kernels import Parameters
+from harness.loop.tuning_table.row import Row
 from harness.units import percent, seconds
 
 Format = Literal["json", "python", "tokamax"]

@@ -4,15 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.render.layout import clean
-from harness.render.page.detail import detail_plain
+from harness.render.page.detail import compared_names, detail_plain
 from harness.render.page.overview import group_plain, row_plain
 from harness.render.page.parts import CHUNK, Kind, Plain, assembled
 from harness.render.page.source import Line
+from harness.render.page.story import story_plain
 from harness.render.series import Entry, group_of, groups
 
 _KIND = Kind(
     body="contest.html",
-    scripts=("ledger_charts.js", "table.js", "attempt.js", "main.js"),
+    scripts=("ledger_charts.js", "story.js", "table.js", "attempt.js", "compare.js", "main.js"),
     listed="attempts",
     commands="./ratchet.sh results, ./ratchet.sh show N",
 )
@@ -51,6 +52,8 @@ def _overview(story: Story) -> Plain:
         "made": story.made,
         "champion": story.champion,
         "group": standing.digest if standing else None,
+        "figures": next((compared_names(entry) for entry in story.entries if entry.compared), ()),
+        "story": story_plain(story.entries),
         "groups": [group_plain(group) for group in found],
         "rows": [row_plain(entry, story.champion) for entry in story.entries],
         "notes": [clean(note) for note in story.notes],

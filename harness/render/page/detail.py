@@ -43,6 +43,7 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
         "failure": _failure(attempt),
         "expected": _expectation(attempt),
         "figures": _figures(entry, report),
+        "compared": [value for _, _, value in entry.compared],
         "against": entry.against.number if entry.against and entry.against.report else None,
         "counters": _counters(entry, report),
         "time": _time(entry, report, missing),
@@ -62,6 +63,11 @@ def detail_plain(entry: Entry, pool: Pool) -> Plain:
     if not attempt.diff:
         missing.append("kernel.py is the champion's: there is no change to show.")
     return plain | _kernel(entry, attempt, pool, missing)
+
+
+def compared_names(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """Name and unit of each figure in which two attempts are compared; `compared` of a detail has the values."""
+    return tuple((name, unit) for name, unit, _ in entry.compared)
 
 
 def _hint(hint: Hint) -> tuple[str, str, str]:

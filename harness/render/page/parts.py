@@ -27,12 +27,16 @@ _SLOT = re.compile(r"<!--\[(\w+)\]-->")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What one kind of page adds to the shell: its markup and scripts, what it lists, what says the same in words."""
+    """What one kind of page adds to the shell: its markup and scripts, what it lists, what says the same in words.
+
+    Without charts it is smaller by the library that draws them.
+    """
 
     body: str
     scripts: tuple[str, ...]
     listed: str
     commands: str
+    has_charts: bool = True
 
 
 def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain]) -> bytes:
@@ -40,9 +44,9 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
 
     `overview` is what it shows at once, with a row for each that can be opened, CHUNK of them to one of the `details`.
     """
-    charts, own = _charts(), "\n".join(_asset(name) for name in (*_SHARED, *kind.scripts))
+    charts, own = _charts() if kind.has_charts else None, "\n".join(map(_asset, (*_SHARED, *kind.scripts)))
     slots = {
-        "policy": _policy(charts.digest, _digest(own)),
+        "policy": _policy(*([charts.digest] if charts else []), _digest(own)),
         "title": html.escape(title),
         "style": _asset("page.css"),
         "listed": kind.listed,
@@ -53,7 +57,7 @@ def assembled(kind: Kind, title: str, overview: Plain, details: Iterable[Plain])
             f'<script type="application/octet-stream" id="chunk-{number}">{_packed(_json(one))}</script>'
             for number, one in enumerate(details)
         ),
-        "charts": charts.packed,
+        "charts": f'<script type="application/octet-stream" id="charts">{charts.packed}</script>' if charts else "",
         "own": own,
     }
     # One pass over the template alone: what is put in is not looked at again.

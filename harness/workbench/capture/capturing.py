@@ -141,7 +141,7 @@ def capture(
     """
     text = kernel.profiles / ("kernel.cpu.hlo.txt" if kernel.device == "cpu" else "kernel.hlo.txt")
     session = f"{label}-{secrets.token_hex(4)}"
-    with exported(kernel, warmup_calls, progress) as program:
+    with pruning.in_use(kernel.profiles), exported(kernel, warmup_calls, progress) as program:
         request = CaptureRequest(
             subject=program.subject, calls=calls, mode=mode, profile_directory=str(kernel.profiles), session=session,
             hlo_text=str(text),

@@ -22,6 +22,7 @@ from harness.workbench.capture.messages import (
     SnapshotRequest,
     WatchRequest,
 )
+from harness.workbench.profiles.places import RUNS
 
 _START_SECONDS = 300.0
 # A snapshot is written from memory; the rest is for a slow disk.
@@ -81,7 +82,7 @@ def snapshots(
                 "XProf takes them from the history that a TPU's profiler keeps, and a CPU's keeps none. "
                 "ratchet.sh profile captures calls instead",
             )
-        yield _kept(found, program.kernel.profiles / "plugins" / "profile" / session(number))
+        yield _kept(found, program.kernel.profiles / RUNS / session(number))
     program.ask(child, "continuous", ContinuousRequest(address=served.address, is_on=False), Done, _SNAPSHOT_SECONDS)
 
 

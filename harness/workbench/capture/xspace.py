@@ -9,6 +9,7 @@ from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.messages import Done, XspaceRequest
 from harness.records import Failure
+from harness.workbench.profiles.places import host_name
 
 # Importing JAX and reading some MB of text take a few seconds.
 _SECONDS = 120.0
@@ -28,7 +29,7 @@ def write(text: str, path: Path) -> None:
             child = children.start(
                 "profile", "harness.judge.evaluate.timing.profiling", Path(scratch), environment.on_cpu()
             )
-            host = path.name.removesuffix(".xplane.pb")
+            host = host_name(path)
             request = XspaceRequest(text=str(source), profile=str(profile), host=host)
             children.ask(child, "profile", "profile", "xspace", request, Done, _SECONDS)
             _, reply = children.wait()

@@ -34,6 +34,7 @@ _NOTABLE_SECONDS, _NOTABLE_ON_A_CPU = 1e-3, 50e-3
 _NOTABLE_FLOPS, _NOTABLE_SHARE = 1e7, 0.10
 # Under three quarters of the cells in use a product takes a third longer.
 _FULL = 0.75
+_UNDER, _OVER, _TOO_SHORT = "under the target", "over the target", "too short to tell"
 # On a CPU the advice is about the chip that contests are made for unless they say so.
 _ANY_CHIP = "v5e"
 
@@ -89,8 +90,8 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     rows.append(
         (
             "compilation", len(run.compilations), compiling, None, share, f"under {COMPILATION_TARGET:.0%}",
-            "under the target" if share < COMPILATION_TARGET
-            else "over the target" if needed is None else f"under the target after {needed:,} calls",
+            _UNDER if share < COMPILATION_TARGET
+            else _OVER if needed is None else f"under the target after {needed:,} calls",
         )
     )  # fmt: skip
     again = [c for c in run.compilations if c.phase == "second call"]
@@ -110,19 +111,17 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
         reading = where if fraction is None else "reached" if fraction >= target else "below the target"
         over = f"over {target:.0%}" + (" when memory-bound" if name == "HBM" else "")
         rows.append((f"{name} in use", None, None, None, fraction, over, reading))
-    own, waiting = _waiting(run, seen)
-    rows.append(
-        (
-            "input", None, own, None, waiting, f"under {INPUT_TARGET:.0%}",
-            "unknown: give a function that is called twice, or a capture (--capture)" if waiting is None
-            else "too short to tell" if own is not None and run.seconds["second call"] < _least(run)
-            else "under the target" if waiting < INPUT_TARGET else "over the target",
-        )
-    )  # fmt: skip
+    own, waiting, reading = _waiting(run, seen)
+    rows.append(("input", None, own, None, waiting, f"under {INPUT_TARGET:.0%}", reading))
     notes = [
         "Times are host wall clock, the device waited for; targets are those of the protocol, section 8. While it "
         "is watched JAX writes out every module: first calls take a little longer than alone."
     ]
+    if reading == _TOO_SHORT:
+        notes.append(
+            f"Waits for the input under {1e3 * _notable_seconds(run):.0f} ms a call are too short to tell from noise; "
+            "they are no finding."
+        )
     if run.platform == "cpu":
         notes.append("On a CPU reading results back is no transfer, and counts as none.")
     else:
@@ -130,18 +129,23 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
     return table("measures", f"measures of {subject}", origin, _MEASURES, rows, notes)
 
 
-def _waiting(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None]:
-    """How long the devices wait for the host: of a capture their idle share of a step, else of the second call."""
+def _waiting(run: ProgramRun, seen: InUse) -> tuple[float | None, float | None, str]:
+    """How long the devices wait for the host, its share, and how that reads.
+
+    Of a capture it is their idle share of a step, without seconds; else it is of the second call.
+    """
     call = run.seconds.get("second call")
     if seen.idle is not None:
-        return None, seen.idle
+        return None, seen.idle, _UNDER if seen.idle < INPUT_TARGET else _OVER
     if run.own_seconds is None or not call:
-        return None, None
-    return run.own_seconds, min(1.0, run.own_seconds / call)
+        return None, None, "unknown: give a function that is called twice, or a capture (--capture)"
+    share = min(1.0, run.own_seconds / call)
+    if share < INPUT_TARGET:
+        return run.own_seconds, share, _UNDER
+    return run.own_seconds, share, _TOO_SHORT if run.own_seconds < _notable_seconds(run) else _OVER
 
 
-def _least(run: ProgramRun) -> float:
-    """The shortest wait of a call that says something."""
+def _notable_seconds(run: ProgramRun) -> float:
     return _NOTABLE_ON_A_CPU if run.platform == "cpu" else _NOTABLE_SECONDS
 
 
@@ -321,8 +325,8 @@ def _compiling(run: ProgramRun, subject: str) -> Iterator[Finding]:
 
 def _starved(run: ProgramRun, subject: str, seen: InUse) -> Iterator[Finding]:
     """The devices wait for the host for over a tenth of the time."""
-    own, share = _waiting(run, seen)
-    if share is None or share < INPUT_TARGET or (own is not None and own < _least(run)):
+    own, share, reading = _waiting(run, seen)
+    if share is None or reading != _OVER:
         return
     where = "of a step of the capture every device is idle" if own is None else (
         f"of the second call ({own:.2g} s) nothing runs and nothing is handed over"

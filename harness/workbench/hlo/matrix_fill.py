@@ -21,8 +21,11 @@ def filled(summed: int, columns: int, size: int) -> float:
 
 def of_product(found: Matmul, mesh: dict[str, int], size: int) -> tuple[float, int, int]:
     """The share for a product given by hand, with the two sizes of one device's weights."""
-    sizes = dict(zip(found.letters[0], found.left.local(mesh), strict=True))
-    sizes |= dict(zip(found.letters[1], found.right.local(mesh), strict=True))
+    sizes: dict[str, int] = {}
+    for letters, array in zip(found.letters, (found.left, found.right), strict=False):
+        for letter, length in zip(letters, array.local(mesh), strict=True):
+            # Where only one operand is split along what is summed over, no more of the other takes part.
+            sizes[letter] = min(length, sizes.get(letter, length))
     left, right, result = map(set, found.letters)
     summed = math.prod(sizes[letter] for letter in (left & right) - result)
     columns = math.prod(sizes[letter] for letter in right - left)

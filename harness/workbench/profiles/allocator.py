@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from harness.workbench.profiles import conversion
+from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.remote import Source
 
 _PICOSECONDS = 1e12
@@ -71,7 +72,7 @@ def memories(paths: Sequence[Source]) -> tuple[Memory, ...]:
             # Nothing at all is said of a capture without a host, as that of a simulated run.
             continue
         said: dict[str, Any] = msgspec.json.decode(answer)
-        host = path.name.removesuffix(".xplane.pb")
+        host = host_name(path)
         found += [_memory(host, name, one) for name, one in sorted(said["memoryProfilePerAllocator"].items())]
     return tuple(found)
 

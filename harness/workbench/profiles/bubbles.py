@@ -16,7 +16,7 @@ EDGE_STEPS = 2
 FEWEST_STEPS = 3 * EDGE_STEPS
 
 BETWEEN, STEADY = "between runs", "steady"
-GOOD, FAIR = "excellent", "fair"
+GOOD, FAIR, BAD = "excellent", "fair", "red flag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +66,21 @@ def inside(device: Device) -> tuple[Interval, ...]:
 
 
 def verdict(part: Part) -> str:
-    """What the protocol says to a bubble fraction; nothing to the time between runs, which is the host's."""
+    """The rating of a part that has one: fill, drain and the time between runs, which is the host's, have none."""
     if part.fraction is None:
         return "nothing ran"
     if part.name == BETWEEN:
         return "host or input?" if part.fraction > RED_FLAG else "fine"
     if part.name.startswith(("fill", "drain")):
         return "not counted"
-    if part.fraction < EXCELLENT:
+    return rating(part.fraction)
+
+
+def rating(fraction: float) -> str:
+    """What the protocol says to a bubble fraction, wherever it was taken."""
+    if fraction < EXCELLENT:
         return GOOD
-    return "red flag" if part.fraction > RED_FLAG else FAIR
+    return BAD if fraction > RED_FLAG else FAIR
 
 
 def _part(name: str, runs: tuple[Interval, ...], busy: Sequence[Interval]) -> Part:

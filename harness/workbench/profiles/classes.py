@@ -112,6 +112,11 @@ def half(operation: Operation) -> Literal["start", "done", "update", ""]:
     return ""
 
 
+def pair_name(name: str) -> str:
+    """The name that both halves of an asynchronous operation share: `all-gather.2` of `all-gather-done.2`."""
+    return _HALF.sub("", name)
+
+
 def framework_category(operation: Operation) -> str:
     """One of FRAMEWORK_CATEGORIES."""
     kind = op_class(operation)

@@ -1,6 +1,5 @@
 """The collectives of a device: what each moves among how many devices, its time in flight, the time waited."""
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ from harness.workbench.hlo.module import Instruction
 from harness.workbench.hlo.parse import module
 from harness.workbench.hlo.shapes import Shape, arrays
 from harness.workbench.profiles import intervals
-from harness.workbench.profiles.classes import COMMUNICATION, category, half, op_class, opcode
+from harness.workbench.profiles.classes import COMMUNICATION, category, half, op_class, opcode, pair_name
 from harness.workbench.profiles.intervals import Interval
 from harness.workbench.profiles.op_times import running
 
-_HALF = re.compile(r"-(start|done|update)\b")
 # A collective of a device: its module, and the name that its two halves share.
 Key: TypeAlias = tuple[str, str]
 
@@ -176,11 +174,6 @@ def least_seconds(moved: Moved, network: Links | None) -> float | None:
     return exact_seconds(moved.kind, whole, moved.size, network.one_way_bytes_per_second, is_ring=True)
 
 
-def pair_name(operation: Operation) -> str:
-    """The name that the two halves of an asynchronous operation share: `all-gather.2` of `all-gather-done.2`."""
-    return _HALF.sub("", operation.name)
-
-
 def _in_flight(device: Device, serial: list[Execution], beside: list[Execution]) -> Iterator[tuple[Key, float]]:
     """How long each asynchronous collective was in flight, execution by execution."""
     keys = [_key(operation) for operation in device.operations]
@@ -199,7 +192,7 @@ def _in_flight(device: Device, serial: list[Execution], beside: list[Execution])
 
 
 def _key(operation: Operation) -> Key:
-    return operation.module, pair_name(operation)
+    return operation.module, pair_name(operation.name)
 
 
 def _in_module(operation: Operation, graph: Graph | None) -> Instruction | None:

@@ -1,7 +1,9 @@
 """Events of lines made executions of operations: numbered operations, self time without what is nested."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from harness.dumps.xplane import Event, Value
 from harness.records import Execution, Operation
@@ -27,43 +29,69 @@ class Operations:
         return tuple(self.numbers)
 
 
-def serial(events: Sequence[Event], numbers: Sequence[int], zero_ps: int) -> list[Execution]:
+class Serial:
     """The executions of one line; an event within another one is nested in it and counts as its child.
 
-    `numbers` are the operations of `events`. Events that overlap without one holding the other are taken
-    as neighbours.
+    Events that overlap without one holding the other are taken as neighbours. Times of millions of events are kept as
+    they lie in a file, from the first one's start on.
     """
-    order = sorted(range(len(events)), key=lambda at: (events[at].start_ps, -events[at].duration_ps))
-    self_ps = [seconds_ps(event) for event in events]
-    around: list[int] = []
-    for at in order:
-        event = events[at]
-        end = event.start_ps + event.duration_ps
-        while around and not _holds(events[around[-1]], event.start_ps, end):
-            around.pop()
-        if around:
-            self_ps[around[-1]] -= seconds_ps(event)
-        around.append(at)
-    return [
-        Execution(
-            operation=numbers[at],
-            start=(events[at].start_ps - zero_ps) / _PICOSECONDS,
-            seconds=seconds_ps(events[at]) / _PICOSECONDS,
-            self_seconds=max(0, self_ps[at]) / _PICOSECONDS,
-        )
-        for at in order
-    ]
+
+    def __init__(self) -> None:
+        self._origin_ps = 0
+        self._numbers = array("I")
+        self._starts, self._lengths, self._seconds = array("q"), array("q"), array("q")
+
+    def add(self, event: Event, number: int) -> None:
+        """One more event, of operation `number`. Raises OverflowError for one half a year from the first."""
+        if not self._starts:
+            self._origin_ps = event.start_ps
+        self._numbers.append(number)
+        self._starts.append(event.start_ps - self._origin_ps)
+        self._lengths.append(event.duration_ps)
+        self._seconds.append(seconds_ps(event))
+
+    def executions(self, zero_ps: int) -> list[Execution]:
+        """All of them by start, nested ones after those around them. Raises OverflowError like `add`."""
+        starts, lengths = self._starts, self._lengths
+        longest_first = sorted(range(len(starts)), key=lengths.__getitem__, reverse=True)
+        order = array("q", sorted(longest_first, key=starts.__getitem__))
+        del longest_first
+        self_ps = array("q", self._seconds)
+        around: list[int] = []
+        for at in order:
+            start = starts[at]
+            while around and not _holds(starts[around[-1]], lengths[around[-1]], start, start + lengths[at]):
+                around.pop()
+            if around:
+                self_ps[around[-1]] -= self._seconds[at]
+            around.append(at)
+        zero_ps -= self._origin_ps
+        return [
+            _execution(self._numbers[at], starts[at] - zero_ps, self._seconds[at], max(0, self_ps[at])) for at in order
+        ]
+
+
+def _execution(operation: int, start_ps: int, seconds_ps: int, self_ps: int) -> Execution:
+    seconds = seconds_ps / _PICOSECONDS
+    # Most have no other within them: one number then stands for both.
+    alone = seconds if self_ps == seconds_ps else self_ps / _PICOSECONDS
+    return Execution(operation=operation, start=start_ps / _PICOSECONDS, seconds=seconds, self_seconds=alone)
 
 
 def sorted_by_start(executions: Iterable[Execution]) -> tuple[Execution, ...]:
     """Of several lines together, nested ones after those around them."""
-    return tuple(sorted(executions, key=lambda execution: (execution.start, -execution.seconds)))
+    return tuple(sorted(sorted(executions, key=attrgetter("seconds"), reverse=True), key=attrgetter("start")))
 
 
 def seconds_ps(event: Event) -> int:
     """How long it took by the device's own clock, where the event says it."""
     taken = event.stats.get("device_duration_ps")
     return taken if isinstance(taken, int) else event.duration_ps
+
+
+def end_ps(event: Event) -> int:
+    """When it ended, by the clock of the line."""
+    return event.start_ps + event.duration_ps
 
 
 def flops(stats: Mapping[str, Value], category: str) -> float | None:
@@ -82,9 +110,5 @@ def _cost(value: Value | None, category: str) -> float | None:
     return float(value)
 
 
-def _holds(outer: Event, start: int, end: int) -> bool:
-    return outer.start_ps <= start and end <= outer.start_ps + outer.duration_ps and start < _end(outer)
-
-
-def _end(event: Event) -> int:
-    return event.start_ps + event.duration_ps
+def _holds(outer: int, length: int, start: int, end: int) -> bool:
+    return outer <= start and end <= outer + length and start < outer + length

@@ -6,16 +6,18 @@ import json
 import math
 import os
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.dumps.xplane import Event, Plane, Space, Value
+from harness.dumps.xplane import Event, Plane, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
 from harness.records import Capture, Column, Table
 from harness.workbench.profiles import reading
 from harness.workbench.profiles.op_times import origin
+from harness.workbench.profiles.places import host_name
 from harness.workbench.profiles.reading import sources
 
 # Where jax's own trace.json.gz is cut off (protocol, section 6); nothing is cut here.
@@ -101,23 +103,11 @@ def _bytes(value: object) -> bytes:
 def _events(capture: Capture, count: _Count) -> Iterator[dict[str, object]]:
     for file in sources(capture):
         space = reading.space(file)
-        host = space.hostnames[0] if space.hostnames else file.name.removesuffix(".xplane.pb")
-        zero = _first(space)
+        host = space.hostnames[0] if space.hostnames else host_name(file)
+        zero = space.start_ps or 0
         for plane in sorted(space.planes, key=lambda plane: (_DEVICE.match(plane.name) is None, plane.name)):
             if any(line.events for line in plane.lines):
                 yield from _plane(plane, host, zero, count)
-
-
-def _first(space: Space) -> int:
-    """When the file's first event began."""
-    starts = (
-        event.start_ps
-        for plane in space.planes
-        for line in plane.lines
-        for event in line.events
-        if event.occurrences is None
-    )
-    return min(starts, default=0)
 
 
 def _plane(plane: Plane, host: str, zero: int, count: _Count) -> Iterator[dict[str, object]]:
@@ -127,37 +117,45 @@ def _plane(plane: Plane, host: str, zero: int, count: _Count) -> Iterator[dict[s
     yield _named("process_name", process | {"tid": 0}, f"{plane.name} ({host})")
     yield {"ph": "M", "name": "process_sort_index", **process, "tid": 0, "args": {"sort_index": count.processes}}
     for line in plane.lines:
-        timed = [event for event in line.events if event.occurrences is None]
-        count.timeless += len(line.events) - len(timed)
-        for number, lane in enumerate(lanes(timed), 1):
+        found = lanes(line.events)
+        count.timeless += len(line.events) - sum(map(len, found))
+        for number, lane in enumerate(found, 1):
             count.threads += 1
             where = process | {"tid": count.threads}
             yield _named("thread_name", where, line.name if number == 1 else f"{line.name} ({number})")
             yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": count.threads}}
-            for event in lane:
+            for at in lane:
                 count.events += 1
-                yield _slice(event, where, zero)
+                yield _slice(line.events[at], where, zero)
 
 
-def lanes(events: Sequence[Event]) -> list[list[Event]]:
-    """The events in as few lists as it takes for none to cross another of its list; one may lie within another.
+def lanes(events: Sequence[Event]) -> list[list[int]]:
+    """The numbers of the events that have a place in time, in as few lists as it takes for none to cross another.
 
-    A viewer draws a thread's slices one in the other and gets lost where they cross, as asynchronous ones do.
+    One may lie within another of its list. A viewer draws a thread's slices one in the other and gets lost where they
+    cross, as asynchronous ones do.
     """
-    found: list[list[Event]] = []
+    numbers, starts, ends = array("q"), array("q"), array("q")
+    zero = _nanoseconds(events[0].start_ps) if events else 0
+    for number, event in enumerate(events):
+        if event.occurrences is None:
+            numbers.append(number)
+            starts.append(_nanoseconds(event.start_ps) - zero)
+            ends.append(_end(event) - zero)
+    longest_first = sorted(range(len(numbers)), key=ends.__getitem__, reverse=True)
+    found: list[list[int]] = []
     open_ends: list[list[int]] = []
-    for event in sorted(events, key=lambda event: (_nanoseconds(event.start_ps), -_end(event))):
-        start, end = _nanoseconds(event.start_ps), _end(event)
-        for lane, ends in zip(found, open_ends, strict=True):
-            while ends and ends[-1] <= start:
-                ends.pop()
-            if not ends or end <= ends[-1]:
-                lane.append(event)
-                ends.append(end)
+    for at in sorted(longest_first, key=starts.__getitem__):
+        for lane, around in zip(found, open_ends, strict=True):
+            while around and around[-1] <= starts[at]:
+                around.pop()
+            if not around or ends[at] <= around[-1]:
+                lane.append(numbers[at])
+                around.append(ends[at])
                 break
         else:
-            found.append([event])
-            open_ends.append([end])
+            found.append([numbers[at]])
+            open_ends.append([ends[at]])
     return found
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from harness.dumps.xplane import Event, Plane, Value
 from harness.records import Capture, Table
-from harness.units import percent
 from harness.workbench.profiles import intervals, reading
-from harness.workbench.profiles.bubbles import EXCELLENT, RED_FLAG
+from harness.workbench.profiles.bubbles import rating
 from harness.workbench.profiles.intervals import Interval
 from harness.workbench.profiles.op_times import origin, share
 from harness.workbench.profiles.reading import KNOWN_LINES, OPS_LINE, TPU_PLANE, sources
@@ -88,16 +87,9 @@ def _simulated(device: str, plane: Plane) -> list[Inside]:
     if not whole:
         return []
     idle = whole - parts.get(_ISSUING, 0)
-    rows = [Inside(device=device, part="bubbles", amount=idle, whole=whole, reading=_verdict(idle / whole))]
+    rows = [Inside(device=device, part="bubbles", amount=idle, whole=whole, reading=rating(idle / whole))]
     ranked = sorted(parts.items(), key=lambda part: -part[1])
     return [*rows, *(Inside(device=device, part=name, amount=cycles, whole=whole) for name, cycles in ranked)]
-
-
-def _verdict(fraction: float) -> str:
-    """What the protocol says to a bubble fraction (section 3, item 4)."""
-    if fraction < EXCELLENT:
-        return f"excellent: under {percent(EXCELLENT, 0)}"
-    return f"red flag: over {percent(RED_FLAG, 0)}" if fraction > RED_FLAG else "fair"
 
 
 def _recorded(device: str, plane: Plane) -> Iterator[Inside]:

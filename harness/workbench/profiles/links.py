@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from harness.records import Column, Table
-from harness.workbench.profiles.places import Place
+from harness.workbench.profiles.places import Place, host_name
 from harness.workbench.profiles.remote import LOCAL, ROUTE, Remote, root
 from harness.workbench.tables import table
 
@@ -46,7 +46,7 @@ def links(place: Place, server: str = LOCAL) -> tuple[Table, ...]:
     """
     base = root(server)
     first = place.paths[0]
-    host = first.name.removesuffix(".xplane.pb")
+    host = host_name(first)
     run = first.run if isinstance(first, Remote) else run_name(place)
     rows = [(title, "run", page(base, tool, run, host)) for tool, title in TOOLS]
     folder = first.folder if isinstance(first, Remote) else str(first.resolve().parent)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from harness import units
 from harness.records import Table
@@ -47,9 +47,13 @@ def halves(heap: Heap) -> tuple[Half, ...]:
     kept = [life for life in heap.lives if _is_activation(life.op_name)]
     if begins is None or not kept:
         return ()
-    levels = [
-        sum(life.stored_bytes for life in kept if life.first < at <= life.last) for at in range(len(heap.heap_bytes))
-    ]
+    changes = [0.0] * len(heap.heap_bytes)
+    for life in kept:
+        # Made by the change `first`, so that it is there after it, and gone with the one after `last`.
+        for at, size in ((life.first + 1, life.stored_bytes), (life.last + 1, -life.stored_bytes)):
+            if at < len(changes):
+                changes[at] += size
+    levels = list(accumulate(changes))
     return (
         Half(name="forward", levels=tuple(levels[:begins])),
         Half(name="backward", levels=tuple(levels[begins - 1 :])),

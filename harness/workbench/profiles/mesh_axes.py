@@ -12,11 +12,11 @@ from harness.workbench.hlo.interconnect import Links
 from harness.workbench.hlo.mesh import Mesh, axes_of_groups, axes_of_pairs, inferred
 from harness.workbench.hlo.resharding import Spared, constraint_table, laid_out, spared
 from harness.workbench.profiles import intervals
-from harness.workbench.profiles.classes import COMMUNICATION, op_class
+from harness.workbench.profiles.classes import COMMUNICATION, op_class, pair_name
 from harness.workbench.profiles.collectives import Flight, Moved, least_seconds
 from harness.workbench.profiles.graph import graphs_of
 from harness.workbench.profiles.intervals import Interval
-from harness.workbench.profiles.op_times import device_label, is_sparse_core, origin, running
+from harness.workbench.profiles.op_times import device_label, is_sparse_core, origin, running, share
 from harness.workbench.tables import Field, Fields, table_of
 
 UNKNOWN = "unknown"
@@ -107,7 +107,7 @@ def sparse_cores(capture: Capture) -> Table | None:
         Field("collective_seconds", "collectives", lambda row: row[2], "s"),
         Field("beside_seconds", "beside work", lambda row: row[3], "s"),
         Field("alone_seconds", "alone", lambda row: None if row[3] is None else row[1] - row[3], "s"),
-        Field("hidden_fraction", "hidden", lambda row: None if row[3] is None else row[3] / row[1], "fraction"),
+        Field("hidden_fraction", "hidden", lambda row: None if row[3] is None else share(row[3], row[1]), "fraction"),
     )
     notes = (
         "Beside work: while an operation of the same chip's TensorCore ran that is no collective. What is alone is "
@@ -137,7 +137,7 @@ def remedies(
         Field("collective", "collective", lambda row: row[1].name),
         Field("axes", "axes", lambda row: "+".join(row[1].axes) or UNKNOWN),
         Field("array_bytes", "array", lambda row: row[1].array_bytes, "B"),
-        Field("exposed_seconds", "exposed", lambda row: waited.get((row[0], _pair(row[1].name))), "s"),
+        Field("exposed_seconds", "exposed", lambda row: waited.get((row[0], pair_name(row[1].name))), "s"),
         Field("used_by", "used by", lambda row: row[1].used_by),
     )
     notes = ("Collectives of a tenth or more of what a module sends, from its HLO; exposed is a device's mean.",)
@@ -154,10 +154,6 @@ def known_graphs(capture: Capture, found: Sequence[Device], read: bool) -> tuple
         return graphs_of(capture)[0], ""
     except (RatchetError, OSError) as error:
         return {}, f"The modules of the capture could not be read: {error}"
-
-
-def _pair(name: str) -> str:
-    return name.replace("-start", "")
 
 
 def _is_sent(core: Device, number: int) -> bool:
@@ -178,8 +174,10 @@ def _same(sizes: Sequence[int | None]) -> int | None:
 
 
 def _sent(some: Sequence[Flight], devices: int) -> float | None:
-    known = [one.moved.bus_bytes * one.count for one in some if one.moved.bus_bytes is not None]
-    return sum(known) / devices if known else None
+    """Bytes that cross the links of one device; None where those of one of the collectives are not known."""
+    sent = [None if one.moved.bus_bytes is None else one.moved.bus_bytes * one.count for one in some]
+    known = [size for size in sent if size is not None]
+    return sum(known) / devices if known and len(known) == len(sent) else None
 
 
 def _flight(some: Sequence[Flight]) -> float:

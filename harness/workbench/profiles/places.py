@@ -19,7 +19,7 @@ _NEIGHBOURS = {
     "op_profile.json": "an answer of XProf's op profile, without HLO and timeline",
 }
 # What XProf may read by itself, and this project not.
-_CLOUD = "gs://"
+CLOUD = "gs://"
 # So many runs are named where one is not found.
 _NAMED = 8
 # Where a contest keeps its captures.
@@ -54,6 +54,11 @@ class Place:
         return max(path.stat().st_mtime for path in self.files)
 
 
+def host_name(source: Source) -> str:
+    """The host that a capture's file is called after."""
+    return source.name.removesuffix(SUFFIX)
+
+
 def resolve(what: str | None, contest: Path, server: str = "") -> Place:
     """The one capture that `what` means: see `EXPECTED`; the newest of several, None: of the contest in `contest`.
 
@@ -65,7 +70,7 @@ def resolve(what: str | None, contest: Path, server: str = "") -> Place:
         return _on_server(what, server)
     if what is None:
         return _newest(own, f"in {own}, where captures of this contest lie")
-    if what.startswith(_CLOUD):
+    if what.startswith(CLOUD):
         raise UsageError(
             "remote-profile",
             f"{what}: captures are read from files of this machine. Copy it (gcloud storage cp -r {what} .), or let "
@@ -105,7 +110,7 @@ def _on_server(what: str | None, server: str) -> Place:
     Raises RatchetError `no-profile` or `no-server`, UsageError `no-such-place`.
     """
     base = remote.root(server)
-    if what is not None and what.startswith(_CLOUD):
+    if what is not None and what.startswith(CLOUD):
         run, folder = _in_cloud(what.rstrip("/"), base)
     else:
         found, folder = remote.runs(base), ""

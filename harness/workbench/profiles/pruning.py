@@ -1,32 +1,58 @@
-"""The folder of a contest's captures and dumps: git passes over it, and what is old in it goes.
+"""The folder of a contest's captures, dumps and scratch files: git passes over it, and what is old in it goes.
 
-Kept are the newest runs, those of champions, and all that the ratchet did not write; within a size in all.
+Kept are the newest runs, those of accepted attempts, and all that the ratchet did not write; within a size in all.
 """
 
 import contextlib
+import fcntl
+import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import RatchetError
-from harness.files import make_directory, refusals_in_words
+from harness.files import make_directory, refusals_in_words, remove
+from harness.records import Attempt
 from harness.units import decimal
-from harness.workbench.profiles.places import Place, runs
+from harness.workbench.profiles.places import runs
 
-# So many of the ratchet's own runs stay beside those of champions; one of three calls is 10 KB to some MB.
+# So many of the ratchet's own runs stay beside those of accepted attempts; one of three calls is 10 KB to some MB.
 KEPT_RUNS = 20
 # A hundred attempts whose compiler dumps take 30 MB, as those of the root contest do.
 KEPT_BYTES = 3_000_000_000
 RULE = (
     f"the newest {KEPT_RUNS} runs, all runs of attempts that were accepted, and whatever the ratchet did not write are "
-    f"kept; older runs are removed, and where runs and compiler dumps of attempts take more than "
-    f"{decimal(KEPT_BYTES, 'B')} the oldest of them, those of accepted attempts last"
+    f"kept; older runs are removed, and where runs, timelines, compiler dumps and scratch folders (of attempts, sweep, "
+    f"bisect, replay and the others) take more than {decimal(KEPT_BYTES, 'B')} the oldest of them, those of accepted "
+    "attempts last, those of the champion and what a running command may be writing never"
 )
 # What the ratchet's own runs end with: the eight digits of a session, or the name of a simulated chip.
 _OWN = re.compile(r"(\d{4,}|kernel|judge|snapshot)-([\w.]+-)*([0-9a-f]{8}(-\d+)?|simulated-\w+)")
-# The compiler's dumps of an attempt, and what else was found out about it.
-_FILES = re.compile(r"\d{4,}")
+# Timelines as files for Perfetto, and answers that were too long to send: above and beside the runs.
+_FILES = ("*.trace.json.gz", "*.perfetto.json.gz", "answers/*.json")
+# What an evaluation leaves: programs, dumps, found figures; by attempt, or by the command that asked for it. Not in
+# it are the inputs that `attack` found and the journal of `tune`, which can be gone on with, and pages and plots.
+_OF_COMMANDS = (
+    "new", "judge", "diff-*", "attack/work", "sweep/*", "edits/*", "bisect/*", "ablate/*", "revoke/*", "replay/*",
+)  # fmt: skip
+_OF_ATTEMPTS = re.compile(r"\d{4,}(-champion|-failed)?")
+_ATTEMPT = re.compile(r"(\d{4,})(-simulated-.*)?")
+_LOCK = ".lock"
+# So many are named where more were removed.
+_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """What is removed in one go: a run, a file, or what one evaluation left; of an attempt, where it has a number."""
+
+    path: Path
+    name: str
+    attempt: int | None
+    modified: float
+    num_bytes: int
 
 
 def made(profile_data: Path) -> Path:
@@ -42,45 +68,133 @@ def made(profile_data: Path) -> Path:
     return profile_data
 
 
-def prune(profile_data: Path, champions: Collection[int], kept_bytes: int = KEPT_BYTES) -> tuple[str, ...]:
-    """Removes old runs and dumps of the ratchet by RULE from a contest's folder, and returns their names.
+@contextlib.contextmanager
+def in_use(profile_data: Path) -> Iterator[None]:
+    """Makes the folder; nothing is pruned from it while the body runs, by this process or another.
 
-    `champions` are the numbers of accepted attempts. The newest of all stays, whatever its size. Raises RatchetError
-    `read-only` or `io`.
+    Raises RatchetError `read-only` or `io`.
     """
-    own = [place for place in runs(profile_data) if _OWN.fullmatch(place.name)]
-    surplus = [place for place in own if place.attempt not in champions][KEPT_RUNS:]
-    gone = {_folder(place): place.name for place in surplus}
-    # Whether it is a champion's, how old it is, and what it is called.
-    rest = [(place.attempt in champions, place.modified, _folder(place)) for place in own if place not in surplus]
-    with refusals_in_words(f"reading {profile_data}"):
-        rest += [
-            (int(folder.name) in champions, folder.stat().st_mtime, folder)
-            for folder in (profile_data.iterdir() if profile_data.is_dir() else ())
-            if _FILES.fullmatch(folder.name) and folder.is_dir()
-        ]
-        newest = max((written for _, written, _ in rest), default=0.0)
-        total = 0
-        for _, written, folder in sorted(rest, reverse=True):
-            total += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            if total > kept_bytes and written < newest:
-                gone[folder] = folder.name
-    for folder in gone:
-        with refusals_in_words(f"removing {folder}"):
-            shutil.rmtree(folder)
-    return tuple(gone.values())
+    made(profile_data)
+    with _lock(profile_data, fcntl.LOCK_SH):
+        yield
 
 
-def tidy(profile_data: Path, champions: Collection[int]) -> Iterator[str]:
+def prune(
+    profile_data: Path, accepted: Collection[int], champion: Attempt | None = None, kept_bytes: int = KEPT_BYTES
+) -> tuple[str, ...]:
+    """Removes by RULE from a contest's folder what the ratchet wrote there, and returns the names of what is gone.
+
+    `accepted` are the numbers of accepted attempts; of `champion` the dumps that its record names stay, and its runs.
+    The newest of all stays, whatever its size. Nothing is removed while a command is at work in the folder: the next
+    that ends makes up for it. Raises RatchetError `read-only` or `io`.
+    """
+    if not profile_data.is_dir():
+        return ()
+    with _lock(profile_data, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
+        if not is_ours:
+            return ()
+        with refusals_in_words(f"reading {profile_data}"):
+            gone = _surplus(profile_data, set(accepted), champion, kept_bytes)
+        for piece in gone:
+            with refusals_in_words(f"removing {piece.path}"):
+                if piece.path.is_dir():
+                    shutil.rmtree(piece.path)
+                else:
+                    remove(piece.path)
+    return tuple(piece.name for piece in gone)
+
+
+def _surplus(profile_data: Path, accepted: set[int], champion: Attempt | None, kept_bytes: int) -> tuple[_Piece, ...]:
+    own = _runs(profile_data)
+    dumps = tuple(_dumps_of(champion, profile_data)) if champion else ()
+    needed = {champion.number, *(_attempt(path.parts[0]) for path in dumps)} if champion else set()
+
+    def rank(piece: _Piece) -> int:
+        """2: of the champion, 1: of another accepted attempt, 0: of none."""
+        if (piece.attempt is not None and piece.attempt in needed) or any(d.is_relative_to(piece.name) for d in dumps):
+            return 2
+        return int(piece.attempt in accepted)
+
+    gone = [piece for piece in own if rank(piece) == 0][KEPT_RUNS:]
+    rest = [piece for piece in (*own, *_others(profile_data)) if piece not in gone]
+    newest = max((piece.modified for piece in rest), default=0.0)
+    total = 0
+    for piece in sorted(rest, key=lambda piece: (rank(piece), piece.modified), reverse=True):
+        total += piece.num_bytes
+        if total > kept_bytes and piece.modified < newest and rank(piece) < 2:
+            gone.append(piece)
+    return tuple(gone)
+
+
+def _dumps_of(champion: Attempt, profile_data: Path) -> Iterator[Path]:
+    """Where the schedules of its programs lie below `profile_data`, as its record says: also `revoke/0003/dumps`."""
+    for _, evidence in champion.evidence.programs:
+        path = Path(evidence.dump_directory or "")
+        if path.is_relative_to(profile_data.name) and path != Path(profile_data.name):
+            yield path.relative_to(profile_data.name)
+
+
+def tidy(profile_data: Path, accepted: Collection[int], champion: Attempt | None = None) -> Iterator[str]:
     """The same for a command whose business is another: what was removed, or why it was not, in sentences."""
     try:
-        gone = prune(profile_data, champions)
+        gone = prune(profile_data, accepted, champion)
     except RatchetError as error:
         yield f"old captures stay: {error}"
     else:
         if gone:
-            yield f"removed {len(gone)} old captures and dumps: {', '.join(gone)}"
+            more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+            yield f"removed {len(gone)} old captures and dumps: {', '.join(gone[:_NAMED])}{more}"
 
 
-def _folder(place: Place) -> Path:
-    return place.files[0].parent
+def _runs(profile_data: Path) -> list[_Piece]:
+    """The ratchet's own runs, newest first."""
+    own = [place for place in runs(profile_data) if _OWN.fullmatch(place.name)]
+    return [_piece(place.files[0].parent, place.name, place.attempt) for place in own]
+
+
+def _others(profile_data: Path) -> list[_Piece]:
+    """What else commands leave. What lies behind a symbolic link is somebody's own."""
+    root = profile_data.resolve()
+    folders = [path for path in profile_data.iterdir() if _OF_ATTEMPTS.fullmatch(path.name)]
+    folders += [path for pattern in _OF_COMMANDS for path in profile_data.glob(pattern)]
+    found = [path for path in folders if path.is_dir()]
+    found += [path for pattern in _FILES for path in profile_data.glob(pattern) if path.is_file()]
+    names = {path: path.relative_to(profile_data) for path in found}
+    return [
+        _piece(path, str(name), _attempt(str(name))) for path, name in names.items() if path.resolve() == root / name
+    ]
+
+
+def _attempt(name: str) -> int | None:
+    """The attempt of whose own kernel it is: `0003`, `0003-simulated-v5e.trace.json.gz`; not `replay/0003`."""
+    match = _ATTEMPT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _piece(path: Path, name: str, attempt: int | None) -> _Piece:
+    every = [one.lstat() for one in (path.rglob("*") if path.is_dir() else (path,)) if one.is_file()]
+    return _Piece(
+        path=path,
+        name=name,
+        attempt=attempt,
+        modified=max((one.st_mtime for one in every), default=path.stat().st_mtime),
+        num_bytes=sum(one.st_size for one in every),
+    )
+
+
+@contextlib.contextmanager
+def _lock(profile_data: Path, operation: int) -> Iterator[bool]:
+    """Holds the folder's lock by flock's `operation`; False where that must not wait and would have to."""
+    doing = f"taking the lock of {profile_data}"
+    # NFS wants an exclusive lock's file open for writing.
+    mode = os.O_RDWR if operation & fcntl.LOCK_EX else os.O_RDONLY
+    with refusals_in_words(doing):
+        descriptor = os.open(profile_data / _LOCK, mode | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        is_ours = False
+        with refusals_in_words(doing), contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, operation)
+            is_ours = True
+        yield is_ours
+    finally:
+        os.close(descriptor)

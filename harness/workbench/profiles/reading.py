@@ -8,15 +8,15 @@ from itertools import pairwise
 
 from harness import limits
 from harness.dumps import xplane
-from harness.dumps.xplane import Described, Event, Plane, Space, Value
+from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
 from harness.files import refusals_in_words
 from harness.records import Capture, Device, Execution, Operation, Period
 from harness.records.capture import Platform
 from harness.workbench.profiles import executions, module_files, remote_timeline
-from harness.workbench.profiles.executions import Operations
+from harness.workbench.profiles.executions import Operations, Serial
 from harness.workbench.profiles.modules import Modules, protos
-from harness.workbench.profiles.places import RUNS
+from harness.workbench.profiles.places import RUNS, SUFFIX, host_name
 from harness.workbench.profiles.remote import Remote, Source, source
 
 _PICOSECONDS = 1e12
@@ -51,15 +51,7 @@ def read(paths: Sequence[Source]) -> Capture:
         raise RatchetError("no-profile", "expected an .xplane.pb file of a capture, got none")
     spaces = [(path, space(path)) for path in paths]
     _refuse_several(spaces)
-    starts = [
-        event.start_ps
-        for _, space in spaces
-        for plane in space.planes
-        for line in plane.lines
-        for event in line.events
-        if event.occurrences is None
-    ]
-    zero_ps = min(starts, default=0)
+    zero_ps = min((space.start_ps for _, space in spaces if space.start_ps is not None), default=0)
     found = [_Host(path, space, zero_ps) for path, space in spaces]
     return Capture(
         name=_run_name(paths),
@@ -96,8 +88,8 @@ def _run_name(paths: Sequence[Source]) -> str:
     if module_files.is_module(first):
         return first.name
     folder = first.resolve().parent
-    beside = {path.name for path in folder.glob("*.xplane.pb")} - {path.name for path in paths}
-    return f"{folder.name}/{first.name.removesuffix('.xplane.pb')}" if beside else folder.name
+    beside = {path.name for path in folder.glob(f"*{SUFFIX}")} - {path.name for path in paths}
+    return f"{folder.name}/{host_name(first)}" if beside else folder.name
 
 
 def told_apart(captures: Sequence[Capture]) -> tuple[Capture, ...]:
@@ -163,7 +155,7 @@ class _Host:
         self._space = space
         self._path = path
         self._zero_ps = zero_ps
-        self._host = space.hostnames[0] if space.hostnames else path.name.removesuffix(".xplane.pb")
+        self._host = space.hostnames[0] if space.hostnames else host_name(path)
         self._modules = Modules(dict(protos(space)))
         self._unread_lines: Counter[str] = Counter()
         self._unread_planes: Counter[str] = Counter()
@@ -210,31 +202,33 @@ class _Host:
 
     def _tpu(self, plane: Plane, name: str) -> Device:
         """A TPU core: `XLA Ops` (nested), `Async XLA Ops` (beside them), `XLA Modules`, `Steps`; or a SparseCore."""
-        lines = {_SPARSE.get(line.name, line.name): self._timed(line.events) for line in plane.lines}
-        for line, events in lines.items():
-            if line not in KNOWN_LINES:
-                self._unread_lines[line] += len(events)
-        modules = [self._period(event, _MODULES) for event in lines.get(_MODULES, ())]
-        for event, module in zip(lines.get(_MODULES, ()), modules, strict=True):
+        lines = {_SPARSE.get(line.name, line.name): line for line in plane.lines}
+        for kind, line in lines.items():
+            if kind not in KNOWN_LINES:
+                self._unread_lines[kind] += sum(1 for _ in self._timed(line))
+        modules = []
+        for event in self._timed(lines.get(_MODULES)):
+            modules.append(self._period(event, _MODULES))
             program = event.stats.get("program_id", event.of.stats.get("program_id"))
-            self._modules.learn(module.name)
+            self._modules.learn(modules[-1].name)
             if isinstance(program, int):
-                self._modules.names.setdefault(program, module.name)
+                self._modules.names.setdefault(program, modules[-1].name)
         operations = Operations()
         known: dict[int, int] = {}
 
-        def numbers(events: Sequence[Event]) -> list[int]:
-            for event in events:
-                if id(event.of) not in known:
-                    known[id(event.of)] = operations.number(self._instruction(event.of))
-            return [known[id(event.of)] for event in events]
+        def number(of: Described) -> int:
+            if id(of) not in known:
+                known[id(of)] = operations.number(self._instruction(of))
+            return known[id(of)]
 
-        ops, asynchronous = lines.get(OPS_LINE, ()), lines.get(_ASYNC_OPS, ())
+        serial = Serial()
+        for event in self._timed(lines.get(OPS_LINE)):
+            serial.add(event, number(event.of))
+        beside = (self._concurrent(event, number(event.of)) for event in self._timed(lines.get(_ASYNC_OPS)))
         return self._device(
-            plane, name, "tpu", operations,
-            serial=tuple(executions.serial(ops, numbers(ops), self._zero_ps)),
-            beside=executions.sorted_by_start(self._concurrent(asynchronous, numbers(asynchronous))),
-            modules=modules, steps=[self._period(event, _STEPS) for event in lines.get(_STEPS, ())],
+            plane, name, "tpu", operations, serial=tuple(serial.executions(self._zero_ps)),
+            beside=executions.sorted_by_start(beside), modules=modules,
+            steps=[self._period(event, _STEPS) for event in self._timed(lines.get(_STEPS))],
         )  # fmt: skip
 
     def _instruction(self, of: Described) -> Operation:
@@ -258,12 +252,13 @@ class _Host:
         operations = Operations()
         found: list[Execution] = []
         for line in plane.lines:
-            events = self._timed(line.events)
-            if line.name.startswith(_STREAM):
-                numbers = [operations.number(self._thunk(event, event.of.name)) for event in events]
-                found += executions.serial(events, numbers, self._zero_ps)
-            else:
-                self._unread_lines[line.name] += len(events)
+            if not line.name.startswith(_STREAM):
+                self._unread_lines[line.name] += sum(1 for _ in self._timed(line))
+                continue
+            serial = Serial()
+            for event in self._timed(line):
+                serial.add(event, operations.number(self._thunk(event, event.of.name)))
+            found += serial.executions(self._zero_ps)
         return self._device(
             plane, name, "gpu", operations, serial=executions.sorted_by_start(found), modules=[], steps=[]
         )
@@ -276,24 +271,24 @@ class _Host:
         """
         operations: dict[int, Operations] = {}
         found: dict[int, list[Execution]] = {}
-        runs: dict[int, dict[tuple[str, Value | None], list[Event]]] = {}
+        runs: dict[int, dict[tuple[str, Value | None], tuple[int, int]]] = {}
         for line in plane.lines:
-            events = self._timed(line.events)
-            by_device: dict[int, list[Event]] = {}
-            for event in events:
-                if "hlo_op" in event.stats:
-                    ordinal = event.stats.get("device_ordinal")
-                    by_device.setdefault(ordinal if isinstance(ordinal, int) else 0, []).append(event)
-                elif not event.of.name.startswith(_BOOKKEEPING):
-                    self.periods.append(self._period(event, line.name))
-            for device, own in by_device.items():
-                known = operations.setdefault(device, Operations())
-                thunks = [self._thunk(event, "") for event in own]
-                numbers = [known.number(thunk) for thunk in thunks]
-                found.setdefault(device, []).extend(executions.serial(own, numbers, self._zero_ps))
-                for event, thunk in zip(own, thunks, strict=True):
-                    run = (thunk.module, event.stats.get("run_id"))
-                    runs.setdefault(device, {}).setdefault(run, []).append(event)
+            by_device: dict[int, Serial] = {}
+            for event in self._timed(line):
+                if "hlo_op" not in event.stats:
+                    if not event.of.name.startswith(_BOOKKEEPING):
+                        self.periods.append(self._period(event, line.name))
+                    continue
+                ordinal = event.stats.get("device_ordinal")
+                device = ordinal if isinstance(ordinal, int) else 0
+                thunk = self._thunk(event, "")
+                number = operations.setdefault(device, Operations()).number(thunk)
+                by_device.setdefault(device, Serial()).add(event, number)
+                run, start, end = (thunk.module, event.stats.get("run_id")), event.start_ps, executions.end_ps(event)
+                first, last = runs.setdefault(device, {}).get(run, (start, end))
+                runs[device][run] = (min(first, start), max(last, end))
+            for device, serial in by_device.items():
+                found.setdefault(device, []).extend(serial.executions(self._zero_ps))
         steps = [period for period in self.periods if period.step is not None]
         # A call of ours inside somebody's step is no step of its own.
         steps = [period for period in steps if not _CALL.fullmatch(period.name)] or steps
@@ -301,7 +296,7 @@ class _Host:
             yield self._device(
                 plane, f"CPU:{device}", "cpu", operations[device], serial=executions.sorted_by_start(found[device]),
                 modules=sorted(
-                    (self._around(name, events) for (name, _), events in runs[device].items()), key=lambda p: p.start
+                    (self._around(name, *times) for (name, _), times in runs[device].items()), key=lambda p: p.start
                 ),
                 steps=steps,
             )  # fmt: skip
@@ -350,10 +345,13 @@ class _Host:
             steps=tuple(steps),
         )
 
-    def _timed(self, events: Iterable[Event]) -> list[Event]:
-        timed = [event for event in events if event.occurrences is None]
-        self._timeless += sum(event.occurrences is not None for event in events)
-        return timed
+    def _timed(self, line: Line | None) -> Iterator[Event]:
+        """The events of a line that have a place in time; the others are counted."""
+        for event in line.events if line else ():
+            if event.occurrences is None:
+                yield event
+            else:
+                self._timeless += 1
 
     def _period(self, event: Event, line: str) -> Period:
         number = event.stats.get("step_num")
@@ -366,17 +364,15 @@ class _Host:
             step=number if isinstance(number, int) else int(call[1]) if call else None,
         )
 
-    def _around(self, name: str, events: Sequence[Event]) -> Period:
-        """From the first of `events` to the last."""
-        start = min(event.start_ps for event in events)
-        end = max(event.start_ps + event.duration_ps for event in events)
-        return Period(name=name, start=(start - self._zero_ps) / _PICOSECONDS, seconds=(end - start) / _PICOSECONDS)
+    def _around(self, name: str, start_ps: int, end_ps: int) -> Period:
+        return Period(
+            name=name, start=(start_ps - self._zero_ps) / _PICOSECONDS, seconds=(end_ps - start_ps) / _PICOSECONDS
+        )
 
-    def _concurrent(self, events: Sequence[Event], numbers: Sequence[int]) -> Iterator[Execution]:
-        for event, number in zip(events, numbers, strict=True):
-            seconds = executions.seconds_ps(event) / _PICOSECONDS
-            start = (event.start_ps - self._zero_ps) / _PICOSECONDS
-            yield Execution(operation=number, start=start, seconds=seconds, self_seconds=seconds)
+    def _concurrent(self, event: Event, number: int) -> Execution:
+        seconds = executions.seconds_ps(event) / _PICOSECONDS
+        start = (event.start_ps - self._zero_ps) / _PICOSECONDS
+        return Execution(operation=number, start=start, seconds=seconds, self_seconds=seconds)
 
 
 def _word(stats: Mapping[str, Value], name: str) -> str:

@@ -79,9 +79,7 @@ def space(found: Remote) -> Space:
             Plane(
                 name=name,
                 stats=stats if name.startswith("/device:") else {},
-                lines=tuple(
-                    Line(name=lines[pid, tid], events=_events(own[tid], runs, modules, flops, described)) for tid in own
-                ),
+                lines=tuple(_line(lines[pid, tid], _events(own[tid], runs, modules, flops, described)) for tid in own),
                 described=tuple(described.values()),
             )
         )
@@ -91,6 +89,10 @@ def space(found: Remote) -> Space:
     return Space(
         planes=tuple(planes), hostnames=(found.host,), errors=(), warnings=cut if len(events) >= MOST_EVENTS else ()
     )
+
+
+def _line(name: str, events: tuple[Event, ...]) -> Line:
+    return Line(name=name, events=events, start_ps=min((event.start_ps for event in events), default=None))
 
 
 def _events(

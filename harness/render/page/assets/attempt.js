@@ -14,11 +14,11 @@ function expectation(detail) {
   ], [], "narrow")];
 }
 
-function timeParts(detail) {
-  if (!detail.time.length) return [];
-  const chart = make("div", { class: "chart", role: "img", "aria-label": `Where the simulated time goes: ${detail.time[0].pieces.map((piece) => `${piece[1]} ${piece[4]}`).join(", ")}` });
-  chart.dataset.bars = "yes";
-  const [own, champion] = detail.time;
+function timeParts(bars, note) {
+  if (!bars.length) return [];
+  const [own, champion] = bars;
+  const chart = make("div", { class: "chart", role: "img", "data-bars": "yes", "aria-label": `Where the simulated time goes: ${own.pieces.map((piece) => `${piece[1]} ${piece[4]}`).join(", ")}` });
+  chart.bars = bars;
   const theirs = new Map((champion ? champion.pieces : []).map((piece) => [piece[1], piece]));
   const names = [...new Set([...own.pieces, ...(champion ? champion.pieces : [])].map((piece) => piece[1]))];
   const mine = new Map(own.pieces.map((piece) => [piece[1], piece]));
@@ -29,8 +29,8 @@ function timeParts(detail) {
   });
   rows.push(["all of it", own.total, "", champion ? champion.total : "", ""]);
   return [
-    make("p", { class: "faint" }, `${detail.time_note}${champion ? ` Below it the ${champion.name}, evaluated under the same key.` : ""}`),
-    chart, trimmed(["part", "time", "share", "champion", "share"], rows, [1, 2, 3, 4], "parts"),
+    make("p", { class: "faint" }, `${note}${champion ? ` Below it ${champion.name}.` : ""}`),
+    chart, trimmed(["part", "time", "share", champion ? champion.name : "", "share"], rows, [1, 2, 3, 4], "parts"),
   ];
 }
 
@@ -68,14 +68,19 @@ function kernelLines(detail) {
 
 function diffLines(detail) {
   if (!detail.diff || !detail.diff.length) return [];
+  return diffTable(detail.diff.map(([sign, old, now, place]) => [sign, old, now, detail.lines[place]]), "the champion");
+}
+
+// Rows of a diff: sign, old and new number, the line.
+function diffTable(rows, against) {
   const signs = { "+": ["added", "added"], "-": ["removed", "removed"], "@": ["hunk", ""], " ": ["", ""] };
-  const added = detail.diff.filter((line) => line[0] === "+").length, removed = detail.diff.filter((line) => line[0] === "-").length;
-  const body = detail.diff.map(([sign, old, now, place]) => make("tr", { class: signs[sign][0] },
+  const added = rows.filter((line) => line[0] === "+").length, removed = rows.filter((line) => line[0] === "-").length;
+  const body = rows.map(([sign, old, now, runs]) => make("tr", { class: signs[sign][0] },
     make("td", { class: "figure" }, old === null ? "" : String(old)), make("td", { class: "figure" }, now === null ? "" : String(now)),
     make("td", { class: "sign" }, sign === "@" ? "" : sign, signs[sign][1] ? make("span", { class: "hidden" }, signs[sign][1]) : ""),
-    make("td", { class: "code" }, code(detail.lines[place]))));
+    make("td", { class: "code" }, code(runs))));
   return [
-    make("p", { class: "faint" }, `${added} ${added === 1 ? "line" : "lines"} added, ${removed} removed, against the champion's kernel.py`),
+    make("p", { class: "faint" }, `${added} ${added === 1 ? "line" : "lines"} added, ${removed} removed, against ${against}'s kernel.py`),
     make("div", { class: "scroll tallest", tabindex: "0", role: "region", "aria-label": "diff of kernel.py" }, make("table", { class: "plain source diff" }, make("tbody", {}, body))),
   ];
 }
@@ -91,8 +96,9 @@ function contents(detail) {
     known ? section("Expected against got", expectation(detail)) : null,
     detail.missing.length ? section("Not known", make("ul", {}, detail.missing.map((text) => make("li", {}, text)))) : null,
     known ? section("Change of kernel.py", diffLines(detail)) : null,
+    besideAnother(detail),
     detail.search ? section("Search", searchParts(detail.search)) : null,
-    known ? section("Where the time goes", timeParts(detail)) : null,
+    known ? section("Where the time goes", timeParts(detail.time, detail.time_note)) : null,
     known && detail.figures.length ? section("Figures", trimmed(["", "here", other ? `champion, ${other}` : "champion", "change"], detail.figures, [1, 2, 3])) : null,
     known && detail.counters.length ? section("Counters", trimmed(["level", "counter", "count", other || "champion", "change", "expected", "remark"], detail.counters, [2, 3, 4], "counters")) : null,
     known && detail.units.length ? section("Units", make("p", { class: "faint" }, "Simulated; of the issue slots that the schedule offers, and of the time."), trimmed(["unit", "slots used", "busy"], detail.units, [1, 2], "narrow")) : null,
@@ -118,8 +124,7 @@ function startAttempts() {
     below: (row) => groupsById.get(row.group).title,
     contents,
     draw: (dialog, detail) => {
-      const bars = dialog.querySelector("[data-bars]");
-      if (bars) drawTime(bars, detail.time);
+      for (const chart of dialog.querySelectorAll("[data-bars]")) drawTime(chart, chart.bars);
       if (detail.search) drawSearch(dialog, detail.search);
     },
   });

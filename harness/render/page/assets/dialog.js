@@ -3,7 +3,8 @@
 // `name` is the dialog's id and begins its addresses; `eyebrow`, `words` and `below` make its head of a row, `contents`
 // the rest of the row's details, and `draw` its charts, again when the theme changes. `otherwise` says where else the
 // details are. Each page sets them.
-const opened = { name: "", id: null, detail: null };
+// `beside` is the id of another row that it is held against, after a ~ in the address.
+const opened = { name: "", id: null, detail: null, beside: null };
 
 async function openRow(id) {
   const dialog = byId(opened.name);
@@ -46,7 +47,8 @@ function drawOpen() {
 
 function followHash() {
   const dialog = byId(opened.name);
-  const id = location.hash.startsWith(`#${opened.name}-`) ? location.hash.slice(opened.name.length + 2) : null;
+  const [id, beside] = location.hash.startsWith(`#${opened.name}-`) ? location.hash.slice(opened.name.length + 2).split("~") : [null];
+  opened.beside = rowsById.has(beside) && beside !== id ? beside : null;
   if (rowsById.has(id)) openRow(id);
   else if (dialog.open) dialog.close();
 }

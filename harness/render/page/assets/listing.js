@@ -62,9 +62,14 @@ function focusRow(id) {
 }
 
 function startListing() {
+  startRows((id) => { location.hash = `#${opened.name}-${id}`; });
+}
+
+// A click anywhere in a row opens it.
+function startRows(open) {
   byId("table").addEventListener("click", (event) => {
     const row = event.target.closest("tr[data-id]");
-    if (row && !event.target.closest("a") && !String(window.getSelection())) location.hash = `#${opened.name}-${row.dataset.id}`;
+    if (row && !event.target.closest("a") && !String(window.getSelection())) open(row.dataset.id);
   });
   byId("table").addEventListener("keydown", (event) => {
     const row = event.target.closest("tr[data-id]");

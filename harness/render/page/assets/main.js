@@ -2,6 +2,20 @@
 
 const groupsById = new Map(overview.groups.map((group) => [group.id, group]));
 
+function opensClicked(id) {
+  byId(id).removeAllListeners("plotly_click");
+  byId(id).on("plotly_click", (event) => {
+    const clicked = event.points[0].customdata;
+    if (clicked) location.hash = `#attempt-${clicked}`;
+  });
+}
+
+async function drawWhole() {
+  await charts();
+  await drawStory();
+  opensClicked("story");
+}
+
 async function drawGroup() {
   const group = groupsById.get(byId("group").value);
   const rows = overview.rows.filter((row) => row.group === group.id);
@@ -15,16 +29,11 @@ async function drawGroup() {
   byId("roofline").setAttribute("aria-label", `Roofline of ${placed} attempts, ${group.label}: compute roof ${group.roof.flops_text}, memory roof ${group.roof.bytes_text}, ridge ${group.roof.ridge_text}.`);
   await charts();
   await Promise.all([drawProgress(group, rows), drawRoofline(group, rows)]);
-  for (const id of ["progress", "roofline"]) {
-    byId(id).removeAllListeners("plotly_click");
-    byId(id).on("plotly_click", (event) => {
-      const clicked = event.points[0].customdata;
-      if (clicked) location.hash = `#attempt-${clicked}`;
-    });
-  }
+  ["progress", "roofline"].forEach(opensClicked);
 }
 
 function redrawAll() {
+  drawWhole();
   drawGroup();
   drawOpen();
 }
@@ -35,12 +44,13 @@ byId("group").append(...overview.groups.map((group) => make("option", { value: g
 byId("group-choice").hidden = overview.groups.length < 2;
 byId("group").addEventListener("change", drawGroup);
 byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
+storyWords();
 startTheme(redrawAll);
 startAttempts();
 startTable();
 followHash();
 performance.mark("table");
-drawGroup().then(() => {
+drawWhole().then(drawGroup).then(() => {
   performance.mark("charts");
   document.documentElement.dataset.charts = "drawn";
 }, (error) => {

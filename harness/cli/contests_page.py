@@ -1,0 +1,109 @@
+"""What `report --all` and `plot --all` show: every contest below a folder that has attempts, from their ledgers."""
+
+import csv
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+from git import Repo
+
+from harness.cli.arguments import directory
+from harness.errors import RatchetError, UsageError
+from harness.files import write_atomically
+from harness.ledger import Ledger, git
+from harness.render.contests import ContestRow, Peer, contest_row
+from harness.render.page import Story, page
+from harness.render.page.contests import contests_page
+from harness.units import decimal
+
+_PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The contests with attempts, in the order of their folders, and a sentence on each that cannot be shown."""
+
+    rows: tuple[ContestRow, ...]
+    notes: tuple[str, ...]
+
+
+def write_pages(given: Namespace, story_of: Callable[[Ledger, Path], Story], target: Path) -> str:
+    """Writes the page of every contest beside `target`, which gets the page over them; says what was written."""
+    folder = directory(given.directory).resolve()
+
+    def keep(story: Story, name: str) -> None:
+        write_atomically(target.parent / name, page(story))
+
+    found = contests(folder, story_of, target.parent, peers(given.peers), keep)
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    data = contests_page(f"Contests of {folder.name}", made, found.rows, found.notes)
+    write_atomically(target, data)
+    return f"wrote {target}: {len(found.rows)} contests, {decimal(len(data), 'B')}; their own pages lie beside it"
+
+
+def contests(
+    folder: Path,
+    story_of: Callable[[Ledger, Path], Story],
+    page_folder: Path,
+    known: dict[str, Peer],
+    keep: Callable[[Story, str], None] = lambda story, name: None,
+) -> Found:
+    """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
+
+    Raises RatchetError `no-attempts` where no contest has any, and what opening the repository raises.
+    """
+    repository = git.open_repository(folder)
+    rows, notes = [], []
+    for place in _folders(repository, folder):
+        try:
+            ledger = Ledger.open(git.root(repository) / place)
+            if not ledger.rows(1)[0]:
+                continue
+            story = story_of(ledger, page_folder)
+        except RatchetError as error:
+            notes.append(f"{place or '.'} is left out: {error}")
+            continue
+        name = f"{ledger.name}.html"
+        keep(story, name)
+        peer = known.get(place or ".")
+        rows.append(contest_row(ledger.name, place, quote(name), story.entries, story.champion, peer))
+        notes += [f"{place or '.'}: {note}" for note in story.notes]
+    if not rows:
+        raise RatchetError("no-attempts", f"expected contests with attempts in {folder} or below it, found none")
+    return Found(rows=tuple(rows), notes=tuple(notes))
+
+
+def _folders(repository: Repo, folder: Path) -> Iterator[str]:
+    """The folders of the repository that hold a contest, from its top; "" is the top itself."""
+    below = git.relative_path(repository, folder)
+    paths = git.tracked_paths(repository, [] if below == "." else [below])
+    for path in sorted(map(PurePosixPath, paths), key=lambda path: path.parent):
+        if path.name == "prepare.py":
+            yield "" if str(path.parent) == "." else str(path.parent)
+
+
+def peers(file: Path | None) -> dict[str, Peer]:
+    """The best peer of each contest by its folder ("." for the top), from tab-separated lines under a head.
+
+    Raises UsageError `bad-peers`.
+    """
+    if file is None:
+        return {}
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+        found = csv.DictReader(lines, delimiter="\t")
+        return {
+            line["contest"]: Peer(
+                name=line["peer"],
+                seconds=float(line["seconds"]),
+                ratio=float(line["ratio"]) if line["ratio"] else None,
+                note=line["note"],
+            )
+            for line in found
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        columns = ", ".join(_PEER_COLUMNS)
+        raise UsageError("bad-peers", f"expected {file} to hold lines of {columns}, by tabs: {error!r}") from error

@@ -1,0 +1,148 @@
+"""The commit of an accepted attempt on the user's branch, and the user's index made to agree with it."""
+
+import os
+from pathlib import Path
+
+from git import Repo
+
+from harness import candidate_text
+from harness.errors import RatchetError
+from harness.ledger import codec, experiments, git, history, journal, messages
+from harness.ledger.git import index, write
+from harness.ledger.journal import Recording
+from harness.ledger.paths import RECORD_NAME, Place
+
+# Each lost race means that somebody else committed at that very moment.
+_RACES = 5
+
+
+def private_index(place: Place) -> Path:
+    """An index of this process's own: a git command that outlived a killed ratchet may still write to that one's."""
+    return place.state_directory / f"index.{os.getpid()}"
+
+
+def commit(place: Place, recording: Recording) -> tuple[str, list[str]]:
+    """The branch commit of the attempt, made now unless it is there already, and what is to be said about it."""
+    repository = place.repository
+    for _ in range(_RACES):
+        done = _accepting_commit(place, recording)
+        if done is not None:
+            return done, []
+        head = git.commit_of(repository, "HEAD") or ""
+        obstacle = _obstacle(place, recording, head)
+        if obstacle:
+            journal.clear(journal.path(place))
+            raise RatchetError(
+                "branch-moved",
+                f"attempt {recording.number} won, but {obstacle}, so the branch was left alone. It is kept in the log "
+                f"and in {place.experiments}/{recording.file_name}; `checkout {recording.number}` brings its kernel.py "
+                "back, and another attempt judges it against the branch as it is now",
+            )
+        changes, said = _changes(place, recording, head)
+        tree = write.write_tree(repository, head, changes, private_index(place))
+        data = git.file_at(repository, recording.log_commit, RECORD_NAME) or b""
+        where = f"log commit {recording.log_commit[:12]}"
+        attempt, row = codec.decode_attempt(data, where), codec.decode_attempt_row(data, where)
+        sign = git.is_set(repository, "commit.gpgsign", False)
+        new = write.write_commit(repository, tree, (head,), messages.accept_message(attempt, row), sign=sign)
+        try:
+            write.move_ref(repository, recording.branch, new, head, f"ratchet: accept attempt {recording.number}")
+        except RatchetError as error:
+            if error.kind != "ref-moved":
+                raise
+            continue
+        return new, said
+    raise RatchetError(
+        "ref-moved", f"{recording.branch} moved {_RACES} times while attempt {recording.number} was committed"
+    )
+
+
+def _accepting_commit(place: Place, recording: Recording) -> str | None:
+    branch = git.commit_of(place.repository, recording.branch)
+    if branch is None:
+        return None
+    digits = recording.candidate_sha256[: messages.KERNEL_DIGITS]
+    accepted = history.accepted_at_head(place, (branch,), (recording.judged_against,))
+    return next((one.commit for one in accepted if (one.number, one.kernel_digits) == (recording.number, digits)), None)
+
+
+def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
+    """Why the accept cannot be committed on top of HEAD, or None."""
+    repository = place.repository
+    branch = git.branch_or_none(repository)
+    if branch is None:
+        return "HEAD was detached meanwhile"
+    if branch != recording.branch:
+        return f"{branch} was checked out meanwhile (it was judged on {recording.branch or 'no branch'})"
+    unfinished = git.operation_in_progress(repository)
+    if unfinished:
+        return f"{unfinished[0]} was begun meanwhile"
+    if head == recording.judged_against:
+        return None
+    if not git.is_ancestor(repository, recording.judged_against, head):
+        return f"{branch} no longer contains the commit it was judged against, {recording.judged_against[:12]}"
+    touched = git.differing_paths(repository, recording.judged_against, head, recording.guarded)
+    return f"{', '.join(touched)} changed on {branch} meanwhile" if touched else None
+
+
+def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.Entry], list[str]]:
+    """kernel.py and all attempts' files in experiments/ that HEAD lacks; what was left out, in words."""
+    changes = {
+        path: git.Entry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
+        for path, blob in blobs(place, recording.candidate_blob).items()
+    }
+    said = []
+    committed = git.entries(place.repository, head, place.experiments)
+    for name in experiments.names_in(place.experiments_directory):
+        path = place.experiments_directory / name
+        if name in committed or path.is_symlink():
+            continue
+        data = path.read_bytes()
+        try:
+            codec.decode_attempt(data, f"{place.experiments}/{name}")
+        except codec.RecordError as error:
+            said.append(f"not committed: {error}")
+            continue
+        blob = write.write_blob(place.repository, data, f"{place.experiments}/{name}")
+        changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
+    return changes, said
+
+
+def refresh_index(place: Place, recording: Recording, commit: str) -> list[str]:
+    """Makes the user's index agree with the accept at the paths it changed, except where something else is staged."""
+    repository = place.repository
+    if git.commit_of(repository, "HEAD") is None or git.branch_or_none(repository) != recording.branch:
+        return []
+    base = f"{commit}^"
+    paths = (
+        *blobs(place, recording.candidate_blob),
+        *git.differing_paths(repository, base, commit, (place.experiments,)),
+    )
+    staged = index.index_entries(repository, paths)
+    changes, said = {}, []
+    for path in paths:
+        new, old, mine = git.entry_at(repository, commit, path), git.entry_at(repository, base, path), staged.get(path)
+        if new is None:
+            continue
+        if mine is None or (mine.stages == ("0",) and _is_ours(repository, mine.entry, old, new)):
+            changes[path] = new
+        else:
+            said.append(f"{path} stays staged as you staged it, which is not what was accepted")
+    write.set_index_entries(repository, changes)
+    return said
+
+
+def _is_ours(repository: Repo, staged: git.Entry, old: git.Entry | None, new: git.Entry) -> bool:
+    """True if the index holds what HEAD had, what was accepted, or the empty mark of `git add --intent-to-add`."""
+    return (
+        staged == old or staged.blob == new.blob or (old is None and staged.blob == git.hash_of(repository, b"", "x"))
+    )
+
+
+def blobs(place: Place, text: str) -> dict[str, str]:
+    """The files of a candidate whose text is this blob, by their paths, each with its own blob."""
+    found = candidate_text.files_of(git.in_working_tree_form(place.repository, text, place.kernel))
+    if len(found) == 1:
+        return {place.kernel: text}
+    paths = {place.inside(name): data for name, data in found.items()}
+    return {path: write.write_blob(place.repository, data, path) for path, data in paths.items()}

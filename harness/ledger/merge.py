@@ -1,0 +1,98 @@
+"""A change of a candidate's text taken out of a later text: git's three-way merge, file by file."""
+
+import re
+from difflib import SequenceMatcher
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from git import Repo
+
+from harness import candidate_text
+from harness.ledger.bare_source import bare
+from harness.ledger.git.command import attempted, refusal
+
+# Longer than any line of equal signs that a kernel has for a heading.
+_MARK = 200
+# Git's exit status is the number of conflicts, up to this.
+_MOST_CONFLICTS = 127
+_CONFLICT = re.compile(
+    rb"<{%d} mine\r?\n(.*?)\|{%d} old\r?\n(.*?)={%d}\r?\n(.*?)>{%d} new\r?\n?" % (_MARK, _MARK, _MARK, _MARK), re.DOTALL
+)
+
+
+def without(repository: Repo, text: bytes, before: bytes, after: bytes) -> bytes | None:
+    """`text` without what made `after` of `before`; None where it has the same lines otherwise than `after`.
+
+    Lines side by side are no conflict, as they are for git, as long as no line is changed by both. A file in which
+    comments or docstrings stand in the way is merged, and is given, without them. Raises RatchetError.
+    """
+    sides = [candidate_text.files_of(each) for each in (text, after, before)]
+    found = {}
+    for name in {name: None for side in sides for name in side}:
+        mine, old, new = (side.get(name) for side in sides)
+        if new in (mine, old):
+            data = mine
+        elif mine == old:
+            data = new
+        else:
+            texts = [side or b"" for side in (mine, old, new)]
+            data = _merged(repository, *texts)
+            if data is None and all(programs := [bare(text) for text in texts]):
+                # What was written about the lines ties nothing to them.
+                data = _merged(repository, *(program or b"" for program in programs))
+            if data is None:
+                return None
+        if data is not None:
+            found[name] = data
+    return candidate_text.text_of(found)
+
+
+def _merged(repository: Repo, mine: bytes, old: bytes, new: bytes) -> bytes | None:
+    with TemporaryDirectory(prefix="ratchet-merge-") as folder:
+        names = [Path(folder) / name for name in ("mine", "old", "new")]
+        for path, data in zip(names, (mine, old, new), strict=True):
+            path.write_bytes(data)
+        files = [str(path) for path in names]
+        arguments = ("merge-file", "-p", *files)
+        status, output, complaint = attempted(repository, *arguments)
+        if 0 < status <= _MOST_CONFLICTS:
+            labels = ("-L", "mine", "-L", "old", "-L", "new")
+            arguments = ("merge-file", "-p", "--diff3", f"--marker-size={_MARK}", *labels, *files)
+            status, output, complaint = attempted(repository, *arguments)
+            if 0 < status <= _MOST_CONFLICTS:
+                return _settled(output)
+    if status != 0:
+        raise refusal(arguments[:1], status, complaint)
+    return output
+
+
+def _settled(output: bytes) -> bytes | None:
+    """A merge whose conflicts are of changes side by side, no line of which both have changed; else None."""
+    parts: list[bytes] = []
+    end = 0
+    for conflict in _CONFLICT.finditer(output):
+        lines = _both(*(side.splitlines(keepends=True) for side in conflict.groups()))
+        if lines is None:
+            return None
+        parts += [output[end : conflict.start()], *lines]
+        end = conflict.end()
+    return b"".join((*parts, output[end:]))
+
+
+def _both(mine: list[bytes], old: list[bytes], new: list[bytes]) -> list[bytes] | None:
+    """`old` with the changes of both; None where they overlap, or insert different lines at one place."""
+    edits = sorted(
+        {
+            (start, end, tuple(side[i:j]))
+            for side in (mine, new)
+            for tag, start, end, i, j in SequenceMatcher(None, old, side, autojunk=False).get_opcodes()
+            if tag != "equal"
+        }
+    )
+    found, done = [], 0
+    for at, (start, end, lines) in enumerate(edits):
+        if start < done or (start, end) in [edit[:2] for edit in edits[:at]]:
+            return None
+        found += [*old[done:start], *lines]
+        done = end
+    return [*found, *old[done:]]

@@ -1,0 +1,193 @@
+"""The changes that made a champion's text, by attempt or by hunk, and that text without some of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+
+from harness import candidate_text
+from harness.errors import RatchetError
+from harness.ledger import Ledger, merge
+from harness.ledger.bare_source import bare
+from harness.records import Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One change: what it is called, its attempt and what is said of it, the text before it and after it.
+
+    `is_experiment`: it was accepted for what it brought. Others were for what kernel.py was, and may be words alone.
+    """
+
+    name: str
+    attempt: int
+    title: str
+    before: bytes
+    after: bytes
+    is_experiment: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """What is taken out of the champion's text, oldest first: the `asked`, and `later` ones that may have to go too.
+
+    `attempt` is whose hunks are asked for; None: accepted attempts are. `champion` and `baseline` are numbers.
+    """
+
+    ledger: Ledger
+    attempt: int | None
+    champion: int
+    baseline: int
+    text: bytes
+    asked: tuple[Piece, ...]
+    later: tuple[Piece, ...] = ()
+    _texts: dict[tuple[Piece, ...], bytes | None] = field(default_factory=dict)
+
+    @property
+    def last_for_itself(self) -> Piece | None:
+        """The last one, if it is no experiment and there are others to take out; hunks that are asked for stay."""
+        is_asked = self.attempt is not None or len(self.asked) < 2
+        last = None if is_asked and not self.later else self.every[-1]
+        return None if last is None or last.is_experiment else last
+
+    def before_last(self) -> "Pieces":
+        """The same changes but the last, in the text before it."""
+        asked, later = (self.asked, self.later[:-1]) if self.later else (self.asked[:-1], ())
+        return replace(self, text=self.every[-1].before, asked=asked, later=later, _texts={})
+
+    @property
+    def every(self) -> tuple[Piece, ...]:
+        """All of them, oldest first."""
+        return (*self.asked, *self.later)
+
+    def without(self, taken: Sequence[Piece]) -> bytes | None:
+        """The champion's text without these, the newest out first; None where others changed the same lines."""
+        if not taken:
+            return self.text
+        first, *rest = sorted(taken, key=self.every.index)
+        known = (first, *rest)
+        if known not in self._texts:
+            text = self.without(rest)
+            self._texts[known] = (
+                None if text is None else merge.without(self.ledger.repository, text, first.before, first.after)
+            )
+        return self._texts[known]
+
+    def is_champion(self, text: bytes) -> bool:
+        """Whether `text` is the champion's, or the champion's without the comments that stood in a merge's way."""
+        mine, theirs = candidate_text.files_of(text), candidate_text.files_of(self.text)
+        return mine.keys() == theirs.keys() and all(mine[name] in (theirs[name], bare(theirs[name])) for name in mine)
+
+    def after(self, piece: Piece) -> tuple[Piece, ...]:
+        """Those that are later, the nearest first."""
+        return self.every[self.every.index(piece) + 1 :]
+
+    def relying(self, piece: Piece) -> tuple[Piece, ...]:
+        """What may rely on it, the nearest first: later ones, and of the hunks of one attempt those before it too."""
+        if self.attempt is None:
+            return self.after(piece)
+        at = self.asked.index(piece)
+        near = sorted(range(len(self.asked)), key=lambda place: abs(place - at))
+        return tuple(self.asked[place] for place in near if place != at)
+
+
+def companions(
+    piece: Piece, others: Sequence[Piece], works: Callable[[tuple[Piece, ...]], bool]
+) -> tuple[Piece, ...] | None:
+    """Which of `others` have to go with `piece` for it to work: the nearest if one will do, else a set with none to
+    spare; None where not even all of them help.
+    """
+    for other in others:
+        if works((piece, other)):
+            return (other,)
+    chosen = list(others)
+    if len(chosen) < 2 or not works((piece, *chosen)):
+        return None
+    size = len(chosen) + 1
+    while len(chosen) < size:
+        size = len(chosen)
+        for other in reversed(others):
+            fewer = [one for one in chosen if one != other]
+            if len(fewer) < len(chosen) and works((piece, *fewer)):
+                chosen = fewer
+    return tuple(chosen)
+
+
+def accepts(ledger: Ledger) -> Pieces:
+    """Every accepted attempt since the baseline that changed the text.
+
+    Raises RatchetError `no-champion`, `nothing-to-ablate`, and as reading a kernel does.
+    """
+    standing = _standing(ledger)
+    texts = [ledger.kernel(one.number) for one in standing[:-1]] + [ledger.champion_kernel()]
+    asked = tuple(
+        Piece(
+            name=f"attempt {one.number}",
+            attempt=one.number,
+            title=one.hypothesis,
+            before=before,
+            after=after,
+            is_experiment=one.kind == "experiment",
+        )
+        for one, before, after in zip(standing[1:], texts[:-1], texts[1:], strict=True)
+        if before != after
+    )
+    if not asked:
+        raise RatchetError(
+            "nothing-to-ablate",
+            f"expected an accepted change since the baseline of contest {ledger.name} (attempt {standing[0].number}), "
+            "got none that changed kernel.py: ./ratchet.sh next says what to try",
+        )
+    first, last = standing[0].number, standing[-1].number
+    return Pieces(ledger=ledger, attempt=None, champion=last, baseline=first, text=texts[-1], asked=asked)
+
+
+def hunks(ledger: Ledger, number: int) -> Pieces:
+    """The hunks of the change that one of those attempts made. Raises RatchetError `not-accepted`, and as `accepts`."""
+    made = accepts(ledger)
+    piece = next((piece for piece in made.asked if piece.attempt == number), None)
+    if piece is None:
+        known = ", ".join(str(piece.attempt) for piece in made.asked)
+        raise RatchetError(
+            "not-accepted",
+            f"expected an attempt that changed kernel.py and was accepted ({known}), got {number}: nothing of it is in "
+            f"the champion of contest {ledger.name}",
+        )
+    return replace(made, attempt=number, asked=tuple(_hunks(piece)), later=made.after(piece), _texts={})
+
+
+def _standing(ledger: Ledger) -> list[Attempt]:
+    """The accepted attempts that hold a title still, oldest first: the baseline to the champion."""
+    champion = ledger.champion()
+    if champion is None:
+        raise RatchetError(
+            "no-champion",
+            f"expected accepted attempts, got none of contest {ledger.name} on this branch: "
+            './ratchet.sh "experiment: baseline" makes the first',
+        )
+    return [*reversed(list(ledger.accepted_before(champion.number))), champion]
+
+
+def _hunks(piece: Piece) -> list[Piece]:
+    """The change in parts, without context: each as the whole change with that part put back."""
+    before, after = (candidate_text.files_of(text) for text in (piece.before, piece.after))
+    found = []
+    for name in sorted({*before, *after}):
+        old, new = (files.get(name, b"").splitlines(keepends=True) for files in (before, after))
+        for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            if tag == "equal":
+                continue
+            files = {**after, name: b"".join((*new[:j1], *old[i1:i2], *new[j2:]))}
+            if name not in before and not files[name]:
+                del files[name]
+            first = next((line for line in (*new[j1:j2], *old[i1:i2]) if line.strip()), b"(blank lines)")
+            text, title = candidate_text.text_of(files), first.decode("utf-8", "replace").strip()
+            found.append(replace(piece, name=_lines(name, j1, j2), title=title, before=text))
+    return found
+
+
+def _lines(file: str, start: int, end: int) -> str:
+    """What a hunk is called: its lines in the attempt's own text."""
+    where = "" if file == candidate_text.KERNEL else f"{file} "
+    if start == end:
+        return f"{where}after line {start}"
+    return f"{where}line {end}" if end - start == 1 else f"{where}lines {start + 1}-{end}"

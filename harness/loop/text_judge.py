@@ -1,0 +1,64 @@
+"""Texts of kernel.py judged now, by the present judge and prepare.py, each once; no attempt is recorded."""
+
+from collections.abc import Callable
+
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.verdict import roofline
+from harness.loop.evaluate import Options, Progress, evaluate, sha256
+from harness.records import Evidence, Policy
+
+
+class TextJudge:
+    """What is found out about each goes below `profile_data/<folder>`. `progress` hears which one it is about.
+
+    Times are simulated: of a device one run would not settle anything. Raises RatchetError `no-simulator`.
+    """
+
+    def __init__(self, contest: Contest, folder: str, progress: Progress) -> None:
+        if contest.chip.platform != "tpu":
+            raise RatchetError(
+                "no-simulator", f"expected a contest of a TPU, whose kernels are simulated, got {contest.chip.name}"
+            )
+        self._contest, self._folder, self._progress = contest, folder, progress
+        self._found: dict[tuple[bytes, bool], Evidence] = {}
+
+    def evidence(
+        self,
+        name: str,
+        kernel: bytes,
+        *,
+        checked: bool = True,
+        is_slower: Callable[[Evidence], bool] | None = None,
+    ) -> Evidence:
+        """That on one text, which is called `name`; `checked` and `is_slower` as for `evaluate`."""
+        found = self._found.get((kernel, checked))
+        if found is None:
+
+            def told(stage: str, state: str, taken: float) -> None:
+                self._progress(f"{name}: {stage}", state, taken)
+
+            found = self._found[kernel, checked] = evaluate(
+                self._contest, kernel, Options(on="simulated"), Policy(), told,
+                work=self.work(name, kernel), checked=checked, is_slower=is_slower,
+            )  # fmt: skip
+        return found
+
+    def work(self, name: str, kernel: bytes) -> str:
+        """The folder of `profile_data` that holds what was found out about the text of that name."""
+        return f"{self._folder}/{name.replace(' ', '-')}-{sha256(kernel)[:8]}"
+
+
+def why_not(evidence: Evidence, *, timed: bool = True) -> str:
+    """What failed; or, where a latency is asked for, why there is none; "" otherwise."""
+    if evidence.failure is not None:
+        return f"{evidence.failure.kind}: {evidence.failure.message}"
+    if not timed or evidence.latency is None or evidence.latency.seconds is not None:
+        return ""
+    return f"its latency is unknown: {'; '.join(evidence.latency.reasons)}"
+
+
+def executed_spills(evidence: Evidence) -> int | None:
+    """Executed saves of vector registers to VMEM, of a suite those of all members; None where one is not known."""
+    counts = [run.executed_spills for _, one in evidence.programs if (run := roofline.finished_run(one)) is not None]
+    return sum(counts) if len(counts) == len(evidence.programs) else None

@@ -1,0 +1,119 @@
+"""A row of a table: one shape on one chip, what was found for it, and the file that keeps such rows."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness import files, limits
+from harness.judge.verdict import compare_simulated
+from harness.loop.search import Settings
+from harness.loop.settings import value_of
+from harness.records import Refused, Screened
+from harness.records.problem import Parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One shape on one chip; times are simulated, in seconds.
+
+    `settings` is None where none has a time, and `failure` says why. `checks` is how many checks the best one passed, 0
+    where `unchecked` says what failed: the three fastest, or the machine. `tried` of the `possible` settings were,
+    `looked_at` programs of theirs had a latency. `search` stands for all that the row follows from: judge, compiler,
+    kernel, settings, their number. `trials` are the settings that were tried, in the order asked; of a search that this
+    one went on with, those with a latency. `refused` are those that were judged and fail. `kernel_digest` stands for
+    the kernel's text and its judge. Raises ValueError where it says that settings passed without a check or a time.
+    """
+
+    kernel: str
+    chip: str
+    shape: str
+    operation: str
+    parameters: tuple[tuple[str, Parameter], ...]
+    settings: Settings | None
+    seconds: float | None
+    plus_minus_seconds: float | None
+    fallback: Settings
+    fallback_seconds: float | None
+    fallback_failure: str
+    checks: int
+    unchecked: str
+    failure: str
+    tried: int
+    possible: int
+    looked_at: int
+    compiler: str
+    search: str
+    finished: str
+    # Rows of before they were kept have none.
+    trials: tuple[Screened, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    kernel_digest: str = ""
+
+    def __post_init__(self) -> None:
+        times = (self.seconds, self.fallback_seconds)
+        if any(time_ is not None and not 0 < time_ < math.inf for time_ in times):
+            raise ValueError(f"expected times above 0, got {times}")
+        if self.plus_minus_seconds is not None and not 0 <= self.plus_minus_seconds < math.inf:
+            raise ValueError(f"expected an uncertainty of 0 or more, got {self.plus_minus_seconds} s")
+        if self.is_entry and (self.seconds is None or self.checks < 1):
+            raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
+        if self.looked_at < 1:
+            raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
+        for name, value in self.settings or ():
+            try:
+                value_of(value)
+            except (SyntaxError, ValueError, TypeError, ArithmeticError, MemoryError, RecursionError) as error:
+                raise ValueError(f"expected a value of Python as {name}, got {value[:40]!r}") from error
+
+    @property
+    def fallback_ratio(self) -> float | None:
+        """The fallback's time over the best one's."""
+        if self.seconds is None or self.fallback_seconds is None:
+            return None
+        return self.fallback_seconds / self.seconds
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether it has settings that passed every check."""
+        return self.settings is not None and not self.unchecked
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the fallback is the best one or beyond its uncertainty, wider the more programs were looked at."""
+        if self.settings == self.fallback:
+            return True
+        if self.seconds is None or self.fallback_seconds is None or self.plus_minus_seconds is None:
+            return False
+        reach = compare_simulated.deviations(self.looked_at) * self.plus_minus_seconds
+        return self.seconds + reach < self.fallback_seconds
+
+
+def add_row(folder: Path, row: Row) -> None:
+    """Adds a line to the file of `folder`. Raises RatchetError `no-space`, `read-only` or `io`."""
+    path = folder / "rows.jsonl"
+    with files.refusals_in_words(f"writing {path}"), open(path, "ab+") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        if end:
+            stream.seek(end - 1)
+        # A kill may have cut the last line off.
+        is_torn = bool(end) and stream.read(1) != b"\n"
+        stream.write(b"\n" * is_torn + msgspec.json.encode(row) + b"\n")
+
+
+def rows_in(folder: Path) -> tuple[Row, ...]:
+    """The rows in `folder`; a line that was cut off by a kill, or is of another form, counts as not there."""
+    found: list[Row] = []
+    path = folder / "rows.jsonl"
+    if not path.exists():
+        return ()
+    with files.refusals_in_words(f"reading {path}"):
+        lines = limits.read(path).splitlines()
+    for line in lines:
+        try:
+            found.append(msgspec.json.decode(line, type=Row))
+        except msgspec.DecodeError:
+            continue
+    return tuple(found)

@@ -1,0 +1,158 @@
+"""What `ablate` found, as text."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from harness.records.ablation import Ablated, Ablation, Effect
+from harness.render.grid import grid, shrunk, widths_of
+from harness.render.layout import Style, clean, cut, paint, wrap
+from harness.units import column, count, kibibytes, percent, seconds
+
+# A title shorter than this says nothing: other columns go first.
+_LEAST = 24
+_HEADS = (
+    "change", "time\nwithout it", "worth", "±\none sigma", "of time\nwithout it", "its own\npart", "spills\nwithout it",
+    "VMEM\nwithout it", "now", "what was changed",
+)  # fmt: skip
+_SIDES = "lrrrrrrrll"
+# What is left out where no row has anything there, or the terminal is too narrow; the last one first.
+_OPTIONAL = (5, 6, 7)
+_WORDS: dict[Effect, str] = {
+    "gain": "pays", "loss": "costs", "unclear": "unclear", "none": "nothing", "superseded": "superseded",
+    "needed": "needed", "unknown": "unknown",
+}  # fmt: skip
+_STYLES: dict[Effect, Style] = {"gain": "good", "loss": "bad", "unclear": "doubt"}
+
+
+def ablation_text(found: Ablation, width: int, *, colour: bool = False) -> str:
+    """What each change is worth, what those are tied to that cannot go alone, and what they add up to."""
+    what = "each accepted change"
+    if found.attempt is not None:
+        what = f"each hunk of attempt {found.attempt} (lines of its kernel.py)"
+    lines = wrap(
+        f"{what} taken out of the champion (attempt {found.champion}, {seconds(found.champion_seconds)}) "
+        f"[simulated {found.chip}]",
+        width,
+    )
+    if found.reworded:
+        names = _listed([f"attempt {number}" for number in found.reworded])
+        lines += wrap(f"in the text before {names}, which changed words and not the program", width)
+    lines += ["", *_table(found, width, colour), ""]
+    for one in found.changes:
+        for note in _notes(one):
+            lines += wrap(f"{clean(one.name)}: {note}", width, "", "  ")
+    lines += wrap(_sum(found), width)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _table(found: Ablation, width: int, colour: bool) -> list[str]:
+    rows = found.changes
+    times = zip(
+        _column([one.without_seconds for one in rows]),
+        _column([one.worth_seconds for one in rows], sign="+"),
+        _column([one.uncertainty_seconds for one in rows]),
+        _column([one.own_seconds for one in rows], sign="+"),
+        strict=True,
+    )
+    body = [
+        [
+            _short(one) + ("*" if one.together else ""), *known,
+            "-" if one.worth_fraction is None else percent(one.worth_fraction), "" if one.own_seconds is None else own,
+            _more(one.spills, found.champion_spills, count),
+            _more(one.vmem_bytes, found.champion_vmem_bytes, kibibytes), _WORDS[one.effect], clean(one.title),
+        ]
+        for one, (*known, own) in zip(rows, times, strict=True)
+    ]  # fmt: skip
+    widths, last = widths_of(_HEADS, body, title_room=0), len(_HEADS) - 1
+    shown = [at for at in range(len(_HEADS)) if at not in _OPTIONAL or any(line[at] for line in body)]
+    hidden: list[str] = []
+    while sum(widths[at] for at in shown[:-1]) + 2 * len(shown[:-1]) + min(_LEAST, widths[last]) > width:
+        spare = [at for at in shown if at in _OPTIONAL]
+        if not spare:
+            break
+        shown.remove(spare[-1])
+        hidden.append(_HEADS[spare[-1]].partition("\n")[0])
+    fitting = shrunk([widths[at] for at in shown], {len(shown) - 1: len(_HEADS[last])}, width)
+    lines = grid(
+        [_HEADS[at] for at in shown], [[line[at] for at in shown] for line in body],
+        "".join(_SIDES[at] for at in shown), fitting,
+    )  # fmt: skip
+    table, top = [cut(line, width) for line in lines], len(lines) - len(rows)
+    for at, one in enumerate(rows, top):
+        style = _STYLES.get(one.effect)
+        table[at] = paint(table[at], style, colour) if style else table[at]
+    if hidden:
+        table += wrap(f"hidden columns: {', '.join(hidden)}; the terminal is too narrow (--json has them)", width)
+    return table
+
+
+def _short(one: Ablated) -> str:
+    """What the table calls it: `attempt 4` is 4 there."""
+    return clean(one.name).removeprefix("attempt ")
+
+
+def _column(values: Sequence[float | None], sign: str = "") -> list[str]:
+    """Times below each other, those above zero with `sign`."""
+    texts = column([None if value is None else abs(value) for value in values])
+    return [f"{_sign(value, sign)}{text}" for value, text in zip(values, texts, strict=True)]
+
+
+def _sign(value: float | None, plus: str) -> str:
+    return "" if not value else "-" if value < 0 else plus
+
+
+def _more(value: int | None, champion: int | None, text: Callable[[float], str]) -> str:
+    """How much more there is than in the champion; "" where that is nothing or not known."""
+    difference = 0 if value is None or champion is None else value - champion
+    return f"{'-' if difference < 0 else '+'}{text(abs(difference))}" if difference else ""
+
+
+def _notes(one: Ablated) -> Iterator[str]:
+    others = _listed(one.together)
+    rest = "the table has what they are worth together"
+    if one.effect == "superseded":
+        yield "superseded, the champion has no line of it any more"
+    elif one.tie == "lines" and others:
+        yield f"entangled with {others}, which touched the same lines since; {rest}"
+    elif one.tie == "dependence":
+        yield f"without it alone the kernel fails: {clean(one.failure)}"
+        yield (
+            f"entangled with {others}: what is left is right once that goes too; {rest}"
+            if others
+            else "entangled with others that rely on it; no set of them leaves a kernel that is right"
+        )
+    if one.effect == "needed" and one.tie != "dependence":
+        yield f"without {'them' if others else 'it'} the kernel fails: {clean(one.failure)}"
+    if one.effect == "unknown":
+        yield f"not judged: {clean(one.failure) or 'no latency is known'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`attempts 3, 4 and 7`; names of another kind as they are."""
+    words = [clean(name) for name in names]
+    if len(words) > 1 and all(word.startswith("attempt ") for word in words):
+        words = [word.removeprefix("attempt ") for word in words]
+        words[0] = f"attempts {words[0]}"
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def _sum(found: Ablation) -> str:
+    alone = [one for one in found.changes if one.worth_seconds is not None and not one.together]
+    kind = "changes" if found.attempt is None else "hunks"
+    added = (
+        f"{len(alone)} of {len(found.changes)} {kind} can go alone; what each is worth adds up to "
+        f"{_signed(found.alone_seconds)}"
+    )
+    whole = f"since the baseline (attempt {found.baseline})" if found.attempt is None else "as a whole"
+    gain = found.gain_seconds
+    if gain is None:
+        return f"{added}; what all are worth {whole} is unknown: {clean(found.whole_failure) or 'no latency'}"
+    share = f", {percent(found.alone_seconds / gain)}" if gain > 0 else ""
+    rest = gain - found.alone_seconds
+    if round(rest * 1e12) == 0:
+        return f"{added}, which is what all are worth {whole}"
+    what = "belong to several of them together" if rest > 0 else "are counted more than once"
+    return f"{added}{share} of the {_signed(gain)} that all are worth {whole}; {seconds(abs(rest))} {what}"
+
+
+def _signed(value: float) -> str:
+    return f"{_sign(value, '+')}{seconds(abs(value))}"

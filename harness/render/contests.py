@@ -1,0 +1,110 @@
+"""One contest as a row among others: what is computed, first and present champion, gain, the chip's limit, a peer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from harness.render.best_so_far import BestSoFar, Level, best_so_far
+from harness.render.layout import clean
+from harness.render.series import Entry, Group, Step, group_of, groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The best kernel of others for the same problem: its time, and the champion's time over it.
+
+    `ratio` is None where the two were not simulated by the same simulator and compiler. `note` says what `seconds` is.
+    """
+
+    name: str
+    seconds: float
+    ratio: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """An attempt's time in seconds with its uncertainty, under the key that it was judged under."""
+
+    seconds: float
+    plus_minus_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestRow:
+    """A contest with what its ledger records; None is what it does not.
+
+    `folder` is where it lies in the repository ("" for the top), `page` the address of its own page.
+    """
+
+    name: str
+    folder: str
+    page: str
+    problem: str
+    label: str
+    attempts: int
+    last_number: int
+    best: BestSoFar
+    baseline: Timed | None
+    champion: Timed | None
+    limit_name: str
+    limit_seconds: float | None
+    peer: Peer | None
+
+    @property
+    def short_name(self) -> str:
+        """The folder's own name."""
+        return PurePosixPath(self.folder).name or self.name
+
+    @property
+    def gain(self) -> float | None:
+        """The first champion's time over the present one's, joined over all keys."""
+        first, last = self.best.first, self.best.last
+        return first.share / last.share if first is not None and last is not None else None
+
+    @property
+    def limit_share(self) -> float | None:
+        """The least time that the chip needs for the useful work, over the champion's."""
+        return self.limit_seconds / self.champion.seconds if self.limit_seconds and self.champion else None
+
+    @property
+    def first_limit_share(self) -> float | None:
+        """The same of the first champion, as it would be under the champion's key: joined through the gain."""
+        return self.limit_share / self.gain if self.limit_share is not None and self.gain else None
+
+
+def contest_row(
+    name: str, folder: str, page: str, entries: Sequence[Entry], champion: str | None, peer: Peer | None
+) -> ContestRow:
+    """The row of a contest: its `entries`, oldest first and at least one, and the id of its champion."""
+    found, best = groups(entries), best_so_far(entries)
+    group = group_of(found, champion)
+    assert group is not None
+    titles = [entry.attempt.evidence.problem.title for entry in entries if entry.attempt]
+    return ContestRow(
+        name=clean(name),
+        folder=clean(folder),
+        page=page,
+        problem=clean(titles[-1]) if titles else "",
+        label=group.label,
+        attempts=len(entries),
+        last_number=max(entry.row.number for entry in entries),
+        best=best,
+        baseline=_timed(found, best.first),
+        champion=None if group.standing is None else _of_step(group.standing),
+        limit_name=group.bound.name if group.bound else "",
+        limit_seconds=group.bound.seconds if group.bound else None,
+        peer=peer,
+    )
+
+
+def _timed(found: tuple[Group, ...], first: Level | None) -> Timed | None:
+    """The champion that the line begins with, under its own key."""
+    if first is None:
+        return None
+    steps = (step for group in found for step in group.steps if step.number == first.number)
+    return next((_of_step(step) for step in steps), None)
+
+
+def _of_step(step: Step) -> Timed:
+    return Timed(seconds=step.seconds, plus_minus_seconds=step.report.plus_minus_seconds if step.report else None)

@@ -1,0 +1,66 @@
+// The page over several contests: a row for each, with its best time so far as a small chart.
+
+function drawn(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+const SPARK = { wide: 150, high: 38, edge: 3 };
+const LEAST = Math.min(0.5, overview.least);
+
+// One scale for all rows: the first champion's time at the top, the least share of any contest at the bottom.
+function spark(row) {
+  const { wide, high, edge } = SPARK;
+  const x = (number) => edge + ((wide - 2 * edge) * (number - 1)) / Math.max(1, row.last - 1);
+  const y = (share) => edge + ((high - 2 * edge) * Math.log(Math.min(1, Math.max(share, LEAST)))) / Math.log(LEAST);
+  const path = row.spark.map(([number, share, begins], place) => (begins || !place ? `M${x(number)} ${y(share)}` : `H${x(number)}V${y(share)}`).concat(place + 1 < row.spark.length && row.spark[place + 1][2] ? `H${x(row.spark[place + 1][0])}` : "")).join("");
+  const words = `best time so far, ${row.label}: ${row.texts.gain || "no champion"} in ${row.texts.attempts} attempts`;
+  return drawn("svg", { class: "spark", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": words },
+    drawn("line", { class: "axis", x1: edge, x2: wide - edge, y1: high - 1, y2: high - 1 }), drawn("path", { d: path ? `${path}H${x(row.last)}` : "" }));
+}
+
+// How much of the chip's limit the champion reaches, with a mark where the first champion was.
+function limit(row) {
+  if (row.texts.limit === null) return "-";
+  const at = (share) => Math.min(100, 100 * share);
+  const mark = row.baseline_limit === null ? [] : [drawn("line", { class: "mark", x1: at(row.baseline_limit), x2: at(row.baseline_limit), y1: 0, y2: 8 })];
+  return [make("span", { title: row.limit_words }, row.texts.limit), drawn("svg", { class: "share", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" },
+    drawn("rect", { class: "all", width: 100, height: 8 }), drawn("rect", { class: "own", width: at(row.values.limit), height: 8 }), ...mark)];
+}
+
+function peer(row) {
+  if (!row.peer) return "-";
+  const { name, time, ratio, note } = row.peer;
+  return [`${name}, ${time}`, make("span", { class: "faint block" }, [ratio, note].filter(Boolean).join("; "))];
+}
+
+const COLUMNS = [
+  { key: "problem", title: "what is computed", look: "bare wide", show: (row) => [make("a", { href: row.page, tabindex: row.id === shownIds[0] ? "0" : "-1" }, row.problem), make("span", { class: "faint block" }, row.contest)] },
+  { key: "label", title: "source, chip" },
+  { key: "attempts", title: "attempts", figure: true, first: "descending" },
+  { key: "baseline", title: "first champion", figure: true },
+  { key: "champion", title: "champion", figure: true },
+  { key: "gain", title: "gain", figure: true, first: "descending" },
+  { key: "limit", title: "of the chip's limit", figure: true, first: "descending", show: limit },
+  { key: "peer", title: "best peer", look: "peer", show: peer },
+  { key: "last", title: "best so far", look: "bare", show: spark },
+];
+const order = { key: "n", down: false };
+
+function drawTable() {
+  const rows = overview.rows.toSorted(comparedBy(order));
+  shownIds = rows.map((row) => row.id);
+  showRows(byId("table"), headOf(byId("table"), COLUMNS, order, drawTable), [make("tbody", { role: "rowgroup" }, rows.map((row) => rowOf(row, COLUMNS, row.id === shownIds[0])))]);
+}
+
+byId("heading").textContent = overview.title;
+byId("about").textContent = overview.about;
+byId("tiles").append(...tilesOf(overview.tiles));
+byId("table-words").textContent = `Arrow keys move between contests, Enter opens the page of one. Times are those of the key that they were judged under; the gain is joined over all keys, where a champion was judged again. The chip's limit is the least time that its units or its memory need for the useful work; the mark in the bar is where the first champion was. The small charts run from the first champion's time at the top to ${(100 * LEAST).toFixed(1)}% of it at the bottom, logarithmically, over the attempts. A dash is what is not known.`;
+byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));
+startTheme(() => {});
+startRows((id) => { location.href = rowsById.get(id).page; });
+drawTable();
+document.documentElement.dataset.charts = "drawn";

@@ -1,0 +1,84 @@
+"""One self-contained HTML page over several contests: a row for each, with a link to its own page."""
+
+from collections.abc import Sequence
+
+from harness.render.contests import ContestRow, Timed
+from harness.render.layout import clean
+from harness.render.page.overview import with_uncertainty
+from harness.render.page.parts import Kind, Plain, assembled
+from harness.units import count, percent, seconds
+
+_KIND = Kind(
+    body="contests.html",
+    scripts=("contests.js",),
+    listed="contests",
+    commands="./ratchet.sh -C DIR results, for each contest",
+    has_charts=False,
+)
+
+
+def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequence[str]) -> bytes:
+    """The page as UTF-8; `notes` are sentences on what was left out."""
+    faster = [gain for row in rows if (gain := row.gain) is not None and gain > 1]
+    labels = list(dict.fromkeys(row.label for row in rows))
+    attempts = sum(row.attempts for row in rows)
+    overview: Plain = {
+        "title": clean(title),
+        "about": f"{len(rows)} contests, {count(attempts)} attempts, written {made}. {'; '.join(labels)}.",
+        "tiles": [
+            ("contests", count(len(rows)), ""),
+            ("attempts", count(attempts), "rejected ones as well"),
+            ("champions faster than the first", f"{len(faster)} of {len(rows)}", ""),
+            ("the largest gain", f"{max(faster, default=1):.2f}x", "joined over all keys"),
+        ],
+        "rows": [_row(number, row) for number, row in enumerate(rows, 1)],
+        "least": min((level.share for row in rows for level in row.best.levels), default=1),
+        "notes": [clean(note) for note in notes],
+    }
+    return assembled(_KIND, clean(title), overview, ())
+
+
+def _row(number: int, row: ContestRow) -> Plain:
+    baseline, champion, peer = row.baseline, row.champion, row.peer
+    gain, limit = row.gain, row.limit_share
+    values = {
+        "attempts": row.attempts,
+        "baseline": baseline.seconds if baseline else None,
+        "champion": champion.seconds if champion else None,
+        "gain": gain,
+        "limit": limit,
+        "peer": peer.ratio if peer else None,
+    }
+    texts = {
+        "attempts": count(row.attempts),
+        "baseline": _time(baseline),
+        "champion": _time(champion),
+        "gain": None if gain is None else f"{gain:.2f}x",
+        "limit": None if limit is None else percent(limit),
+    }
+    return {
+        "id": str(number),
+        "n": number,
+        "page": row.page,
+        "contest": row.short_name,
+        "problem": row.problem or row.name,
+        "label": row.label,
+        "values": values,
+        "texts": texts,
+        "limit_words": "" if row.limit_seconds is None else f"{row.limit_name} {seconds(row.limit_seconds, 1)}",
+        "baseline_limit": row.first_limit_share,
+        "peer": None
+        if peer is None
+        else {
+            "name": clean(peer.name),
+            "time": seconds(peer.seconds, 1),
+            "ratio": "" if peer.ratio is None else f"ours / theirs {peer.ratio:.3f}",
+            "note": clean(peer.note),
+        },
+        "spark": [(level.number, level.share, level.begins) for level in row.best.levels],
+        "last": row.last_number,
+    }
+
+
+def _time(timed: Timed | None) -> str | None:
+    return None if timed is None else with_uncertainty(timed.seconds, timed.plus_minus_seconds)

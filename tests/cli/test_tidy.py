@@ -1,0 +1,35 @@
+"""What commands remove from a contest's profile_data when they end: the ledger says who is champion."""
+
+import os
+from pathlib import Path
+
+import pytest
+from ledger_fixtures import candidate, new_repository, run_attempt
+
+from harness.cli.ledger import tidy
+from harness.ledger import Ledger
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import PROFILE_DATA
+
+
+def left(contest: Path, work: str, age_seconds: int, size: int = 10) -> Path:
+    """A dump of so many bytes, all of them a hole in the file."""
+    path = contest / PROFILE_DATA / work / "dumps" / "x.txt"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    os.truncate(path, size)
+    os.utime(path, (1_700_000_000 - age_seconds,) * 2)
+    return path
+
+
+def test_the_dumps_of_the_ledgers_champion_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    contest = new_repository(tmp_path / "repository")
+    ledger = Ledger.open(contest)
+    run_attempt(ledger)
+    candidate(contest, 512)
+    run_attempt(ledger, "reject")
+    champions = left(contest, "0001", 1000, pruning.KEPT_BYTES + 1)
+    old, newest = left(contest, "bisect/0123456789", 100), left(contest, "0002", 0)
+    tidy(contest)
+    assert (champions.exists(), old.exists(), newest.exists()) == (True, False, True)
+    assert "removed 1 old captures and dumps: bisect/0123456789" in capsys.readouterr().err

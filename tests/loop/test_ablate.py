@@ -1,0 +1,303 @@
+"""What changes are worth in the champion: planted histories of a real contest, and this repository's own ledgers."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_fixtures import run_attempt
+from loop_fixtures import git, identify
+
+from harness import cli
+from harness import contest as contests
+from harness.errors import RatchetError
+from harness.judge.verdict import roofline
+from harness.ledger import Ledger
+from harness.loop import pieces as changes
+from harness.loop import scaffold
+from harness.loop.ablate import ablate, with_worth
+from harness.records import Failure
+from harness.records.ablation import Ablated, Ablation
+from harness.render.ablation import ablation_text
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Edit = tuple[str, str]
+
+FEWER_STEPS = ("BK = 128", "BK = 512")
+LARGER_BLOCKS = ("BM = 128\nBN = 128", "BM = 512\nBN = 512")
+OTHER_WORDS = ("jnp.zeros_like(acc_ref)", "jnp.zeros(acc_ref.shape, acc_ref.dtype)")
+# The accumulator is cleared a second time, then no more where it was.
+CLEAR = (
+    "    acc_ref[...] += ",
+    "    @pl.when(pl.program_id(2) == 0)\n    def clear():\n        acc_ref[...] = jnp.zeros_like(acc_ref)\n\n"
+    "    acc_ref[...] += ",
+)
+NO_START = ("    @pl.when(step == 0)\n    def start():\n        acc_ref[...] = jnp.zeros_like(acc_ref)\n\n", "")
+MORE_ROOM = ("VMEM_LIMIT = None", "VMEM_LIMIT = 64 * 1024 * 1024")
+
+
+def reverse(edit: Edit) -> Edit:
+    return edit[1], edit[0]
+
+
+def history(top: Path, *steps: Sequence[Edit], reworded: bool = False) -> Path:
+    """A contest whose baseline, attempt 1, has small blocks; each step is an accepted attempt after it.
+
+    `reworded`: the last attempt is a rebaseline that calls a constant otherwise everywhere.
+    """
+    git(top, "init", "--quiet", "--initial-branch=main")
+    identify(top)
+    folder = top / "matmul"
+    scaffold.scaffold(folder, "matmul", (("M", "512"), ("N", "512"), ("K", "512")))
+    path = folder / "kernel.py"
+    path.write_text(path.read_text(encoding="utf-8").replace(" = 512\n", " = 128\n"), encoding="utf-8")
+    git(top, "add", "--all")
+    git(top, "commit", "--quiet", "-m", "base")
+    for edits in ((), *steps):
+        text = path.read_text(encoding="utf-8")
+        for old, new in edits:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+        run_attempt(Ledger.open(folder))
+    if reworded:
+        path.write_text(path.read_text(encoding="utf-8").replace("BK", "STEP"), encoding="utf-8")
+        run_attempt(Ledger.open(folder), kind="rebaseline")
+    return folder
+
+
+def text_without(folder: Path, *numbers: int) -> str | None:
+    made = changes.accepts(Ledger.open(folder))
+    text = made.without([piece for piece in made.asked if piece.attempt in numbers])
+    return None if text is None else text.decode()
+
+
+def names(found: Sequence[changes.Piece] | None) -> list[str] | None:
+    return None if found is None else [piece.name for piece in found]
+
+
+def tied_by_lines(folder: Path, number: int) -> list[str] | None:
+    made = changes.accepts(Ledger.open(folder))
+    piece = next(piece for piece in made.asked if piece.attempt == number)
+    return names(changes.companions(piece, made.after(piece), lambda taken: made.without(taken) is not None))
+
+
+def test_independent_changes_go_one_at_a_time_also_from_lines_side_by_side(tmp_path: Path) -> None:
+    folder = history(tmp_path, [FEWER_STEPS], [LARGER_BLOCKS], [OTHER_WORDS])
+    champion = (folder / "kernel.py").read_text(encoding="utf-8")
+    for number, edit in ((2, FEWER_STEPS), (3, LARGER_BLOCKS), (4, OTHER_WORDS)):
+        assert text_without(folder, number) == champion.replace(edit[1], edit[0])
+    assert text_without(folder, 2, 3, 4) == Ledger.open(folder).kernel(1).decode()
+    assert text_without(folder) == champion
+
+
+def test_changes_of_the_same_lines_are_named(tmp_path: Path) -> None:
+    folder = history(
+        tmp_path, [("BK = 128", "BK = 256")], [OTHER_WORDS], [("BK = 256", "BK = 512"), MORE_ROOM], [LARGER_BLOCKS],
+        [("VMEM_LIMIT = 64", "VMEM_LIMIT = 32")],
+    )  # fmt: skip
+    assert text_without(folder, 2) is None
+    # 4 itself is tied to 6 by another line.
+    assert text_without(folder, 2, 4) is None
+    assert tied_by_lines(folder, 2) == ["attempt 4", "attempt 6"]
+    assert tied_by_lines(folder, 4) == ["attempt 6"]
+    rest = text_without(folder, 2, 4, 6)
+    assert rest is not None
+    assert "BK = 128" in rest
+    assert LARGER_BLOCKS[1] in rest
+
+
+def test_a_change_that_was_taken_back_is_superseded(tmp_path: Path) -> None:
+    folder = history(tmp_path, [MORE_ROOM], [FEWER_STEPS], [reverse(MORE_ROOM)])
+    champion = (folder / "kernel.py").read_text(encoding="utf-8")
+    assert text_without(folder, 2) == champion
+    assert text_without(folder, 4) == champion.replace(*MORE_ROOM)
+
+
+def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
+    folder = history(tmp_path, [("BM = 128", "BM = 512"), FEWER_STEPS, CLEAR], [("BK = 512", "BK = 256")])
+    made = changes.hunks(Ledger.open(folder), 2)
+    assert names(made.asked) == ["line 16", "line 18", "lines 33-36"]
+    assert [piece.title for piece in made.asked] == ["BM = 512", "BK = 512", "@pl.when(pl.program_id(2) == 0)"]
+    champion = (folder / "kernel.py").read_text(encoding="utf-8")
+    rows, _, clear = made.asked
+    assert made.without([rows]) == champion.replace("BM = 512", "BM = 128").encode()
+    assert made.without([rows, clear]) == champion.replace("BM = 512", "BM = 128").replace(*reverse(CLEAR)).encode()
+    # What touched the line of the second one since has to go with it.
+    assert made.without([made.asked[1]]) is None
+    assert names(made.after(clear)) == ["attempt 3"]
+    assert made.without([made.asked[1], *made.later]) == champion.replace("BK = 256", "BK = 128").encode()
+    with pytest.raises(RatchetError, match=r"\(2, 3\), got 1") as refused:
+        changes.hunks(Ledger.open(folder), 1)
+    assert refused.value.kind == "not-accepted"
+
+
+def test_a_contest_without_accepts_says_what_to_do(tmp_path: Path) -> None:
+    folder = history(tmp_path)
+    with pytest.raises(RatchetError, match=r"baseline of contest matmul \(attempt 1\).*next says what to try"):
+        changes.accepts(Ledger.open(folder))
+    scaffold.scaffold(tmp_path / "other", "matmul", ())
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "--quiet", "-m", "another contest")
+    with pytest.raises(RatchetError, match="makes the first") as refused:
+        changes.accepts(Ledger.open(tmp_path / "other"))
+    assert refused.value.kind == "no-champion"
+
+
+def test_the_last_change_is_left_out_with_its_text(tmp_path: Path) -> None:
+    made = changes.accepts(Ledger.open(history(tmp_path, [FEWER_STEPS], [LARGER_BLOCKS], reworded=True)))
+    assert [piece.is_experiment for piece in made.asked] == [True, True, False]
+    # The constant has another name now.
+    assert made.without(made.asked[:1]) is None
+    assert made.last_for_itself == made.asked[2]
+    before = made.before_last()
+    assert before.last_for_itself is None
+    assert (before.asked, before.text) == (made.asked[:2], made.asked[1].after)
+    assert before.without(made.asked[:1]) == made.asked[1].after.replace(b"BK = 512", b"BK = 128")
+    hunks = changes.hunks(made.ledger, 2)
+    assert hunks.last_for_itself is not None
+    assert changes.hunks(made.ledger, 4).last_for_itself is None
+    assert (hunks.before_last().asked, names(hunks.before_last().later)) == (hunks.asked, ["attempt 3"])
+
+
+def test_of_a_chip_without_a_simulator_nothing_is_judged(tmp_path: Path) -> None:
+    folder = history(tmp_path, [FEWER_STEPS])
+    made = changes.accepts(Ledger.open(folder))
+    with pytest.raises(RatchetError, match="whose kernels are simulated, got h100") as refused:
+        ablate(contests.load(folder, "h100"), made, lambda stage, state, taken: None)
+    assert refused.value.kind == "no-simulator"
+
+
+def test_the_fewest_that_have_to_go_too_are_found() -> None:
+    every = [changes.Piece(name=str(at), attempt=at, title="", before=b"", after=b"") for at in range(6)]
+    first, rest = every[0], every[1:]
+
+    def found(*needed: int) -> list[str] | None:
+        return names(changes.companions(first, rest, lambda taken: {each.attempt for each in taken} >= {0, *needed}))
+
+    assert found(3) == ["3"]
+    assert found(2, 5) == ["2", "5"]
+    assert found(1, 2, 3, 4, 5) == ["1", "2", "3", "4", "5"]
+    assert found(9) is None
+
+
+def row() -> Ablated:
+    return Ablated(name="attempt 4", attempt=4, title="an idea", effect="unknown")
+
+
+def test_a_worth_is_told_as_the_decision_tells_it() -> None:
+    ledger = Ledger.open(EXAMPLES / "rmsnorm")
+    slow, fast = (ledger.attempt(number).evidence for number in (3, 4))
+    before, after = roofline.latency_seconds(slow), roofline.latency_seconds(fast)
+    assert before is not None
+    assert after is not None
+    runs = [found.simulation for found in (slow, fast)]
+    gain = with_worth(row(), fast, slow)
+    worth = before - after
+    assert (gain.effect, gain.worth_seconds, gain.without_seconds) == ("gain", worth, before)
+    assert gain.worth_fraction == pytest.approx(worth / before)
+    off = max(run.relative_uncertainty for run in runs if run is not None)
+    assert gain.uncertainty_seconds == pytest.approx(off * after)
+    loss = with_worth(row(), slow, fast)
+    assert (loss.effect, loss.worth_seconds) == ("loss", -worth)
+    same = with_worth(row(), fast, fast)
+    assert (same.effect, same.worth_seconds, same.uncertainty_seconds) == ("none", 0.0, 0.0)
+    for kind, effect in (("wrong-result", "needed"), ("killed", "unknown")):
+        failure = Failure(stage="correctness", kind=kind, message="it differs")
+        failed = with_worth(row(), fast, replace(slow, failure=failure))
+        assert (failed.effect, failed.worth_seconds) == (effect, None)
+
+
+def ablation(*found: Ablated, whole: float | None = 1.0e-3) -> Ablation:
+    return Ablation(
+        chip="v5e", source="simulated", attempt=None, champion=9, baseline=1, champion_seconds=0.6e-3,
+        champion_spills=1000, champion_vmem_bytes=8 << 20, whole_seconds=whole,
+        whole_failure="" if whole else "wrong-result: it differs", reworded=(7, 8), changes=found,
+    )  # fmt: skip
+
+
+PAYS = Ablated(
+    name="attempt 2", attempt=2, title="larger blocks", effect="gain", without_seconds=0.7e-3, worth_seconds=0.1e-3,
+    worth_fraction=1 / 7, uncertainty_seconds=0.012e-3, spills=500, vmem_bytes=8 << 20,
+)  # fmt: skip
+COSTS = replace(
+    PAYS, name="attempt 5", effect="loss", without_seconds=0.58e-3, worth_seconds=-0.02e-3, worth_fraction=-0.02 / 0.58
+)
+TIED = replace(PAYS, name="attempt 4", tie="lines", own_seconds=0.03e-3, together=("attempt 5", "attempt 7"))
+WRONG = replace(row(), name="attempt 3", effect="needed", tie="dependence", failure="wrong-result: it differs")
+
+
+def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
+    text = ablation_text(ablation(PAYS, COSTS, TIED, WRONG, replace(row(), effect="superseded")), 140)
+    assert "4*      700.000 us  +100.000 us  12.000 us       14.3%  +30.000 us        -500  pays" in text
+    assert "(attempt 9, 600.000 us) [simulated v5e]" in text
+    assert "in the text before attempts 7 and 8, which changed words and not the program" in text
+    assert "2       700.000 us  +100.000 us  12.000 us       14.3%                    -500" in text
+    assert "5       580.000 us   -20.000 us  12.000 us       -3.4%                    -500  costs" in text
+    assert "attempt 4: entangled with attempts 5 and 7, which touched the same lines since" in text
+    assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text
+    assert "attempt 4: superseded" in text
+    # Those that went together are not added up.
+    assert "2 of 5 changes can go alone; what each is worth adds up to +80.000 us, 20.0% of the +400.000 us" in text
+    assert "320.000 us belong to several of them together" in text.replace("\n", " ")
+
+
+def test_a_sum_beyond_the_whole_and_a_whole_that_fails() -> None:
+    text = ablation_text(ablation(PAYS, whole=0.65e-3), 200)
+    assert "+100.000 us, 200.0% of the +50.000 us that all are worth since the baseline (attempt 1)" in text
+    assert "50.000 us are counted more than once" in text
+    assert "is unknown: wrong-result: it differs" in ablation_text(ablation(PAYS, whole=None), 200)
+
+
+def test_a_narrow_terminal_hides_columns_and_says_so() -> None:
+    lines = ablation_text(ablation(PAYS, TIED), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("hidden columns: spills") for line in lines)
+
+
+# --- with the judge ------------------------------------------------------------------------------
+
+
+def judged(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert cli.main(["ablate", "-C", str(folder), "--json", *words]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.mark.slow
+def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = history(tmp_path, [CLEAR], [NO_START], [FEWER_STEPS], [LARGER_BLOCKS], [("+=", "+= ")])
+    before = git(tmp_path, "for-each-ref"), git(tmp_path, "status", "--porcelain")
+    document = judged(folder, capsys)
+    clear, no_start, steps, blocks, words = document["changes"]
+    # Without the new clearing the accumulator is never cleared, unless the old one comes back.
+    assert clear["tie"] == "dependence"
+    assert clear["together"] == ["attempt 3"]
+    assert clear["failure"]
+    assert clear["without_seconds"] is not None
+    assert clear["own_seconds"] == clear["without_seconds"] - no_start["without_seconds"]
+    assert (no_start["together"], no_start["own_seconds"]) == ([], None)
+    assert blocks["effect"] == "gain"
+    for one in (steps, blocks):
+        assert one["tie"] == ""
+        assert one["worth_seconds"] == one["without_seconds"] - document["champion_seconds"] > 0
+    assert (words["effect"], words["worth_seconds"]) == ("none", 0.0)
+    assert document["whole_seconds"] > blocks["without_seconds"]
+    assert (git(tmp_path, "for-each-ref"), git(tmp_path, "status", "--porcelain")) == before
+
+
+@pytest.mark.slow
+def test_which_hunks_of_an_attempt_pay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    constant = ("VMEM_LIMIT = None", "VMEM_LIMIT = None\nZERO = 0.0")
+    used = ("jnp.zeros_like(acc_ref)", "jnp.full(acc_ref.shape, ZERO, acc_ref.dtype)")
+    folder = history(tmp_path, [LARGER_BLOCKS, constant, used], [FEWER_STEPS], reworded=True)
+    document = judged(folder, capsys, "2")
+    assert document["reworded"] == [4]
+    blocks, defined, use = document["changes"]
+    assert (document["attempt"], blocks["effect"], blocks["together"]) == (2, "gain", [])
+    assert (defined["tie"], defined["together"]) == ("dependence", [use["name"]])
+    assert "ZERO" in defined["failure"]
+    assert (use["effect"], use["worth_seconds"], use["together"]) == ("none", 0.0, [])
+    assert document["whole_seconds"] == blocks["without_seconds"]

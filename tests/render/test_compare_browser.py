@@ -1,0 +1,165 @@
+"""Any two attempts held against each other on the page: the same figures and lines as `diff`, readable, by keyboard."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browsing import TEXTS, contrast, launched, opened
+from ledger_fixtures import NAIVE, new_repository, run_attempt
+from playwright.sync_api import Browser, Page, expect
+from report_examples import storied, taken_apart
+
+from harness.advice.comparison import Side, compare
+from harness.cli import main
+from harness.ledger import Ledger
+from harness.records import LineTime
+from harness.records.comparison import Comparison
+from harness.render.comparison import notable, where
+from harness.units import count
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    made = storied(tmp_path_factory.mktemp("compared") / "contest")
+    assert main(["report", "-C", str(made.root)]) == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def path(ledger: Ledger) -> Path:
+    return ledger.root / "profile_data" / "report.html"
+
+
+def as_diff_has_it(ledger: Ledger, *numbers: int) -> Comparison:
+    before, after = (
+        Side(name=str(number), kernel=ledger.kernel(number), evidence=ledger.attempt(number).evidence)
+        for number in numbers
+    )
+    return compare(before, after, "")
+
+
+def table_under(page: Page, heading: str) -> list[list[str]]:
+    """The cells of the first table after the heading that begins so."""
+    found: list[list[str]] = page.evaluate(
+        """heading => {
+          const heads = [...document.querySelectorAll("#comparison h4")];
+          const from = heads.find((one) => one.textContent.startsWith(heading));
+          let at = from.nextElementSibling;
+          while (!at.querySelector("table")) at = at.nextElementSibling;
+          return [...at.querySelectorAll("tbody tr")].map((row) => [...row.children].map((cell) => cell.textContent));
+        }""",
+        heading,
+    )
+    return found
+
+
+def test_figures_and_lines_are_those_of_diff(browser: Browser, ledger: Ledger, path: Path) -> None:
+    (program,) = as_diff_has_it(ledger, 2, 3).programs
+    with opened(browser, f"{path.as_uri()}#attempt-3~2") as page:
+        page.wait_for_selector("#comparison h4")
+        assert "2.000 ms → 2.400 ms, +20.0% [simulated v5e]" in page.inner_text("#comparison")
+        figures = {row[0]: row[1:3] for row in table_under(page, "Figures")}
+        assert list(figures) == [pair.name for pair in program.figures]
+        for pair in program.figures:
+            if pair.unit != "B" and pair.before is not None and pair.after is not None:
+                assert figures[pair.name] == [count(pair.before), count(pair.after)]
+        # The same cycles on the same lines: there is nothing to show.
+        assert not notable(program)
+        assert "simulated cycles" not in page.inner_text("#comparison")
+        expect(page.locator("#comparison .barlayer .point path").first).to_be_attached()
+        changed = page.locator("#comparison .diff .removed .code, #comparison .diff .added .code").all_inner_texts()
+        assert changed == ["BQ = 128", "BQ = 64"]
+
+
+def moved(lines: tuple[LineTime, ...]) -> tuple[LineTime, ...]:
+    """The same lines one further down, with some cycles of the first at the second."""
+    found = [replace(line, line=line.line + 1) if line.line in (3, 5) else line for line in lines]
+    found[0] = replace(found[0], stall_cycles=found[0].stall_cycles - 2_000)
+    found[1] = replace(found[1], stall_cycles=found[1].stall_cycles + 2_000)
+    return tuple(found)
+
+
+def test_lines_that_moved_stand_beside_their_like(browser: Browser, tmp_path: Path) -> None:
+    contest = new_repository(tmp_path / "contest")
+    ledger = Ledger.open(contest)
+    before = taken_apart(2e-3)
+    assert before.simulation is not None
+    cycles = before.simulation.breakdown
+    assert cycles is not None
+    run_attempt(ledger, hypothesis="baseline", evidence=before)
+    (contest / "kernel.py").write_bytes(b"# a new line\n" + NAIVE)
+    run = replace(before.simulation, breakdown=replace(cycles, lines=moved(cycles.lines)))
+    run_attempt(ledger, "reject", hypothesis="other lines", evidence=replace(before, simulation=run))
+    assert main(["report", "-C", str(contest)]) == 0
+    (program,) = as_diff_has_it(ledger, 1, 2).programs
+    expected = [
+        [where(line).removeprefix("kernel.py:").replace("->", "→"), count(line.before_cycles), count(line.after_cycles),
+         f"{line.difference:+,.0f}"]
+        for line in notable(program)
+    ]  # fmt: skip
+    assert {row[0] for row in expected} == {"3 → 4", "5 → 6"}
+    with opened(browser, f"{(contest / 'profile_data/report.html').as_uri()}#attempt-2~1") as page:
+        page.wait_for_selector("#comparison h4")
+        assert sorted(row[:4] for row in table_under(page, "Lines")) == sorted(expected)
+
+
+def test_the_other_attempt_is_chosen_by_keyboard_and_stands_in_the_address(browser: Browser, path: Path) -> None:
+    with opened(browser, f"{path.as_uri()}#attempt-2") as page:
+        page.wait_for_selector("#beside")
+        assert page.locator("#comparison h4").count() == 0
+        page.focus("#beside")
+        page.keyboard.press("ArrowDown")
+        page.wait_for_selector("#comparison h4")
+        assert page.url.endswith("#attempt-2~1")
+        assert "4.000 ms → 2.000 ms, -50.0%" in page.inner_text("#comparison")
+        page.select_option("#beside", "")
+        expect(page.locator("#comparison h4")).to_have_count(0)
+        assert page.url.endswith("#attempt-2")
+        page.keyboard.press("Escape")
+        expect(page.locator("#attempt")).not_to_have_attribute("open", "")
+
+
+def test_times_under_two_keys_are_joined_and_not_compared(browser: Browser, path: Path) -> None:
+    with opened(browser, f"{path.as_uri()}#attempt-7~1") as page:
+        page.wait_for_selector("#comparison h4")
+        words = page.inner_text("#comparison")
+        assert "Not compared: attempt 1 was judged under key" in words
+        assert "Joined over all keys the change is -50.0%" in words
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_on_a_narrow_screen(browser: Browser, path: Path, scheme: str) -> None:
+    narrow = {"width": 420, "height": 900}
+    with opened(browser, f"{path.as_uri()}#attempt-3~2", color_scheme=scheme, viewport=narrow) as page:
+        page.wait_for_selector("#comparison .barlayer .point path")
+        assert page.locator("#attempt").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
+        assert [one for one in page.evaluate(TEXTS) if contrast(one[1], one[2]) < 4.5] == []
+
+
+# What the page aligns, beside what Python's own matcher does: each line once, in order, like beside like.
+@pytest.mark.parametrize(
+    ("old", "new", "pairs"),
+    [
+        ("abc", "abc", [[0, 0], [1, 1], [2, 2]]),
+        ("abc", "axc", [[0, 0], [1, None], [None, 1], [2, 2]]),
+        ("", "ab", [[None, 0], [None, 1]]),
+        ("ab", "", [[0, None], [1, None]]),
+        ("aXbc", "abYc", [[0, 0], [1, None], [2, 1], [None, 2], [3, 3]]),
+        ("aa", "a", [[0, 0], [1, None]]),
+    ],
+)
+def test_lines_are_aligned(browser: Browser, path: Path, old: str, new: str, pairs: list[list[int | None]]) -> None:
+    with opened(browser, path.as_uri()) as page:
+        found = page.evaluate(
+            """texts => alignedLines(...texts.map((text) => (
+              { kernel: [...text].map((_, place) => place), lines: [...text].map((sign) => [["", sign]]) })))""",
+            [old, new],
+        )
+        assert found == pairs

@@ -10,8 +10,8 @@ from harness import candidate_text
 from harness.advice import report as reporting
 from harness.advice.source_names import named_lines
 from harness.hardware import chip
-from harness.judge.verdict import changes, roofline
-from harness.judge.verdict.changes import Figures
+from harness.judge.verdict import roofline
+from harness.judge.verdict.changes import Figures, movable
 from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
@@ -91,7 +91,7 @@ def figures(evidence: Evidence) -> Figures:
     return {
         "static bundles": ("", run.static_bundles if run else None),
         "cycles": ("cycles", run.cycles if run else None),
-        **changes.figures(evidence),
+        **movable(evidence),
         "VMEM": ("B", reporting.report(evidence, chip(evidence.chip)).vmem_bytes),
     }
 

@@ -32,9 +32,10 @@ def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
     As many as the branch takes to act, on all chips but the newest: there the compiler leaves one empty bundle for all
     that its slots end with, and the chip makes up for the others when it jumps. So the slots end with the last empty
     bundle before the next branch or region. Where none was left out, the last one may hold an operation: then those
-    behind the last empty bundle come from the path without the jump, and carry the branch's opposite predicate, or a
-    region ends with them and another one starts behind them. Found by comparing 1163 branches of 46 programs with the
-    schedule before empty bundles are removed (pass `packed-bundles-post-ra` of libtpu 0.0.50).
+    behind the last empty bundle come from the path without the jump, and carry the branch's opposite predicate, or
+    several empty ones stand before them, or a region ends with them and another one starts behind them. Found by
+    comparing 1163 branches of 46 programs with the schedule before empty bundles are removed (pass
+    `packed-bundles-post-ra` of libtpu 0.0.50).
     """
     most = machine.branch_slots
     if not machine.branch_slots_vary:
@@ -44,13 +45,14 @@ def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
     behind = bundles[index + 1 : index + 1 + most]
     end = next((i for i, bundle in enumerate(behind) if bundle.regions or any(map(is_branch, bundle.ops))), len(behind))
     last_empty = max((i + 1 for i in range(end) if not behind[i].ops), default=0)
+    if not last_empty:
+        return end
     rest = behind[last_empty:end]
     are_moved_up = all(any(op.predicate == opposite for op in bundle.ops) for bundle in rest)
+    are_several_empty = last_empty > 1 and not behind[last_empty - 2].ops
     next_one = bundles[index + 1 + most : index + 2 + most]
     ends_region = bool(rest) and rest[-1].ends and bool(next_one) and bool(next_one[0].regions)
-    if not last_empty or (end == most and (are_moved_up or ends_region)):
-        return end
-    return last_empty
+    return end if end == most and (are_moved_up or are_several_empty or ends_region) else last_empty
 
 
 def memory_space(bundles: Sequence[Bundle], index: int, register: str) -> str:

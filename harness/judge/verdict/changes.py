@@ -25,7 +25,7 @@ def changes(candidate: Evidence, champion: Evidence) -> tuple[Change, ...]:
             for change in changes(ours, theirs)
         )
         return tuple(sorted(each, key=_size, reverse=True))
-    before, after = figures(champion), figures(candidate)
+    before, after = movable(champion), movable(candidate)
     moved = []
     for name, (unit, new) in after.items():
         old = before[name][1]
@@ -40,7 +40,7 @@ def _size(change: Change) -> float:
     return abs(math.log((change.after + 1) / (change.before + 1)))
 
 
-def figures(evidence: Evidence) -> Figures:
+def movable(evidence: Evidence) -> Figures:
     """What a kernel can change of a program, and what explains its time, by name: unit and number, None if unknown."""
     run, trace = roofline.finished_run(evidence), evidence.trace
     return {

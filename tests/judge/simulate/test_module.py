@@ -196,6 +196,7 @@ _END, _START = " @ /* End region 17 */", " @ /* Start region 19 */"
         # None was left out: what is behind an empty one has come from behind the branch, or the region ends here.
         ((_MOVED_UP, "", _MOVED_UP, _MOVED_UP, _MOVED_UP, _MOVED_UP + _END, _OWN), 6),
         (("", "", _OWN, _OWN, "", _OWN + _END, _OWN + _START), 6),
+        ((_MOVED_UP, "", "", "", "", TRANSFER + _END, _OWN), 6),
         ((_OWN, _OWN, _OWN, _OWN, _OWN, _OWN + _END, _OWN), 6),
         (("",) * 9, 6),
     ],

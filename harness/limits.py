@@ -63,6 +63,11 @@ ANSWER = Limit(counts="bytes in an answer", most=64 * _MIB, variable="RATCHET_MA
 DEVICES = Limit(counts="devices in the groups of a module", most=1 << 22, variable="RATCHET_MAX_DEVICES")
 DIMENSIONS = Limit(counts="dimensions in a shape", most=1000, variable="RATCHET_MAX_DIMENSIONS")
 NAME = Limit(counts="characters in a name", most=10_000, variable="RATCHET_MAX_NAME")
+# A row of a table takes minutes.
+SHAPES = Limit(counts="shapes in a file", most=10_000, variable="RATCHET_MAX_SHAPES")
+# Programs that a best was chosen from. Nobody has compiled so many, and from 10^13 on doubles have no room between the
+# chance that is left to each and none.
+MOST_LOOKED_AT = 10**9
 # Of the process that reads, in all: the least that it may take whatever the size of its files.
 MEMORY = Limit(counts="bytes of memory", most=1024 * _MIB, variable="RATCHET_MAX_MEMORY_BYTES")
 SECONDS = Limit(counts="seconds of a processor", most=20, variable="RATCHET_MAX_SECONDS")

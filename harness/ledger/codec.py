@@ -61,7 +61,11 @@ def encode_attempt(attempt: Attempt, row: Row | None = None) -> bytes:
 def decode_attempt(data: bytes, where: str) -> Attempt:
     """The attempt in `data`. Raises RecordError that names `where` and what is wrong with the document."""
     limits.note(len(data))
-    return _convert(_document(data, where, "attempt")["attempt"], Attempt, where)
+    attempt = _convert(_document(data, where, "attempt")["attempt"], Attempt, where)
+    looked_at = max(attempt.looked_at, attempt.sweep.looked_at if attempt.sweep else 1)
+    if looked_at > limits.MOST_LOOKED_AT:
+        raise RecordError("corrupt-record", f"{where}: expected programs that somebody can look at, got {looked_at:,}")
+    return attempt
 
 
 def decode_attempt_row(data: bytes, where: str) -> Row:

@@ -122,6 +122,7 @@ def spoiled(**changes: Any) -> bytes:
         (spoiled(schema=99), "newer-record", "schema 99"),
         (spoiled(attempt={"number": 1}), "corrupt-record", "missing required field"),
         (spoiled(attempt=[]), "corrupt-record", "Expected `object`"),
+        (codec.encode_attempt(attempt(looked_at=2**62)), "corrupt-record", "programs that somebody can look at"),
     ],
 )
 def test_a_spoiled_document_is_refused_with_its_name(data: bytes, kind: str, words: str) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,17 @@ def test_bad_shapes_are_named(tmp_path: Path, entries: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("(", r"\(")) as caught:
         shapes_of(tmp_path, entries)
     assert caught.value.kind == "bad-shapes"
+
+
+def test_a_model_of_millions_of_lengths_is_refused_before_they_are_shapes(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(RatchetError, match="at most 10,000 shapes in a file, got 10,001; RATCHET_MAX_SHAPES"):
+            shapes_of(tmp_path, [LLAMA | {"sequences": [*range(1, 1_000_000)]}])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 200 << 20
 
 
 def test_shapes_that_are_not_there_are_named(tmp_path: Path) -> None:
@@ -363,7 +375,8 @@ def test_a_word_is_no_truth(tmp_path: Path, value: object) -> None:
 
 @pytest.mark.parametrize("changes", [
     {"seconds": 0.0}, {"seconds": -1.0}, {"fallback_seconds": 0.0}, {"plus_minus_seconds": -1.0}, {"checks": 0},
-    {"seconds": None}, {"looked_at": 0}, {"settings": (("BLOCK_Q", "(("),)},
+    {"seconds": None}, {"looked_at": 0}, {"looked_at": 2**62}, {"settings": (("BLOCK_Q", "(("),)}, {"possible": 0},
+    {"tried": -1}, {"trials": (Screened(settings=(("BLOCK_Q", "1"),), seconds=-1.0),)},
     {"settings": (("BLOCK_Q", "os.getcwd()"),)},
 ])  # fmt: skip
 def test_a_row_that_cannot_be_is_none(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -24,7 +24,8 @@ class Row:
     `looked_at` programs of theirs had a latency. `search` stands for all that the row follows from: judge, compiler,
     kernel, settings, their number. `trials` are the settings that were tried, in the order asked; of a search that this
     one went on with, those with a latency. `refused` are those that were judged and fail. `kernel_digest` stands for
-    the kernel's text and its judge. Raises ValueError where it says that settings passed without a check or a time.
+    the kernel's text and its judge. Raises ValueError where its numbers cannot be: settings that passed without a check
+    or a time, more of them tried than are possible.
     """
 
     kernel: str
@@ -60,8 +61,12 @@ class Row:
             raise ValueError(f"expected an uncertainty of 0 or more, got {self.plus_minus_seconds} s")
         if self.is_entry and (self.seconds is None or self.checks < 1):
             raise ValueError(f"expected a time and checks of an entry, got {self.seconds} s, {self.checks} checks")
-        if self.looked_at < 1:
+        if not 1 <= self.looked_at <= limits.MOST_LOOKED_AT:
             raise ValueError(f"expected one program that was looked at, or more, got {self.looked_at}")
+        if not 0 <= self.tried <= self.possible:
+            raise ValueError(f"expected at most the {self.possible} possible settings to be tried, got {self.tried}")
+        if any(one.seconds is not None and not 0 < one.seconds < math.inf for one in self.trials):
+            raise ValueError("expected times above 0 of the settings that were tried")
         for name, value in self.settings or ():
             try:
                 value_of(value)

@@ -30,7 +30,8 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
 
     The file holds a list: `{"name": "prefill", "heads": 32, "kv_heads": 8, "sequence": 4096, ...}`, each word a
     constant in small letters, or a model, `{"model": "Llama 3.1 8B", "heads": 32, "kv_heads": 8, "head_dim": 128,
-    "sequences": [2048, 8192]}`, see `of_model`. Raises UsageError `bad-shapes` that names the entry.
+    "sequences": [2048, 8192]}`, see `of_model`. Raises UsageError `bad-shapes` that names the entry, and RatchetError
+    `too-large`.
     """
     try:
         entries = json.loads(limits.read(path, limits.RECORD))
@@ -42,15 +43,18 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
     if not entries:
         raise UsageError("bad-shapes", f"{path}: expected at least one shape or model, the list is empty")
-    found: list[Shape] = []
+    found: dict[str, Shape] = {}
     for place, entry in enumerate(entries, 1):
         where = f"{path}, entry {place}"
-        shapes = of_model(entry, operation, names, where) if "model" in entry else [entry]
-        found += [_shape(shape, names, where) for shape in shapes]
-    if len({shape.name for shape in found}) < len(found):
-        twice = next(shape.name for shape in found if sum(shape.name == other.name for other in found) > 1)
-        raise UsageError("bad-shapes", f"{path}: {twice!r} is there twice: give each shape a name of its own")
-    return tuple(found)
+        for one in of_model(entry, operation, names, where) if "model" in entry else [entry]:
+            shape = _shape(one, names, where)
+            if shape.name in found:
+                raise UsageError(
+                    "bad-shapes", f"{path}: {shape.name!r} is there twice: give each shape a name of its own"
+                )
+            found[shape.name] = shape
+            limits.SHAPES.check(len(found), str(path))
+    return tuple(found.values())
 
 
 def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], where: str) -> Iterator[dict[str, Any]]:

@@ -1,17 +1,17 @@
 // The page over several contests: a row for each, with its best time so far as a small chart.
 
-const SPARK = { wide: 150, high: 38, edge: 3 };
+const SPARK = { wide: 190, high: 40, edge: 5, left: 38 };
 const LEAST = Math.min(0.5, overview.least);
 
 // One scale for all rows: the first champion's time at the top, the least share of any contest at the bottom.
 function spark(row) {
-  const { wide, high, edge } = SPARK;
-  const x = (number) => edge + ((wide - 2 * edge) * (number - 1)) / Math.max(1, row.last - 1);
+  const { wide, high, edge, left } = SPARK;
+  const x = (number) => left + ((wide - left - edge) * (number - 1)) / Math.max(1, row.last - 1);
   const y = (share) => edge + ((high - 2 * edge) * Math.log(Math.min(1, Math.max(share, LEAST)))) / Math.log(LEAST);
   const path = row.spark.map(([number, share, begins], place) => (begins || !place ? `M${x(number)} ${y(share)}` : `H${x(number)}V${y(share)}`).concat(place + 1 < row.spark.length && row.spark[place + 1][2] ? `H${x(row.spark[place + 1][0])}` : "")).join("");
   const words = `best time so far, ${row.label}: ${row.texts.gain || "no champion"} in ${row.texts.attempts} attempts`;
   return drawn("svg", { class: "spark", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": words },
-    drawn("line", { class: "axis", x1: edge, x2: wide - edge, y1: high - 1, y2: high - 1 }), drawn("path", { d: path ? `${path}H${x(row.last)}` : "" }));
+    ...[1, LEAST].flatMap((share) => [drawn("line", { class: "axis", x1: left, x2: wide, y1: y(share), y2: y(share) }), drawn("text", { x: left - 4, y: y(share) + 3 }, `${Math.round(100 * share)}%`)]), drawn("path", { d: path ? `${path}H${x(row.last)}` : "" }));
 }
 
 // How much of the chip's limit the champion reaches, with a mark where the first champion was.
@@ -38,7 +38,7 @@ const COLUMNS = [
   { key: "gain", title: "gain", figure: true, first: "descending" },
   { key: "limit", title: "of the chip's limit", figure: true, first: "descending", show: limit },
   { key: "peer", title: "best peer", look: "peer", show: peer },
-  { key: "last", title: "best so far", look: "bare", show: spark },
+  { key: "last", title: "best so far, of the first champion's time, by attempt", look: "bare", show: spark },
 ];
 const order = { key: "n", down: false };
 

@@ -63,15 +63,17 @@ has_extra() {
 
 room() { df -h --output=avail "$(dirname "$venv")" 2>/dev/null | tail -n 1 | tr -d ' ' || printf 'unknown'; }
 
+no_packages() {
+    say "ratchet: $1, see above: it takes a network (behind a proxy, set HTTPS_PROXY)"
+    say "         and 1.7 GB of room at $venv, of $(room) that are free. Run again to retry"
+    exit 4
+}
+
 install() {
     local uv
     uv=$(command -v uv || printf '%s' "$venv/bin/uv")
     "$uv" pip install --quiet --compile-bytecode --python "$venv/bin/python" --require-hashes --requirement "$here/$1" ||
-        {
-            say "ratchet: could not install the packages of $1, see above: it takes a network (behind a proxy, HTTPS_PROXY)"
-            say "         and 1.7 GB of room at $venv, of which $(room) are left. Run again to retry"
-            exit 4
-        }
+        no_packages "could not install the packages of $1"
 }
 
 add_extra() {
@@ -99,12 +101,12 @@ set_up() {
     rm -rf "$venv"
     uv=$(command -v uv || true)
     if [[ -n $uv ]]; then
-        "$uv" venv --quiet --seed --python "$python" "$venv" || { say "ratchet: uv could not make $venv; see above"; exit 4; }
+        "$uv" venv --quiet --seed --python "$python" "$venv" || no_packages "uv could not make $venv"
     else
         "$python" -m venv "$venv" ||
             { say "ratchet: $python cannot make virtual environments (on Debian: apt install python3-venv)"; exit 4; }
         "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv ||
-            { say "ratchet: could not install uv; is there a network? Install uv by hand and run again"; exit 4; }
+            no_packages "could not install uv"
     fi
     install requirements.lock
     # The project itself runs from this folder: one .pth file instead of a build.

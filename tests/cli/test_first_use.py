@@ -1,0 +1,79 @@
+"""The first use of ratchet.sh on a machine that lacks something: one sentence that says what to do."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+# Nobody listens there.
+NOWHERE = "http://127.0.0.1:9/simple"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    for name in ("ratchet.sh", "requirements.lock"):
+        shutil.copy(PROJECT / name, tmp_path)
+    return tmp_path
+
+
+def first_use(clone: Path, path: str, *words: str, **changed: str) -> subprocess.CompletedProcess[str]:
+    offline = {
+        "PIP_INDEX_URL": NOWHERE, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0",
+        "UV_DEFAULT_INDEX": NOWHERE, "UV_NO_CACHE": "1", "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1", "PATH": path,
+    }  # fmt: skip
+    return subprocess.run(
+        [clone / "ratchet.sh", *words], env=os.environ | offline | changed, capture_output=True, text=True, timeout=100
+    )
+
+
+def programs(folder: Path, *names: str) -> str:
+    """A folder with these programs of this machine alone, as a PATH."""
+    folder.mkdir()
+    for name in names:
+        found = shutil.which(name)
+        assert found is not None, name
+        (folder / name).symlink_to(found)
+    return str(folder)
+
+
+TOOLS = ("bash", "dirname", "readlink", "cksum", "sed", "df", "tail", "tr", "rm", "uname", "env")
+
+
+@pytest.mark.parametrize("uv", [False, True], ids=["pip", "uv"])
+def test_an_offline_machine_is_told_what_setting_up_takes(clone: Path, tmp_path: Path, uv: bool) -> None:
+    path = programs(tmp_path / "bin", *TOOLS)
+    if uv:
+        (tmp_path / "bin" / "uv").symlink_to(Path(sys.prefix) / "bin" / "uv")
+    done = first_use(clone, path, "--python", os.path.realpath(sys.executable), "--version")
+    assert done.returncode == 4, done.stderr
+    assert "it takes a network (behind a proxy, set HTTPS_PROXY)" in done.stderr
+    assert "1.7 GB of room at" in done.stderr
+    # What was begun is no environment: the next run begins again.
+    assert not (clone / ".venv" / ".ratchet-stamp").exists()
+
+
+def test_without_a_python_that_serves_it_says_which_do(clone: Path, tmp_path: Path) -> None:
+    done = first_use(clone, programs(tmp_path / "bin", *TOOLS), "--version")
+    assert done.returncode == 4
+    assert "expected Python 3.11 to 3.13, found none" in done.stderr
+    assert "./ratchet.sh --python /path/to/python3.12" in done.stderr
+
+
+def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    real = os.path.realpath(sys.executable)
+    python.write_text(
+        f'#!/bin/sh\nif [ "$2" = venv ]; then echo "No module named venv" >&2; exit 1; fi\nexec {real} "$@"\n'
+    )
+    python.chmod(0o755)
+    # The script asks for its sys.executable, which is the real one; so that one says it is this.
+    python.write_text(
+        python.read_text().replace(f'exec {real} "$@"', f'[ "$1" = -c ] && echo {python} || exec {real} "$@"')
+    )
+    done = first_use(clone, programs(tmp_path / "bin", *TOOLS), "--python", str(python), "--version")
+    assert done.returncode == 4
+    assert "cannot make virtual environments (on Debian: apt install python3-venv)" in done.stderr

@@ -44,7 +44,7 @@ from harness.render.traces.perfetto import trace_json
 # What the locks have another compiler for, by whether this Python is 3.12 or newer.
 _OTHER = {False: "3.12", True: "3.11"}
 # The outcome that each word of --fail-on is about.
-_POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive"}
+_POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
 # What a page of attempts calls each outcome of a change.
 _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
     "wrong": "failed", "slower": "reject", "same": "reject", "inconclusive": "inconclusive", "fixed": "accept",
@@ -55,6 +55,15 @@ _STEPS = 2
 
 
 def ci(given: Namespace) -> Outcome:
+    try:
+        return _judged(given)
+    except RatchetError as error:
+        if not given.annotations:
+            raise
+        raise type(error)(error.kind, rendering.unobeyed(str(error))) from error
+
+
+def _judged(given: Namespace) -> Outcome:
     fails = _fails(given.fail_on)
     if not 0 < given.threshold < 100:
         raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {given.threshold:g}")
@@ -65,12 +74,23 @@ def ci(given: Namespace) -> Outcome:
     below = git.relative_path(change.repository, folder)
     found: list[Gated] = []
     with TemporaryDirectory(prefix="ratchet-ci-") as scratch, Progress(quiet=given.quiet or given.json) as progress:
-        for place, (contest, changed) in enumerate(gating.touched(change, "" if below == "." else below)):
+
+        def told(stage: str, state: str, taken: float) -> None:
+            # A runner reads what is printed there too.
+            progress(rendering.unobeyed(stage) if given.annotations else stage, state, taken)
+
+        touched = dict(gating.touched(change, "" if below == "." else below))
+        origins = gating.moved(change, tuple(touched), Path(scratch) / "moved")
+        for place, (contest, changed) in enumerate(touched.items()):
+            if contest in origins.values():
+                continue
             into = Path(scratch) / str(place) / (Path(contest).name or "contest")
-            judged = gating.judge(change, contest, changed, into, given.threshold / 100, progress)
+            judged = gating.judge(
+                change, contest, changed, into, given.threshold / 100, told, origin=origins.get(contest)
+            )
             found.append(judged.gated)
             if given.out is not None:
-                _keep(judged, given.out / contest)
+                _keep(judged, _inside(given.out, contest))
     gate = Gate(
         base=change.base, head=change.head, compiler=_compiler(), threshold=given.threshold / 100, contests=tuple(found)
     )
@@ -119,7 +139,7 @@ def _fails(text: str) -> frozenset[str]:
 def _exit_code(gate: Gate, fails: frozenset[str]) -> int:
     every = (gate, gate.other) if gate.other else (gate,)
     outcomes = {one.outcome for under in every for one in under.contests} & fails
-    if outcomes & {"wrong", "slower"}:
+    if outcomes & {"wrong", "slower", "removed"}:
         return 1
     return 3 if outcomes else 0
 
@@ -150,6 +170,16 @@ def _history(gate: Gate) -> list[dict[str, object]]:
 
 
 # --- files beside the answer ---------------------------------------------------------------------
+
+
+def _inside(out: Path, contest: str) -> Path:
+    """Where the files of a contest go. Raises RatchetError `outside`: `out` may hold links that came with a change."""
+    into = out / contest
+    if not into.resolve().is_relative_to(out.resolve()):
+        raise RatchetError(
+            "outside", f"expected a folder in {out}, got {into}, which a link leads out of it: remove it"
+        )
+    return into
 
 
 def _keep(judged: gating.Judged, into: Path) -> None:

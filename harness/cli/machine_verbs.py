@@ -143,7 +143,7 @@ class Ci(Verb):
         parser.add_argument("--head", default="HEAD", metavar="REF", help="what is proposed (HEAD)")
         parser.add_argument(
             "--fail-on", default="regress,wrong,inconclusive", metavar="WHAT",
-            help="which of regress, wrong, inconclusive fail the gate; or nothing (all three)",
+            help="which of regress, wrong, inconclusive, removed fail the gate; or nothing (all but removed)",
         )  # fmt: skip
         parser.add_argument(
             "--threshold", type=float, default=1.0, metavar="PERCENT",

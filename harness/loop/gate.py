@@ -4,7 +4,7 @@ Both sides are judged in the same run, by the same judge and compiler, under the
 change does not choose the problem that it is judged by.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -17,13 +17,14 @@ from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.ledger import git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate, sha256
 from harness.records import Evidence, Policy
 from harness.records.comparison import Comparison
 from harness.records.gate import Gated, GateOutcome, PrepareState
 from harness.units import percent
 
-_LINK = "120000"
+_OF_A_CONTEST = (candidate_text.KERNEL, "prepare.py")
+_KINDS = {"link": "symbolic link", "commit": "submodule", "tree": "folder", "blob": "file"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,10 @@ class Judged:
 
 
 def change(folder: Path, base: str, head: str) -> Change:
-    """The change from where `head` left `base`. Raises UsageError `unknown-commit`, RatchetError `no-merge-base`."""
+    """The change from where `head` left `base`.
+
+    Raises UsageError `unknown-commit`, RatchetError `no-merge-base`, `several-merge-bases`.
+    """
     repository = git.open_repository(folder)
     commits = []
     for name in (base, head):
@@ -54,14 +58,21 @@ def change(folder: Path, base: str, head: str) -> Change:
         if commit is None:
             raise UsageError("unknown-commit", f"expected a commit or branch, got {name!r}, which is not in this clone")
         commits.append(commit)
-    parting = git.merge_base(repository, *commits)
-    if parting is None:
+    parting = git.merge_bases(repository, *commits)
+    if not parting:
         raise RatchetError(
             "no-merge-base",
             f"{base} and {head} have no commit in common here: a shallow clone has to be deepened "
             "(git fetch --unshallow; fetch-depth: 0 for actions/checkout)",
         )
-    return Change(repository=repository, base=parting, head=commits[1])
+    if len(parting) > 1:
+        # What one of them has and the change takes back would be no difference from the other.
+        raise RatchetError(
+            "several-merge-bases",
+            f"expected one commit where {head} left {base}, got {len(parting)}, since each has merged from the other "
+            f"({', '.join(commit[:12] for commit in parting)}): merge {base} into {head} first",
+        )
+    return Change(repository=repository, base=parting[0], head=commits[1])
 
 
 def touched(change: Change, below: str = "") -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -73,19 +84,62 @@ def touched(change: Change, below: str = "") -> tuple[tuple[str, tuple[str, ...]
     found = []
     for folder, names in folders.items():
         own = {name for commit in (change.base, change.head) for name in _own_files(change.repository, commit, folder)}
+        main = names & {*_OF_A_CONTEST}
+        if main and any(_obstacle(change.repository, commit, folder) for commit in (change.base, change.head)):
+            own |= main
         if names & own:
             found.append((folder, tuple(sorted(names & own))))
     return tuple(sorted(found))
 
 
+def moved(change: Change, folders: Sequence[str], into: Path) -> dict[str, str]:
+    """The folder that a contest had in the base, by its folder now: of those that state the same problem and chip.
+
+    Of several the one with the same kernel is it, else one with the same name. Files go below `into`.
+    """
+    gone = {folder: found for folder in folders if (found := _stated(change, change.base, change.head, folder, into))}
+    come = {folder: found for folder in folders if (found := _stated(change, change.head, change.base, folder, into))}
+    origins: dict[str, str] = {}
+    for folder, (problem, kernel) in come.items():
+        alike = [old for old, (stated, _) in gone.items() if stated == problem and old not in origins.values()]
+        if alike:
+            name = PurePosixPath(folder).name
+            origins[folder] = min(alike, key=lambda old: (gone[old][1] != kernel, PurePosixPath(old).name != name))
+    return origins
+
+
+def _stated(change: Change, commit: str, other: str, folder: str, into: Path) -> tuple[tuple[str, str], bytes] | None:
+    """What a contest states that is in `commit` and not in the `other`, and its kernel; None where it is not so."""
+    here, there = (kernel_at(change.repository, one, folder) for one in (commit, other))
+    prepare = _file(change.repository, commit, folder, "prepare.py")
+    if here is None or there is not None or prepare is None:
+        return None
+    try:
+        contest = _written(into / sha256(folder.encode("utf-8", "surrogateescape"))[:16], prepare, here)
+    except RatchetError:
+        return None
+    return (contest.problem_digest, contest.chip.name), here
+
+
 def judge(
-    change: Change, folder: str, changed: tuple[str, ...], into: Path, threshold: float, progress: Progress
+    change: Change,
+    folder: str,
+    changed: tuple[str, ...],
+    into: Path,
+    threshold: float,
+    progress: Progress,
+    *,
+    origin: str | None = None,
 ) -> Judged:
-    """Judges both sides of the contest in `folder`, whose files go below `into`."""
-    before, after = (kernel_at(change.repository, commit, folder) for commit in (change.base, change.head))
-    prepare, state = _prepare(change, folder)
+    """Judges both sides of the contest in `folder`, in the base in `origin`; its files go below `into`."""
+    was = folder if origin is None else origin
+    obstacle = _obstacle(change.repository, change.base, was) or _obstacle(change.repository, change.head, folder)
+    if obstacle is not None:
+        return _alone(folder, "inconclusive", obstacle, "same", changed)
+    before, after = kernel_at(change.repository, change.base, was), kernel_at(change.repository, change.head, folder)
+    prepare, state = _prepare(change, was, folder)
     if after is None or prepare is None:
-        return _alone(folder, "removed", "the change removes it", state, changed)
+        return _alone(folder, "removed", "the change removes it", "same", changed)
     try:
         contest = _written(into, prepare, after)
     except RatchetError as error:
@@ -100,6 +154,7 @@ def judge(
     old = new if is_same else _side(contest, change.base, before, f"{label} before", "before", progress, is_base=True)
     comparison = compare(old, new, unified(before, after))
     outcome, reason = _outcome(comparison, old.evidence, new.evidence, threshold)
+    reason += "" if was == folder else f"; before in {was or '.'}"
     gated = Gated(
         contest=folder, outcome=outcome, reason=reason, prepare=state, changed=changed, comparison=comparison,
         seconds=_simulated_seconds(new.evidence), chip=contest.chip.name,
@@ -195,19 +250,38 @@ def kernel_at(repository: Repo, commit: str, folder: str) -> bytes | None:
     return candidate_text.gathered(kernel, lambda name: _file(repository, commit, folder, name))
 
 
-def _prepare(change: Change, folder: str) -> tuple[bytes | None, PrepareState]:
+def _prepare(change: Change, was: str, folder: str) -> tuple[bytes | None, PrepareState]:
     """The prepare.py to judge under: the base's, or the change's own where the base has no such contest."""
-    before, after = (_file(change.repository, commit, folder, "prepare.py") for commit in (change.base, change.head))
+    before = _file(change.repository, change.base, was, "prepare.py")
+    after = _file(change.repository, change.head, folder, "prepare.py")
     if before is None:
         return after, "new"
     return before, "same" if before == after else "touched"
+
+
+def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
+    """Why it cannot be told what a commit has in `folder`; None where it can, or there is no contest.
+
+    A link or a submodule in the way to its files, or instead of one, is: a checkout may make a contest of it.
+    """
+    found = []
+    for name in _OF_A_CONTEST:
+        path = PurePosixPath(folder, name)
+        for part in (*reversed(path.parents[:-1]), path):
+            kind = git.kind_at(repository, commit, str(part))
+            if kind is None:
+                return None
+            if kind != ("blob" if part == path else "tree"):
+                found.append(f"{part} is a {_KINDS[kind]}: expected the files themselves in the folder")
+                break
+    return found[0] if found else None
 
 
 def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None:
     """A file as the commit has it; a link is somebody else's file."""
     path = f"{folder}/{name}" if folder else name
     entry = git.entry_at(repository, commit, path)
-    return None if entry is None or entry.mode == _LINK else git.file_at(repository, commit, path)
+    return None if entry is None or entry.mode == git.LINK else git.file_at(repository, commit, path)
 
 
 def _written(into: Path, prepare: bytes, kernel: bytes) -> Contest:

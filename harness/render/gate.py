@@ -42,12 +42,16 @@ def gate_text(found: Gate, width: int) -> str:
 
 
 def workflow_text(found: Gate, width: int) -> str:
-    """The same for the log of a GitHub workflow, then its annotations.
+    """The same for the log of a GitHub workflow, then its annotations."""
+    return "\n".join([unobeyed(gate_text(found, width)), *annotations(found)])
+
+
+def unobeyed(text: str) -> str:
+    """`text` for the log of a GitHub workflow.
 
     A runner obeys every line that begins as a command does, and words of whoever proposes a change may be wrapped so.
     """
-    text = gate_text(found, width).replace("::", ": :").replace("##[", "## [")
-    return "\n".join([text, *annotations(found)])
+    return text.replace("::", ": :").replace("##[", "## [")
 
 
 _TOUCHED = "the change touches prepare.py; both sides were judged under the base's"

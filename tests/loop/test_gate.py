@@ -95,6 +95,73 @@ def test_what_has_been_merged_into_the_base_since_is_no_part_of_the_change(repos
     assert touched(repository) == [("kernels/matmul", ("kernel.py",))]
 
 
+def test_links_and_submodules_are_not_taken_for_removed_contests(repository: Path, tmp_path: Path) -> None:
+    kernels = repository / "kernels"
+
+    def outcomes() -> dict[str, str]:
+        change = gating.change(repository, "main", "HEAD")
+        judged = [gating.judge(change, folder, names, tmp_path / folder, 0.01, lambda *_: None).gated
+                  for folder, names in gating.touched(change)]  # fmt: skip
+        return {one.contest: f"{one.outcome}: {one.reason}" for one in judged}
+
+    (kernels / "norm" / "kernel.py").rename(kernels / "norm" / "slow.py")
+    (kernels / "norm" / "kernel.py").symlink_to("slow.py")
+    (kernels / "matmul").rename(repository / "elsewhere")
+    (kernels / "matmul").symlink_to("../elsewhere")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "links")
+    found = outcomes()
+    assert found["kernels/norm"].startswith("inconclusive: kernels/norm/kernel.py is a symbolic link")
+    assert found["kernels/matmul"].startswith("inconclusive: kernels/matmul is a symbolic link")
+    (kernels / "matmul").unlink()
+    commit = subprocess.check_output(["git", "-C", repository, "rev-parse", "HEAD"], text=True).strip()
+    git(repository, "rm", "--quiet", "--cached", "kernels/matmul")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},kernels/matmul")
+    git(repository, "commit", "--quiet", "-m", "a submodule")
+    assert outcomes()["kernels/matmul"].startswith("inconclusive: kernels/matmul is a submodule")
+    git(repository, "rm", "--quiet", "--cached", "kernels/matmul")
+    git(repository, "commit", "--quiet", "-m", "nothing")
+    assert outcomes()["kernels/matmul"].startswith("removed")
+
+
+def test_a_contest_that_was_moved_is_held_against_where_it_was(repository: Path, tmp_path: Path) -> None:
+    kernels = repository / "kernels"
+    (kernels / "matmul").rename(repository / "fast")
+    git(repository, "add", "--all")
+    edit(repository / "fast", "kernel.py", "BK = 512", "BK = 128")
+    edit(kernels / "norm", "prepare.py", "EPS = 1e-6", "EPS = 1e-1")
+    (kernels / "norm").rename(repository / "norm")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "another problem")
+    change = gating.change(repository, "main", "HEAD")
+    touched = dict(gating.touched(change))
+    origins = gating.moved(change, tuple(touched), tmp_path / "moved")
+    assert origins == {"fast": "kernels/matmul"}
+    judged = gating.judge(
+        change, "fast", touched["fast"], tmp_path / "fast", 0.01, lambda *_: None, origin="kernels/matmul"
+    )
+    assert judged.gated.outcome == "slower"
+    assert judged.gated.reason.endswith("more simulated time; before in kernels/matmul")
+
+
+def test_what_a_merge_took_back_is_not_hidden_behind_another_merge(repository: Path) -> None:
+    folder = repository / "kernels" / "matmul"
+    (repository / "notes.md").write_text("a note")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "a note")
+    git(repository, "branch", "first")
+    git(repository, "switch", "--quiet", "main")
+    edit(folder, "kernel.py", "BK = 512", "BK = 256")
+    git(repository, "branch", "improved")
+    git(repository, "merge", "--quiet", "-m", "merge the note", "first")
+    git(repository, "switch", "--quiet", "change")
+    git(repository, "merge", "--quiet", "--strategy", "ours", "-m", "merge, but not its kernel", "improved")
+    with pytest.raises(RatchetError, match="got 2, since each has merged from the other"):
+        gating.change(repository, "main", "HEAD")
+    git(repository, "merge", "--quiet", "-m", "merge main", "main")
+    assert gating.change(repository, "main", "HEAD")
+
+
 def test_commits_that_are_not_there(repository: Path) -> None:
     with pytest.raises(UsageError, match="'nowhere', which is not in this clone"):
         gating.change(repository, "nowhere", "HEAD")
@@ -197,6 +264,23 @@ def test_another_compiler_is_held_against_the_first() -> None:
     (said,) = compilers(both)
     assert said.endswith("by jax 1, libtpu 1, +10.0% [simulated v5e]")
     assert "jax 1, libtpu 1" in markdown(both)
+
+
+def test_no_word_of_a_change_is_a_command_on_the_other_stream(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scaffold.scaffold(repository / "::stop-commands::t" / "##[add-mask]u", "matmul", SMALL)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "a contest")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "::stop-commands::t").symlink_to(tmp_path)
+    code = cli.main(["ci", "-C", str(repository), "--base", "main", "--annotations", "--out", str(out)])
+    found = capsys.readouterr()
+    assert code == 4
+    assert "trace" in found.err
+    assert "which a link leads out of it" in found.err
+    assert not [line for line in (found.out + found.err).split("\n") if line.lstrip().startswith("::") or "##[" in line]
 
 
 def test_what_fails_the_gate_is_chosen() -> None:

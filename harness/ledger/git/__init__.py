@@ -11,6 +11,8 @@ from git.exc import InvalidGitRepositoryError, NoSuchPathError
 from harness.errors import RatchetError
 from harness.ledger.git.command import attempted, environment_here, names_in, refusal, run
 
+# The mode of a symbolic link.
+LINK = "120000"
 # Files in the git directory that stand for an operation the user has not finished.
 _OPERATIONS = (
     ("MERGE_HEAD", "a merge", "git merge --continue, or --abort"),
@@ -196,10 +198,10 @@ def is_ancestor(repository: Repo, old: str, new: str) -> bool:
     return attempted(repository, "merge-base", "--is-ancestor", old, new)[0] == 0
 
 
-def merge_base(repository: Repo, one: str, other: str) -> str | None:
-    """The newest commit that both contain, or None where there is none here."""
-    status, output, _ = attempted(repository, "merge-base", one, other)
-    return output.decode().split()[0] if status == 0 else None
+def merge_bases(repository: Repo, one: str, other: str) -> tuple[str, ...]:
+    """The newest commits that both contain: several where each was merged into the other, none where none is here."""
+    status, output, _ = attempted(repository, "merge-base", "--all", one, other)
+    return tuple(output.decode().split()) if status == 0 else ()
 
 
 def log(
@@ -249,6 +251,14 @@ def entry_at(repository: Repo, commit: str, path: str) -> Entry | None:
     for mode, kind, blob, found in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
         if found == path and kind == "blob":
             return Entry(mode=mode, blob=blob)
+    return None
+
+
+def kind_at(repository: Repo, commit: str, path: str) -> str | None:
+    """What stands at `path` in a commit: "blob", "link", "tree" or "commit" (a submodule), or None."""
+    for mode, kind, _, found in _tree_lines(run(repository, "ls-tree", "-z", "--full-tree", commit, path)):
+        if found == path:
+            return "link" if mode == LINK else kind
     return None
 
 

@@ -80,6 +80,9 @@ class _Work:
         others: tuple[Piece, ...] | None = ()
         if text is None:
             tie, others = "lines", companions(piece, self._pieces.after(piece), self._is_clean)
+            if others and _is_verdict(apart := self._evidence((piece, *others))):
+                more = self._relying_on(piece, others)
+                row, others = replace(row, failure=why_not(apart) if more else ""), (*others, *more)
         elif _is_verdict(alone := self._evidence((piece,))):
             tie, others = "dependence", companions(piece, self._pieces.relying(piece), self._is_right)
             row = replace(row, failure=why_not(alone))
@@ -94,6 +97,11 @@ class _Work:
         )  # fmt: skip
         row = with_worth(row, self.champion, evidence)
         return replace(row, own_seconds=self._own_seconds(row, others))
+
+    def _relying_on(self, piece: Piece, others: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        """What has to go with `piece` and the `others` for what is left to be right; nothing where that never is."""
+        rest = [one for one in self._pieces.relying(piece) if one not in others]
+        return companions(piece, rest, lambda taken: self._is_right((*taken, *others))) or ()
 
     def _own_seconds(self, row: Ablated, others: tuple[Piece, ...]) -> float | None:
         if not others or row.without_seconds is None or not self._is_right(others):

@@ -21,9 +21,9 @@ class Ablated:
     `uncertainty_seconds` one standard deviation of the simulator's error, as the decision has it; None where one of
     the times is not known. `own_seconds` is its part in that where the others are out: the time without all of them
     less the time without the others; None where it went alone, or that is not known. `failure` is how what is left
-    without it alone fails, "" where it does not. `scratch` is the folder below the contest's that holds what was
-    judged, "" where nothing was. `spills` are executed saves of vector registers, `vmem_bytes` what the tightest call
-    takes, both of the kernel without it.
+    without it alone fails, or without those of the same lines as well where others rely on these; "" where it does
+    not. `scratch` is the folder below the contest's that holds what was judged, "" where nothing was. `spills` are
+    executed saves of vector registers, `vmem_bytes` what the tightest call takes, both of the kernel without it.
     """
 
     name: str

@@ -237,6 +237,10 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     assert "2       700.000 us  +100.000 us  12.000 us       14.3%                    -500" in text
     assert "5       580.000 us   -20.000 us  12.000 us       -3.4%                    -500  costs" in text
     assert "attempt 4: entangled with attempts 5 and 7, which touched the same lines since" in text
+    relied = replace(TIED, failure="wrong-result: it differs")
+    assert "attempts 5 and 7, which touched the same lines since or rely on what did;" in ablation_text(
+        ablation(relied), 400
+    )
     assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text
     assert "attempt 4: superseded" in text
     # Those that went together are not added up.
@@ -286,6 +290,17 @@ def test_what_changes_are_worth_and_which_rely_on_which(tmp_path: Path, capsys: 
     assert (words["effect"], words["worth_seconds"]) == ("none", 0.0)
     assert document["whole_seconds"] > blocks["without_seconds"]
     assert (git(tmp_path, "for-each-ref"), git(tmp_path, "status", "--porcelain")) == before
+
+
+@pytest.mark.slow
+def test_what_relies_on_a_change_of_the_same_lines_goes_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = history(tmp_path, [("BK = 128", "BK = 256")], [("BK = 256", "BK = 512"), CLEAR], [NO_START])
+    first, clear, no_start = judged(folder, capsys)["changes"]
+    # 3 changed the line of 2, and without 3 nothing clears the accumulator as long as 4 stands.
+    assert (first["tie"], first["together"]) == ("lines", ["attempt 3", "attempt 4"])
+    assert first["effect"] == "gain"
+    assert (clear["tie"], clear["together"]) == ("dependence", ["attempt 4"])
+    assert (no_start["tie"], no_start["together"]) == ("", [])
 
 
 @pytest.mark.slow

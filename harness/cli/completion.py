@@ -1,15 +1,26 @@
 """Completion in a shell: verbs, options, attempts' numbers and a kernel's constants, by argcomplete."""
 
 import argparse
+import os
+import re
+import signal
+import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import harness
+from harness import links
 from harness.cli.arguments import Parser, attempt_number, directory
 from harness.cli.program_name import INSTALLED
 from harness.cli.verb import Outcome, Verb
 from harness.errors import RatchetError
 
+_CLONE = Path(harness.__file__).parents[1]
+# A shell waits for the answer: what takes longer is ended, and offers nothing.
+_MOST_SECONDS = 5
+# What a shell takes for one word as it is, also between double quotes.
+_ONE_WORD = re.compile(r"[\w/.@+-]+")
 # So many attempts are offered, the newest.
 _ATTEMPTS = 200
 # Arguments that name an attempt, a commit or a file.
@@ -21,13 +32,28 @@ def completion(given: Namespace) -> Outcome:
     from argcomplete.shell_integration import shellcode
 
     names = [*INSTALLED, "ratchet.sh"]
-    return Outcome(text=lambda: shellcode(names, shell=given.shell).rstrip("\n"))
+    return Outcome(text=lambda: shellcode(names, shell=given.shell, argcomplete_script=_own_program()).rstrip("\n"))
+
+
+def _own_program() -> str | None:
+    """The program that answers, whatever folder `./ratchet.sh` is typed in: that one may be a stranger's.
+
+    None where this process was begun otherwise than by a program, or a shell would not take its path for one word.
+    """
+    found = Path(sys.argv[0]).absolute()
+    if found.name not in INSTALLED:
+        found = _CLONE / "ratchet.sh"
+        environment = Path(os.environ.get("RATCHET_ENVIRONMENT") or _CLONE / ".venv")
+        if Path(sys.prefix).resolve() != environment.resolve() or not (environment / ".ratchet-stamp").is_file():
+            return None
+    return str(found) if found.is_file() and _ONE_WORD.fullmatch(str(found)) else None
 
 
 def answer(verbs: Mapping[str, Verb]) -> None:
-    """Answers the shell that asks, and ends the process."""
+    """Answers the shell that asks, and ends the process, which ends itself where that takes too long."""
     import argcomplete
 
+    signal.alarm(_MOST_SECONDS)
     argcomplete.autocomplete(whole(verbs))
 
 
@@ -84,12 +110,13 @@ def _give_completer(action: argparse.Action) -> None:
 def _attempts(parsed_args: Namespace, **_: object) -> dict[str, str]:
     """The newest attempts of the contest, each with its outcome and hypothesis."""
     from harness.ledger import Ledger
+    from harness.render.layout import clean
 
     try:
         rows, _skipped = Ledger.open(directory(parsed_args.directory)).rows(_ATTEMPTS)
-    except (RatchetError, OSError):
+    except (RatchetError, OSError, ValueError, RecursionError, MemoryError):
         return {}
-    return {str(row.number): f"{row.outcome}: {row.hypothesis}" for row in rows}
+    return {str(row.number): clean(f"{row.outcome}: {row.hypothesis}") for row in rows}
 
 
 def _attempts_and_files(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:
@@ -101,9 +128,14 @@ def _attempts_and_files(prefix: str, parsed_args: Namespace, **_: object) -> lis
 def _constants(parsed_args: Namespace, **_: object) -> dict[str, str]:
     """The constants of the contest's kernel.py, each with its value."""
     from harness.loop.settings import constants
+    from harness.render.layout import clean
 
     try:
-        source = (directory(parsed_args.directory) / "kernel.py").read_bytes()
-        return {f"{name}=": value for name, value in constants(source)}
-    except OSError:
+        folder = directory(parsed_args.directory)
+        links.refuse(folder)
+        kernel = folder / "kernel.py"
+        # Of a pipe or a device there is no end.
+        source = kernel.read_bytes() if kernel.is_file() else b""
+        return {f"{name}=": clean(value) for name, value in constants(source)}
+    except (RatchetError, OSError, ValueError, RecursionError, MemoryError):
         return {}

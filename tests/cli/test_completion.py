@@ -1,5 +1,6 @@
 """Completion: a real shell evaluates what `completion` prints, and asks the real command."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from loop_fixtures import git, identify
 
 PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"
@@ -19,7 +21,8 @@ def completed(line: str, folder: Path = RMSNORM) -> list[str]:
         eval "$(ratchet completion bash)"
         COMP_LINE={line!r} COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=({line}) COMP_WORDBREAKS=$' \\t\\n="'
         COMP_CWORD={len(line.split(" ")) - 1} COMPREPLY=()
-        _python_argcomplete ratchet
+        words=($(complete -p ratchet))
+        ${{words[-2]}} ratchet
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(
@@ -54,6 +57,75 @@ def test_attempts_are_offered_also_of_another_folder(tmp_path: Path) -> None:
     assert {"1", "10", "11"} <= set(numbers)
     assert all(number.startswith("1") for number in numbers)
     assert completed("ratchet show 1", tmp_path) == []
+
+
+def asked(folder: Path, line: str) -> str:
+    """What the program itself answers to zsh, which shows descriptions too."""
+    answer = folder.parent / "answer"
+    question = {
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "zsh", "_ARGCOMPLETE_IFS": "\v", "COMP_LINE": line,
+        "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "PYTHONPATH": str(PROJECT),
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "harness"], cwd=folder, env=os.environ | question, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return answer.read_text(encoding="utf-8")
+
+
+def test_a_strangers_folder_neither_keeps_a_shell_waiting_nor_prints_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "examples" / "rmsnorm"
+    shutil.copytree(RMSNORM, folder, ignore=shutil.ignore_patterns("profile_data"))
+    kernel = folder / "kernel.py"
+    for text in ("A = 1\nX = 1" + "+1" * 100_000, f"A = 1\nX = 0x{'f' * 10_000}\n"):
+        kernel.write_text(text)
+        assert asked(folder, "ratchet sweep --set ") == ""
+    kernel.write_text("A = '\\x1b[31m'\n")
+    assert "\x1b" not in asked(folder, "ratchet sweep --set ")
+    kernel.unlink()
+    os.mkfifo(kernel)
+    assert asked(folder, "ratchet sweep --set ") == ""
+    kernel.unlink()
+    kernel.symlink_to("/dev/zero")
+    assert asked(folder, "ratchet sweep --set ") == ""
+    kernel.unlink()
+    shutil.copy(RMSNORM / "kernel.py", kernel)
+    record = folder / "experiments" / "0001-baseline.json"
+    data, hypothesis = record.read_text(encoding="utf-8"), '"hypothesis": "baseline"'
+    assert hypothesis in data
+    hostile = json.dumps("\x1b[31m\v$(id)\v\u202e")
+    record.write_text(data.replace(hypothesis, f'"hypothesis": {hostile}'), encoding="utf-8")
+    git(tmp_path, "init", "--quiet")
+    identify(tmp_path)
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "--quiet", "-m", "records")
+    attempts = asked(folder, "ratchet show ")
+    assert "$(id)" in attempts
+    assert not {"\x1b", "\u202e"} & {*attempts}
+    assert "$(id)" not in [word.split(":")[0] for word in attempts.split("\v")]
+
+
+def test_a_shell_asks_this_program_whatever_is_typed(tmp_path: Path) -> None:
+    stranger = tmp_path / "ratchet.sh"
+    stranger.write_text("#!/bin/sh\ntouch ran\n")
+    stranger.chmod(0o755)
+    place = tmp_path / "environment"
+    place.symlink_to(sys.prefix)
+    stamp = Path(sys.prefix) / ".ratchet-stamp"
+    if not stamp.is_file():
+        pytest.skip("the environment was not set up by ratchet.sh")
+    line = "./ratchet.sh bis"
+    script = f"""
+        eval "$({sys.executable} -m harness completion bash)"
+        COMP_LINE={line!r} COMP_POINT={len(line)} COMP_TYPE=9 COMP_WORDS=({line}) COMP_CWORD=1 COMPREPLY=()
+        words=($(complete -p ratchet.sh))
+        ${{words[-2]}} ./ratchet.sh
+        printf '%s\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": str(PROJECT), "RATCHET_ENVIRONMENT": str(place)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "bisect"
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,13 +30,14 @@ from harness.judge.key import key_digest
 from harness.ledger import git
 from harness.ledger.bulk_read import Held
 from harness.ledger.diff import unified
+from harness.ledger.git import index
 from harness.loop import gate as gating
 from harness.loop.evaluate import sha256
 from harness.records import Attempt, Champion, Evidence, Policy, Verdict
 from harness.records import Outcome as Ruling
 from harness.records.gate import Gate, Gated, GateOutcome
 from harness.render import gate as rendering
-from harness.render.layout import terminal_width
+from harness.render.layout import clean, terminal_width
 from harness.render.page import Story, page
 from harness.render.progress import Progress
 from harness.render.series import Entry
@@ -69,6 +71,8 @@ def _judged(given: Namespace) -> Outcome:
         raise UsageError("usage", f"expected --threshold in percent, between 0 and 100, got {given.threshold:g}")
     if given.annotations and given.json:
         raise UsageError("usage", "expected --annotations or --json, got both: a workflow's log is no JSON")
+    if given.out is not None and given.out.exists() and not given.out.is_dir():
+        raise UsageError("usage", f"expected --out to name a folder, got {given.out}, which is a file")
     folder = directory(given.directory).resolve()
     change = gating.change(folder, given.base, given.head)
     below = git.relative_path(change.repository, folder)
@@ -104,7 +108,21 @@ def _judged(given: Namespace) -> Outcome:
         document=gate,
         text=lambda: (rendering.workflow_text if given.annotations else rendering.gate_text)(gate, terminal_width()),
         exit_code=_exit_code(gate, fails),
+        messages=tuple(_sentences(given, change, folder, _exit_code(gate, fails))),
     )
+
+
+def _sentences(given: Namespace, change: gating.Change, folder: Path, code: int) -> Iterator[str]:
+    """What was not judged, what was written, and whether the gate fails."""
+    edited = [path for path in index.changed_paths(change.repository, [folder]) if path.endswith(".py")]
+    if given.head == "HEAD" and edited:
+        shown = ", ".join(rendering.unobeyed(clean(path)) for path in edited[:3]) + (", ..." if edited[3:] else "")
+        yield f"not committed, so not judged: {shown}"
+    if given.out is not None:
+        yield f"wrote {given.out}: reports, timelines and benchmark.json"
+    if given.markdown is not None:
+        yield f"added a summary to {given.markdown}"
+    yield f"the gate {'passes' if code == 0 else 'fails'}: exit code {code} (--fail-on {given.fail_on})"
 
 
 def _under_the_other(given: Namespace, folder: Path) -> Gate:
@@ -160,6 +178,9 @@ def _history(gate: Gate) -> list[dict[str, object]]:
     """A list of figures, less is better, as charts of a benchmark's history read them."""
     found: list[dict[str, object]] = []
     for one in gate.contests:
+        if one.outcome == "wrong":
+            # How long a wrong answer takes is no figure to be proud of.
+            continue
         programs = one.comparison.programs if one.comparison else ()
         times = [(program.name, program.after_seconds) for program in programs] or [("", one.seconds)]
         for member, seconds in times:

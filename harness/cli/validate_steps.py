@@ -106,12 +106,14 @@ class Run:
                     words=("xprof", "lines", str(where / "profile_data")), read=_rows("lines"),
                 ),
             )  # fmt: skip
-        self._take(
-            _Step(
-                name="snapshots", shows="snapshots of the running kernel from the profiler's history",
-                words=("profile", "-C", str(first), *on, "--snapshots", "2", "--every", "1"), read=_captured,
-            )
-        )  # fmt: skip
+        # A CPU's profiler keeps no history to take them from.
+        if self._on != "cpu":
+            self._take(
+                _Step(
+                    name="snapshots", shows="snapshots of the running kernel from the profiler's history",
+                    words=("profile", "-C", str(first), *on, "--snapshots", "2", "--every", "1"), read=_captured,
+                )
+            )  # fmt: skip
         self._served(first)
         for folder in folders[1:]:
             self._take(self._kernel(folder))
@@ -167,7 +169,7 @@ class Run:
         for step in steps:
             quiet = () if step.words[0] == "xprof" else ("--quiet",)
             command = (sys.executable, "-P", "-m", "harness", *step.words, "--json", *quiet)
-            shown = _shown(step.words, self._top)
+            shown = _shown(step.words, self._scratch)
             if (left := self._left(step.limit_seconds)) <= 0:
                 self._note(step, shown, "not run", 0.0, "the time that was given is over")
                 continue
@@ -207,7 +209,7 @@ class Run:
             name="profiler server", shows="a capture through JAX's profiler server, of the running kernel",
             words=words, read=lambda _: "",
         )  # fmt: skip
-        shown = _shown(words, self._top)
+        shown = _shown(words, self._scratch)
         if (left := self._left(step.limit_seconds)) <= 0:
             self._note(step, shown, "not run", 0.0, "the time that was given is over")
             return
@@ -239,7 +241,7 @@ class Run:
         self._progress(name, "done", time.monotonic() - began)
 
     def _note(self, step: _Step, command: str, outcome: StepOutcome, seconds: float, found: str) -> None:
-        found = found.replace(str(self._top), ".").replace(str(self._scratch), ".")
+        found = found.replace(str(self._scratch), ".")
         noted = ValidationStep(
             name=step.name, shows=step.shows, command=command, outcome=outcome, seconds=seconds,
             limit_seconds=step.limit_seconds, found=found,

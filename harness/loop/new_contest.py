@@ -37,6 +37,7 @@ def new(
     """
     # Before anything is made: it may not be there.
     target = existing.target(around) if around else None
+    _require_own_folder(directory)
     with ExitStack() as undo:
         for folder in reversed([folder for folder in (directory, *directory.parents) if not folder.exists()]):
             folder.mkdir()
@@ -62,6 +63,19 @@ def new(
         *words,
         f'next: ./ratchet.sh -C {shlex.quote(str(shown))} "experiment: baseline"',
     )
+
+
+def _require_own_folder(directory: Path) -> None:
+    """Raises RatchetError `exists` for a folder of something else; the top of a repository may hold a contest."""
+    if not directory.is_dir() or (directory / ".git").exists():
+        return
+    other = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+    if other:
+        raise RatchetError(
+            "exists",
+            f"expected a new folder, or an empty one, got {directory}, which holds {other[0]}"
+            f"{f' and {len(other) - 1} more' if other[1:] else ''}; nothing was written",
+        )
 
 
 def _words_on_template(contest: Contest, progress: Progress) -> tuple[str, ...]:

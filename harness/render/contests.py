@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from harness.render.best_so_far import BestSoFar, Level, best_so_far
+from harness.render.best_so_far import BestSoFar, best_so_far
 from harness.render.layout import clean
-from harness.render.series import Entry, Group, Step, group_of, groups
+from harness.render.series import Entry, Step, group_of, groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,7 @@ def contest_row(
     found, best = groups(entries), best_so_far(entries)
     group = group_of(found, champion)
     assert group is not None
+    champion_time = None if group.standing is None else _of_step(group.standing)
     titles = [entry.attempt.evidence.problem.title for entry in entries if entry.attempt]
     return ContestRow(
         name=clean(name),
@@ -90,20 +91,19 @@ def contest_row(
         attempts=len(entries),
         last_number=max(entry.row.number for entry in entries),
         best=best,
-        baseline=_timed(found, best.first),
-        champion=None if group.standing is None else _of_step(group.standing),
+        baseline=_first_champion(champion_time, best),
+        champion=champion_time,
         limit_name=group.bound.name if group.bound else "",
         limit_seconds=group.bound.seconds if group.bound else None,
         peer=peer,
     )
 
 
-def _timed(found: tuple[Group, ...], first: Level | None) -> Timed | None:
-    """The champion that the line begins with, under its own key."""
-    if first is None:
+def _first_champion(champion: Timed | None, best: BestSoFar) -> Timed | None:
+    """What the champion that the line begins with takes under the present champion's key: joined, so without a +/-."""
+    if champion is None or best.first is None or best.last is None:
         return None
-    steps = (step for group in found for step in group.steps if step.number == first.number)
-    return next((_of_step(step) for step in steps), None)
+    return Timed(seconds=champion.seconds * best.first.share / best.last.share, plus_minus_seconds=None)
 
 
 def _of_step(step: Step) -> Timed:

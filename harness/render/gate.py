@@ -22,9 +22,7 @@ _MOVED = (*_FAILS, "fixed", "faster")
 
 def gate_text(found: Gate, width: int) -> str:
     """A line for each contest, then what moved in each."""
-    lines = [
-        f"{found.base[:12]} -> {found.head[:12]}, {clean(found.compiler)}; slower: {percent(found.threshold)} or more"
-    ]
+    lines = [f"{found.base[:12]} -> {found.head[:12]}, {clean(found.compiler)}; threshold {percent(found.threshold)}"]
     if not found.contests:
         return "\n".join([*lines, "", "No contest differs between the two."])
     heads = ["contest", "outcome", "time", "why"]

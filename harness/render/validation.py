@@ -31,7 +31,8 @@ def page(found: Validation) -> str:
 
 
 def _page(found: Validation) -> Iterator[str]:
-    yield from (f"# The ratchet on a {found.chip}", "", _headline(found), "", f"{found.versions}; {found.started}", "")
+    where = f"a {found.chip}" if found.source == "measured" else f"a CPU in the place of a {found.chip}"
+    yield from (f"# The ratchet on {where}", "", _headline(found), "", f"{found.versions}; {found.started}", "")
     yield from ("| step | shows | outcome | s | limit, s | found |", "|---|---|---|--:|--:|---|")
     for one in found.steps:
         cells = (one.name, one.shows, one.outcome, f"{one.seconds:.0f}", f"{one.limit_seconds:.0f}", one.found)
@@ -39,7 +40,7 @@ def _page(found: Validation) -> Iterator[str]:
     heads, body = _kernels(found)
     yield from ("", "## Measured and simulated", "", f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|")
     yield from (f"| {' | '.join(map(_cell, row))} |" for row in body)
-    yield from ("", _errors(found), "", "## Commands", "")
+    yield from ("", _errors(found), "", "## Commands, in the archive's folder", "")
     yield from (f"- {_cell(one.name)}: `{one.command.replace('`', '')}`" for one in found.steps)
 
 

@@ -320,3 +320,14 @@ def test_a_change_is_judged_in_a_workflow(repository: Path, tmp_path: Path) -> N
     names = [one["name"] for one in json.loads((out / "benchmark.json").read_text(encoding="utf-8"))]
     assert "kernels/matmul" in names
     assert not Repo(repository).is_dirty()
+
+
+def test_what_is_not_committed_is_said_not_to_be_judged(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = repository / "kernels" / "matmul" / "kernel.py"
+    kernel.write_text(kernel.read_text(encoding="utf-8") + "# later\n", encoding="utf-8")
+    assert cli.main(["ci", "-C", str(repository), "--base", "main", "--quiet"]) == 0
+    said = capsys.readouterr().err
+    assert "not committed, so not judged: kernels/matmul/kernel.py" in said
+    assert "the gate passes: exit code 0" in said
+    assert cli.main(["ci", "-C", str(repository), "--base", "main", "--out", str(kernel)]) == 2
+    assert "expected --out to name a folder" in capsys.readouterr().err

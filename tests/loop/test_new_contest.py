@@ -8,6 +8,7 @@ import pytest
 from git import Repo
 from loop_fixtures import ratchet
 
+from harness import cli
 from harness import contest as contests
 from harness.errors import RatchetError
 from harness.loop import existing
@@ -163,3 +164,13 @@ def test_constants_that_make_no_problem_leave_nothing(
     assert refused.returncode in (2, 4)
     assert expected in refused.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "page.md").write_text("a page")
+    (folder / "other.md").write_text("a page")
+    assert cli.main(["new", str(folder), "--like", "matmul"]) == 4
+    assert f"got {folder}, which holds other.md and 1 more; nothing was written" in capsys.readouterr().err
+    assert sorted(path.name for path in folder.iterdir()) == ["other.md", "page.md"]

@@ -73,9 +73,9 @@ def test_each_contest_with_attempts_has_a_row_and_a_page(index: Path) -> None:
     assert HOSTILE not in page
 
 
-def test_the_gain_is_joined_and_times_are_as_recorded(index: Path) -> None:
+def test_the_first_champions_time_and_the_gain_are_joined(index: Path) -> None:
     top, refitted = overview(index.read_text(encoding="utf-8"))["rows"]
-    assert (refitted["texts"]["baseline"], refitted["texts"]["champion"]) == ("8.000 ms", "3.000 ms")
+    assert (refitted["texts"]["baseline"], refitted["texts"]["champion"]) == ("12.000 ms", "3.000 ms")
     # The judge's change from 2 to 3 ms is no loss.
     assert refitted["texts"]["gain"] == "4.00x"
     assert refitted["baseline_limit"] == pytest.approx(refitted["values"]["limit"] / 4)

@@ -272,6 +272,7 @@ def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> 
         progress("trace", "start", 0.0)
         progress("trace", "done", 1.23)
         progress("compile", "start", 0.0)
+        progress("simulate", "start", 0.0)
         progress("compile", "vmem-exceeded", 0.4)
     stages, total = stream.getvalue().rsplit("  total ", 1)
     assert stages == (
@@ -279,6 +280,12 @@ def test_progress_prints_plain_lines_off_a_terminal_and_nothing_when_quiet() -> 
         "  compile                400.0 ms  vmem-exceeded\n"
     )
     assert re.fullmatch(r" +[\d.]+ .?s  stages run side by side\n", total)
+    stream = io.StringIO()
+    with Progress(stream=stream) as progress:
+        for step in ("first", "second"):
+            progress(step, "start", 0.0)
+            progress(step, "done", 1.0)
+    assert "side by side" not in stream.getvalue()
     stream = io.StringIO()
     with Progress(quiet=True, stream=stream) as progress:
         progress("trace", "done", 1.23)

@@ -85,6 +85,8 @@ function diffTable(rows, against) {
   ];
 }
 
+// Units that a lane is wide: browsers do not paint what is narrower than a millionth of one.
+const LANE_WIDTH = 1e4;
 const LANE_INKS = { op: "work", step: "edge", transfer: "dma", wait: "stall", stall: "stall", issue: "work" };
 
 // The run as the kept trace has it, a lane for each row of it; without one, how to make it.
@@ -94,8 +96,8 @@ function timelineParts(detail) {
   const link = make("p", {}, make("a", { href: detail.timeline, download: "" }, "the trace file of its run"), ", to open in ui.perfetto.dev");
   const end = Math.max(0, ...detail.lanes.flatMap(([, , spans]) => spans.map(([start, length]) => start + length)));
   if (!end) return [link];
-  const lane = ([name, kind, spans]) => [make("span", {}, name), drawn("svg", { class: "lane", viewBox: `0 0 ${end} 1`, preserveAspectRatio: "none", role: "img", "aria-label": `${name}: ${spans.length} spans` },
-    ...spans.map(([start, length, words]) => drawn("rect", { class: LANE_INKS[kind] || "other", x: start, width: length, height: 1 }, drawn("title", {}, `${words}: ${written(start, SECONDS)} to ${written(start + length, SECONDS)}`))))];
+  const lane = ([name, kind, spans]) => [make("span", {}, name), drawn("svg", { class: "lane", viewBox: `0 0 ${LANE_WIDTH} 1`, preserveAspectRatio: "none", role: "img", "aria-label": `${name}: ${spans.length} spans` },
+    ...spans.map(([start, length, words]) => drawn("rect", { class: LANE_INKS[kind] || "other", x: LANE_WIDTH * start / end, width: LANE_WIDTH * length / end, height: 1 }, drawn("title", {}, `${words}: ${written(start, SECONDS)} to ${written(start + length, SECONDS)}`))))];
   const marks = [0, 0.25, 0.5, 0.75, 1].map((share) => make("span", {}, share ? written(end * share, SECONDS) : "0"));
   return [
     make("p", { class: "faint" }, `Simulated, time of one call. Spans too short to see are drawn as one; pointing at one says what it is. Units are shown for some steps only.`),

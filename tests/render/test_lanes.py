@@ -1,6 +1,7 @@
 """A kept timeline in the page: the lanes of the trace, few spans, and nothing of a file that is no trace."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from breakdown_examples import timeline
 from browsing import launched, opened
 from pages import details
+from PIL import Image
 from report_examples import HOSTILE, storied
 
 from harness.cli import main
@@ -77,7 +79,7 @@ def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(t
     ledger = storied(tmp_path / "contest")
     trace = ledger.root / "profile_data" / "0003-simulated-v5e.trace.json.gz"
     trace.parent.mkdir(exist_ok=True)
-    trace.write_bytes(spans_of(3, length=1.0, gap=1.0))
+    trace.write_bytes(spans_of(3, length=0.5, gap=0.5))
     assert main(["report", "-C", str(ledger.root)]) == 0
     page = ledger.root / "profile_data" / "report.html"
     found = details(page.read_text(encoding="utf-8"))
@@ -87,9 +89,13 @@ def test_the_page_shows_the_timeline_where_it_was_kept_and_else_how_to_make_it(t
     with launched() as browser, opened(browser, f"{page.as_uri()}#attempt-3", viewport=narrow) as shown:
         shown.wait_for_selector("#attempt .lanes")
         assert shown.locator("#attempt .lane rect").count() == 3
-        assert shown.locator("#attempt .lane title").first.text_content() == "s0: 0 ns to 1 us"
+        assert shown.locator("#attempt .lane title").first.text_content() == "s0: 0 ns to 500 ns"
+        # Spans of half a microsecond are painted: two colours, and each on a good part of the lane.
+        picture = Image.open(io.BytesIO(shown.locator("#attempt .lane").screenshot())).convert("RGB")
+        counts = sorted((number for number, _ in picture.getcolors(1 << 20) or ()), reverse=True)
+        assert counts[1] / (picture.width * picture.height) > 0.2
         marks = shown.locator("#attempt .lanes .marks span").all_inner_texts()
-        assert marks == ["0", "1.25 us", "2.5 us", "3.75 us", "5 us"]
+        assert marks == ["0", "625 ns", "1.25 us", "1.88 us", "2.5 us"]
         assert shown.locator("#attempt").evaluate("dialog => dialog.scrollWidth - dialog.clientWidth") <= 0
         shown.evaluate("location.hash = '#attempt-2'")
         shown.wait_for_selector("#attempt[open][data-id='2'] h3")

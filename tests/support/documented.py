@@ -20,6 +20,8 @@ NOT_RUN = {
     ".venv/bin/python -m pip install": "downloads packages: tests use no network",
     './ratchet.sh -C examples/attention-gpu "experiment: baseline" --on gpu': "needs an NVIDIA GPU",
     ".venv/bin/python examples/attention-gpu/peer.py": "needs an NVIDIA GPU",
+    ".venv/bin/uv build": "builds with packages of an index; .ci/wheel does it",
+    "pip install -r requirements.lock": "downloads packages; .ci/wheel installs what this installs",
     "export XPROF_URL": "needs an XProf server; tests/workbench/test_profile_remote.py starts one",
     "uv pip compile": "asks a package index: tests use no network",
     "docker run": "needs a container engine and an image",

@@ -193,13 +193,13 @@ GUARDS = (
     _guard(
         _OWN_SHAPE,
         "late_race",
-        "judge/evaluate/candidate.py",
-        "def _at_full(full, reduced): return '', False, ()",
+        "judge/evaluate/trace/smaller_shapes.py",
+        "def at_full(full, reduced): return '', False, ()",
     ),
     _guard(
         "late steps of kernels that copy by hand",
         "late_race_counted_down",
-        "judge/evaluate/candidate.py",
+        "judge/evaluate/trace/smaller_shapes.py",
         "def _may_race(traced): return False",
     ),
     _guard(

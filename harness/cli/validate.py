@@ -75,5 +75,12 @@ def _pack(scratch: Path, archive: Path) -> None:
             inside = path.relative_to(scratch)
             wanted = inside.parts[0] == "logs" or "plugins" in inside.parts or inside.suffix == ".py"
             if wanted and path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES:
-                stream.add(path, inside.as_posix())
+                stream.add(path, inside.as_posix(), filter=_nobodys)
     partial.replace(archive)
+
+
+def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without whose file it is."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member

@@ -3,13 +3,15 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,15 +222,24 @@ class Run:
                 stdout=complaints, stderr=complaints, start_new_session=True,
             )  # fmt: skip
             try:
-                is_there = _captured_from(server, port, log, began + left)
+                is_there = _captured_from(server, port, log, began + left, partial(self._has_operations, log))
             finally:
                 _end(server)
         taken = time.monotonic() - began
         if is_there:
-            self._note(step, shown, "held", taken, "another process captured it")
+            self._note(step, shown, "held", taken, "another process captured it, with operations")
         else:
             said = (self.logs / "served.stderr").read_text(encoding="utf-8", errors="replace").strip()
             self._note(step, shown, "not held", taken, f"no capture in {left:.0f} s: {said[-400:]}")
+
+    def _has_operations(self, log: Path) -> bool:
+        """Whether the kernel ran while that was captured: a server that waits for it answers too."""
+        words = (sys.executable, "-P", "-m", "harness", "xprof", "ops", str(log), "--json")
+        printed, _, _ = self._output(words, _STEP_SECONDS, "profiler server: operations")
+        try:
+            return bool(json.loads(printed)["tables"][0]["rows"])
+        except (ValueError, LookupError, TypeError):
+            return False
 
     def _left(self, limit: float) -> float:
         return min(limit, self._deadline - time.monotonic())
@@ -291,6 +302,8 @@ def _no_gain(document: _Document) -> str:
 
 
 def _captured(document: _Document) -> str:
+    if not document["tables"][0]["rows"]:
+        raise _NotHeldError(document["tables"][0]["why_empty"] or "no capture")
     return f"{len(document['tables'][0]['rows'])} {document['tables'][0]['name']}"
 
 
@@ -309,8 +322,10 @@ def _comment(kernel: Path) -> None:
     kernel.write_text(kernel.read_text(encoding="utf-8") + "# An A/A control.\n", encoding="utf-8")
 
 
-def _captured_from(server: "subprocess.Popen[bytes]", port: int, log: Path, deadline: float) -> bool:
-    """Whether JAX's own client gets a capture from the server before the deadline; it needs a moment to start."""
+def _captured_from(
+    server: "subprocess.Popen[bytes]", port: int, log: Path, deadline: float, is_wanted: Callable[[], bool]
+) -> bool:
+    """Whether JAX's own client gets the capture that is wanted before the deadline; the server needs a moment."""
     while server.poll() is None and (left := deadline - time.monotonic()) > 1:
         client = subprocess.Popen(
             (sys.executable, "-P", "-m", "jax.collect_profile", str(port), "500", "--log_dir", str(log),
@@ -319,7 +334,9 @@ def _captured_from(server: "subprocess.Popen[bytes]", port: int, log: Path, dead
         )  # fmt: skip
         _ended(client, min(left, _CAPTURE_SECONDS))
         if any(path.stat().st_size for path in log.rglob("*.xplane.pb")):
-            return True
+            if is_wanted():
+                return True
+            shutil.rmtree(log)
         time.sleep(1)
     return False
 
@@ -329,20 +346,16 @@ def _ended(process: "subprocess.Popen[bytes]", limit: float) -> bool:
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:
-        _end(process)
         return False
-    except BaseException:
+    finally:
         _end(process)
-        raise
     return True
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Ends the process and what it started, which is in a group of its own."""
+    # The second for what outlives the process itself.
     for sign in (signal.SIGINT, signal.SIGKILL):
-        try:
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(process.pid, sign)
             process.wait(20)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
-        return

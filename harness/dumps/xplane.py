@@ -256,6 +256,9 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
     while at < end:
         start = at
         key, at = _varint(data, at)
+        if key < _LEAST_KEY:
+            # Zeros, as of a file whose blocks were never written: there is no need to look at each.
+            raise message.DecodeError("no field has the number 0")
         kind = key & 7
         if kind == _BYTES:
             length, at = _varint(data, at)
@@ -278,6 +281,8 @@ def _split(data: bytes, at: int, end: int, number: int) -> "tuple[array[int], by
 
 # Kinds of fields (protobuf.dev, "Encoding"); the first and the last sign of a group have no content of their own.
 _VARINT, _BYTES, _FIXED = 0, 2, {1: 8, 5: 4}
+# Of field 1.
+_LEAST_KEY = 1 << 3
 _VARINT_BITS = 70
 
 

@@ -5,13 +5,17 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from capture_examples import empty_run, one_device_run, truncated_run
 
 from harness import cli
 from harness.cli import validate_steps
+from harness.hardware import chip
 from harness.records.validation import MeasuredKernel, Validation, ValidationStep
+from harness.render.progress import Progress
 from harness.render.validation import page, validation_text
 
 
@@ -68,6 +72,49 @@ def test_a_step_that_goes_on_is_ended_with_what_it_started(tmp_path: Path) -> No
     assert not validate_steps._ended(process, 1.0)
     assert time.monotonic() - began < 30
     assert process.poll() is not None
+
+
+@pytest.mark.parametrize("limit", [1.0, 20.0])
+def test_what_outlives_a_step_is_ended_too(limit: float) -> None:
+    ignoring = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); time.sleep(99)"
+    starting = (
+        "import subprocess, sys, time; "
+        f"child = subprocess.Popen([sys.executable, '-c', {ignoring!r}], stdout=subprocess.PIPE); "
+        "child.stdout.readline(); print(child.pid, flush=True); "
+        f"time.sleep({99 if limit < 2 else 0})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", starting], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    with process.stdout as printed:
+        child = int(printed.readline())
+    assert validate_steps._ended(process, limit) == (limit > 2)
+    deadline = time.monotonic() + 10
+    while (state := _state(child)) not in ("", "Z") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert state in ("", "Z")
+
+
+def _state(number: int) -> str:
+    """Of a process, as Linux has it; "" of none."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize(("write", "held"), [(one_device_run, True), (empty_run, False), (truncated_run, False)])
+def test_a_capture_without_operations_is_not_the_kernels(
+    write: Callable[[Path], Path], held: bool, tmp_path: Path
+) -> None:
+    write(tmp_path / "captured")
+    run = validate_steps.Run(tmp_path, chip("v5e"), "cpu", time.monotonic() + 60, Progress(quiet=True))
+    assert run._has_operations(tmp_path / "captured") == held
+
+
+def test_no_capture_is_no_capture() -> None:
+    table = {"name": "captures", "rows": [], "why_empty": "the profiler wrote none"}
+    with pytest.raises(validate_steps._NotHeldError, match="the profiler wrote none"):
+        validate_steps._captured({"tables": [table]})
 
 
 def test_what_there_is_no_time_for_is_said_not_to_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

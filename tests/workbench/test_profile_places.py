@@ -158,8 +158,27 @@ def recorded(number: int, *dumps: str) -> Attempt:
 SCRATCH = (
     "sweep/000", "sweep/001", "edits/000", "bisect/abc", "bisect/attempt-3", "ablate/0003", "revoke/0003",
     "replay/0003", "replay/0003-champion", "diff-0", "diff-1", "judge", "new", "attack/work", "0004-champion",
-    "0004-failed", "0001-simulated-v5e.trace.json.gz", "two.perfetto.json.gz", "answers/show.json",
+    "0004-failed", "0001-simulated-v5e.trace.json.gz", "0002-1f2e3d4c.perfetto.json.gz", "answers/show.json",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mine.trace.json.gz", "before-the-fix.perfetto.json.gz"])
+def test_timelines_that_somebody_named_otherwise_stay(name: str, tmp_path: Path) -> None:
+    data = pruning.made(tmp_path / PROFILE_DATA)
+    mine, _ = left(data, name, 100), left(data, "0009", 50)
+    assert pruning.prune(data, set(), kept_bytes=1) == ()
+    assert mine.exists()
+
+
+@pytest.mark.parametrize("link", ["plugins", "plugins/profile", "more"])
+def test_runs_behind_a_link_are_somebody_elses(link: str, tmp_path: Path) -> None:
+    elsewhere, data = tmp_path / "elsewhere", pruning.made(tmp_path / PROFILE_DATA)
+    runs = [written(elsewhere, f"kernel-{number:08d}", 1000 - number) for number in range(pruning.KEPT_RUNS + 5)]
+    (data / link).parent.mkdir(exist_ok=True)
+    (data / link).symlink_to(elsewhere / link if link.startswith("plugins") else elsewhere)
+    assert len(places.runs(data)) == len(runs)
+    assert pruning.prune(data, set(), kept_bytes=1) == ()
+    assert all(path.exists() for path in runs)
 
 
 @pytest.mark.parametrize("name", SCRATCH)

@@ -266,6 +266,11 @@ def test_a_broken_file_is_one_clear_sentence(make: object, said: str, tmp_path: 
     assert str(path) in str(caught.value)
 
 
+def test_blocks_that_were_never_written_are_no_profile() -> None:
+    with pytest.raises(RatchetError, match="no whole profile"):
+        xplane.read(b"\x22\x01a" + bytes(1_000_000), "cut.xplane.pb")
+
+
 def test_something_else_and_nothing_at_all_are_no_profiles(tmp_path: Path) -> None:
     with pytest.raises(RatchetError, match="got none") as caught:
         reading.read([])

@@ -30,8 +30,10 @@ RULE = (
 )
 # What the ratchet's own runs end with: the eight digits of a session, or the name of a simulated chip.
 _OWN = re.compile(r"(\d{4,}|kernel|judge|snapshot)-([\w.]+-)*([0-9a-f]{8}(-\d+)?|simulated-\w+)")
-# Timelines as files for Perfetto, and answers that were too long to send: above and beside the runs.
-_FILES = ("*.trace.json.gz", "*.perfetto.json.gz", "answers/*.json")
+# Timelines as files for Perfetto, called after a run or what was simulated, and answers that were too long to send:
+# above and beside the runs.
+_FILES = ("*-simulated-*.trace.json.gz", "*.perfetto.json.gz", "answers/*.json")
+_EXPORTED = ".perfetto.json.gz"
 # What an evaluation leaves: programs, dumps, found figures; by attempt, or by the command that asked for it. Not in
 # it are the inputs that `attack` found and the journal of `tune`, which can be gone on with, and pages and plots.
 _OF_COMMANDS = (
@@ -147,22 +149,29 @@ def tidy(profile_data: Path, accepted: Collection[int], champion: Attempt | None
 
 
 def _runs(profile_data: Path) -> list[_Piece]:
-    """The ratchet's own runs, newest first."""
+    """The ratchet's own runs, newest first. What lies behind a symbolic link is somebody's own."""
     own = [place for place in runs(profile_data) if _OWN.fullmatch(place.name)]
-    return [_piece(place.files[0].parent, place.name, place.attempt) for place in own]
+    folders = [(place.files[0].parent, place) for place in own]
+    return [_piece(path, place.name, place.attempt) for path, place in folders if _is_within(path, profile_data)]
+
+
+def _is_within(path: Path, profile_data: Path) -> bool:
+    """Whether no link leads there."""
+    return path.resolve() == profile_data.resolve() / path.relative_to(profile_data)
 
 
 def _others(profile_data: Path) -> list[_Piece]:
     """What else commands leave. What lies behind a symbolic link is somebody's own."""
-    root = profile_data.resolve()
     folders = [path for path in profile_data.iterdir() if _OF_ATTEMPTS.fullmatch(path.name)]
     folders += [path for pattern in _OF_COMMANDS for path in profile_data.glob(pattern)]
     found = [path for path in folders if path.is_dir()]
-    found += [path for pattern in _FILES for path in profile_data.glob(pattern) if path.is_file()]
-    names = {path: path.relative_to(profile_data) for path in found}
-    return [
-        _piece(path, str(name), _attempt(str(name))) for path, name in names.items() if path.resolve() == root / name
-    ]
+    ours = {place.name for place in runs(profile_data)}
+    for path in (path for pattern in _FILES for path in profile_data.glob(pattern) if path.is_file()):
+        run = path.name.removesuffix(_EXPORTED)
+        if run == path.name or run in ours or _OWN.fullmatch(run):
+            found.append(path)
+    names = {path: str(path.relative_to(profile_data)) for path in found if _is_within(path, profile_data)}
+    return [_piece(path, name, _attempt(name)) for path, name in names.items()]
 
 
 def _attempt(name: str) -> int | None:

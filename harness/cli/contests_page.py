@@ -37,7 +37,7 @@ def write_pages(given: Namespace, story_of: Callable[[Ledger, Path], Story], tar
     def keep(story: Story, name: str) -> None:
         write_atomically(target.parent / name, page(story))
 
-    found = contests(folder, story_of, target.parent, peers(given.peers), keep)
+    found = contests(folder, story_of, target.parent, peers(given.peers), keep, target.name)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     data = contests_page(f"Contests of {folder.name}", made, found.rows, found.notes)
     write_atomically(target, data)
@@ -50,9 +50,11 @@ def contests(
     page_folder: Path,
     known: dict[str, Peer],
     keep: Callable[[Story, str], None] = lambda story, name: None,
+    taken: str = "",
 ) -> Found:
     """Every contest in `folder` and below it; `keep` gets each story with the name of its page in `page_folder`.
 
+    None of the pages is called `taken`.
     Raises RatchetError `no-attempts` where no contest has any, and what opening the repository raises.
     """
     repository = git.open_repository(folder)
@@ -66,7 +68,8 @@ def contests(
         except RatchetError as error:
             notes.append(f"{place or '.'} is left out: {error}")
             continue
-        name = f"{ledger.name}.html"
+        # No contest's name ends so.
+        name = f"{ledger.name}.html" if f"{ledger.name}.html" != taken else f"{ledger.name}+.html"
         keep(story, name)
         peer = known.get(place or ".")
         rows.append(contest_row(ledger.name, place, quote(name), story.entries, story.champion, peer))

@@ -53,6 +53,15 @@ def index(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+def test_a_contest_that_is_called_as_the_page_has_one_of_its_own(repository: Path, tmp_path: Path) -> None:
+    target = tmp_path / "examples+refitted.html"
+    assert main(["report", "--all", "-C", str(repository), "--out", str(target)]) == 0
+    own = tmp_path / "examples+refitted+.html"
+    assert "examples%2Brefitted%2B.html" in target.read_text(encoding="utf-8")
+    assert "Contests of made" in target.read_text(encoding="utf-8")
+    assert "Contests of made" not in own.read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with launched() as found:

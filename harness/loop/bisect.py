@@ -3,6 +3,7 @@
 Every kernel is judged now, by the present judge and prepare.py, so that records of other keys are comparable.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,14 +49,19 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
 
 
 def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
-    """The commits from one to the other, by first parents, that changed the candidate. Raises UsageError."""
+    """The commits from one to the other, by first parents, that contain the first and changed the candidate.
+
+    Raises UsageError.
+    """
     repository = ledger.repository
     old, new = (_commit(repository, name) for name in (first, last))
     if old == new or not git.is_ancestor(repository, old, new):
         raise UsageError("usage", f"expected --from to be an ancestor of --to, got {first} and {last}")
     after = git.log(repository, [new], hidden=[old], first_parent=True)
+    # What was merged with the first, and not after it, says nothing about what followed it.
+    containing = bisect_left(after, True, key=lambda commit: not git.is_ancestor(repository, old, commit.id))
     found = []
-    for commit in (*git.log(repository, [old], limit=1), *reversed(after)):
+    for commit in (*git.log(repository, [old], limit=1), *reversed(after[:containing])):
         kernel = kernel_at(repository, commit.id, ledger.directory)
         if kernel is not None:
             found.append(Step(name=commit.id[:10], title=commit.message.partition("\n")[0], kernel=kernel))

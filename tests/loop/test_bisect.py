@@ -49,6 +49,21 @@ def test_only_commits_that_change_the_candidate_are_steps(tmp_path: Path) -> Non
         bisect.commits(ledger, "v9", "HEAD")
 
 
+def test_commits_that_do_not_contain_the_first_are_no_steps(tmp_path: Path) -> None:
+    folder = history(tmp_path, 4, "BK = 512", "BK = 128")
+    git(tmp_path, "switch", "--quiet", "--create", "side", "main~18")
+    for step in range(2):
+        (folder / "kernel.py").write_text(f"{(folder / 'kernel.py').read_text(encoding='utf-8')}# side {step}\n")
+        git(tmp_path, "commit", "--quiet", "--all", "-m", f"side {step}")
+    git(tmp_path, "switch", "--quiet", "main")
+    git(tmp_path, "merge", "--quiet", "-m", "merge", "-X", "theirs", "side")
+    (folder / "kernel.py").write_text(f"{(folder / 'kernel.py').read_text(encoding='utf-8')}# last\n")
+    git(tmp_path, "commit", "--quiet", "--all", "-m", "last")
+    ledger = Ledger.open(folder)
+    for first, title in (("side", "side 1"), ("side~1", "side 0")):
+        assert [step.title for step in bisect.commits(ledger, first, "main")] == [title, "merge", "last"]
+
+
 def test_between_two_attempts_are_those_that_became_champion() -> None:
     ledger = Ledger.open(RMSNORM)
     assert [step.name for step in bisect.attempts(ledger, 1, 5)] == [f"attempt {number}" for number in (1, 2, 3, 4, 5)]

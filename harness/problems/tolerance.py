@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -49,7 +50,7 @@ class Refining(Protocol):
         """As Problem.rounding, at a higher price for each row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Errors:
     """Candidate and honest computation beside the exact outputs of some rows, all `[rows, columns]` float64.
 
@@ -61,32 +62,32 @@ class Errors:
     honest: Exact
     deviation: Exact
 
-    @property
+    @cached_property
     def scaled(self) -> Exact:
         """The candidate's absolute errors, in deviations."""
         return np.abs(self.got - self.expected) / self.deviation
 
-    @property
+    @cached_property
     def honest_scaled(self) -> Exact:
         """The honest computation's absolute errors, in deviations."""
         return np.abs(self.honest - self.expected) / self.deviation
 
-    @property
+    @cached_property
     def unit(self) -> float:
         """What counts as one deviation: more than 1 where the honest computation errs more than its model says."""
         return max(1.0, _rms(self.honest_scaled[self.counted]))
 
-    @property
+    @cached_property
     def worst_ratio(self) -> float:
         """The worst element's error over its tolerance."""
         return float(self.scaled.max()) / (WORST_FACTOR * self.unit)
 
-    @property
+    @cached_property
     def rms_ratio(self) -> float:
         """The root mean square error over its tolerance."""
         return _rms(self.scaled[self.counted]) / (RMS_FACTOR * self.unit)
 
-    @property
+    @cached_property
     def counted(self) -> NDArray[np.bool_]:
         """Elements that roundings move: means over others, which are 0 whatever is done, would hide errors."""
         moved: NDArray[np.bool_] = self.deviation > np.finfo(np.float32).tiny

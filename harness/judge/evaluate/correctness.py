@@ -4,7 +4,7 @@ import hashlib
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from harness.records import Check, Failure, Mode
 def check(request: CheckRequest) -> CheckReply:
     """The check of one program on one family of inputs, which are drawn here from the seed. Raises Rejected."""
     problem = _problem(request.problem, request.reduced, request.is_second)
-    inputs = problem.make_inputs(request.family, request.seed)
+    inputs = _inputs(request.problem, request.reduced, request.is_second, request.family, request.seed)
     if different := differing(problem, request.family, inputs):
         # Else the kernel would be timed with what nobody has checked.
         raise RuntimeError(f"{request.family}: expected {different} to hold what timing_inputs() states")
@@ -53,7 +53,8 @@ def probe(request: ProbeRequest) -> ProbeReply:
     inputs: Sequence[NDArray[Any]] = ()
     for one in problem.probes(request.full, request.seed):
         if family != one.family:
-            family, inputs = one.family, problem.make_inputs(one.family, request.seed)
+            family = one.family
+            inputs = _inputs(request.problem, request.reduced, False, family, request.seed)
         before, _ = _split(problem, inputs, _run_once(request.artifact, inputs))
         changed = problems.changed(one, inputs)
         after, state = _split(problem, changed, _run_untouched(request.artifact, changed))
@@ -95,6 +96,12 @@ def _problem(path: str, reduced: int | None, is_second: bool = False) -> Problem
     second = problem.second_shape(small) if is_second else small
     assert second is not None, "expected a second shape, which the kernel was traced for"
     return second
+
+
+@lru_cache(maxsize=1)
+def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: int) -> Sequence[NDArray[Any]]:
+    """Inputs that are drawn anew unless the call before had the same: probes follow the check of what they change."""
+    return _problem(path, reduced, is_second).make_inputs(family, seed)
 
 
 # The call before: probes compare with the outputs that were checked.

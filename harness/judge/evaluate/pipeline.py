@@ -8,10 +8,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from harness.judge.evaluate.compile.seen_programs import Seen
 from harness.judge.evaluate.plan import Plan, Progress
+from harness.judge.evaluate.steps import COMPARE, DEVICE, FULL, REDUCED, Known, Need, Product, Rank
 from harness.judge.evaluate.tasks import MODULES, TASKS, ChildName
 from harness.judge.sandbox import confinement
 from harness.judge.sandbox import environment as environments
@@ -24,38 +25,13 @@ from harness.records import Stage as FailureStage
 
 _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
 
-# What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
-Need = Literal[
-    "kernel", "trace", "chip program", "schedule", "full program", "smaller program", "outputs", "full outputs",
-    "device",
-]  # fmt: skip
-
-
-# Lower counts first. Of a stage: which step of a judgement it belongs to, and its place there. Of a request: its number
-# among the stage's requests as well. What follows from a request has a higher rank than that.
-Rank = tuple[int, ...]
-# The steps, in the order in which what they find counts.
-TRACE, REDUCED, COMPILE, SIMULATE, COMPARE, FULL, DEVICE = range(7)
-# With fewer cores, the full shape waits until the reduced shapes are done: the compiler has one core, they the rest.
+# With fewer cores, the full shape waits while there is a program to compile and simulate, which has one core, and
+# reduced shapes to check, which have the rest.
 _MANY_CORES = 4
-# What is not needed yet leaves the cores to the compiler and the simulator.
+# What is not needed yet leaves the cores to what is.
 _NICENESS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """Something that a stage gave and others wait for, with what they have to know of it."""
-
-    need: Need
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A request whose answer is known, so that no process is asked."""
-
-    request: Any
-    reply: Any
+# There are three programs to check, and what the interpreter gave. Each process has inputs of its own in memory.
+_MOST_CHECKERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +63,9 @@ class Evaluation:
         self._progress = progress
         self._after_trace = after_trace
         self._began = time.monotonic()
-        self._started: dict[ChildName, Child] = {}
+        self._started: dict[str, Child] = {}
+        # By the program that it has compiled.
+        self._checkers: dict[str, Child] = {}
         self._jobs: dict[Job, tuple[Stage, Any, Rank]] = {}
         self._asked: dict[tuple[str, Rank], int] = {}
         self._held: list[tuple[Stage, Product]] = []
@@ -97,7 +75,7 @@ class Evaluation:
         # Of the answer that is being taken.
         self._rank: Rank = ()
         self._is_slower = False
-        self._are_yielding = False
+        self._yielding: set[str] = set()
         # The step up to which things are asked for.
         self._until = DEVICE
         self._reply: TraceReply | None = None
@@ -232,10 +210,8 @@ class Evaluation:
     def _begin_held(self, stages: tuple[Stage, ...]) -> None:
         """Asks for what may be asked for by now."""
         last = self._last
-        # What waits behind the compiler waits for nothing that the full shape would take from it.
-        is_early = environments.cores() < _MANY_CORES and any(
-            self._is_time_open or (rank[0] == REDUCED and stage.child != "compiler")
-            for stage, _, rank in self._jobs.values()
+        is_early = environments.cores() < _MANY_CORES and (
+            (bool(self._jobs) and self._is_time_open) or (self._is_compiling and self._is_reduced_open)
         )
         held, self._held = self._held, []
         for stage, product in held:
@@ -273,14 +249,31 @@ class Evaluation:
                     self.fail(not_interpreted(reply, self.reply.difference) if at_full else reply)
                 self._close(job.label, reply.kind if isinstance(reply, Failure) else "done")
 
+    @property
+    def _is_compiling(self) -> bool:
+        """Whether the chip's program is being compiled or simulated; what else the compiler does keeps nobody."""
+        return any(job.task in ("compile", "simulate") for job in self._jobs)
+
+    @property
+    def _is_reduced_open(self) -> bool:
+        """Whether something is under way at the reduced shapes, beside what waits behind the compiler."""
+        return any(rank[0] == REDUCED and stage.child != "compiler" for stage, _, rank in self._jobs.values())
+
+    def _is_at_full(self, job: Job) -> bool:
+        return job in self._jobs and self._jobs[job][2][0] == FULL
+
     def _share_cores(self) -> None:
-        """While the chip's program is compiled and simulated, for which all else waits, the others yield to that."""
-        is_compiling = any(stage.child in ("compiler", "simulator") for stage, _, _ in self._jobs.values())
-        if is_compiling != self._are_yielding:
-            for name, child in self._started.items():
-                if name in ("candidate", "checker"):
-                    self._children.yield_to_others(child, _NICENESS if is_compiling else 0)
-        self._are_yielding = is_compiling
+        """While the chip's program is compiled and simulated, for which all else waits, the others yield to that.
+
+        After that checks of the contest's own shape yield to those of reduced ones, which end more evaluations.
+        """
+        is_compiling, is_reduced_open = self._is_compiling, self._is_reduced_open
+        for name, child in self._started.items():
+            is_late = child.name == "checker" and any(map(self._is_at_full, child.queue)) and is_reduced_open
+            yields = is_late or (is_compiling and child.name in ("candidate", "checker"))
+            if yields != (name in self._yielding):
+                self._children.yield_to_others(child, _NICENESS if yields else 0)
+                self._yielding ^= {name}
 
     def _drop(self) -> None:
         """Forgets the requests that cannot change the outcome any more, and those of processes that have ended."""
@@ -295,20 +288,40 @@ class Evaluation:
             del self._jobs[job]
             self._close(job.label, "not needed")
 
-    def _child(self, name: ChildName) -> Child:
-        """The process of that name, started when it is first asked for."""
-        if name not in self._started:
+    def _child(self, name: ChildName, number: int = 1) -> Child:
+        """The process of that name, started when it is first asked for; several may have the same one."""
+        place = name if number == 1 else f"{name}-{number}"
+        if place not in self._started:
             plan = self.plan
-            directory = plan.directory_of(name)
+            directory = plan.directory_of(place)
             directory.mkdir(parents=True, exist_ok=True)
             own = reach(
                 name, problem=plan.pickled_problem, work=plan.work, profiles=plan.contest / "profile_data",
                 on_device=plan.source == "measured",
             )  # fmt: skip
-            self._started[name] = self._children.start(
+            self._started[place] = self._children.start(
                 name, MODULES[name], directory, self._environment(name), confinement=own
             )
-        return self._started[name]
+        return self._started[place]
+
+    def _checker(self, program: str, rank: Rank) -> Child:
+        """The process to check this: a program stays where it is compiled, all else goes where the least waits.
+
+        What is asked about a reduced shape does not wait for the contest's own.
+        """
+        if program in self._checkers:
+            return self._checkers[program]
+        started = [child for child in self._started.values() if child.name == "checker"]
+        chosen = min(
+            started,
+            key=lambda child: (rank[0] != FULL and any(map(self._is_at_full, child.queue)), len(child.queue)),
+            default=None,
+        )
+        if chosen is None or (chosen.queue and len(started) < min(_MOST_CHECKERS, environments.cores())):
+            chosen = self._child("checker", len(started) + 1)
+        if program:
+            self._checkers[program] = chosen
+        return chosen
 
     def _environment(self, name: ChildName) -> Mapping[str, str]:
         plan = self.plan
@@ -330,7 +343,9 @@ class Evaluation:
         number = self._asked.get((stage.name, stage.rank), 0)
         self._asked[stage.name, stage.rank] = number + 1
         limit = stage.seconds(self.plan.policy)
-        job = self._children.ask(self._child(stage.child), stage.name, stage.failing, task, request, reply, limit)
+        is_check = stage.child == "checker"
+        child = self._checker(request.artifact, stage.rank) if is_check else self._child(stage.child)
+        job = self._children.ask(child, stage.name, stage.failing, task, request, reply, limit)
         self._jobs[job] = (stage, request, (*stage.rank, number))
 
     def _take_known(self, stages: tuple[Stage, ...], stage: Stage, known: Known) -> None:

@@ -14,18 +14,8 @@ from harness.judge.evaluate.draws import (
     unforeseen_fill,
     unforeseen_number,
 )
-from harness.judge.evaluate.pipeline import (
-    COMPILE,
-    DEVICE,
-    FULL,
-    REDUCED,
-    SIMULATE,
-    TRACE,
-    Evaluation,
-    Known,
-    Product,
-    Stage,
-)
+from harness.judge.evaluate.pipeline import Evaluation, Stage
+from harness.judge.evaluate.steps import COMPILE, DEVICE, FULL, REDUCED, SIMULATE, TRACE, Known, Product
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing.requests import measure_request
 from harness.judge.sandbox import handover

@@ -5,9 +5,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from harness.judge.evaluate.pipeline import COMPARE, DEVICE, TRACE, Evaluation
+from harness.judge.evaluate.pipeline import Evaluation
 from harness.judge.evaluate.plan import Progress
 from harness.judge.evaluate.stages import STAGES, left_out
+from harness.judge.evaluate.steps import COMPARE, DEVICE, TRACE
 from harness.problems import Suite
 from harness.records import Claims, Evidence, Failure, Latency, Statement, Trace
 

@@ -1,0 +1,275 @@
+"""Our champions of other operators than attention forward beside JAX's own kernels and XLA's fusions, all simulated.
+
+    .venv/bin/python benchmarks/peers_operators.py --jobs 2 --write
+
+in the environment that the contests were judged in. Each peer computes the problem of the contest, at its shape, in
+its best of the configurations listed here, whole module; tables (group sizes) hold what the contest's problem states
+for calls that are timed, and the mean of those calls counts, as for ours. Our time is that of the champion's record.
+Dumps are kept in benchmarks/.cache or `--cache`: a run that was stopped goes on. `--write` puts each contest's best
+peer into data/peers.tsv, which `report --all --peers` and PEERS.md show.
+"""
+
+import argparse
+import inspect
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from fidelity_compile import environment
+from jax import lax
+from jax.experimental import topologies
+from jax.experimental.pallas.ops.tpu import flash_attention
+from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
+from jax.sharding import SingleDeviceSharding
+from tabulate import tabulate
+
+from harness import contest as contests
+from harness import units
+from harness.advice.dump_directory import read
+from harness.errors import RatchetError
+from harness.judge.simulate.module import run_module
+from harness.ledger import Ledger
+from harness.problems import Suite
+from harness.problems.timing import timing_inputs
+
+ROOT = Path(__file__).parents[1]
+TITLES = ROOT / "benchmarks" / "data" / "peers.tsv"
+CACHE = Path(__file__).parent / ".cache" / "operators"
+
+Configuration = tuple[int, ...]
+Kernel = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose."""
+
+    name: str
+    call: Kernel
+    configurations: tuple[Configuration, ...] = ((),)
+
+
+def _matmul(a: jax.Array, b: jax.Array, _: Configuration) -> jax.Array:
+    return jnp.dot(a, b)
+
+
+def _rmsnorm(x: jax.Array, r: jax.Array, w: jax.Array, _: Configuration) -> Any:
+    h = x.astype(jnp.float32) + r.astype(jnp.float32)
+    y = h * lax.rsqrt((h * h).mean(-1, keepdims=True) + 1e-6) * w.astype(jnp.float32)
+    return y.astype(x.dtype), h.astype(x.dtype)
+
+
+def _swiglu(x: jax.Array, gate: jax.Array, up: jax.Array, _: Configuration) -> jax.Array:
+    gates, ups = (jnp.dot(x, w, preferred_element_type=jnp.float32) for w in (gate, up))
+    return (jax.nn.silu(gates) * ups).astype(x.dtype)
+
+
+def _quantized(a: jax.Array, q: jax.Array, scales: jax.Array, _: Configuration) -> jax.Array:
+    return (jnp.dot(a, q.astype(a.dtype), preferred_element_type=jnp.float32) * scales).astype(a.dtype)
+
+
+def _ragged_dot(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, _: Configuration) -> jax.Array:
+    return lax.ragged_dot(lhs, rhs, sizes, preferred_element_type=jnp.float32).astype(lhs.dtype)
+
+
+def _gmm(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, tiling: Configuration) -> Any:
+    return gmm(lhs, rhs, sizes, lhs.dtype, tiling)
+
+
+def _tgmm(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, tiling: Configuration) -> Any:
+    return tgmm(lhs.T, rhs, sizes, lhs.dtype, tiling)
+
+
+def _flash_backward(
+    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
+) -> Any:
+    """JAX's backward pass from what its forward pass keeps: with l = 1 its m is the log of the sum of exponentials."""
+    major, inner, of_q = blocks
+    sizes = flash_attention.BlockSizes(
+        block_q=512, block_k_major=512, block_k=512, block_b=1,
+        block_q_major_dkv=major, block_k_major_dkv=major, block_k_dkv=inner, block_q_dkv=inner,
+        block_k_major_dq=major, block_k_dq=inner, block_q_dq=of_q,
+    )  # fmt: skip
+    batched = [array[None] for array in (q, k, v, o, lse, do)]
+    q, k, v, o, lse, do = batched
+    residuals = (q, k, v, None, None, o, jnp.ones_like(lse), lse)
+    found = flash_attention._flash_attention_bwd(  # what its custom_vjp calls
+        False, False, q.shape[-1] ** -0.5, sizes, False, residuals, do
+    )
+    return tuple(array[0] for array in found[:3])
+
+
+def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
+    return tuple(itertools.product(*values))
+
+
+_TILINGS = _grid((128, 256, 512, 1024), (512, 1024, 2048), (256, 512, 1024, 2048))
+_XLA = "XLA"
+# By the contest's folder.
+PEERS: dict[str, tuple[Peer, ...]] = {
+    "examples/matmul": (Peer(_XLA, _matmul),),
+    "examples/rmsnorm": (Peer(_XLA, _rmsnorm),),
+    "examples/swiglu": (Peer(_XLA, _swiglu),),
+    "examples/quantized-matmul": (Peer(_XLA, _quantized),),
+    "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
+    "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
+    "examples/attention-backward": (
+        Peer(
+            "JAX flash attention",
+            _flash_backward,
+            tuple(
+                (major, inner, of_q)
+                for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
+                if inner <= major
+            ),
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One peer in one configuration at the problem of one contest."""
+
+    folder: str
+    peer: Peer
+    configuration: Configuration
+
+    @property
+    def words(self) -> str:
+        """The configuration as people read it; empty where there is none to choose."""
+        return "/".join(map(str, self.configuration))
+
+    @property
+    def place(self) -> str:
+        """The name of its folder of dumps."""
+        return "-".join((Path(self.folder).name, *self.peer.name.split(), *map(str, self.configuration)))
+
+
+def compile_trial(trial: Trial) -> None:
+    """Compiles for the contest's chip; the environment says where the schedules go."""
+    contest = contests.load(ROOT / trial.folder, None)
+    device = topologies.get_topology_desc(topology_name=contest.chip.topology, platform="tpu").devices[0]
+    given = contest.problem.statement().inputs
+    shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=SingleDeviceSharding(device)) for one in given]
+
+    def program(*inputs: jax.Array) -> Any:
+        return trial.peer.call(*inputs, trial.configuration)
+
+    # By these names the simulator is told what tables hold.
+    named = [inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in given]
+    program.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    jax.jit(program).lower(*shapes).compile()
+
+
+def seconds(trial: Trial, cache: Path) -> float | str:
+    """The simulated time of one call, or why there is none."""
+    contest = contests.load(ROOT / trial.folder, None)
+    directory = cache / trial.place
+    if not any(directory.glob("*-TLP-*final_bundles.txt")):
+        directory.mkdir(parents=True, exist_ok=True)
+        names = [str(place) for place in (trial.folder, trial.peer.name, *trial.configuration)]
+        done = subprocess.run(
+            [sys.executable, __file__, "--compile", *names],
+            env=environment(directory) | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr.strip()[-90:]]
+            return f"not compiled: {lines[-1][:150]}"
+    assert not isinstance(contest.problem, Suite)
+    stated = timing_inputs(contest.problem) or {"": {}}
+    times = []
+    for contents in stated.values():
+        operands = {name: np.asarray(values) for name, values in contents.items()}
+        try:
+            found = run_module(read(directory, contest.chip), contest.chip, deadline_seconds=600, operands=operands)
+        except RatchetError as error:
+            return f"not read: {error}"
+        if found.seconds is None or found.unknown:
+            return f"no latency: {found.unknown[0]}"
+        times.append(found.seconds)
+    return statistics.fmean(times)
+
+
+def trials(folders: Sequence[str]) -> Iterator[Trial]:
+    """Every configuration of every peer at these contests."""
+    for folder in folders:
+        for peer in PEERS[folder]:
+            for configuration in peer.configurations:
+                yield Trial(folder, peer, configuration)
+
+
+def ours(folder: str) -> float | None:
+    """The champion's simulated time, from its record."""
+    champion = Ledger.open(ROOT / folder).champion()
+    latency = champion.evidence.latency if champion else None
+    return latency.seconds if latency else None
+
+
+def best(found: Mapping[Trial, float | str], folder: str) -> tuple[Trial, float] | None:
+    """The fastest trial of the contest, with its seconds."""
+    timed = [(value, trial) for trial, value in found.items() if trial.folder == folder and isinstance(value, float)]
+    return None if not timed else (lambda pair: (pair[1], pair[0]))(min(timed, key=lambda pair: pair[0]))
+
+
+def main() -> int:
+    """Prints the table of the best peers, and with --write keeps them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="contests whose folder contains this")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="put the best peers into data/peers.tsv")
+    parser.add_argument("--compile", nargs="+", metavar="WORD", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.compile:
+        folder, name, *numbers = given.compile
+        peer = next(peer for peer in PEERS[folder] if peer.name == name)
+        compile_trial(Trial(folder, peer, tuple(map(int, numbers))))
+        return 0
+    folders = [folder for folder in PEERS if given.only in folder]
+    asked = list(trials(folders))
+    found: dict[Trial, float | str] = {}
+    with ProcessPoolExecutor(given.jobs) as pool:
+        values = pool.map(partial(seconds, cache=given.cache), asked)
+        for count, (trial, value) in enumerate(zip(asked, values, strict=True), 1):
+            found[trial] = value
+            told = value if isinstance(value, str) else units.seconds(value)
+            print(f"{count}/{len(asked)} {trial.place}: {told}", file=sys.stderr, flush=True)
+    table, rows = [], {}
+    for folder in folders:
+        mine, first = ours(folder), best(found, folder)
+        tried = sum(trial.folder == folder for trial in asked)
+        timed = sum(trial.folder == folder and isinstance(value, float) for trial, value in found.items())
+        if first is None or mine is None:
+            table.append([folder, units.seconds(mine) if mine else "none", "none", "", "", f"0 of {tried}"])
+            continue
+        trial, peers = first
+        name = f"{trial.peer.name} {trial.words}".strip()
+        table.append(
+            [folder, units.seconds(mine), name, units.seconds(peers), f"{mine / peers:.3f}", f"{timed} of {tried}"]
+        )
+        note = f"both simulated, libtpu {version('libtpu')}; best of {timed} configurations"
+        rows[folder] = "\t".join((folder, name, f"{peers:.6g}", f"{mine / peers:.3f}", note))
+    headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
+    print(tabulate(table, headers=headers, disable_numparse=True))
+    if given.write:
+        kept = [line for line in TITLES.read_text(encoding="utf-8").splitlines() if line.split("\t")[0] not in rows]
+        TITLES.write_text("\n".join([*kept, *rows.values()]) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -135,8 +135,8 @@ def _not_the_champions(ledger: Ledger, text: bytes, champion: int) -> RatchetErr
     return RatchetError(
         "unsaved-kernel",
         f"{expected}, got a change that no attempt and no commit has: undo would overwrite it. Try it as an "
-        f"experiment, or commit it and ./ratchet.sh checkout {champion}, or throw it away with ./ratchet.sh checkout --force "
-        f"{champion}; then undo",
+        f"experiment, or commit it and ./ratchet.sh checkout {champion}, or throw it away with "
+        f"./ratchet.sh checkout --force {champion}; then undo",
     )
 
 

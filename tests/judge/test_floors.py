@@ -17,6 +17,7 @@ PROJECT = PACKAGE.parent
 FLOORS = {
     "errors": 0,
     "units": 0,
+    "amounts": 0,
     "hardware": 1,
     "files": 1,
     "limits": 1,

@@ -92,7 +92,7 @@ def test_charts_are_drawn_for_one_key_at_a_time(shown: Page) -> None:
     shown.select_option("#group", index=0)
     # Five with a latency in both panels, and the failure above them.
     expect(points).to_have_count(11)
-    assert "5 of 6 attempts have a latency" in shown.inner_text("#progress-words")
+    assert "5 of 6 attempts with a latency" in shown.inner_text("#progress-words")
     assert "compute-only 704.5 us" in (shown.text_content("#progress") or "")
     words = shown.text_content("#roofline") or ""
     assert "compute roof 197 TFLOP/s" in words

@@ -154,7 +154,7 @@ def test_a_click_opens_an_attempt_and_shows_its_diff(shown: Page) -> None:
     # The bar of time is drawn, and its table says the same in words.
     shown.wait_for_selector("#attempt .barlayer .point path")
     assert "that only spill" in words
-    assert "operand wait k" in words
+    assert "operand wait `k`" in words
 
 
 def test_the_keyboard_is_enough(shown: Page) -> None:

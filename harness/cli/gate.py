@@ -46,7 +46,7 @@ from harness.render.traces.perfetto import trace_json
 # What the locks have another compiler for, by whether this Python is 3.12 or newer.
 _OTHER = {False: "3.12", True: "3.11"}
 # The outcome that each word of --fail-on is about.
-_POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
+POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
 # What a page of attempts calls each outcome of a change.
 _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
     "wrong": "failed", "slower": "reject", "same": "reject", "inconclusive": "inconclusive", "fixed": "accept",
@@ -148,10 +148,10 @@ def _under_the_other(given: Namespace, folder: Path) -> Gate:
 def _fails(text: str) -> frozenset[str]:
     """The outcomes that fail the gate. Raises UsageError."""
     words = [word.strip() for word in text.split(",") if word.strip()]
-    unknown = [word for word in words if word not in (*_POLICY, "nothing")]
+    unknown = [word for word in words if word not in (*POLICY, "nothing")]
     if unknown or not words:
-        raise UsageError("usage", f"expected --fail-on {', '.join(_POLICY)} or nothing, joined by commas, got {text!r}")
-    return frozenset(_POLICY[word] for word in words if word in _POLICY)
+        raise UsageError("usage", f"expected --fail-on {', '.join(POLICY)} or nothing, joined by commas, got {text!r}")
+    return frozenset(POLICY[word] for word in words if word in POLICY)
 
 
 def _exit_code(gate: Gate, fails: frozenset[str]) -> int:

@@ -1,7 +1,6 @@
 """What `ci` does: judge what a change does to every contest of a repository, and say it in each form that is asked."""
 
 import gzip
-import json
 import os
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from harness.judge.evaluate.evaluation import environment
 from harness.judge.key import key_digest
 from harness.ledger import git
 from harness.ledger.bulk_read import Held
+from harness.ledger.codec import valid_json
 from harness.ledger.diff import unified
 from harness.ledger.git import index
 from harness.loop import gate as gating
@@ -88,7 +88,9 @@ def _judged(given: Namespace) -> Outcome:
         for place, (contest, changed) in enumerate(touched.items()):
             if contest in origins.values():
                 continue
-            into = Path(scratch) / str(place) / (Path(contest).name or "contest")
+            # Compilers and their options need not take every name that git does.
+            name = Path(contest).name if contest.isprintable() else ""
+            into = Path(scratch) / str(place) / (name or "contest")
             judged = gating.judge(
                 change, contest, changed, into, given.threshold / 100, told, origin=origins.get(contest)
             )
@@ -101,7 +103,7 @@ def _judged(given: Namespace) -> Outcome:
     if given.compilers == "both":
         gate = replace(gate, other=_under_the_other(given, folder))
     if given.out is not None:
-        write_atomically(given.out / "benchmark.json", json.dumps(_history(gate), indent=1).encode())
+        write_atomically(given.out / "benchmark.json", valid_json(_history(gate)).encode())
     if given.markdown is not None:
         _append(given.markdown, rendering.markdown(gate))
     return Outcome(

@@ -81,7 +81,7 @@ def remark(row: Row) -> str:
     else:
         said.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
     said.append(f"best of {row.tried} of {quantity(row.possible, 'setting')}")
-    said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"passed: {quantity(row.checks, 'check')}")
+    said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {quantity(row.checks, 'check')} passed")
     return _in_a_comment(", ".join(said))
 
 

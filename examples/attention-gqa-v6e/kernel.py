@@ -1,8 +1,9 @@
 """Grouped-query attention forward on a TPU v6e, several query heads to each key/value head: what an experiment changes.
 
 All keys and values of a head fit into VMEM: the queries of a group's heads meet them in one step without branches,
-cut into tiles. The matrix units make the scores of the next tile while the vector units are in the softmax
-of this one. See the kernel.py at the top of the repository for what the judge takes from this file.
+cut into tiles. All of it is transposed: scores are [keys, queries], so that the softmax of a query runs down a
+column, and V^T P fills a 256 x 256 matrix unit that P V leaves half empty. See the kernel.py at the top of the
+repository for what the judge takes from it.
 """
 
 import functools
@@ -18,73 +19,61 @@ PROBLEM_DESCRIPTION = "grouped-query attention forward, not causal, softmax scal
 
 # Queries of one step, of each head of a group.
 BQ = 1024
-# Queries and keys of one tile. More queries: fewer changes of the weights in the matrix units. More keys: fewer
-# reductions across lanes and rescalings. But a tile's float32 scores have to be kept, and there are 64 registers.
-TILE_Q = 512
-TILE_KV = 1024
-# Rows of a tile whose weights are made at a time.
-ROWS = 64
-LANES = 128
+# Keys and queries of a tile, which is worked on at a time, and how many tiles ahead scores are asked for.
+TK = 512
+TQ = 512
+DEPTH = 4
+# Rows of ones below V^T, one packed register of them: their product with the weights is the sum of the weights.
+ONES = 16
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 
 
-def attend(q_ref, k_ref, v_ref, o_ref, m_ref, l_ref, acc_ref, *, scale):
+def attend(q_ref, k_ref, v_ref, o_ref, v_t_ref, m_ref, acc_ref, *, scale):
     """One step: blocks of queries [group, BQ, d] of a group's heads against its keys and values [sequence, d].
 
-    m, l [group, BQ, LANES] and acc [group, BQ, d] float32 are each row's running maximum, sum of weights (lane
-    i has every LANES-th of them, from i on) and output not yet divided, over the tiles of its keys.
+    Scores are [keys, queries]. m [group, 1, BQ] and acc [group, d + ONES, BQ] float32 are, over the tiles of keys, the
+    running maximum of each query, and the output and (in the rows from d on) the sum of its weights, transposed
+    and not yet divided. v_t is [d + ONES, sequence].
     """
-    group, sequence = q_ref.shape[0], k_ref.shape[0]
+    group, (sequence, d) = q_ref.shape[0], v_ref.shape
     # exp(scale x) = 2^(factor x). The hardware has powers of two, so exp would multiply once more for every score.
     factor = scale * math.log2(math.e)
-    tile_kv = min(TILE_KV, sequence)
-    # All rows against some keys before any row against the next: no tile waits for the one before it.
+    v_t_ref[:d] = v_ref[...].T
+    v_t_ref[d:] = jnp.ones_like(v_t_ref[d:])
+    # All queries against some keys before any against the next: no tile waits for the one before it.
     tiles = [
-        (head, slice(row, row + TILE_Q), slice(key, key + tile_kv))
-        for key in range(0, sequence, tile_kv)
+        (head, slice(key, key + TK), slice(query, query + TQ))
+        for key in range(0, sequence, TK)
         for head in range(group)
-        for row in range(0, BQ, TILE_Q)
+        for query in range(0, BQ, TQ)
     ]
 
-    def score(head, rows, keys):
+    def scored(head, keys, queries):
         scores = jax.lax.dot_general(
-            q_ref[head, rows], k_ref[keys], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+            k_ref[keys], q_ref[head, queries], (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
         )
-        return scores, scores.max(axis=1, keepdims=True)
+        return scores * factor
 
-    def absorb(head, rows, keys, scores, tile_max):
-        """Takes the tile's scores and values into its rows of m, l and acc, or of the output after the last keys."""
+    ahead = [scored(*tile) for tile in tiles[:DEPTH]]
+    for number, (head, keys, queries) in enumerate(tiles):
+        ahead += [scored(*tile) for tile in tiles[number + DEPTH : number + DEPTH + 1]]
+        scores = ahead.pop(0)
         is_first, is_last = keys.start == 0, keys.stop == sequence
-        new_max = jnp.broadcast_to(tile_max, (TILE_Q, LANES))
+        new_max = scores.max(axis=0, keepdims=True)
         if not is_first:
-            old_max = m_ref[head, rows]
+            old_max = m_ref[head, :, queries]
             new_max = jnp.maximum(old_max, new_max)
             # What was summed up so far was relative to the old maximum.
-            rescale = jnp.exp2((old_max - new_max) * factor)
-        weights, sums = [], []
-        for row in range(0, TILE_Q, ROWS):
-            some = slice(row, row + ROWS)
-            w = jnp.exp2((scores[some] - new_max[some, :1]) * factor)
-            # Lane by lane: the lanes are added up once, at the end.
-            sums.append(sum(w[:, key : key + LANES] for key in range(0, tile_kv, LANES)))
-            weights.append(w.astype(v_ref.dtype))
-        total = jnp.concatenate(sums)
-        product = jnp.dot(jnp.concatenate(weights), v_ref[keys], preferred_element_type=jnp.float32)
+            rescale = jnp.exp2(old_max - new_max)
+        weights = jnp.exp2(scores - new_max)
+        product = jnp.dot(v_t_ref[:, keys], weights.astype(v_ref.dtype), preferred_element_type=jnp.float32)
         if not is_first:
-            total = l_ref[head, rows] * rescale + total
-            product = acc_ref[head, rows] * rescale + product
+            product = acc_ref[head, :, queries] * rescale + product
         if is_last:
-            o_ref[head, rows] = (product / total.sum(axis=1, keepdims=True)).astype(o_ref.dtype)
+            o_ref[head, queries] = (product[:d] / product[d : d + 1]).T.astype(o_ref.dtype)
         else:
-            m_ref[head, rows], l_ref[head, rows], acc_ref[head, rows] = new_max, total, product
-
-    scored = score(*tiles[0])
-    for tile, following in zip(tiles, [*tiles[1:], None], strict=True):
-        ready = scored
-        if following:
-            scored = score(*following)
-        absorb(*tile, *ready)
+            m_ref[head, :, queries], acc_ref[head, :, queries] = new_max, product
 
 
 def kernel_fn(q, k, v):
@@ -112,9 +101,9 @@ def kernel_fn(q, k, v):
         ],
         out_specs=pl.BlockSpec((None, group, BQ, d), lambda b, h, i: (b, h, i, 0)),
         scratch_shapes=[
-            pltpu.VMEM((group, BQ, LANES), jnp.float32),
-            pltpu.VMEM((group, BQ, LANES), jnp.float32),
-            pltpu.VMEM((group, BQ, d), jnp.float32),
+            pltpu.VMEM((d + ONES, sequence), v.dtype),
+            pltpu.VMEM((group, 1, BQ), jnp.float32),
+            pltpu.VMEM((group, d + ONES, BQ), jnp.float32),
         ],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "parallel"), vmem_limit_bytes=VMEM_LIMIT
@@ -140,9 +129,9 @@ def get_tiling_meta(batch=1, heads=32, kv_heads=8, sequence=4096, head_dim=128):
             "k": ((sequence, head_dim), "bfloat16"),
             "v": ((sequence, head_dim), "bfloat16"),
             "o": ((heads // kv_heads, BQ, head_dim), "bfloat16"),
-            "m": ((heads // kv_heads, BQ, LANES), "float32"),
-            "l": ((heads // kv_heads, BQ, LANES), "float32"),
-            "acc": ((heads // kv_heads, BQ, head_dim), "float32"),
+            "v_t": ((head_dim + ONES, sequence), "bfloat16"),
+            "m": ((heads // kv_heads, 1, BQ), "float32"),
+            "acc": ((heads // kv_heads, head_dim + ONES, BQ), "float32"),
         },
         "inputs": {"q": queries, "k": keys, "v": keys},
         "outputs": {"o": queries},

@@ -12,6 +12,7 @@ from harness.advice.source_names import named_lines
 from harness.hardware import chip
 from harness.judge.verdict import roofline
 from harness.judge.verdict.changes import Figures, movable
+from harness.part_words import part_words
 from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
@@ -99,7 +100,7 @@ def figures(evidence: Evidence) -> Figures:
 def _parts(run: Simulation | None) -> Figures:
     cycles: defaultdict[str, float] = defaultdict(float)
     for part in run.breakdown.parts if run is not None and run.breakdown is not None else ():
-        cycles[f"{part.kind}: {part.name}" if part.name else part.kind] += part.cycles
+        cycles[part_words(part)] += part.cycles
     return {name: ("cycles", count) for name, count in cycles.items()}
 
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
+from harness.part_words import part_words
 from harness.records import CycleBreakdown, CycleShares, LineTime, Share, Simulation
 
 _HOTTEST = 3
@@ -37,7 +38,7 @@ def _parts(breakdown: CycleBreakdown) -> tuple[Share, ...]:
     """Shares of the parts, the largest first; parts of one kind and name are one."""
     cycles: dict[str, float] = defaultdict(float)
     for part in breakdown.parts:
-        cycles[f"{part.kind} {part.name}".strip()] += part.cycles
+        cycles[part_words(part)] += part.cycles
     ordered = sorted(cycles.items(), key=lambda item: item[1], reverse=True)
     return tuple(Share(name=name, fraction=value / breakdown.cycles) for name, value in ordered if value)
 

@@ -9,7 +9,6 @@ from harness.cli.verb import Outcome
 from harness.loop import pieces as changes
 from harness.loop.ablate import ablate as judged_without
 from harness.render.ablation import ablation_text
-from harness.render.layout import terminal_width
 from harness.render.progress import Progress
 
 
@@ -19,4 +18,4 @@ def ablate(given: Namespace) -> Outcome:
     with Progress(quiet=given.quiet or given.json) as progress:
         found = judged_without(contest, pieces, progress)
     tidy(contest.directory)
-    return Outcome(document=found, text=lambda: ablation_text(found, terminal_width(), colour=colour()))
+    return Outcome(document=found, text=lambda: ablation_text(found, colour=colour()))

@@ -26,9 +26,13 @@ def bisect(given: Namespace) -> Outcome:
         steps = searching.attempts(ledger, *map(int, ends))
     else:
         steps = searching.commits(ledger, *ends)
+    records = searching.Records(ledger, contest)
     with Progress(quiet=given.quiet or given.json) as progress:
-        found = searching.bisect(contest, steps, given.metric, given.threshold / 100, progress)
+        found = searching.bisect(contest, steps, given.metric, given.threshold / 100, progress, records)
     tidy(contest.directory)
+    known = f"not judged again, recorded under the present key: {', '.join(records.used)}"
     return Outcome(
-        document=found, text=lambda: bisection_text(found, terminal_width(), full=given.full, colour=colour())
+        document=found,
+        text=lambda: bisection_text(found, terminal_width(), full=given.full, colour=colour()),
+        messages=(known,) if records.used else (),
     )

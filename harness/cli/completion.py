@@ -1,4 +1,4 @@
-"""Completion in a shell: verbs, options, attempts' numbers and a kernel's constants, by argcomplete."""
+"""Completion in a shell: verbs, options and their values, attempts' numbers, a kernel's constants, by argcomplete."""
 
 import argparse
 import os
@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import harness
@@ -15,6 +15,7 @@ from harness.cli.arguments import Parser, attempt_number, directory
 from harness.cli.program_name import INSTALLED
 from harness.cli.verb import Outcome, Verb
 from harness.errors import RatchetError
+from harness.hardware import CHIPS
 
 _CLONE = Path(harness.__file__).parents[1]
 # A shell waits for the answer: what takes longer is ended, and offers nothing.
@@ -103,8 +104,8 @@ def _give_completer(action: argparse.Action) -> None:
         action.completer = _attempts  # type: ignore[attr-defined]
     elif action.dest in _ATTEMPTS_TOO:
         action.completer = _attempts_and_files  # type: ignore[attr-defined]
-    elif action.dest == "settings":
-        action.completer = _constants  # type: ignore[attr-defined]
+    elif action.choices is None and action.dest in _VALUES:
+        action.completer = _VALUES[action.dest]  # type: ignore[attr-defined]
 
 
 def _attempts(parsed_args: Namespace, **_: object) -> dict[str, str]:
@@ -139,3 +140,49 @@ def _constants(parsed_args: Namespace, **_: object) -> dict[str, str]:
         return {f"{name}=": clean(value) for name, value in constants(source)}
     except (RatchetError, OSError, ValueError, RecursionError, MemoryError):
         return {}
+
+
+def _members(parsed_args: Namespace, **_: object) -> list[str]:
+    """The members of the contest's suite, where prepare.py can be read without running it."""
+    from harness.prepare import data
+    from harness.problems.suite import Suite
+    from harness.render.layout import clean
+
+    try:
+        folder = directory(parsed_args.directory)
+        links.refuse(folder)
+        prepare = folder / "prepare.py"
+        stated = data.read(prepare.read_bytes()) if prepare.is_file() else None
+        suite = stated[0] if stated else None
+        return [clean(member.name) for member in suite.members] if isinstance(suite, Suite) else []
+    except (RatchetError, OSError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _templates(**_: object) -> list[str]:
+    from harness.loop.scaffold import templates
+
+    return list(templates())
+
+
+def _chips(**_: object) -> list[str]:
+    return [chip.name for chip in CHIPS]
+
+
+def _failing(prefix: str, **_: object) -> list[str]:
+    """What `ci` may fail on, behind what was typed before the last comma."""
+    from harness.cli.gate import POLICY
+
+    before, comma, _last = prefix.rpartition(",")
+    chosen = before.split(",")
+    return [f"{before}{comma}{word}" for word in POLICY if word not in chosen] + ["nothing"] * (not comma)
+
+
+# What completes the value of an option, by its name.
+_VALUES: Mapping[str, Callable[..., Iterable[str]]] = {
+    "settings": _constants,
+    "member": _members,
+    "like": _templates,
+    "chip": _chips,
+    "fail_on": _failing,
+}

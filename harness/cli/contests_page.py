@@ -1,4 +1,4 @@
-"""What `report --all` and `plot --all` show: every contest below a folder that has attempts, from their ledgers."""
+"""What `report --all` and `plot --all` show: every contest below a folder, from their ledgers."""
 
 import csv
 from argparse import Namespace
@@ -10,10 +10,12 @@ from urllib.parse import quote
 
 from git import Repo
 
+from harness.amounts import quantity
 from harness.cli.arguments import directory
 from harness.errors import RatchetError, UsageError
 from harness.files import write_atomically
 from harness.ledger import Ledger, git
+from harness.loop.scaffold import TEMPLATES
 from harness.render.contests import ContestRow, Peer, contest_row
 from harness.render.page import Story, page
 from harness.render.page.contests import contests_page
@@ -24,9 +26,13 @@ _PEER_COLUMNS = ("contest", "peer", "seconds", "ratio", "note")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The contests with attempts, in the order of their folders, and a sentence on each that cannot be shown."""
+    """The contests with attempts, in the order of their folders, and a sentence on each that cannot be shown.
+
+    `untried` are the folders of contests without attempts.
+    """
 
     rows: tuple[ContestRow, ...]
+    untried: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -39,9 +45,11 @@ def write_pages(given: Namespace, story_of: Callable[[Ledger, Path], Story], tar
 
     found = contests(folder, story_of, target.parent, peers(given.peers), keep, target.name)
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    data = contests_page(f"Contests of {folder.name}", made, found.rows, found.notes)
+    untried = (f"no attempts yet: {', '.join(found.untried)}",) if found.untried else ()
+    data = contests_page(f"Contests of {folder.name}", made, found.rows, (*untried, *found.notes))
     write_atomically(target, data)
-    return f"wrote {target}: {len(found.rows)} contests, {decimal(len(data), 'B')}; their own pages lie beside it"
+    wrote = f"wrote {target}: {quantity(len(found.rows), 'contest')}, {decimal(len(data), 'B')}"
+    return "; ".join([wrote, *untried, "their own pages lie beside it"])
 
 
 def contests(
@@ -58,11 +66,13 @@ def contests(
     Raises RatchetError `no-attempts` where no contest has any, and what opening the repository raises.
     """
     repository = git.open_repository(folder)
-    rows, notes = [], []
+    rows, untried, notes = [], [], []
     for place in _folders(repository, folder):
         try:
             ledger = Ledger.open(git.root(repository) / place)
             if not ledger.rows(1)[0]:
+                if _is_contest(ledger.kernel_path.parent):
+                    untried.append(place or ".")
                 continue
             story = story_of(ledger, page_folder)
         except RatchetError as error:
@@ -76,7 +86,12 @@ def contests(
         notes += [f"{place or '.'}: {note}" for note in story.notes]
     if not rows:
         raise RatchetError("no-attempts", f"expected contests with attempts in {folder} or below it, found none")
-    return Found(rows=tuple(rows), notes=tuple(notes))
+    return Found(rows=tuple(rows), untried=tuple(untried), notes=tuple(notes))
+
+
+def _is_contest(folder: Path) -> bool:
+    """True unless it has no kernel.py, or lies among the templates of `new`."""
+    return (folder / "kernel.py").is_file() and not folder.resolve().is_relative_to(TEMPLATES)
 
 
 def _folders(repository: Repo, folder: Path) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import contest as contests
+from harness.amounts import quantity
 from harness.cli.arguments import directory
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.verb import Outcome
@@ -106,7 +107,7 @@ def _ledger(contest: Contest | None, why: str) -> Iterator[Line]:
     yield from machine_check.log(found.log, found.messages)
     if found.dirty_judge_files:
         yield Line(
-            what="judge", value=f"{len(found.dirty_judge_files)} files differ from HEAD", state="note",
+            what="judge", value=f"differs from HEAD in {quantity(len(found.dirty_judge_files), 'file')}", state="note",
             remedy="Attempts are refused until they are committed or put back",
         )  # fmt: skip
 

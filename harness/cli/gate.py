@@ -1,7 +1,6 @@
 """What `ci` does: judge what a change does to every contest of a repository, and say it in each form that is asked."""
 
 import gzip
-import json
 import os
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from harness.judge.evaluate.evaluation import environment
 from harness.judge.key import key_digest
 from harness.ledger import git
 from harness.ledger.bulk_read import Held
+from harness.ledger.codec import valid_json
 from harness.ledger.diff import unified
 from harness.ledger.git import index
 from harness.loop import gate as gating
@@ -46,7 +46,7 @@ from harness.render.traces.perfetto import trace_json
 # What the locks have another compiler for, by whether this Python is 3.12 or newer.
 _OTHER = {False: "3.12", True: "3.11"}
 # The outcome that each word of --fail-on is about.
-_POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
+POLICY = {"wrong": "wrong", "regress": "slower", "inconclusive": "inconclusive", "removed": "removed"}
 # What a page of attempts calls each outcome of a change.
 _ON_THE_PAGE: dict[GateOutcome, Ruling] = {
     "wrong": "failed", "slower": "reject", "same": "reject", "inconclusive": "inconclusive", "fixed": "accept",
@@ -88,7 +88,9 @@ def _judged(given: Namespace) -> Outcome:
         for place, (contest, changed) in enumerate(touched.items()):
             if contest in origins.values():
                 continue
-            into = Path(scratch) / str(place) / (Path(contest).name or "contest")
+            # Compilers and their options need not take every name that git does.
+            name = Path(contest).name if contest.isprintable() else ""
+            into = Path(scratch) / str(place) / (name or "contest")
             judged = gating.judge(
                 change, contest, changed, into, given.threshold / 100, told, origin=origins.get(contest)
             )
@@ -101,7 +103,7 @@ def _judged(given: Namespace) -> Outcome:
     if given.compilers == "both":
         gate = replace(gate, other=_under_the_other(given, folder))
     if given.out is not None:
-        write_atomically(given.out / "benchmark.json", json.dumps(_history(gate), indent=1).encode())
+        write_atomically(given.out / "benchmark.json", valid_json(_history(gate)).encode())
     if given.markdown is not None:
         _append(given.markdown, rendering.markdown(gate))
     return Outcome(
@@ -148,10 +150,10 @@ def _under_the_other(given: Namespace, folder: Path) -> Gate:
 def _fails(text: str) -> frozenset[str]:
     """The outcomes that fail the gate. Raises UsageError."""
     words = [word.strip() for word in text.split(",") if word.strip()]
-    unknown = [word for word in words if word not in (*_POLICY, "nothing")]
+    unknown = [word for word in words if word not in (*POLICY, "nothing")]
     if unknown or not words:
-        raise UsageError("usage", f"expected --fail-on {', '.join(_POLICY)} or nothing, joined by commas, got {text!r}")
-    return frozenset(_POLICY[word] for word in words if word in _POLICY)
+        raise UsageError("usage", f"expected --fail-on {', '.join(POLICY)} or nothing, joined by commas, got {text!r}")
+    return frozenset(POLICY[word] for word in words if word in POLICY)
 
 
 def _exit_code(gate: Gate, fails: frozenset[str]) -> int:

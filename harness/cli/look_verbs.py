@@ -71,7 +71,7 @@ class Bisect(Verb):
     description = (
         "Finds the change that made the kernel worse, by halving: between two attempts among those that became "
         "champion, or between two commits among those that changed kernel.py or its helpers. Every kernel is judged "
-        "now, under the present prepare.py; nothing is recorded."
+        "under the present prepare.py, unless an attempt recorded the answer under the same key; nothing is recorded."
     )
     examples = "ratchet.sh bisect --from 3 --to 12 --metric spills; ratchet.sh bisect --from v1.0 --to HEAD"
     shows_texts = True

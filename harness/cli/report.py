@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.amounts import quantity
 from harness.cli import contests_page, table_page
 from harness.cli.arguments import directory, say
 from harness.cli.entries import entry_of
@@ -50,7 +51,7 @@ def report(given: Namespace) -> Outcome:
 def _ledger_page(given: Namespace, target: Path) -> tuple[bytes, str]:
     """The page of the contest meant, and what it holds in words."""
     story = _story(settled(given), target.parent)
-    return page(story), f"{len(story.entries)} attempts"
+    return page(story), quantity(len(story.entries), "attempt")
 
 
 def _story(ledger: Ledger, page_folder: Path) -> Story:
@@ -88,7 +89,7 @@ def _plot_of_all(given: Namespace, folder: Path, target: Path) -> Outcome:
     if picture is None:
         raise RatchetError("no-limit", "no contest has a champion whose share of the chip's limit is known")
     write_atomically(target / NAME, picture)
-    return Outcome(text=lambda: f"wrote {target / NAME}: {len(found.rows)} contests", messages=found.notes)
+    return Outcome(text=lambda: f"wrote {target / NAME}: {quantity(len(found.rows), 'contest')}", messages=found.notes)
 
 
 def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Group:
@@ -99,7 +100,9 @@ def _meant(found: Sequence[Group], champion: str | None, key: str | None) -> Gro
         return group
     matching = [group for group in found if group.digest.startswith(key)]
     if len(matching) != 1:
-        known = "; ".join(f"{group.digest} ({group.label}, {len(group.entries)} attempts)" for group in found)
+        known = "; ".join(
+            f"{group.digest} ({group.label}, {quantity(len(group.entries), 'attempt')})" for group in found
+        )
         raise UsageError("unknown-key", f"expected --key to name one of {known}; got {key!r}")
     return matching[0]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import files, limits
+from harness.amounts import quantity
 from harness.cli.arguments import say
 from harness.cli.documents import TablesDocument, figures
 from harness.cli.sweep import places_of
@@ -40,7 +41,7 @@ def table(given: Namespace) -> Outcome:
         asked = len(wanted)
         wanted = _missing(kernel, wanted, chips[0], given.missing)
         names_of = "; ".join(shape.name for shape in wanted)
-        told = f"{len(wanted)} of {asked} shapes are not in {given.missing}" + f": {names_of}" * bool(wanted)
+        told = f"not in {given.missing}: {len(wanted)} of {quantity(asked, 'shape')}" + f": {names_of}" * bool(wanted)
         if given.list:
             return Outcome(
                 document=TablesDocument(command="table", tables=figures([_listed(wanted, given.missing)])),

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from harness.amounts import quantity
 from harness.cli.table import checks, overview
 from harness.errors import RatchetError
 from harness.judge.verdict import compare_simulated
@@ -36,7 +37,7 @@ def page_of(folder: Path) -> tuple[bytes, str]:
     )
     others = len({(row.kernel, row.chip, row.parameters) for row in kept} - newest.keys())
     left_out = f", {others} of an earlier kernel or judge left out" if others else ""
-    return tuned_page(tuned), f"{len(rows)} rows{left_out}"
+    return tuned_page(tuned), f"{quantity(len(rows), 'row')}{left_out}"
 
 
 def _row(row: Row) -> TunedRow:

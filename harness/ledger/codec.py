@@ -21,6 +21,7 @@ Schema history
 import dataclasses
 import json
 import math
+import re
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ SCHEMA = 10
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}
 _PLAIN_NAMES = 3
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Where a row is, which differs from clone to clone.
 _PLACE = ("commit", "is_on_branch")
 _without_place = attrgetter(*(field.name for field in dataclasses.fields(Row) if field.name not in _PLACE))
@@ -126,8 +128,23 @@ def identity(row: Row) -> bytes:
 
 
 def encode_document(schema: int, record: object) -> str:
-    """Any record as indented JSON, with its schema number first; the text ends without a newline."""
-    return _text(built_document(schema, record), indent=1)
+    """Any record as indented JSON, with its schema number first; the text ends without a newline.
+
+    It is for other programs' readers: names that are not UTF-8 are as in `valid_json`.
+    """
+    return valid_json(built_document(schema, record))
+
+
+def valid_json(built: Any) -> str:
+    r"""Indented JSON that any reader takes: the byte FF of a name that is not UTF-8 reads as `\xff` there."""
+    text = json.dumps(built, ensure_ascii=False, indent=1, allow_nan=False)
+    # Python decodes such bytes to lone surrogates, for which JSON has no word.
+    return _SURROGATE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return rf"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else rf"\\u{code:04x}"
 
 
 def built_document(schema: int, record: object) -> dict[str, Any]:

@@ -259,8 +259,12 @@ def attempt(place: Place, number: int) -> Attempt:
     if complaint is not None:
         raise complaint
     last = last_number(place)
-    known = f"they go up to {last}" if last else "there are none yet"
-    raise RatchetError("unknown-attempt", f"there is no attempt {number} in contest {place.name}: {known}")
+    known = f"1 to {last}" if last else "which has none yet"
+    raise RatchetError(
+        "unknown-attempt",
+        f"expected an attempt of contest {place.name}, {known}, got {number}: there is no attempt {number}; "
+        "./ratchet.sh results lists them",
+    )
 
 
 def _records(place: Place, number: int) -> Iterable[tuple[bytes, str]]:

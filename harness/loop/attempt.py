@@ -337,7 +337,8 @@ def _refuse_identical(run: Run, trace: Trace) -> None:
                 "identical-candidate",
                 f"this is the same program as attempt {row.number} "
                 f"({row.outcome}: {' '.join(row.hypothesis.split())}), "
-                "traced to the same operations under the same judge; nothing was recorded. --again judges it once more",
+                "traced to the same operations under the same judge; nothing was recorded. To judge it again, "
+                "add --again",
             )
 
 

@@ -1,27 +1,33 @@
 """Finds the change of a history that made a contest's kernel slower, spill more, or fail, by halving.
 
-Every kernel is judged now, by the present judge and prepare.py, so that records of other keys are comparable.
+Every kernel is judged by the present judge and prepare.py: now, unless an attempt recorded the answer
+under the same key.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from git import Repo
 
 from harness.advice.comparison import Side, compare
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
+from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress, sha256
 from harness.loop.gate import kernel_at
 from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence
 from harness.records.bisection import Bisection, Judgment, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
+
+# Attempts that were evaluated themselves.
+_JUDGED = ("baseline", "experiment", "rebaseline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +45,8 @@ def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
         raise UsageError("usage", f"expected --from before --to, got attempts {first} and {last}")
     rows, _ = ledger.rows()
     titles = {row.number: row.hypothesis for row in rows if row.is_title or row.number in (first, last)}
-    for number in (first, last):
-        if number not in titles:
-            raise RatchetError("unknown-attempt", f"there is no attempt {number}")
+    for number in {first, last} - titles.keys():
+        titles[number] = ledger.attempt(number).hypothesis
     numbers = sorted(number for number in titles if first <= number <= last)
     return _distinct(
         [Step(name=f"attempt {number}", title=titles[number], kernel=ledger.kernel(number)) for number in numbers]
@@ -80,12 +85,50 @@ def _distinct(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(step for at, step in enumerate(steps) if not at or step.kernel != steps[at - 1].kernel)
 
 
-def bisect(contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress) -> Bisection:
-    """Judges both ends, then halves. Raises RatchetError `nothing-to-find`, `no-simulator`."""
+class Records:
+    """What attempts recorded of kernels under the key that the contest has now; `used` names those that were asked."""
+
+    def __init__(self, ledger: Ledger, contest: Contest) -> None:
+        digest = key_digest(contest.key("simulated"))
+        self._ledger = ledger
+        self._numbers = {
+            row.kernel_sha256: row.number
+            for row in ledger.rows()[0]
+            if row.key_digest == digest and row.kind in _JUDGED and row.failure_kind not in MAY_PASS_NEXT_TIME
+        }
+        self.used: list[str] = []
+
+    def evidence(self, name: str, kernel: bytes, answers: Callable[[Evidence], bool]) -> Evidence | None:
+        """The newest evidence on that text if it `answers` what is asked, else None; a record may be unreadable."""
+        number = self._numbers.get(sha256(kernel))
+        if number is None:
+            return None
+        try:
+            found = self._ledger.attempt(number).evidence
+        except RatchetError:
+            return None
+        if not answers(found):
+            return None
+        said = name if name == f"attempt {number}" else f"{name} (attempt {number})"
+        self.used += [said] if said not in self.used else []
+        return found
+
+
+def bisect(
+    contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress, records: Records
+) -> Bisection:
+    """Judges both ends, then halves; `records` spare an evaluation. Raises RatchetError `nothing-to-find`,
+    `no-simulator`.
+    """
     judge = TextJudge(contest, "bisect", progress)
     if len(steps) < 2:
-        raise RatchetError("nothing-to-find", "the kernel is the same from one end to the other")
-    search = _Search(judge, steps, metric, threshold)
+        raise RatchetError(
+            "nothing-to-find",
+            f"expected two kernels or more from --from to --to, got one text throughout ({steps[0].name})"
+            if steps
+            else "expected two kernels or more from --from to --to, got no commit that has a kernel.py of this contest",
+        )
+    search = _Search(judge, steps, metric, threshold, records)
     good, bad = 0, len(steps) - 1
     search.require_worse(good, bad)
     while left := search.undecided(good, bad):
@@ -101,8 +144,11 @@ def bisect(contest: Contest, steps: Sequence[Step], metric: Metric, threshold: f
 
 
 class _Search:
-    def __init__(self, judge: TextJudge, steps: Sequence[Step], metric: Metric, threshold: float) -> None:
+    def __init__(
+        self, judge: TextJudge, steps: Sequence[Step], metric: Metric, threshold: float, records: Records
+    ) -> None:
         self._judge, self._steps, self._metric, self._threshold = judge, steps, metric, threshold
+        self._records = records
         self._found: dict[int, Judgment] = {}
         self.judged: list[Judgment] = []
 
@@ -113,13 +159,20 @@ class _Search:
     def require_worse(self, good: int, bad: int) -> None:
         first, last = self.judge(good), self.judge(bad)
         if first.failure:
-            raise RatchetError("nothing-to-find", f"{first.name} is no good end: {first.failure}; name another")
+            raise RatchetError(
+                "nothing-to-find",
+                f"expected a kernel that can be judged at --from, got {first.name}: {first.failure}; name a later one",
+            )
         if last.is_bad is None:
-            raise RatchetError("nothing-to-find", f"{last.name} could not be judged: {last.failure}")
+            raise RatchetError(
+                "nothing-to-find",
+                f"expected a kernel that can be judged at --to, got {last.name}: {last.failure}; name an earlier one",
+            )
         if not last.is_bad:
             raise RatchetError(
                 "nothing-to-find",
-                f"{last.name} is no worse than {first.name} in {self._metric}: {self._told(first, last)}",
+                f"expected --to to be worse than --from in {self._metric}, got that {last.name} is no worse than "
+                f"{first.name}: {self._told(first, last)}; name other ends, or another --metric or --threshold",
             )
 
     def judge(self, at: int) -> Judgment:
@@ -138,6 +191,9 @@ class _Search:
         return judgment
 
     def _evaluated(self, step: Step, *, checked: bool) -> Evidence:
+        recorded = self._records.evidence(step.name, step.kernel, partial(_answers, self._metric, with_lines=checked))
+        if recorded is not None:
+            return recorded
         is_slower = None if self._metric == "correctness" else lambda _: True
         return self._judge.evidence(step.name, step.kernel, checked=checked, is_slower=is_slower)
 
@@ -169,6 +225,17 @@ class _Search:
             for step in (self._steps[good], self._steps[bad])
         )
         return compare(before, after, unified(before.kernel, after.kernel))
+
+
+def _answers(metric: Metric, found: Evidence, *, with_lines: bool) -> bool:
+    """Whether recorded evidence has the figure that is asked for; `with_lines`: and what each line costs."""
+    if metric == "correctness":
+        return found.failure is not None or not found.unchecked
+    if found.failure is not None:
+        return True
+    figure = roofline.latency_seconds(found) if metric == "time" else executed_spills(found)
+    runs = [roofline.finished_run(one) for _, one in found.programs]
+    return figure is not None and (not with_lines or all(run and run.breakdown for run in runs))
 
 
 def _time(judgment: Judgment) -> str:

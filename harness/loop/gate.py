@@ -4,7 +4,7 @@ Both sides are judged in the same run, by the same judge and compiler, under the
 change does not choose the problem that it is judged by.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -83,7 +83,11 @@ def touched(change: Change, below: str = "") -> tuple[tuple[str, tuple[str, ...]
         folders.setdefault("" if str(path.parent) == "." else str(path.parent), set()).add(path.name)
     found = []
     for folder, names in folders.items():
-        own = {name for commit in (change.base, change.head) for name in _own_files(change.repository, commit, folder)}
+        own = {
+            name
+            for commit in (change.base, change.head)
+            for name in _own_files(change.repository, commit, folder, names)
+        }
         main = names & {*_OF_A_CONTEST}
         if main and any(_obstacle(change.repository, commit, folder) for commit in (change.base, change.head)):
             own |= main
@@ -110,7 +114,10 @@ def moved(change: Change, folders: Sequence[str], into: Path) -> dict[str, str]:
 
 def _stated(change: Change, commit: str, other: str, folder: str, into: Path) -> tuple[tuple[str, str], bytes] | None:
     """What a contest states that is in `commit` and not in the `other`, and its kernel; None where it is not so."""
-    here, there = (kernel_at(change.repository, one, folder) for one in (commit, other))
+    try:
+        here, there = (kernel_at(change.repository, one, folder) for one in (commit, other))
+    except RatchetError:
+        return None
     prepare = _file(change.repository, commit, folder, "prepare.py")
     if here is None or there is not None or prepare is None:
         return None
@@ -136,7 +143,13 @@ def judge(
     obstacle = _obstacle(change.repository, change.base, was) or _obstacle(change.repository, change.head, folder)
     if obstacle is not None:
         return _alone(folder, "inconclusive", obstacle, "same", changed)
-    before, after = kernel_at(change.repository, change.base, was), kernel_at(change.repository, change.head, folder)
+    try:
+        before, after = (
+            kernel_at(change.repository, change.base, was),
+            kernel_at(change.repository, change.head, folder),
+        )
+    except RatchetError as error:
+        return _alone(folder, "inconclusive", f"{error.kind}: {error}", "same", changed)
     prepare, state = _prepare(change, was, folder)
     if after is None or prepare is None:
         return _alone(folder, "removed", "the change removes it", "same", changed)
@@ -235,15 +248,25 @@ def _failing(evidence: Evidence) -> tuple[GateOutcome, str] | None:
 # --- what the commits hold -----------------------------------------------------------------------
 
 
-def _own_files(repository: Repo, commit: str, folder: str) -> Iterator[str]:
-    """prepare.py, kernel.py and its helpers, where there is a contest in `folder`."""
-    kernel = kernel_at(repository, commit, folder)
+def _own_files(repository: Repo, commit: str, folder: str, changed: Collection[str]) -> Iterator[str]:
+    """prepare.py, kernel.py and its helpers, where there is a contest in `folder`.
+
+    Where a candidate is none, as with a reserved line, any module among the `changed` files may be a helper.
+    """
+    try:
+        kernel = kernel_at(repository, commit, folder)
+    except RatchetError:
+        yield from (name for name in changed if name.endswith(".py"))
+        return
     if kernel is not None and _file(repository, commit, folder, "prepare.py") is not None:
         yield from (*candidate_text.files_of(kernel), "prepare.py")
 
 
 def kernel_at(repository: Repo, commit: str, folder: str) -> bytes | None:
-    """The text of the candidate that a commit has in `folder`, None where there is no kernel.py."""
+    """The text of the candidate that a commit has in `folder`, None where there is no kernel.py.
+
+    Raises RatchetError `reserved-line`.
+    """
     kernel = _file(repository, commit, folder, candidate_text.KERNEL)
     if kernel is None:
         return None
@@ -279,9 +302,9 @@ def _obstacle(repository: Repo, commit: str, folder: str) -> str | None:
 
 def _file(repository: Repo, commit: str, folder: str, name: str) -> bytes | None:
     """A file as the commit has it; a link is somebody else's file."""
-    path = f"{folder}/{name}" if folder else name
-    entry = git.entry_at(repository, commit, path)
-    return None if entry is None or entry.mode == git.LINK else git.file_at(repository, commit, path)
+    entry = git.entry_at(repository, commit, f"{folder}/{name}" if folder else name)
+    # By its id, since a path may hold a line break.
+    return None if entry is None or entry.mode == git.LINK else git.read_blobs(repository, (entry.blob,))[0]
 
 
 def _written(into: Path, prepare: bytes, kernel: bytes) -> Contest:

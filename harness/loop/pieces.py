@@ -142,7 +142,10 @@ def accepts(ledger: Ledger) -> Pieces:
 
 
 def hunks(ledger: Ledger, number: int) -> Pieces:
-    """The hunks of the change that one of those attempts made. Raises RatchetError `not-accepted`, and as `accepts`."""
+    """The hunks of the change that one of those attempts made. Raises RatchetError `not-accepted`,
+    `unknown-attempt`, and as `accepts`.
+    """
+    ledger.attempt(number)
     made = accepts(ledger)
     piece = next((piece for piece in made.asked if piece.attempt == number), None)
     if piece is None:
@@ -150,7 +153,7 @@ def hunks(ledger: Ledger, number: int) -> Pieces:
         raise RatchetError(
             "not-accepted",
             f"expected an attempt that changed kernel.py and was accepted ({known}), got {number}: nothing of it is in "
-            f"the champion of contest {ledger.name}",
+            f"the champion of contest {ledger.name}; ./ratchet.sh results has every verdict",
         )
     return replace(made, attempt=number, asked=tuple(_hunks(piece)), later=made.after(piece), _texts={})
 

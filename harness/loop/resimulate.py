@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.amounts import quantity
 from harness.contest import Contest
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import resimulation
@@ -56,7 +57,7 @@ def resimulated(
         defender.say(f"the pair could not be simulated again: {found.kind}: {found.message}")
         return ()
     taken = time.monotonic() - began
-    defender.say(f"both were simulated again under {len(found) - 1} changes, which took {taken:.1f} s")
+    defender.say(f"both were simulated again under {quantity(len(found) - 1, 'change')}, which took {taken:.1f} s")
     return found
 
 

@@ -261,7 +261,7 @@ def _why_none(screened: Sequence[Screened]) -> str:
         numbers = sorted({one.same_as for one in screened if one.same_as is not None})
         return (
             f"every setting with a latency was judged before (attempts {', '.join(map(str, numbers))}); nothing was "
-            "recorded. --again judges the best once more"
+            "recorded. To judge the best again, add --again"
         )
     if not screened:
         return "no setting was screened: there was no time, or nothing is left to try; nothing was recorded"

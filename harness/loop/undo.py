@@ -73,12 +73,7 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
             )
         original = ledger.kernel_here()
         if original != ledger.champion_kernel():
-            raise RatchetError(
-                "unsaved-kernel",
-                f"{ledger.kernel_path} is not the champion's (attempt {champion.number}): undo would overwrite your "
-                "change. Try it as an experiment first, or commit it; to throw it away: "
-                f"ratchet.sh checkout --force {champion.number}",
-            )
+            raise _not_the_champions(ledger, original, champion.number)
         kernel = ledger.kernel(before.number)
         reason = f"takes attempt {champion.number} back: kernel.py is that of attempt {before.number} again"
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -115,7 +110,34 @@ def undo(contest: Contest, policy: Policy) -> tuple[str, ...]:
         except BaseException:
             ledger.recover()
             raise
-    return (*messages, f"attempt {attempt.number} {reason}", *recorded.messages)
+    return (
+        *messages,
+        f"attempt {attempt.number} {reason}",
+        f"to judge attempt {champion.number}'s text again: ./ratchet.sh checkout {champion.number}, then the "
+        "experiment with --again, as the same program was judged before",
+        *recorded.messages,
+    )
+
+
+def _not_the_champions(ledger: Ledger, text: bytes, champion: int) -> RatchetError:
+    """Why `text` in the working tree cannot be overwritten by an undo, and what to do first."""
+    expected = f"expected the champion's text (attempt {champion}) in {ledger.kernel_path}"
+    same = [row.number for row in ledger.rows()[0] if row.kernel_sha256 == sha256(text)]
+    if same:
+        return RatchetError(
+            "unsaved-kernel",
+            f"{expected}, got that of attempt {same[-1]}: ./ratchet.sh checkout {champion}, then undo",
+        )
+    if _is_saved(ledger):
+        return RatchetError(
+            "unsaved-kernel", f"{expected}, got that of the last commit: ./ratchet.sh checkout {champion}, then undo"
+        )
+    return RatchetError(
+        "unsaved-kernel",
+        f"{expected}, got a change that no attempt and no commit has: undo would overwrite it. Try it as an "
+        f"experiment, or commit it and ./ratchet.sh checkout {champion}, or throw it away with "
+        f"./ratchet.sh checkout --force {champion}; then undo",
+    )
 
 
 def _is_saved(ledger: Ledger) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.ablation import Ablated, Ablation, Effect
 from harness.render.grid import grid, shrunk, widths_of
-from harness.render.layout import Style, clean, cut, paint, wrap
+from harness.render.layout import Style, clean, cut, hidden_columns, paint, table_width, terminal_width, wrap
 from harness.units import column, count, kibibytes, percent, seconds
 
 # A title shorter than this says nothing: other columns go first.
@@ -14,7 +14,7 @@ _HEADS = (
     "VMEM\nwithout it", "now", "what was changed",
 )  # fmt: skip
 _SIDES = "lrrrrrrrll"
-# What is left out where no row has anything there, or the terminal is too narrow; the last one first.
+# What is left out where no row has anything there, or there is no room for it; the last one first.
 _OPTIONAL = (5, 6, 7)
 _WORDS: dict[Effect, str] = {
     "gain": "pays", "loss": "costs", "unclear": "unclear", "none": "nothing", "superseded": "superseded",
@@ -23,8 +23,13 @@ _WORDS: dict[Effect, str] = {
 _STYLES: dict[Effect, Style] = {"gain": "good", "loss": "bad", "unclear": "doubt"}
 
 
-def ablation_text(found: Ablation, width: int, *, colour: bool = False) -> str:
-    """What each change is worth, what those are tied to that cannot go alone, and what they add up to."""
+def ablation_text(found: Ablation, width: int | None = None, *, colour: bool = False) -> str:
+    """What each change is worth, what those are tied to that cannot go alone, and what they add up to.
+
+    `width` is in columns, by default the terminal's; in a file or a pipe the table then has all of its columns.
+    """
+    whole = table_width() if width is None else width
+    width = terminal_width() if width is None else width
     what = "each accepted change"
     if found.attempt is not None:
         what = f"each hunk of attempt {found.attempt} (lines of its kernel.py)"
@@ -36,7 +41,7 @@ def ablation_text(found: Ablation, width: int, *, colour: bool = False) -> str:
     if found.reworded:
         names = _listed([f"attempt {number}" for number in found.reworded])
         lines += wrap(f"in the text before {names}, which changed words and not the program", width)
-    lines += ["", *_table(found, width, colour), ""]
+    lines += ["", *_table(found, whole, colour), ""]
     for one in found.changes:
         for note in _notes(one):
             lines += wrap(f"{clean(one.name)}: {note}", width, "", "  ")
@@ -80,9 +85,7 @@ def _table(found: Ablation, width: int, colour: bool) -> list[str]:
     for at, one in enumerate(rows, top):
         style = _STYLES.get(one.effect)
         table[at] = paint(table[at], style, colour) if style else table[at]
-    if hidden:
-        table += wrap(f"hidden columns: {', '.join(hidden)}; the terminal is too narrow (--json has them)", width)
-    return table
+    return [*table, *hidden_columns(hidden, width)]
 
 
 def _short(one: Ablated) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.amounts import quantity
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, diff_text, wrap
@@ -69,7 +70,7 @@ def _program(program: ProgramPair, name: str, width: int, *, full: bool) -> Iter
         yield ""
         yield from _lines(lines if full else lines[:_LINES_SHOWN], width)
     if len(lines) > _LINES_SHOWN and not full:
-        yield f"  {len(lines) - _LINES_SHOWN} more lines: --full"
+        yield f"  {quantity(len(lines) - _LINES_SHOWN, 'more line')}: --full"
 
 
 def _table(pairs: list[Pair], head: str, width: int) -> list[str]:

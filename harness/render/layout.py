@@ -12,6 +12,8 @@ from rich.cells import cell_len, chop_cells
 from harness import candidate_text
 
 DEFAULT_WIDTH = 100
+# What no table needs.
+_UNBOUNDED = 10_000
 # Below this nothing but single words would fit on a line.
 NARROWEST = 40
 
@@ -22,6 +24,18 @@ _CODES: dict[Style, str] = {"good": "32", "bad": "31", "doubt": "33", "strong": 
 def terminal_width(without: int = DEFAULT_WIDTH) -> int:
     """Columns of the terminal on stdout (or of `COLUMNS`); `without` where there is no terminal."""
     return max(NARROWEST, shutil.get_terminal_size((without, 40)).columns)
+
+
+def table_width() -> int:
+    """Columns that a table may take: the terminal's (or `COLUMNS`); all that it needs in a file or a pipe."""
+    return terminal_width(_UNBOUNDED)
+
+
+def hidden_columns(names: Sequence[str], width: int) -> list[str]:
+    """The sentence on the columns of a table that `width` has no room for; nothing where all are shown."""
+    if not names:
+        return []
+    return wrap(f"hidden columns: {', '.join(names)}; they do not fit in {width} columns (--json has them)", width)
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -24,7 +24,7 @@ def problem_names(text: str, problem: Statement, ops: Collection[str]) -> str:
     text = _PARAMETER.sub(named, text)
     if len(ops) == len(problem.outputs) == 1:
         (op,), (output,) = ops, problem.outputs
-        text = re.sub(rf"(?<![\w.]){re.escape(op)} output$", lambda _: output.name, text)
+        text = re.sub(rf"(?<![\w.]){re.escape(op)} output(?=`?$)", lambda _: output.name, text)
     return text
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.amounts import quantity
 from harness.hardware import chip
 from harness.records import Change, Check, Evidence, Failure, OpTime, PallasCall, Report, Simulation, Verdict
 from harness.render.cycle_breakdown import SCORE_BLOCK
@@ -235,7 +236,7 @@ def vmem(report: Report, calls: Sequence[PallasCall], width: int, *, full: bool)
         return lines
     for call in calls:
         grid = " x ".join(map(str, call.grid)) or "no grid"
-        lines += wrap(f"{clean(call.name)}: grid {grid}, {count(call.steps)} steps", width, "  ")
+        lines += wrap(f"{clean(call.name)}: grid {grid}, {quantity(call.steps, 'step')}", width, "  ")
         body = []
         for window in call.windows:
             fetches = "by hand" if window.fetches is None else count(window.fetches)
@@ -323,7 +324,7 @@ def failure(found: Failure, width: int, *, full: bool) -> list[str]:
     if not output:
         return lines
     shown = output if full else output[-_OUTPUT_LINES_SHOWN:]
-    more = f" ({len(output) - len(shown)} lines before it: --full)" if len(shown) < len(output) else ""
+    more = f" ({quantity(len(output) - len(shown), 'line')} before it: --full)" if len(shown) < len(output) else ""
     lines.append(f"  its last output{more}:")
     # Indentation carries meaning in tracebacks, so these lines are cut, not wrapped.
     lines += [f"    | {cut(_indented(line), width - 6)}" for line in shown]

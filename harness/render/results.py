@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.hardware import chip
 from harness.records import Calibration, Row
 from harness.render.grid import grid, widths_of
-from harness.render.layout import clean, terminal_width, wrap
+from harness.render.layout import clean, hidden_columns, table_width, terminal_width, wrap
 from harness.render.review import calibration_line
 from harness.render.series import changed_fields
 from harness.units import change, count, percent
@@ -36,12 +36,14 @@ def results_table(
 
     An accepted attempt that lost its title because it fails is `revoked`.
 
-    Fits `width` columns (the terminal's by default) by cutting hypotheses, then by leaving out
-    the columns that matter least, which the last line names. `-` stands for what is not known or does not apply.
+    Fits `width` columns (by default the terminal's, any number in a file or a pipe) by cutting hypotheses, then by
+    leaving out the columns that matter least, which the last line names. `-` stands for what is not known or does not
+    apply.
     """
     if not rows:
         return "no attempts yet"
     # In a file or a pipe no column has to give way.
+    whole = table_width() if width is None else width
     width = terminal_width(_WIDE) if width is None else width
     revoked = {number for row in rows if row.is_on_branch is not False for number in row.revokes}
     lost = {row.number: _lost(rows, place) for place, row in enumerate(rows)}
@@ -70,7 +72,7 @@ def results_table(
     widths = dict(zip(used, widths_of(titles, texts, 0), strict=True))
     wanted = widths.pop(hypothesis)
     left_out: list[str] = []
-    while (room := width - sum(widths.values()) - _GAP * len(widths)) < _NARROWEST_HYPOTHESIS and any(
+    while (room := whole - sum(widths.values()) - _GAP * len(widths)) < _NARROWEST_HYPOTHESIS and any(
         column.rank for column in widths
     ):
         least = min((column for column in widths if column.rank), key=lambda column: column.rank)
@@ -86,8 +88,7 @@ def results_table(
         _GAP,
     )
     out = _with_groups(lines, rows, width)
-    if left_out:
-        out += wrap(f"hidden columns: {', '.join(left_out)}; the terminal is too narrow (--json has them)", width)
+    out += hidden_columns(left_out, width)
     if any(lost.values()):
         out += wrap("! more time at this member than the champion of then, though less in the mean", width)
     if calibration and (said := calibration_line(calibration)):

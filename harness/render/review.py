@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.amounts import quantity
 from harness.records import Attempt, Audit, Calibration, Change, Judgement, Replay, Revocation
 from harness.render.layout import clean, joined, paint, wrap
 from harness.units import change, percent, seconds
@@ -10,8 +11,9 @@ from harness.units import change, percent, seconds
 def audit_text(audit: Audit, width: int, colour: bool) -> str:
     """What was checked, then every finding with what to do about it, then facts worth knowing."""
     looked = (
-        f"contest {audit.contest}: {audit.log_commits} log commits, {audit.files} files in experiments/, "
-        f"{audit.accepts} accepts on branches; {audit.records} records decoded and derived anew, "
+        f"contest {audit.contest}: {quantity(audit.log_commits, 'log commit')}, "
+        f"{quantity(audit.files, 'file')} in experiments/, {quantity(audit.accepts, 'accept')} on branches; "
+        f"{quantity(audit.records, 'record')} decoded and derived anew, "
         f"{audit.kernels} kernel.py hashed"
     )
     lines = wrap(looked, width)
@@ -22,7 +24,7 @@ def audit_text(audit: Audit, width: int, colour: bool) -> str:
         lines += ["", *(line for note in audit.notes for line in wrap(clean(note), width, "note: ", "      "))]
     count = len(audit.findings)
     if count:
-        verdict = paint(f"{count} finding{'s' if count > 1 else ''}; nothing was changed", "bad", colour)
+        verdict = paint(f"{quantity(count, 'finding')}; nothing was changed", "bad", colour)
     else:
         agree = "log, branch and files agree" if audit.log_commits or not audit.files else "branch and files agree"
         beside = "" if audit.log_commits or not audit.files else "; there is no log here to check them against"
@@ -115,7 +117,7 @@ def _checks(one: Judgement) -> str:
     if not one.checks:
         return "not checked"
     nearest = f"; nearest to its tolerance: {one.tightest[0]}, {percent(one.tightest[1])} of it" if one.tightest else ""
-    return f"{one.checks_passed} of {one.checks} checks passed{nearest}"
+    return f"{one.checks_passed} of {quantity(one.checks, 'check')} passed{nearest}"
 
 
 def _moved(one: Change) -> str:

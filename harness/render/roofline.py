@@ -4,6 +4,7 @@ from pathlib import PurePosixPath
 
 from rich.cells import cell_len
 
+from harness.amounts import quantity
 from harness.hardware import chip
 from harness.records import Evidence, Report
 from harness.render.layout import flow, wrap
@@ -112,7 +113,7 @@ def _hlo_stats(evidence: Evidence) -> list[str]:
     if hlo is None:
         return [_field("HLO stats:", "unknown")]
     counts = f"{hlo.dot} dot ops, {hlo.exponential} exp ops, {hlo.reduce} reduce ops, {hlo.copy} copy ops"
-    lines = [_field("HLO stats:", f"{counts}, {hlo.text_lines} lines")]
+    lines = [_field("HLO stats:", f"{counts}, {quantity(hlo.text_lines, 'line')}")]
     if evidence.mosaic:
         inside = f"{evidence.mosaic.matmul} matmul, {evidence.mosaic.exp} exp, {evidence.mosaic.reduction} reductions"
         lines.append(f"    inside the kernel: {inside} (Mosaic)")

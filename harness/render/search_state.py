@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from harness.amounts import quantity
 from harness.records.search_state import Constant, KindTried, SearchState, Tried
 from harness.render.layout import clean, cut, flow, joined, wrap
 from harness.render.series import source_label
@@ -21,7 +22,7 @@ def _lines(found: SearchState, width: int) -> Iterator[str]:
     yield from wrap(f"{clean(found.contest)}, {found.problem}", width, "Contest:      ")
     yield from wrap(_champion(found), width, "Champion:     ")
     yield from wrap(_floor(found), width, "Floor:        ")
-    tried = f"{found.attempts} attempts, {found.attempts_since_win} since the last win"
+    tried = f"{quantity(found.attempts, 'attempt')}, {found.attempts_since_win} since the last win"
     yield from wrap(tried, width, "Tried:        ")
     for kind in found.kinds:
         yield from wrap(_kind(kind), width, "  ", "    ")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from harness.amounts import quantity
 from harness.records import Screened, Sweep, Swept
 from harness.render.grid import grid
 from harness.render.layout import Style, clean, cut, joined, pad, paint, wrap
@@ -27,7 +28,8 @@ def _lines(swept: Swept, width: int, colour: bool) -> Iterator[str]:
     failed = sum(one.seconds is None for one in sweep.screened)
     label = source_label(sweep.source, sweep.chip)
     yield from wrap(
-        f"{total} settings screened [{label}], {failed} without a latency, {seconds(swept.seconds, 1)} in all. "
+        f"{quantity(total, 'setting')} screened [{label}], {failed} without a latency, "
+        f"{seconds(swept.seconds, 1)} in all. "
         "Screened is compiled and timed, not checked; only what was judged is known to be right.",
         width,
     )

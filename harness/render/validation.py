@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
+from harness.amounts import quantity
 from harness.records.validation import MeasuredKernel, Validation
 from harness.render.grid import grid, shrunk, widths_of
 from harness.render.layout import clean, cut, wrap
@@ -77,7 +78,7 @@ def _errors(found: Validation) -> str:
     if not errors:
         return "No kernel has both times: the simulator's error is unknown."
     middle, worst = percent(median(errors)), percent(max(errors))
-    return f"The simulator's error: median {middle}, worst {worst}, of {len(errors)} kernels."
+    return f"The simulator's error: median {middle}, worst {worst}, of {quantity(len(errors), 'kernel')}."
 
 
 def _cell(text: str) -> str:

@@ -93,7 +93,7 @@ SHOWN = {
     "DMA waits": [
         Case(
             lambda: with_parts(good(1.2e-3), ("operand wait", "args_1_.3", 0.3)),
-            ("30.0% of the time (k 30.0%;", "now 512) to 1024: each step then has more arithmetic"),
+            ("30.0% of the time (`k` 30.0%;", "now 512) to 1024: each step then has more arithmetic"),
         ),
         Case(
             lambda: with_parts(evidence(1.2e-3, bq=2048, bkv=2048), ("operand wait", "k", 0.3)),
@@ -542,7 +542,7 @@ def test_most_is_said_of_more_than_half() -> None:
         ("operand wait", "k", 0.06),
     ]
     said = bubbles_of(*waits, ("empty bundles", "", 0.24))
-    assert "the largest parts wait for MXU busy (6.6%), transfers of k (6.0%), sync flag (5.0%) [" in said
+    assert "the largest parts wait for MXU busy (6.6%), transfers of `k` (6.0%), sync flag (5.0%) [" in said
     assert "most of it" not in said
     assert "most of it waits for MXU busy (20.0%)" in bubbles_of(("unit stall", "MXU busy", 0.2), *waits[1:])
     thirds = [(line, 0.05, EXPONENTIALS[2]) for line in (55, 56, 57)]

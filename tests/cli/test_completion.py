@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from loop_fixtures import git, identify
 
+from harness import contest as contests
+from harness.problems import Suite
+
 PROJECT = Path(__file__).parents[2]
 RMSNORM = PROJECT / "examples" / "rmsnorm"
 
@@ -46,10 +49,23 @@ def completed(line: str, folder: Path = RMSNORM) -> list[str]:
         ("ratchet completion f", ["fish"]),
         ("ratchet sweep --set B", ["BR="]),
         ("ratchet show nonsense", []),
+        ("ratchet new there --like swi", ["swiglu"]),
+        ("ratchet judge --chip v6", ["v6e"]),
+        ("ratchet ci --fail-on re", ["regress", "removed"]),
+        ("ratchet ci --fail-on regress,wr", ["regress,wrong"]),
+        ("ratchet lines --member ", []),
     ],
 )
 def test_verbs_options_and_constants_are_offered(line: str, offered: list[str]) -> None:
     assert completed(line) == offered
+
+
+def test_the_members_of_a_suite_are_offered() -> None:
+    suite = PROJECT / "examples" / "attention-suite"
+    names = completed("ratchet lines --member ", suite)
+    problem = contests.load(suite).problem
+    assert isinstance(problem, Suite)
+    assert names == [member.name for member in problem.members]
 
 
 def test_attempts_are_offered_also_of_another_folder(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ PROJECT = PACKAGE.parent
 FLOORS = {
     "errors": 0,
     "units": 0,
+    "amounts": 0,
     "hardware": 1,
     "files": 1,
     "limits": 1,
@@ -24,6 +25,7 @@ FLOORS = {
     "candidate_text": 1,
     "records": 2,
     "dumps": 3,
+    "part_words": 3,
     "problems": 3,
     "judge.sandbox": 4,
     "judge.simulate": 4,

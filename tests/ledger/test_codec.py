@@ -5,6 +5,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from evidence_examples import evidence, failed
 from hypothesis import given, settings
@@ -256,3 +257,9 @@ def test_a_diff_that_no_ratchet_wrote_is_refused(text: str) -> None:
 
 def test_a_line_that_is_no_hunk_changes_nothing() -> None:
     assert diff.applied(b"a\n", f"@@ -{'9' * 5000} +1 @@\n+b\n") == b"a\n"
+
+
+def test_what_is_printed_is_json_to_every_reader() -> None:
+    names = {"name": "a\udcff\udc80b \U0001f600 \ud83d"}
+    text = codec.valid_json(names)
+    assert msgspec.json.decode(text.encode()) == {"name": "a\\xff\\x80b \U0001f600 \\ud83d"}

@@ -1,17 +1,23 @@
 """The change that made a kernel worse, found in planted histories and in this repository's own ledgers."""
 
 import json
+from dataclasses import replace
 from math import ceil, log2
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fixtures import git, identify
+from evidence_examples import KEY, evidence
+from ledger_fixtures import run_attempt
+from loop_fixtures import committed_contest, git, identify
+from screen_examples import taken_apart
 
 from harness import cli
+from harness import contest as contests
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
 from harness.loop import bisect, scaffold
+from harness.records import Key, Verdict
 
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
 COMMITS = 9
@@ -69,7 +75,7 @@ def test_between_two_attempts_are_those_that_became_champion() -> None:
     assert [step.name for step in bisect.attempts(ledger, 1, 5)] == [f"attempt {number}" for number in (1, 2, 3, 4, 5)]
     # 5 and 6 were rejected, 7 to 15 have the champion's text.
     assert [step.name for step in bisect.attempts(ledger, 2, 15)] == ["attempt 2", "attempt 3", "attempt 4"]
-    with pytest.raises(RatchetError, match="no attempt 99"):
+    with pytest.raises(RatchetError, match="got 99: there is no attempt 99"):
         bisect.attempts(ledger, 1, 99)
     with pytest.raises(UsageError, match="before"):
         bisect.attempts(ledger, 4, 3)
@@ -78,6 +84,67 @@ def test_between_two_attempts_are_those_that_became_champion() -> None:
 def test_a_number_of_many_digits_is_no_attempt(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bisect", "-C", str(RMSNORM), "--from", "9" * 5000, "--to", "3"]) == 2
     assert "no commit here [unknown-commit]" in capsys.readouterr().err
+
+
+def recorded(top: Path, problem_key: Key | None = None) -> Path:
+    """A contest with three attempts under the present key (or that one); the third took longer than the second."""
+    folder = committed_contest(top / "mine")
+    ledger, contest = Ledger.open(folder), contests.load(folder)
+    key = problem_key or contest.key("simulated")
+    for number, latency in enumerate((2e-3, 1e-3, 3e-3), 1):
+        ledger.kernel_path.write_text(f"{ledger.kernel_path.read_text()}# {number}\n")
+        found = replace(taken_apart(), latency=evidence(latency).latency)
+        run_attempt(ledger, key=key, evidence=found, verdict=Verdict(outcome="accept", reasons=("less",)))
+    return folder
+
+
+def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recorded(tmp_path)
+    assert cli.main(["bisect", "-C", str(folder), "--from", "1", "--to", "3", "--json"]) == 0
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert document["suspects"] == ["attempt 3"]
+    assert [one["seconds"] for one in document["judged"]] == [2e-3, 3e-3, 1e-3]
+    assert "not judged again, recorded under the present key: attempt 1, attempt 3, attempt 2" in said.err
+    assert not (folder / "profile_data" / "bisect").exists()
+    # Nor is the same text, called by its commit.
+    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~1", "--to", "HEAD", "--json"]) == 0
+    assert "(attempt 2)" in capsys.readouterr().err
+
+
+def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, KEY)
+    ledger = Ledger.open(folder)
+    assert bisect.Records(ledger, contests.load(folder)).evidence("it", ledger.kernel(1), lambda _: True) is None
+    known = taken_apart()
+    assert bisect._answers("time", known, with_lines=True)
+    assert not bisect._answers("time", replace(known, simulation=None), with_lines=True)
+    assert not bisect._answers("spills", replace(known, simulation=None), with_lines=False)
+    assert not bisect._answers("correctness", replace(known, unchecked=("far-values",)), with_lines=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (("bisect", "--from", "1", "--to", "2"), "nothing-to-find", "attempt 2 is no worse than attempt 1"),
+        (("bisect", "--from", "1", "--to", "99"), "unknown-attempt", "1 to 3, got 99"),
+        (("bisect", "--from", "HEAD~1", "--to", "HEAD"), "nothing-to-find", "two kernels or more from --from to --to"),
+        (("ablate", "999"), "unknown-attempt", "1 to 3, got 999: there is no attempt 999; ./ratchet.sh results"),
+        (("ablate", "1"), "not-accepted", "./ratchet.sh results"),
+    ],
+)
+def test_refusals_say_what_was_expected_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], kind: str, said: str
+) -> None:
+    folder = recorded(tmp_path)
+    git(folder, "commit", "--quiet", "--allow-empty", "-m", "nothing")
+    assert cli.main([words[0], "-C", str(folder), *words[1:]]) == 4
+    refusal = capsys.readouterr().err
+    assert f"[{kind}]" in refusal
+    assert "expected" in refusal
+    assert said in refusal
 
 
 def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from git import Repo
 from loop_fixtures import git, identify
@@ -254,6 +255,37 @@ def test_a_prepare_that_cannot_be_loaded_is_no_verdict(repository: Path, tmp_pat
     judged = gating.judge(change, "kernels/new", ("kernel.py",), tmp_path / "into", 0.01, lambda *_: None)
     assert judged.gated.outcome == "inconclusive"
     assert "v99" in judged.gated.reason
+
+
+def test_what_cannot_be_read_is_one_finding_among_others(
+    repository: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line_break, no_utf8 = (
+        repository / "kernels" / "two\nlines",
+        Path(os.fsdecode(bytes(repository / "kernels") + b"/\xff")),
+    )
+    for folder in (line_break, no_utf8):
+        scaffold.scaffold(folder, "matmul", SMALL)
+    norm = repository / "kernels" / "norm"
+    (norm / "kernel.py").write_text(f"import sizes\n{(norm / 'kernel.py').read_text()}")
+    (norm / "sizes.py").write_text("ROWS = 8\n")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "three more")
+    git(repository, "branch", "--force", "main")
+    for folder in (line_break, no_utf8):
+        (folder / "kernel.py").unlink()
+    (norm / "sizes.py").write_text("# ---- beside kernel.py: tiles.py ----\n")
+    git(repository, "commit", "--quiet", "--all", "-m", "what cannot be read")
+    out = tmp_path / "out"
+    words = ["--base", "main", "--json", "--quiet", "--out", str(out), "--fail-on", "inconclusive"]
+    assert cli.main(["ci", "-C", str(repository), *words]) == 3
+    found = msgspec.json.decode(capsys.readouterr().out, type=Gate)
+    assert [(one.contest, one.outcome) for one in found.contests] == [
+        ("kernels/norm", "inconclusive"),
+        ("kernels/two\nlines", "removed"),
+        ("kernels/\\xff", "removed"),
+    ]
+    assert "expected no line `# ---- beside kernel.py: NAME.py ----` in sizes.py" in found.contests[0].reason
 
 
 def test_another_compiler_is_held_against_the_first() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from loop_fixtures import ratchet
 from harness import cli
 from harness import contest as contests
 from harness.errors import RatchetError
-from harness.loop import existing
+from harness.loop import existing, scaffold
 from harness.loop.settings import constants
 
 FILES = ["prepare.py", "kernel.py", ".gitignore"]
@@ -174,3 +175,9 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, capsys: pyt
     assert cli.main(["new", str(folder), "--like", "matmul"]) == 4
     assert f"got {folder}, which holds other.md and 1 more; nothing was written" in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == ["other.md", "page.md"]
+
+
+@pytest.mark.parametrize("like", scaffold.templates())
+def test_a_new_contest_refers_to_nothing_that_its_repository_lacks(tmp_path: Path, like: str) -> None:
+    for path in scaffold.scaffold(tmp_path / "mine", like, ()):
+        assert not re.search(r"top\s+of\s+the\s+repository|\bdocs/|\bexamples/", path.read_text())

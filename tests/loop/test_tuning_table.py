@@ -453,7 +453,7 @@ def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:
     text = (tmp_path / "t.py").read_text()
     assert [name for name in ("early", "other", "new") if f"# {name}: " in text] == ["other", "new"]
     page, said = page_of(tmp_path)
-    assert said == "1 rows, 1 of an earlier kernel or judge left out"
+    assert said == "1 row, 1 of an earlier kernel or judge left out"
     assert b"early" not in page
 
 
@@ -470,7 +470,7 @@ def test_a_contest_lacks_shapes_whatever_is_tuned(tmp_path: Path, capsys: pytest
     shapes_of(tmp_path, [{"name": "a", "sequence": 512}])
     words = ["--kernel", str(folder), "--shapes", str(tmp_path / "shapes.json"), "--missing", str(tmp_path / "t.py")]
     assert main(["table", *words, "--list"]) == 1
-    assert "1 of 1 shapes are not in" in capsys.readouterr().out
+    assert ": 1 of 1 shape" in capsys.readouterr().out
 
 
 def test_what_is_not_certain_or_not_checked_is_said() -> None:
@@ -563,10 +563,10 @@ def test_a_table_is_filled_checked_and_gone_on_with(tmp_path: Path) -> None:
     assert rows_in(tmp_path / "out") == (kept,)
     ours = ("--missing", str(tmp_path / "out" / "jax-splash.v5e.py"))
     missing = ratchet(tmp_path, *words, *ours, expect=0)
-    assert "0 of 1 shapes are not in" in missing.stderr
+    assert ": 0 of 1 shape" in missing.stderr
     assert "every shape has an entry" in missing.stdout
     path.write_text(json.dumps([{"name": "b", "heads": 2, "kv_heads": 1, "sequence": 1024, "head_dim": 128}]))
-    assert "1 of 1 shapes are not in" in ratchet(tmp_path, *words, *ours, "--list", expect=1).stdout
+    assert ": 1 of 1 shape" in ratchet(tmp_path, *words, *ours, "--list", expect=1).stdout
     # Another shape beside it, in a search of other settings: the file keeps the first, and has what is printed.
     more = ratchet(tmp_path, *words, "--format", "python", "--trials", "2", "--set", "BLOCK_Q=256,512", expect=0)
     text = (tmp_path / "out" / "jax-splash.v5e.py").read_text()

@@ -28,7 +28,8 @@ from harness.problems.probes import Part
 from harness.records import ExpectedCount, Policy, Work
 
 PAGE = (Path(PROJECT) / "docs" / "OPERATORS.md").read_text()
-PREPARE, KERNEL = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""'))
+PROGRAMS = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if text.startswith('"""')]
+FIRST_PREPARE, FIRST_KERNEL, PREPARE, KERNEL = PROGRAMS
 FILES = ("prepare.py", "kernel.py")
 # A problem of one page without tables, to break in all ways.
 SOFTMAX = Path(PROJECT) / "tests" / "fixtures" / "softmax"
@@ -64,9 +65,20 @@ def test_the_problem_of_the_page_is_judged(tmp_path: Path) -> None:
     assert re.search(r"Timing inputs: +balanced [\d.]+ us · skewed [\d.]+ us \[simulated v5e", printed)
 
 
+def test_the_first_problem_of_the_page_is_judged_and_refuses_what_is_wrong(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
+    small = FIRST_PREPARE.replace("= 4096, 2048", "= 512, 256")
+    assert small != FIRST_PREPARE
+    folder = committed(contest(tmp_path / "product", small, FIRST_KERNEL))
+    assert ratchet(folder, "judge", expect=0).stdout.startswith("PASSED  product of two arrays of 512 x 256, bfloat16")
+    (folder / "kernel.py").write_text(FIRST_KERNEL.replace(" * y_ref[...]", " * y_ref[:1]"))
+    assert "wrong-result" in ratchet(folder, "judge", expect=1).stdout
+
+
 def test_the_problem_of_the_page_is_stated_in_sixty_lines() -> None:
-    body = PREPARE[PREPARE.index("class Grouped") : PREPARE.index("def problem()")]
-    assert len([line for line in body.splitlines() if line.strip() and not line.strip().startswith(("#", '"""'))]) <= 60
+    for page, name, most in ((FIRST_PREPARE, "class Product", 45), (PREPARE, "class Grouped", 60)):
+        body = page[page.index(name) : page.index("def problem()")].splitlines()
+        assert len([line for line in body if line.strip() and not line.strip().startswith(("#", '"""'))]) <= most
 
 
 @pytest.mark.slow

@@ -9,14 +9,16 @@ import pytest
 from browsing import TEXTS, contrast, launched, opened
 from evidence_examples import KEY, evidence
 from ledger_fixtures import NAIVE, PREPARE, git, run_attempt
+from loop_fixtures import PROJECT as PROJECT_FOLDER
 from pages import check_policy, overview
 from playwright.sync_api import Browser
 from report_examples import HOSTILE, storied
 
-from harness.cli import main
+from harness.cli import contests_page, main
 from harness.ledger import Ledger
 from harness.records import Champion, Verdict
 
+PROJECT = Path(PROJECT_FOLDER)
 PEERS = f"# from elsewhere\ncontest\tpeer\tseconds\tratio\tnote\n.\tsplash {HOSTILE}\t1.6e-3\t0.938\tboth simulated\n"
 
 
@@ -77,6 +79,7 @@ def test_each_contest_with_attempts_has_a_row_and_a_page(index: Path) -> None:
         ("refitted", "simulated v5e", "examples%2Brefitted.html"),
     ]
     assert sorted(path.name for path in index.parent.iterdir()) == ["examples+refitted.html", "index.html", "root.html"]
+    assert shown["notes"] == ["no attempts yet: examples/untouched"]
     # Nothing is drawn with the library of charts: the page is small.
     assert len(page) < 100_000
     assert HOSTILE not in page
@@ -103,6 +106,22 @@ def test_it_can_be_read_and_walked(browser: Browser, index: Path) -> None:
         page.focus("#row-2 a")
         page.keyboard.press("ArrowDown")
         assert page.evaluate("document.activeElement.closest('tr').dataset.id") == "1"
+
+
+def test_without_peers_there_is_no_column_of_them(
+    browser: Browser, index: Path, repository: Path, tmp_path: Path
+) -> None:
+    alone = tmp_path / "index.html"
+    assert main(["report", "--all", "-C", str(repository), "--out", str(alone)]) == 0
+    for page_of, heads in ((index, 1), (alone, 0)):
+        with opened(browser, page_of.as_uri()) as page:
+            assert page.locator("th[data-key=peer]").count() == heads
+            assert page.locator("#table tr[data-id]").count() == 2
+
+
+def test_the_templates_are_no_contests_without_attempts() -> None:
+    assert contests_page._is_contest(PROJECT / "examples/attention-gpu")
+    assert not contests_page._is_contest(PROJECT / "harness/templates/matmul")
 
 
 def test_a_row_opens_the_page_of_its_contest(browser: Browser, index: Path) -> None:

@@ -88,7 +88,7 @@ def test_shares_are_of_all_cycles_and_of_all_spilled_bytes() -> None:
     assert [(part.name, part.fraction) for part in shares.parts[:3]] == [
         ("issuing", 0.8),
         ("unit stall MXU", 0.1),
-        ("operand wait k", 0.05),
+        ("operand wait `k`", 0.05),
     ]
     assert shares.bubble_fraction == pytest.approx(0.2)
     assert [(line.name, line.fraction) for line in shares.hottest] == [

@@ -13,9 +13,9 @@ from harness.render.operands import in_problem_names, problem_names
     ("theirs", "ours"),
     [
         ("args_0_.3", "q"),
-        ("operand wait args_1_.3", "operand wait k"),
+        ("operand wait `args_1_.3`", "operand wait `k`"),
         ("args_2_", "v"),
-        ("fill and drain naive.1 output", "fill and drain o"),
+        ("fill and drain `naive.1 output`", "fill and drain `o`"),
         # The problem has three inputs, and these are others' names.
         ("args_3_.1", "args_3_.1"),
         ("my_args_0_.3", "my_args_0_.3"),

@@ -92,7 +92,7 @@ def test_charts_are_drawn_for_one_key_at_a_time(shown: Page) -> None:
     shown.select_option("#group", index=0)
     # Five with a latency in both panels, and the failure above them.
     expect(points).to_have_count(11)
-    assert "5 of 6 attempts have a latency" in shown.inner_text("#progress-words")
+    assert "5 of 6 attempts with a latency" in shown.inner_text("#progress-words")
     assert "compute-only 704.5 us" in (shown.text_content("#progress") or "")
     words = shown.text_content("#roofline") or ""
     assert "compute roof 197 TFLOP/s" in words
@@ -154,7 +154,7 @@ def test_a_click_opens_an_attempt_and_shows_its_diff(shown: Page) -> None:
     # The bar of time is drawn, and its table says the same in words.
     shown.wait_for_selector("#attempt .barlayer .point path")
     assert "that only spill" in words
-    assert "operand wait k" in words
+    assert "operand wait `k`" in words
 
 
 def test_the_keyboard_is_enough(shown: Page) -> None:

@@ -161,7 +161,7 @@ def test_the_time_adds_up_to_the_latency(page: str) -> None:
     assert sum(piece[2] for piece in champion["pieces"]) == pytest.approx(2e-3)
     kinds = {piece[1]: piece[0] for piece in bar["pieces"]}
     assert kinds["issuing"] == "work"
-    assert kinds["operand wait k"] == "dma"
+    assert kinds["operand wait `k`"] == "dma"
     assert kinds["unit stall MXU"] == "stall"
     # As in the report, all cycles in which bundles issue; 2,250 of the 30,000 cycles do nothing but spill.
     shares = {piece[1]: piece[2] / 2.4e-3 for piece in bar["pieces"]}

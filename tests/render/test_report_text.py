@@ -234,6 +234,17 @@ def test_results_leave_out_what_no_row_has_and_name_what_did_not_fit() -> None:
     assert results_table((), None) == "no attempts yet"
 
 
+def test_a_pipe_hides_no_column(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is written into files of the test, as capfd has it, is on no terminal.
+    rows = (line(1, "a", members=tuple((f"a shape of the suite {number}", 1e-3) for number in range(12))),)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = results_table(rows, None)
+    assert "a shape of the suite 11" in whole
+    assert "hidden columns" not in whole
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "they do not fit in 80 columns (--json has them)" in " ".join(results_table(rows, None).split())
+
+
 def test_results_without_keys_still_separate_groups() -> None:
     first = line(1, "a", key=None)
     assert "-- key other" in results_table((first, line(2, "b", key=None, key_digest="other")), None, width=100)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import units
+from harness import amounts, units
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,12 @@ def test_seconds_take_the_prefix_of_what_is_printed(value: float, expected: str)
 )
 def test_decimal_prefixes_likewise(value: float, expected: str) -> None:
     assert units.decimal(value, "B") == expected
+
+
+def test_one_of_something_is_no_plural() -> None:
+    assert [amounts.quantity(number, "attempt") for number in (0, 1, 1200)] == [
+        "0 attempts",
+        "1 attempt",
+        "1,200 attempts",
+    ]
+    assert [amounts.quantity(number, "copy", "copies") for number in (1, 2)] == ["1 copy", "2 copies"]

@@ -107,7 +107,7 @@ def test_what_is_not_understood_is_counted_and_listed(text: str, said: str) -> N
     assert len(found.not_understood) == 1
     assert found.not_understood[0].startswith(said)
     (table, _), _ = audited(Subject(found, ALL_KNOWN))
-    assert any(note.startswith("1 places were not understood") and said in note for note in table.notes)
+    assert any(note.startswith("not understood: 1 place:") and said in note for note in table.notes)
 
 
 def test_the_environment_is_read_and_other_variables_are_not() -> None:

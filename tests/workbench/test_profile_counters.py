@@ -36,7 +36,7 @@ def test_units_and_counters_are_added_up_over_samples(tmp_path: Path) -> None:
     }  # fmt: skip
     assert rows(counts)[0]["chip"] == 3
     assert "once per clock cycle" in str(rows(counts)[0]["meaning"])
-    assert counts.notes == ("1 values could not be read by the chip (64 ones) and are left out.",)
+    assert counts.notes == ("Left out: 1 value that the chip could not read (64 ones).",)
 
 
 def test_the_numbers_are_those_of_xprofs_own_page(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_what_the_simulator_wrote_is_marked(tmp_path: Path) -> None:
     assert capture.is_simulated
     assert {device.kind for device in capture.devices} == {"TPU v5 lite (simulated)"}
     assert all(device.executions for device in capture.devices)
-    assert "lines that the simulator drew" in " ".join(capture.left_out)
+    assert "drawn by the simulator: " in " ".join(capture.left_out)
 
 
 # --- a real capture of this machine's CPU ------------------------------------------------------
@@ -291,10 +291,10 @@ def test_what_is_not_understood_is_counted() -> None:
     reported = text + 'errors: "buffer overflow"'
     heads = f"{HOST}.xplane.pb: "
     unread = heads + "lines of devices that are not read: Tensor Core Sync Flag (3 events)"
-    planes = heads + "planes that are not read: /device:CUSTOM:x (1 events)"
+    planes = heads + "planes that are not read: /device:CUSTOM:x (1 event)"
     assert capture_of(serialized(text)).left_out == (planes, unread)
-    assert heads + "1 events are of a kind that the file does not describe" in capture_of(serialized(nameless)).left_out
-    assert any("1 events are sums without a place in time" in one for one in capture_of(serialized(summed)).left_out)
+    assert heads + "1 event of a kind that the file does not describe" in capture_of(serialized(nameless)).left_out
+    assert any("1 event without a place in time (sums)" in one for one in capture_of(serialized(summed)).left_out)
     data = ProfileData.text_proto_to_serialized_xspace(reported)
     assert heads + "the profiler reported: buffer overflow" in capture_of(data).left_out
 

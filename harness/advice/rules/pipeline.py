@@ -76,7 +76,7 @@ def _largest_waits(seen: Observed, share: float) -> str:
     """What most of the share of cycles without an issue waits for, or the largest parts of it."""
     waits = {
         **seen.parts("unit stall"),
-        **{f"transfers of {seen.operand(name)}": part for name, part in seen.parts("operand wait").items()},
+        **{f"transfers of `{seen.operand(name)}`": part for name, part in seen.parts("operand wait").items()},
         "fill and drain": sum(seen.parts("fill and drain").values()),
     }
     largest = [wait for wait in sorted(waits.items(), key=lambda wait: -wait[1]) if wait[1]][:_WAITS_NAMED]
@@ -98,7 +98,9 @@ def dma_waits(seen: Observed) -> Finding | None:
     is_compute_heavy = (seen.report.memory_only_seconds or 0) < seen.report.compute_only_seconds
     if share < _NOTABLE_SHARE or not is_compute_heavy:
         return None
-    by_operand = f"{', '.join(f'{name} {percent(part)}' for name, part in list(waits.items())[:3])}; " if waits else ""
+    by_operand = (
+        f"{', '.join(f'`{name}` {percent(part)}' for name, part in list(waits.items())[:3])}; " if waits else ""
+    )
     observation = (
         f"the core waits for DMA {percent(share)} of the time ({by_operand}{count(seen.run.dma_wait_cycles)} cycles) "
         f"[simulated {seen.report.chip}], though the arithmetic takes longer than the transfers"

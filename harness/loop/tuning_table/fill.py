@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness import candidate_text, files
 from harness import contest as contests
+from harness.amounts import quantity
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.key import judge_digest
@@ -213,6 +214,7 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
     programs = {trace.fingerprint for settings in timed if (trace := found[settings].trace)}
     environment = contest.key("simulated")
     own = found.get(fallback)
+    failing = quantity(len(failures), "setting fails", "settings fail")
     return Row(
         kernel=kernel.name, chip=contest.chip.name, shape=shape.name, operation=statement.operation,
         parameters=statement.parameters, settings=best, seconds=_latency(timing) if timing else None,
@@ -220,7 +222,7 @@ def _row(kernel: Tuned, shape: Shape, contest: Contest, how: Filling, progress: 
         fallback=fallback, fallback_seconds=timed.get(fallback),
         fallback_failure="" if fallback in timed else _why(own) if own else "it was not tried",
         checks=len(chosen.all_checks) if chosen and passed else 0, unchecked=said,
-        failure="" if best is not None else f"{len(failures)} settings fail, the first: {failures[0]}",
+        failure="" if best is not None else f"{failing}, the first: {failures[0]}",
         tried=sum(one == fallback or _is_in(one, grid, allowed) for one in found.keys() | earlier.keys()),
         # The fallback is tried wherever it lies.
         possible=(search_space.size(grid) if allowed is None else len(allowed)) + (not _is_in(fallback, grid, allowed)),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from harness import __version__
+from harness.amounts import quantity
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.loop.settings import value_of
@@ -79,8 +80,8 @@ def remark(row: Row) -> str:
         said.append(f"fallback {row.fallback_ratio:.2f} times" + " (uncertain)" * (not row.is_certain))
     else:
         said.append(f"fallback: {row.fallback_failure.partition(':')[0]}")
-    said.append(f"best of {row.tried} of {row.possible} settings")
-    said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {row.checks} checks passed")
+    said.append(f"best of {row.tried} of {quantity(row.possible, 'setting')}")
+    said.append(f"unchecked: {row.unchecked}" if row.unchecked else f"all {quantity(row.checks, 'check')} passed")
     return _in_a_comment(", ".join(said))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from harness.amounts import quantity
 from harness.render.layout import clean
 from harness.render.page.detail import compared_names, detail_plain
 from harness.render.page.overview import group_plain, row_plain
@@ -38,7 +39,9 @@ def page(story: Story) -> bytes:
     """The page as UTF-8. Whatever a person or a kernel wrote is data in it, and never markup or script."""
     starts = range(0, len(story.entries), CHUNK)
     details = (_chunk(story.entries[start : start + CHUNK]) for start in starts)
-    return assembled(_KIND, f"{clean(story.contest)}: {len(story.entries)} attempts", _overview(story), details)
+    return assembled(
+        _KIND, f"{clean(story.contest)}: {quantity(len(story.entries), 'attempt')}", _overview(story), details
+    )
 
 
 def _overview(story: Story) -> Plain:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.amounts import quantity
 from harness.render.contests import ContestRow, Timed
 from harness.render.layout import clean
 from harness.render.page.overview import with_uncertainty
@@ -24,7 +25,8 @@ def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequ
     attempts = sum(row.attempts for row in rows)
     overview: Plain = {
         "title": clean(title),
-        "about": f"{len(rows)} contests, {count(attempts)} attempts, written {made}. {'; '.join(labels)}.",
+        "about": f"{quantity(len(rows), 'contest')}, {quantity(attempts, 'attempt')}, "
+        f"written {made}. {'; '.join(labels)}.",
         "tiles": [
             ("contests", count(len(rows)), ""),
             ("attempts", count(attempts), "rejected ones as well"),
@@ -32,6 +34,7 @@ def contests_page(title: str, made: str, rows: Sequence[ContestRow], notes: Sequ
             ("the largest gain", f"{max(faster, default=1):.2f}x", "joined over all keys"),
         ],
         "rows": [_row(number, row) for number, row in enumerate(rows, 1)],
+        "has_peers": any(row.peer for row in rows),
         "least": min((level.share for row in rows for level in row.best.levels), default=1),
         "notes": [clean(note) for note in notes],
     }
@@ -51,6 +54,7 @@ def _row(number: int, row: ContestRow) -> Plain:
     }
     texts = {
         "attempts": count(row.attempts),
+        "attempts_words": quantity(row.attempts, "attempt"),
         "baseline": _time(baseline),
         "champion": _time(champion),
         "gain": None if gain is None else f"{gain:.2f}x",

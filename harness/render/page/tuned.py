@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from harness.amounts import quantity
 from harness.records import Table
 from harness.render.layout import clean
 from harness.render.page.parts import CHUNK, Kind, Plain, assembled
@@ -111,14 +112,14 @@ def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
     shapes, chips = {row.shape for row in rows}, list(dict.fromkeys(row.chip for row in rows))
     entries = sum(row.is_entry for row in rows)
     tiles = [
-        ("rows", count(len(rows)), f"{len(shapes)} {'shape' if len(shapes) == 1 else 'shapes'} on {', '.join(chips)}"),
+        ("rows", count(len(rows)), f"{quantity(len(shapes), 'shape')} on {', '.join(chips)}"),
         ("passed every check", f"{entries} of {len(rows)}", "" if entries == len(rows) else "the others say why not"),
     ]
     known = [(row.ratio, row) for row in rows if row.ratio is not None]
     if known:
         most, where = max(known, key=lambda one: one[0])
         middle = median(ratio for ratio, _ in known)
-        tiles.append(("fallback over best, median", f"{middle:.2f}x", f"simulated, of {len(known)} rows"))
+        tiles.append(("fallback over best, median", f"{middle:.2f}x", f"simulated, of {quantity(len(known), 'row')}"))
         tiles.append(("the most that it costs", f"{most:.2f}x", f"simulated, {clean(where.shape)} on {where.chip}"))
     return tiles
 
@@ -126,7 +127,7 @@ def _tiles(rows: Sequence[TunedRow]) -> list[tuple[str, str, str]]:
 def _words(rows: Sequence[TunedRow]) -> str:
     """What the chart of the fallback shows, and which rows have no place in it."""
     known = [row for row in rows if row.ratio is not None]
-    of_all = f"for {len(known)} of {len(rows)} rows"
+    of_all = f"for {len(known)} of {quantity(len(rows), 'row')}"
     said = f"Simulated: how many times the best setting's time the kernel's fallback takes, {of_all}."
     if any(not row.is_certain for row in known):
         said += " Open marks are within the simulator's uncertainty."

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from harness.hardware import Chip
+from harness.part_words import part_words
 from harness.records import CycleBreakdown, Span, Timeline
 from harness.render.traces.perfetto import figures, shown_name
 from harness.render.traces.rows import Row, rows
@@ -49,7 +50,7 @@ def xspace_text(
         plane.line(_STEPS, [plane.event(whole, plane.metadata("0", "", {}), {"group_id": 0})])
         module = plane.metadata(f"{title}({_PROGRAM})", "", {"program_id": _PROGRAM})
         cycles = {
-            f"{CYCLES}{part.kind}{f' {part.name}' if part.name else ''}": round(part.cycles)
+            f"{CYCLES}{part_words(part)}": round(part.cycles)
             for part in (parts[core].parts if core < len(parts) else ())
         }
         plane.line(_MODULES, [plane.event(whole, module, {"run_id": 1, **cycles})])

@@ -1,8 +1,8 @@
 """Grouped-query attention forward on a TPU, several query heads to each key/value head: what an experiment changes.
 
-The honest naive kernel to start from: every query head walks over the keys and values of its
-group by itself, so that the heads of a group read the same ones once each. See the kernel.py at the top
-of the repository for what the judge takes from this file.
+The honest naive kernel to start from: every query head walks over the keys and values of its group by itself, so that
+the heads of a group read the same ones once each. The judge traces kernel_fn and checks what compute_flops() and
+get_tiling_meta() claim.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Matrix product on a TPU, C = A B: the one file that an experiment changes.
 
-The honest naive kernel to start from: one block of A against one block of B in each grid step,
-added up in float32. See the kernel.py at the top of the repository for what the judge takes from
-this file.
+The honest naive kernel to start from: one block of A against one block of B in each grid step, added
+up in float32. The judge traces kernel_fn and checks what compute_flops() and get_tiling_meta()
+claim.
 """
 
 import jax

@@ -1,8 +1,8 @@
 """RMSNorm of a sum with a residual on a TPU, h = x + r, y = h / sqrt(mean(h^2) + eps) * w: what an experiment changes.
 
-The honest naive kernel to start from: as a framework without fusion does it, one kernel adds the
-residual and writes h, another reads h again and normalises it, a few rows at a time. See the
-kernel.py at the top of the repository for what the judge takes from this file.
+The honest naive kernel to start from: as a framework without fusion does it, one kernel adds the residual and writes h,
+another reads h again and normalises it, a few rows at a time. The judge traces kernel_fn and checks what
+compute_flops() and get_tiling_meta() claim.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Gated linear unit on a TPU, silu(X Wg) * (X Wu): the one file that an experiment changes.
 
-The honest naive kernel to start from: gate and up values side by side, one block of X against one
-block of each weight in each grid step. See the kernel.py at the top of the repository for what the
-judge takes from this file.
+The honest naive kernel to start from: gate and up values side by side, one block of X against one block of each
+weight in each grid step. The judge traces kernel_fn and checks what compute_flops() and get_tiling_meta()
+claim.
 """
 
 import jax

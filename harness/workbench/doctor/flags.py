@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.amounts import quantity
 from harness.records import Column, Table
 from harness.records.doctor import Settings
 from harness.workbench.doctor import findings
@@ -47,7 +48,7 @@ def _asked(subject: Subject) -> Iterator[str]:
 
 def _left_out(found: Settings) -> Iterator[str]:
     if found.not_understood:
-        yield f"{len(found.not_understood)} places were not understood: {'; '.join(found.not_understood)}"
+        yield f"not understood: {quantity(len(found.not_understood), 'place')}: {'; '.join(found.not_understood)}"
 
 
 def _settings(found: Settings, ranked: tuple[Finding, ...]) -> Table:

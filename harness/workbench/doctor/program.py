@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from harness.amounts import quantity
 from harness.hardware import chip as chip_named
 from harness.hardware import chip_of_device
 from harness.records import Column, Table
@@ -91,7 +92,7 @@ def _measures(run: ProgramRun, subject: str, origin: Origin, seen: InUse) -> Tab
         (
             "compilation", len(run.compilations), compiling, None, share, f"under {COMPILATION_TARGET:.0%}",
             _UNDER if share < COMPILATION_TARGET
-            else _OVER if needed is None else f"under the target after {needed:,} calls",
+            else _OVER if needed is None else f"under the target after {quantity(needed, 'call')}",
         )
     )  # fmt: skip
     again = [c for c in run.compilations if c.phase == "second call"]
@@ -185,8 +186,8 @@ def _recompiled(run: ProgramRun, subject: str) -> Iterator[Finding]:
     for (name, arguments), again in groups.items():
         yield _finding(
             "harmful", "recompiled", name, again[0].place,
-            f"compiled {len(again)} more times, {sum(c.seconds for c in again):.2g} s, since {arguments} changed: "
-            f"{again[-1].cause}",
+            f"compiled {quantity(len(again), 'more time')}, {sum(c.seconds for c in again):.2g} s, "
+            f"since {arguments} changed: {again[-1].cause}",
             _remedy(again[-1].cause),
         )  # fmt: skip
 
@@ -208,7 +209,7 @@ def _made_anew(run: ProgramRun, subject: str) -> Iterator[Finding]:
     for (name, place), count in counts.items():
         yield _finding(
             "harmful", "jit-in-loop", name, place,
-            f"compiled {count} more times since the function is made anew for each call",
+            f"compiled {quantity(count, 'more time')} since the function is made anew for each call",
             "Apply jax.jit once, outside loops and functions that are called often",
         )  # fmt: skip
 

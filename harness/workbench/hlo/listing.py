@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from harness.amounts import quantity
 from harness.records import Column, Table
 from harness.units import percent, seconds
 from harness.workbench.hlo.chips import Target
@@ -146,7 +147,7 @@ def _copies(graph: Graph, top: int) -> tuple[Table, ...]:
     left = len(found) - scalars - len(shown)
     notes = list(first.notes)
     if scalars:
-        notes.append(f"{scalars} {'copies' if scalars > 1 else 'copy'} of scalars and the like left out.")
+        notes.append(f"{quantity(scalars, 'copy', 'copies')} of scalars and the like left out.")
     if left > 0:
         notes.append(f"{left} more, each of less than those shown.")
     return replace(first, notes=tuple(notes)), *others

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from harness import limits
+from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.workbench.hlo.attributes import read_attributes
 from harness.workbench.hlo.module import Computation, Instruction, Module, Operand
@@ -80,7 +81,7 @@ class _Reader:
             except Misunderstood as error:
                 self._pass_over(start, error)
         if self._unread > _MOST_SENTENCES:
-            self._misunderstood.append(f"{self._unread - _MOST_SENTENCES:,} more places that are not understood")
+            self._misunderstood.append(f"{quantity(self._unread - _MOST_SENTENCES, 'more place')} not understood")
         if self._loose:
             self._computations.append(Computation(name="", instructions=tuple(self._loose), is_entry=True))
         return Module(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from harness.amounts import quantity
 from harness.records import Column, Table
 from harness.units import decimal
 from harness.workbench.hlo.chips import Target
@@ -45,7 +46,7 @@ def memory_table(name: str, title: str, values: Sequence[_Value], why_empty: str
             "the bytes of the elements."
         )
     if left_out:
-        notes.append(f"{left_out} values of less than {_SMALL_BYTES} bytes, such as flags, are left out.")
+        notes.append(f"Left out: {quantity(left_out, 'value')} of less than {_SMALL_BYTES} bytes, such as flags.")
     if any(array.layout is None for _, _, array in values):
         notes.append("Without a layout there is no padding to be seen: the compiler adds tiles later.")
     if any(any(array.dynamic) for _, _, array in values):

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from harness.amounts import quantity
 from harness.records import Table
 from harness.records.table import Origin
 from harness.units import percent
@@ -97,7 +98,9 @@ def module_waste(graph: Graph, target: Target, top: int) -> tuple[Table, ...]:
             )
     notes = [f"Times are those of the bytes at the full bandwidth of {target.name}; shares, of all operations'."]
     if beside:
-        notes.append(f"{len(beside)} copies between memories are left out: they run beside other work.")
+        notes.append(
+            f"Left out: {quantity(len(beside), 'copy', 'copies')} between memories, which run beside other work."
+        )
     return waste_tables(found, whole, "predicted", notes, top)
 
 

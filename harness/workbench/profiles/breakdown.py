@@ -104,7 +104,7 @@ def _class_notes(
     by_class: dict[str, list[OperationTime]], whole: float, found: Sequence[Device], count: int | None
 ) -> Iterator[str]:
     on = f"{len(found)} devices" if len(found) > 1 else "one device"
-    per = f"; per step is the mean over {count} {steps(found[0])[1]}" if count else "; it shows no steps"
+    per = f"; per step is the mean ({steps(found[0])[1]}: {count})" if count else "; it shows no steps"
     yield f"Time is summed over {on}{per}."
     exponentials = total_seconds(one for group in by_class.values() for one in group if is_exponential(one.operation))
     if whole > 0 and exponentials > EXPONENTIAL_LIMIT * whole:

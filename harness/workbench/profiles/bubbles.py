@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from harness.amounts import quantity
 from harness.records import Device
 from harness.workbench.profiles import intervals
 from harness.workbench.profiles.intervals import Interval
@@ -51,7 +52,7 @@ def parts(device: Device) -> Iterator[Part]:
             ("drain", found[-EDGE_STEPS:]),
         )
         for name, some in edges:
-            yield _part(f"{name}: {len(some)} steps", intervals.common(intervals.of(some), runs), busy)
+            yield _part(f"{name}: {quantity(len(some), 'step')}", intervals.common(intervals.of(some), runs), busy)
     if len(runs) > 1:
         outside = tuple(Interval(one.end, other.start) for one, other in pairwise(runs))
         yield Part(name=BETWEEN, inside=(Interval(runs[0].start, runs[-1].end),), idle=outside)

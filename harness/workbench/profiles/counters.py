@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.amounts import quantity
 from harness.errors import RatchetError
 from harness.records import Capture, Table
 from harness.workbench.profiles import datatables
@@ -86,7 +87,7 @@ def counters(capture: Capture, top: int | None = None) -> tuple[Table, ...]:
     )
     cut = [f"{len(found[:top])} of {len(found)} counters are shown."] if top and top < len(found) else []
     if unreadable:
-        cut.append(f"{unreadable} values could not be read by the chip (64 ones) and are left out.")
+        cut.append(f"Left out: {quantity(unreadable, 'value')} that the chip could not read (64 ones).")
     why = "XProf works out units for v6e and v7x alone; the counters themselves follow" if found else _WHY
     return (
         table_of("units", "How busy the units were, by the hardware's counters", where, _UNITS, units, about, why),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from harness.amounts import quantity
 from harness.dumps.xplane import Event, Plane, Value
 from harness.files import make_directory, refusals_in_words, temporary_of
 from harness.records import Capture, Column, Table
@@ -59,7 +60,7 @@ def export(capture: Capture, path: Path) -> tuple[Table, ...]:
     if count.events > _CUT_AT:
         notes.append(f"All events are in it; the profiler's own trace.json.gz stops at {_CUT_AT:,}.")
     if count.timeless:
-        notes.append(f"{count.timeless} events are sums without a place in time and are left out.")
+        notes.append(f"Left out: {quantity(count.timeless, 'event')} without a place in time (sums).")
     if len(capture.paths) > 1:
         notes.append("Each host has its own clock: what lies side by side need not have happened at once.")
     return (

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harness.amounts import quantity
 from harness.errors import RatchetError, UsageError
 from harness.records import Capture, Column, Table
 from harness.units import seconds
@@ -109,7 +110,7 @@ def table(capture: Capture, around: Neighbourhood) -> tuple[Table, ...]:
     if not around.is_whole:
         notes.append("The capture has no HLO module: only operations that ran, and the names of what they take.")
     if around.left_out:
-        notes.append(f"{around.left_out} instructions farther away are left out.")
+        notes.append(f"Left out: {quantity(around.left_out, 'instruction')} farther away.")
     rows = [_row(node, around) for node in around.nodes]
     title = f"Around %{around.name} of {around.module}"
     return (tables.table("graph", title, origin(capture), _COLUMNS, rows, notes),)

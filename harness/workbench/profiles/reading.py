@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from harness import limits
+from harness.amounts import quantity
 from harness.dumps import xplane
 from harness.dumps.xplane import Described, Event, Line, Plane, Space, Value
 from harness.errors import RatchetError
@@ -185,18 +186,19 @@ class _Host:
         if simulated:
             events = sum(self._unread_lines.pop(line) for line in simulated)
             yield (
-                f"{name}: {len(simulated)} lines that the simulator drew (units, transfers, stalls; {events} events) "
-                "are for the trace viewer and in no table"
+                f"{name}: drawn by the simulator: {quantity(len(simulated), 'line')} (units, transfers, stalls; "
+                f"{quantity(events, 'event')}), for the trace viewer and in no table"
             )
         if self._unread_lines:
             yield f"{name}: lines of devices that are not read: {_counted(self._unread_lines)}"
         unnamed = sum(line.unnamed_events for plane in self._space.planes for line in plane.lines)
         if unnamed:
-            yield f"{name}: {unnamed} events are of a kind that the file does not describe"
+            yield f"{name}: {quantity(unnamed, 'event')} of a kind that the file does not describe"
         if self._timeless:
-            yield f"{name}: {self._timeless} events are sums without a place in time"
+            yield f"{name}: {quantity(self._timeless, 'event')} without a place in time (sums)"
         if self._modules.not_understood:
-            yield f"{name}: {self._modules.not_understood} modules could not be read, their operations have no source"
+            unread = quantity(self._modules.not_understood, "module")
+            yield f"{name}: {unread} not read, whose operations have no source"
         for sentence in (*self._space.errors, *self._space.warnings):
             yield f"{name}: the profiler reported: {sentence}"
 
@@ -386,4 +388,6 @@ def _scaled(stats: Mapping[str, Value], name: str, factor: float) -> float | Non
 
 
 def _counted(events: Mapping[str, int]) -> str:
-    return ", ".join(f"{name or 'one without a name'} ({count} events)" for name, count in sorted(events.items()))
+    return ", ".join(
+        f"{name or 'one without a name'} ({quantity(count, 'event')})" for name, count in sorted(events.items())
+    )

@@ -9,7 +9,7 @@ function spark(row) {
   const x = (number) => left + ((wide - left - edge) * (number - 1)) / Math.max(1, row.last - 1);
   const y = (share) => edge + ((high - 2 * edge) * Math.log(Math.min(1, Math.max(share, LEAST)))) / Math.log(LEAST);
   const path = row.spark.map(([number, share, begins], place) => (begins || !place ? `M${x(number)} ${y(share)}` : `H${x(number)}V${y(share)}`).concat(place + 1 < row.spark.length && row.spark[place + 1][2] ? `H${x(row.spark[place + 1][0])}` : "")).join("");
-  const words = `best time so far, ${row.label}: ${row.texts.gain || "no champion"} in ${row.texts.attempts} attempts`;
+  const words = `best time so far, ${row.label}: ${row.texts.gain || "no champion"} in ${row.texts.attempts_words}`;
   return drawn("svg", { class: "spark", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": words },
     ...[1, LEAST].flatMap((share) => [drawn("line", { class: "axis", x1: left, x2: wide, y1: y(share), y2: y(share) }), drawn("text", { x: left - 4, y: y(share) + 3 }, `${Math.round(100 * share)}%`)]), drawn("path", { d: path ? `${path}H${x(row.last)}` : "" }));
 }
@@ -40,12 +40,14 @@ const COLUMNS = [
   { key: "peer", title: "best peer", look: "peer", show: peer },
   { key: "last", title: "best so far, of the first champion's time, by attempt", look: "bare", show: spark },
 ];
+// Where nobody has a peer, there is nothing to compare with.
+const SHOWN = COLUMNS.filter((column) => column.key !== "peer" || overview.has_peers);
 const order = { key: "n", down: false };
 
 function drawTable() {
   const rows = overview.rows.toSorted(comparedBy(order));
   shownIds = rows.map((row) => row.id);
-  showRows(byId("table"), headOf(byId("table"), COLUMNS, order, drawTable), [make("tbody", { role: "rowgroup" }, rows.map((row) => rowOf(row, COLUMNS, row.id === shownIds[0])))]);
+  showRows(byId("table"), headOf(byId("table"), SHOWN, order, drawTable), [make("tbody", { role: "rowgroup" }, rows.map((row) => rowOf(row, SHOWN, row.id === shownIds[0])))]);
 }
 
 byId("heading").textContent = overview.title;

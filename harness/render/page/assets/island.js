@@ -20,6 +20,8 @@ function drawn(tag, attributes, ...children) {
   return element;
 }
 
+const attempts = (number) => (number === 1 ? "1 attempt" : `${number} attempts`);
+
 const byId = (id) => document.getElementById(id);
 
 const overview = JSON.parse(byId("overview").textContent);

@@ -23,10 +23,10 @@ async function drawGroup() {
   byId("tiles").replaceChildren(...tilesOf(group.tiles));
   const timed = rows.filter((row) => row.values.seconds !== null).length;
   const placed = rows.filter((row) => row.intensity !== null && row.flops !== null).length;
-  byId("progress-words").textContent = `${group.label}: ${timed} of ${rows.length} attempts have a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for the accepted only)" : ""}; the line is the champion.${rows.some((row) => row.undone) ? " Open squares are an undo and what it took back, or a revoke." : ""}${rows.some((row) => row.revoked) ? " Open crosses were accepted and fail under a later judge: their titles are revoked." : ""}`;
-  byId("roofline-words").textContent = `${group.label}: ${placed} of ${rows.length} attempts have a place: a latency and known traffic.`;
-  byId("progress").setAttribute("aria-label", `Latency and score of ${timed} attempts, ${group.label}; the table below has every figure.`);
-  byId("roofline").setAttribute("aria-label", `Roofline of ${placed} attempts, ${group.label}: compute roof ${group.roof.flops_text}, memory roof ${group.roof.bytes_text}, ridge ${group.roof.ridge_text}.`);
+  byId("progress-words").textContent = `${group.label}: ${timed} of ${attempts(rows.length)} with a latency. Bars are uncertainties${timed > MOST_BARS ? " (drawn for the accepted only)" : ""}; the line is the champion.${rows.some((row) => row.undone) ? " Open squares are an undo and what it took back, or a revoke." : ""}${rows.some((row) => row.revoked) ? " Open crosses were accepted and fail under a later judge: their titles are revoked." : ""}`;
+  byId("roofline-words").textContent = `${group.label}: ${placed} of ${attempts(rows.length)} with a place: a latency and known traffic.`;
+  byId("progress").setAttribute("aria-label", `Latency and score of ${attempts(timed)}, ${group.label}; the table below has every figure.`);
+  byId("roofline").setAttribute("aria-label", `Roofline of ${attempts(placed)}, ${group.label}: compute roof ${group.roof.flops_text}, memory roof ${group.roof.bytes_text}, ridge ${group.roof.ridge_text}.`);
   await charts();
   await Promise.all([drawProgress(group, rows), drawRoofline(group, rows)]);
   ["progress", "roofline"].forEach(opensClicked);
@@ -39,8 +39,8 @@ function redrawAll() {
 }
 
 byId("heading").textContent = overview.problem || overview.contest;
-byId("about").textContent = `Contest ${overview.contest}${overview.branch ? ` on ${overview.branch}` : ""}, ${overview.rows.length} attempts, written ${overview.made}`;
-byId("group").append(...overview.groups.map((group) => make("option", { value: group.id, selected: group.id === overview.group }, `${group.label} · ${group.id} · ${overview.rows.filter((row) => row.group === group.id).length} attempts`)));
+byId("about").textContent = `Contest ${overview.contest}${overview.branch ? ` on ${overview.branch}` : ""}, ${attempts(overview.rows.length)}, written ${overview.made}`;
+byId("group").append(...overview.groups.map((group) => make("option", { value: group.id, selected: group.id === overview.group }, `${group.label} · ${group.id} · ${attempts(overview.rows.filter((row) => row.group === group.id).length)}`)));
 byId("group-choice").hidden = overview.groups.length < 2;
 byId("group").addEventListener("change", drawGroup);
 byId("notes").append(...overview.notes.map((note) => make("li", {}, note)));

@@ -5,7 +5,7 @@ const SHARES = [[1e-2, "%"]];
 
 function storyWords() {
   byId("story-words").textContent = story.words.join(" ");
-  byId("story").setAttribute("aria-label", `Best time so far over ${overview.rows.length} attempts: ${story.words[0]}`);
+  byId("story").setAttribute("aria-label", `Best time so far over ${attempts(overview.rows.length)}: ${story.words[0]}`);
   byId("changes").hidden = !story.table.length;
   byId("changes").querySelector("summary").textContent = story.table.length === 1 ? "The key changed once" : `The key changed ${story.table.length} times`;
   byId("changes").append(trimmed(["from attempt", "key", "what changed", "champion", "its time before", "judged again", "change"], story.table, [0, 4, 5, 6]));

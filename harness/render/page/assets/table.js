@@ -55,7 +55,7 @@ function drawTable() {
   }).flat();
   showRows(table, headOf(table, columns, order, drawTable), bodies);
   byId("more").hidden = room > 0 || shownIds.length <= MOST_ROWS;
-  byId("shown").textContent = found.length === overview.rows.length ? `${found.length} attempts` : `${found.length} of ${overview.rows.length} attempts`;
+  byId("shown").textContent = found.length === overview.rows.length ? attempts(found.length) : `${found.length} of ${attempts(overview.rows.length)}`;
 }
 
 function startTable() {
@@ -69,7 +69,7 @@ function startTable() {
   byId("keys").closest("label").hidden = overview.groups.length < 2;
   byId("keys").addEventListener("change", drawTable);
   byId("find").addEventListener("input", drawTable);
-  byId("more").textContent = `Show all ${overview.rows.length} attempts`;
+  byId("more").textContent = `Show all ${attempts(overview.rows.length)}`;
   byId("more").addEventListener("click", () => {
     showsAll = true;
     drawTable();

@@ -29,6 +29,11 @@ def dot(a, b, axes):
     return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), precision, preferred_element_type=jnp.float32)
 
 
+def step_of(first_query, first_key, work):
+    """Does the work of a step where some query of the block sees some of its keys."""
+    pl.when(first_key < first_query + BQ)(work)
+
+
 def score_gradients(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, first_query, first_key, scale):
     """Weights p and gradients ds of the scores of one block, both [BKV, BQ] float32."""
     scores = dot(k_ref[...], q_ref[...], (1, 1)) * scale
@@ -47,10 +52,12 @@ def queries(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, acc_ref, *,
     def start():
         acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    _, gradients = score_gradients(
-        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, block * BQ, step * BKV, scale
-    )  # fmt: skip
-    acc_ref[...] += dot(gradients.astype(k_ref.dtype), k_ref[...], (0, 0))
+    @functools.partial(step_of, block * BQ, step * BKV)
+    def work():
+        _, gradients = score_gradients(
+            q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, block * BQ, step * BKV, scale
+        )  # fmt: skip
+        acc_ref[...] += dot(gradients.astype(k_ref.dtype), k_ref[...], (0, 0))
 
     @pl.when(step == steps - 1)
     def finish():
@@ -66,11 +73,13 @@ def keys(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dk_ref, dv_ref, dk_acc
         dk_acc_ref[...] = jnp.zeros_like(dk_acc_ref)
         dv_acc_ref[...] = jnp.zeros_like(dv_acc_ref)
 
-    weights, gradients = score_gradients(
-        q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, step * BQ, block * BKV, scale
-    )  # fmt: skip
-    dv_acc_ref[...] += dot(weights.astype(do_ref.dtype), do_ref[...], (1, 0))
-    dk_acc_ref[...] += dot(gradients.astype(q_ref.dtype), q_ref[...], (1, 0))
+    @functools.partial(step_of, step * BQ, block * BKV)
+    def work():
+        weights, gradients = score_gradients(
+            q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, step * BQ, block * BKV, scale
+        )  # fmt: skip
+        dv_acc_ref[...] += dot(weights.astype(do_ref.dtype), do_ref[...], (1, 0))
+        dk_acc_ref[...] += dot(gradients.astype(q_ref.dtype), q_ref[...], (1, 0))
 
     @pl.when(step == steps - 1)
     def finish():
@@ -110,8 +119,11 @@ def kernel_fn(q, k, v, o, lse, do):
         )(q, k, v, do, lse, delta)
 
     blocks = (sequence // BQ, sequence // BKV)
-    (dq,) = call(queries, "dq", lambda i, j: i, lambda i, j: j, 1, (heads, *blocks), BQ)
-    dk, dv = call(keys, "dkv", lambda i, j: j, lambda i, j: i, 2, (heads, *blocks[::-1]), BKV)
+    # Steps that do nothing name the block that is there already, so that none is fetched for them.
+    last_key = lambda i, j: jnp.minimum(j, ((i + 1) * BQ - 1) // BKV)  # noqa: E731
+    first_query = lambda i, j: jnp.maximum(j, i * BKV // BQ)  # noqa: E731
+    (dq,) = call(queries, "dq", lambda i, j: i, last_key, 1, (heads, *blocks), BQ)
+    dk, dv = call(keys, "dkv", first_query, lambda i, j: i, 2, (heads, *blocks[::-1]), BKV)
     return tuple(array.reshape(shape) for array in (dq, dk, dv))
 
 

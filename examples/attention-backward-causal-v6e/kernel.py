@@ -1,7 +1,8 @@
-"""Attention backward on a TPU: the one file that an experiment changes.
+"""Causal attention backward on a TPU v6e: dq, dk and dv of softmax(scale Q K^T) V from its residuals, in one kernel.
 
-The honest naive kernels to start from: one for dq, one for dk and dv, each of which makes the weights again from q, k
-and lse. Scores stand transposed, [BKV, BQ], so that lse and delta are rows.
+What an experiment changes. Scores stand transposed, [keys, queries], so that lse and delta are rows. A step is one
+block of keys against one of queries; dk and dv are summed over the queries of a block of keys, dq of the whole head
+stays in VMEM over all blocks of keys. Blocks that no query sees are neither fetched nor computed.
 """
 
 import functools
@@ -12,79 +13,55 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-KERNEL_NAME = "naive_attention_backward"
-PROBLEM_DESCRIPTION = "dq, dk, dv of softmax(Q K^T / sqrt(head_dim)) V, from its residuals"
+KERNEL_NAME = "causal_attention_backward"
+PROBLEM_DESCRIPTION = "dq, dk, dv of causal attention from its residuals, softmax scale 1/sqrt(head_dim)"
 
-CAUSAL = True
+# Queries and keys of a block.
 BQ = 1024
 BKV = 1024
-# How much VMEM the compiler may give the kernel, in bytes; None: its default (32 MiB on v6e).
-VMEM_LIMIT = None
+# How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
+VMEM_LIMIT = 100 * 2**20
 
 
 def dot(a, b, axes):
     """The product of two blocks along these axes, float32."""
-    # By default the matrix unit rounds float32 to bfloat16; HIGHEST takes six passes instead of one.
-    precision = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
-    return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), precision, preferred_element_type=jnp.float32)
+    return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), preferred_element_type=jnp.float32)
 
 
-def step_of(first_query, first_key, work):
-    """Does the work of a step where some query of the block sees some of its keys."""
-    pl.when(first_key < first_query + BQ)(work)
+def gradients(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, dk_ref, dv_ref, dq_acc, dk_acc, dv_acc, *, scale):
+    """One step: queries [BQ, d] against keys [BKV, d]; the acc are float32: dq [sequence, d], dk and dv [BKV, d]."""
+    block, step, blocks, steps = pl.program_id(1), pl.program_id(2), pl.num_programs(1), pl.num_programs(2)
+    first_query, first_key = step * BQ, block * BKV
+    queries = pl.ds(pl.multiple_of(first_query, BQ), BQ)
 
+    @pl.when(step == 0)
+    def start():
+        dk_acc[...] = jnp.zeros_like(dk_acc)
+        dv_acc[...] = jnp.zeros_like(dv_acc)
 
-def score_gradients(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, first_query, first_key, scale):
-    """Weights p and gradients ds of the scores of one block, both [BKV, BQ] float32."""
-    scores = dot(k_ref[...], q_ref[...], (1, 1)) * scale
-    weights = jnp.exp(scores - lse_ref[...])
-    if CAUSAL:
+    @pl.when(block == 0)
+    def start_queries():
+        dq_acc[queries] = jnp.zeros_like(dq_acc[queries])
+
+    @pl.when(first_key < first_query + BQ)
+    def work():
+        scores = dot(k_ref[...], q_ref[...], (1, 1)) * scale
+        weights = jnp.exp(scores - lse_ref[...])
         key, query = (jax.lax.broadcasted_iota(jnp.int32, weights.shape, axis) for axis in (0, 1))
         weights = jnp.where(first_key + key <= first_query + query, weights, 0.0)
-    return weights, weights * (dot(v_ref[...], do_ref[...], (1, 1)) - delta_ref[...])
-
-
-def queries(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, acc_ref, *, scale):
-    """One step of dq: a block of queries against a block of keys; acc [BQ, d] float32 lives over all of them."""
-    block, step, steps = pl.program_id(1), pl.program_id(2), pl.num_programs(2)
-
-    @pl.when(step == 0)
-    def start():
-        acc_ref[...] = jnp.zeros_like(acc_ref)
-
-    @functools.partial(step_of, block * BQ, step * BKV)
-    def work():
-        _, gradients = score_gradients(
-            q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, block * BQ, step * BKV, scale
-        )  # fmt: skip
-        acc_ref[...] += dot(gradients.astype(k_ref.dtype), k_ref[...], (0, 0))
+        of_scores = (weights * (dot(v_ref[...], do_ref[...], (1, 1)) - delta_ref[...])).astype(q_ref.dtype)
+        dv_acc[...] += dot(weights.astype(do_ref.dtype), do_ref[...], (1, 0))
+        dk_acc[...] += dot(of_scores, q_ref[...], (1, 0))
+        dq_acc[queries] += dot(of_scores, k_ref[...], (0, 0))
 
     @pl.when(step == steps - 1)
     def finish():
-        dq_ref[...] = (acc_ref[...] * scale).astype(dq_ref.dtype)
+        dk_ref[...] = (dk_acc[...] * scale).astype(dk_ref.dtype)
+        dv_ref[...] = dv_acc[...].astype(dv_ref.dtype)
 
-
-def keys(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dk_ref, dv_ref, dk_acc_ref, dv_acc_ref, *, scale):
-    """One step of dk and dv: a block of keys against a block of queries; acc [BKV, d] float32 live over all of them."""
-    block, step, steps = pl.program_id(1), pl.program_id(2), pl.num_programs(2)
-
-    @pl.when(step == 0)
-    def start():
-        dk_acc_ref[...] = jnp.zeros_like(dk_acc_ref)
-        dv_acc_ref[...] = jnp.zeros_like(dv_acc_ref)
-
-    @functools.partial(step_of, step * BQ, block * BKV)
-    def work():
-        weights, gradients = score_gradients(
-            q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, step * BQ, block * BKV, scale
-        )  # fmt: skip
-        dv_acc_ref[...] += dot(weights.astype(do_ref.dtype), do_ref[...], (1, 0))
-        dk_acc_ref[...] += dot(gradients.astype(q_ref.dtype), q_ref[...], (1, 0))
-
-    @pl.when(step == steps - 1)
-    def finish():
-        dk_ref[...] = (dk_acc_ref[...] * scale).astype(dk_ref.dtype)
-        dv_ref[...] = dv_acc_ref[...].astype(dv_ref.dtype)
+    @pl.when((step == steps - 1) & (block == blocks - 1))
+    def finish_queries():
+        dq_ref[...] = (dq_acc[...] * scale).astype(dq_ref.dtype)
 
 
 def kernel_fn(q, k, v, o, lse, do):
@@ -97,42 +74,30 @@ def kernel_fn(q, k, v, o, lse, do):
     heads, scale = len(q), 1 / math.sqrt(d)
     delta = jnp.sum(o.astype(jnp.float32) * do.astype(jnp.float32), axis=-1)
     lse, delta = (array.reshape(-1, 1, sequence) for array in (lse, delta))
-    out = jax.ShapeDtypeStruct(q.shape, q.dtype)
-    options = pltpu.CompilerParams(
-        dimension_semantics=("parallel", "parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
-    )  # fmt: skip
 
-    def call(body, name, of_queries, of_keys, outputs, grid, scratch):
-        """One of the two kernels; the index maps say which block of queries and of keys a step is about."""
-        query_rows = pl.BlockSpec((None, BQ, d), lambda h, i, j: (h, of_queries(i, j), 0))
-        key_rows = pl.BlockSpec((None, BKV, d), lambda h, i, j: (h, of_keys(i, j), 0))
-        sums = pl.BlockSpec((None, 1, BQ), lambda h, i, j: (h, 0, of_queries(i, j)))
-        return pl.pallas_call(
-            functools.partial(body, scale=scale),
-            out_shape=[out] * outputs,
-            grid=grid,
-            in_specs=[query_rows, key_rows, key_rows, query_rows, sums, sums],
-            out_specs=[query_rows if outputs == 1 else key_rows] * outputs,
-            scratch_shapes=[pltpu.VMEM((scratch, d), jnp.float32)] * outputs,
-            compiler_params=options,
-            name=f"{KERNEL_NAME}_{name}",
-        )(q, k, v, do, lse, delta)
-
-    blocks = (sequence // BQ, sequence // BKV)
     # Steps that do nothing name the block that is there already, so that none is fetched for them.
-    last_key = lambda i, j: jnp.minimum(j, ((i + 1) * BQ - 1) // BKV)  # noqa: E731
-    first_query = lambda i, j: jnp.maximum(j, i * BKV // BQ)  # noqa: E731
-    (dq,) = call(queries, "dq", lambda i, j: i, last_key, 1, (heads, *blocks), BQ)
-    dk, dv = call(keys, "dkv", first_query, lambda i, j: i, 2, (heads, *blocks[::-1]), BKV)
-    return tuple(array.reshape(shape) for array in (dq, dk, dv))
+    def visible(block, step):
+        return jnp.maximum(step, block * BKV // BQ)
+
+    query_rows = pl.BlockSpec((None, BQ, d), lambda h, i, j: (h, visible(i, j), 0))
+    key_rows = pl.BlockSpec((None, BKV, d), lambda h, i, j: (h, i, 0))
+    sums = pl.BlockSpec((None, 1, BQ), lambda h, i, j: (h, 0, visible(i, j)))
+    found = pl.pallas_call(
+        functools.partial(gradients, scale=scale),
+        out_shape=[jax.ShapeDtypeStruct(q.shape, q.dtype)] * 3,
+        grid=(heads, sequence // BKV, sequence // BQ),
+        in_specs=[query_rows, key_rows, key_rows, query_rows, sums, sums],
+        out_specs=[pl.BlockSpec((None, sequence, d), lambda h, i, j: (h, 0, 0)), key_rows, key_rows],
+        scratch_shapes=[pltpu.VMEM((rows, d), jnp.float32) for rows in (sequence, BKV, BKV)],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "arbitrary", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
+        ),
+        name=KERNEL_NAME,
+    )(q, k, v, do, lse, delta)
+    return tuple(array.reshape(shape) for array in found)
 
 
-def compute_flops(heads=8, sequence=4096, head_dim=128, causal=True):
-    """FLOPs of one call: five products over head_dim for each pair, 5 for its softmax, and delta for each query."""
-    pairs = heads * (sequence * (sequence + 1) // 2 if causal else sequence**2)
+def compute_flops(heads=8, sequence=4096, head_dim=128):
+    """FLOPs of one call: five products over head_dim for each visible pair, 5 for its softmax, delta of each query."""
+    pairs = heads * sequence * (sequence + 1) // 2
     return 10 * pairs * head_dim + 5 * pairs + 2 * heads * sequence * head_dim
-
-
-def get_tiling_meta():
-    """Nothing: the tiling of two kernels is what their traces show."""
-    return {}

@@ -42,14 +42,19 @@ def tiles_of(sequence):
             if queries.start >= keys.stop:
                 tiles.append((queries, keys))
             elif queries.stop > keys.start:
-                parts = [(q, k) for k in cut(keys.start, keys.stop, DIAGONAL) for q in cut(queries.start, queries.stop, DIAGONAL)]
-                tiles += [(q, k) for q, k in parts if q.stop > k.start]
+                for k in cut(keys.start, keys.stop, DIAGONAL):
+                    tiles += [(q, k) for q in cut(queries.start, queries.stop, DIAGONAL) if q.stop > k.start]
     return tiles
 
 
-def gradients(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, dk_ref, dv_ref, dq_acc, dk_acc, dv_acc, *, scale):
+def gradients(
+    q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, delta_ref, dq_acc, dk_acc, dv_acc, *, scale
+):
     """One step, a head: all are [sequence, d], but for lse and delta [1, sequence]; the acc are float32."""
     begun = set()
+    for queries in cut(0, len(q_ref), 128):
+        products = o_ref[queries].astype(jnp.float32) * do_ref[queries].astype(jnp.float32)
+        delta_ref[:, queries] = products.T.sum(axis=0, keepdims=True)
 
     def add(acc, rows, product):
         """Adds to rows of a sum; what is first there is written."""
@@ -83,20 +88,18 @@ def kernel_fn(q, k, v, o, lse, do):
     shape, (sequence, d) = q.shape, q.shape[-2:]
     q, k, v, o, do = (array.reshape(-1, sequence, d) for array in (q, k, v, o, do))
     heads, scale = len(q), 1 / math.sqrt(d)
-    delta = jnp.sum(o.astype(jnp.float32) * do.astype(jnp.float32), axis=-1)
-    lse, delta = (array.reshape(-1, 1, sequence) for array in (lse, delta))
     rows = pl.BlockSpec((None, sequence, d), lambda h: (h, 0, 0))
     sums = pl.BlockSpec((None, 1, sequence), lambda h: (h, 0, 0))
     found = pl.pallas_call(
         functools.partial(gradients, scale=scale),
         out_shape=[jax.ShapeDtypeStruct(q.shape, q.dtype)] * 3,
         grid=(heads,),
-        in_specs=[rows, rows, rows, rows, sums, sums],
+        in_specs=[rows, rows, rows, rows, rows, sums],
         out_specs=[rows] * 3,
-        scratch_shapes=[pltpu.VMEM((sequence, d), jnp.float32)] * 3,
+        scratch_shapes=[pltpu.VMEM((1, sequence), jnp.float32)] + [pltpu.VMEM((sequence, d), jnp.float32)] * 3,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",), vmem_limit_bytes=VMEM_LIMIT),
         name=KERNEL_NAME,
-    )(q, k, v, do, lse, delta)
+    )(q, k, v, o, do, lse.reshape(-1, 1, sequence))
     return tuple(array.reshape(shape) for array in found)
 
 

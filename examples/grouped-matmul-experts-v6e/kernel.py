@@ -14,7 +14,7 @@ KERNEL_NAME = "naive_grouped_matmul"
 PROBLEM_DESCRIPTION = "rows of each group times that group's matrix, added up in float32"
 
 BM = 256
-BN = 512
+BN = 256
 BK = 512
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
@@ -90,12 +90,12 @@ def kernel_fn(lhs, rhs, group_sizes):
     )(group, tile, count, starts, lhs, rhs)
 
 
-def compute_flops(m=8192, k=2048, n=2048):
+def compute_flops(m=32768, k=2048, n=768):
     """FLOPs of one call: a multiplication and an addition for each of m n k, whatever the groups."""
     return 2 * m * n * k
 
 
-def get_tiling_meta(m=8192, groups=8, k=2048, n=2048):
+def get_tiling_meta(m=32768, groups=128, k=2048, n=768):
     """Grid and buffers; how often a block is read depends on the sizes of the groups."""
     return {
         "grid": (n // BN, m // BM + groups - 1, k // BK),

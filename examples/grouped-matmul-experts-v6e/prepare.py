@@ -7,8 +7,8 @@
 OPERATION = "grouped_matmul"  # OUT [M, N]: rows of LHS [M, K], sorted by group, times RHS [GROUPS, K, N] of their group
 M = 32768
 GROUPS = 128
-K = 4096
-N = 1536
+K = 2048
+N = 768
 DTYPE = "bfloat16"
 CHIP = "v6e"
 

@@ -14,8 +14,8 @@ KERNEL_NAME = "naive_grouped_matmul"
 PROBLEM_DESCRIPTION = "rows of each group times that group's matrix, added up in float32"
 
 BM = 256
-BN = 256
-BK = 512
+BN = 768
+BK = 2048
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = None
 

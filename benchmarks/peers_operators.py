@@ -116,6 +116,8 @@ def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
 
 
 _TILINGS = _grid((128, 256, 512, 1024), (512, 1024, 2048), (256, 512, 1024, 2048))
+# Of matrices of 2048 x 768.
+_EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
 _XLA = "XLA"
 # By the contest's folder.
 PEERS: dict[str, tuple[Peer, ...]] = {
@@ -124,6 +126,10 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/swiglu": (Peer(_XLA, _swiglu),),
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
+    "examples/grouped-matmul-experts-v6e": (
+        Peer("JAX megablox", _gmm, _EXPERTS),
+        Peer("XLA ragged_dot", _ragged_dot),
+    ),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
     "examples/attention-backward": (
         Peer(

@@ -1,6 +1,7 @@
-"""Paged attention, one query for each sequence, on a TPU: the one file that an experiment changes.
+"""Paged attention, one query for each sequence, on a TPU v6e: the one file that an experiment changes.
 
-Several pages of a sequence in one step, each in a window of its own; a step multiplies all of them at once, head by head.
+A step of the grid is a sequence. Pages are copied by hand, one transfer for all heads of a page, while the sequence
+before is worked on. Online softmax over chunks of CHUNK pages, head by head.
 """
 
 import functools
@@ -14,8 +15,10 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "paged_decode"
 PROBLEM_DESCRIPTION = "attention of one query of each sequence over keys and values in pages"
 
-# Pages of a sequence in one step.
-PAGES = 8
+# Sequences whose pages have room in VMEM: one is worked on, the others' pages are on their way.
+SLOTS = 2
+# Pages that are multiplied at once.
+CHUNK = 4
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 
@@ -25,71 +28,96 @@ def dot(a, b, axes):
     return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), preferred_element_type=jnp.float32)
 
 
-def attend(length_ref, table_ref, q_ref, *refs, scale):
-    """One step: queries [1, kv_heads, group, d] against PAGES pages of the sequence [kv_heads, 1, page_size, d]."""
-    k_refs, v_refs, (o_ref, m_ref, l_ref, acc_ref) = refs[:PAGES], refs[PAGES : 2 * PAGES], refs[2 * PAGES :]
-    step, steps = pl.program_id(1), pl.num_programs(1)
-    length = length_ref[pl.program_id(0)]
-    _, kv_heads, group, _ = q_ref.shape
-    size = PAGES * k_refs[0].shape[2]
+def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrived, *, scale):
+    """One step: a sequence's queries [1, kv_heads, group, d] against all of its pages.
 
-    @pl.when(step == 0)
+    kv [SLOTS, 2, kv_heads, pages, page_size, d] has room for the keys and values of SLOTS sequences.
+    """
+    sequence, sequences = pl.program_id(0), pl.num_programs(0)
+    _, _, kv_heads, _, size, d = kv_ref.shape
+    group = q_ref.shape[2]
+    slot, length = jax.lax.rem(sequence, SLOTS), length_ref[sequence]
+    # exp(scale x) = 2^(factor x).
+    factor = scale * math.log2(math.e)
+
+    def pages_of(sequence):
+        return jax.lax.div(length_ref[sequence] + size - 1, size)
+
+    def for_each_page(sequence, act):
+        slot = jax.lax.rem(sequence, SLOTS)
+
+        def of_page(page, _):
+            place = table_ref[sequence, page]
+            for number, pages in enumerate((k_pages, v_pages)):
+                act(pltpu.make_async_copy(pages.at[:, place], kv_ref.at[slot, number, :, page], arrived.at[slot]))
+            return _
+
+        jax.lax.fori_loop(0, pages_of(sequence), of_page, 0)
+
+    def fetch(sequence):
+        for_each_page(sequence, lambda copy: copy.start())
+
+    @pl.when(sequence == 0)
     def begin():
-        m_ref[...] = jnp.full_like(m_ref, -jnp.inf)
-        l_ref[...] = jnp.zeros_like(l_ref)
-        acc_ref[...] = jnp.zeros_like(acc_ref)
+        for first in range(SLOTS - 1):
+            pl.when(first < sequences)(functools.partial(fetch, first))
 
-    @pl.when(step * size < length)
-    def work():
-        key = step * size + jax.lax.broadcasted_iota(jnp.int32, (group, size), 1)
-        for head in range(kv_heads):
-            keys, values = (jnp.concatenate([ref[head, 0] for ref in some]) for some in (k_refs, v_refs))
-            scores = dot(q_ref[0, head], keys, (1, 1)) * scale
-            scores = jnp.where(key < length, scores, -jnp.inf)
-            old = m_ref[head, :, :1]
+    @pl.when(sequence + SLOTS - 1 < sequences)
+    def prefetch():
+        fetch(sequence + SLOTS - 1)
+
+    for_each_page(sequence, lambda copy: copy.wait())
+
+    def attend_chunk(chunk, carry):
+        first = chunk * CHUNK
+        key = first * size + jax.lax.broadcasted_iota(jnp.int32, (group, CHUNK * size), 1)
+        row = first * size + jax.lax.broadcasted_iota(jnp.int32, (CHUNK * size, d), 0)
+        found = []
+        for head, (old, total, acc) in enumerate(carry):
+            keys, values = (
+                kv_ref[slot, number, head, pl.ds(first, CHUNK)].reshape(CHUNK * size, d) for number in range(2)
+            )
+            scores = jnp.where(key < length, dot(q_ref[0, head], keys, (1, 1)), -jnp.inf)
             new = jnp.maximum(old, scores.max(axis=1, keepdims=True))
-            weights = jnp.exp(scores - new)
-            rescale = jnp.exp(old - new)
-            m_ref[head] = jnp.broadcast_to(new, m_ref.shape[1:])
-            l_ref[head] = l_ref[head] * rescale + weights.sum(axis=1, keepdims=True)
-            acc_ref[head] = acc_ref[head] * rescale + dot(weights.astype(values.dtype), values, (1, 0))
+            weights, rescale = jnp.exp2((scores - new) * factor), jnp.exp2((old - new) * factor)
+            # Beyond the last page lies what nobody wrote, or no number.
+            values = jnp.where(row < length, values, jnp.zeros_like(values))
+            total = total * rescale + weights.sum(axis=1, keepdims=True)
+            found.append((new, total, acc * rescale + dot(weights.astype(values.dtype), values, (1, 0))))
+        return tuple(found)
 
-    @pl.when(step == steps - 1)
-    def finish():
-        o_ref[0] = (acc_ref[...] / l_ref[:, :, :1]).astype(o_ref.dtype)
+    start = (
+        jnp.full((group, 1), -jnp.inf, jnp.float32), jnp.zeros((group, 1), jnp.float32),
+        jnp.zeros((group, d), jnp.float32),
+    )  # fmt: skip
+    chunks = jax.lax.div(pages_of(sequence) + CHUNK - 1, CHUNK)
+    found = jax.lax.fori_loop(0, chunks, attend_chunk, (start,) * kv_heads)
+    for head, (_, total, acc) in enumerate(found):
+        o_ref[0, head] = (acc / total).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
     """Attention of q [sequences, heads, d] over the pages of each sequence."""
     sequences, heads, d = q.shape
     kv_heads, _, page_size, _ = k_pages.shape
-    pages = page_indices.shape[1]
+    room = pl.cdiv(page_indices.shape[1], CHUNK) * CHUNK
     group = heads // kv_heads
-
-    def of_page(number, sequence, step, lengths, table):
-        # Beyond the last page nothing is fetched again.
-        return 0, table[sequence, jnp.minimum(PAGES * step + number, (lengths[sequence] - 1) // page_size)], 0, 0
-
-    rows = pl.BlockSpec((1, kv_heads, group, d), lambda sequence, page, *_: (sequence, 0, 0, 0))
-    windows = [
-        pl.BlockSpec((kv_heads, 1, page_size, d), functools.partial(of_page, number)) for number in range(PAGES)
-    ]
+    rows = pl.BlockSpec((1, kv_heads, group, d), lambda sequence, *_: (sequence, 0, 0, 0))
+    in_place = pl.BlockSpec(memory_space=pl.ANY)
     out = pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
         out_shape=jax.ShapeDtypeStruct((sequences, kv_heads, group, d), q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
-            grid=(sequences, pl.cdiv(pages, PAGES)),
-            in_specs=[rows, *windows, *windows],
+            grid=(sequences,),
+            in_specs=[rows, in_place, in_place],
             out_specs=rows,
-            scratch_shapes=[pltpu.VMEM((kv_heads, group, 128), jnp.float32)] * 2
-            + [pltpu.VMEM((kv_heads, group, d), jnp.float32)],
+            scratch_shapes=[
+                pltpu.VMEM((SLOTS, 2, kv_heads, room, page_size, d), k_pages.dtype),
+                pltpu.SemaphoreType.DMA((SLOTS,)),
+            ],
         ),
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM_LIMIT
-        ),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",), vmem_limit_bytes=VMEM_LIMIT),
         name=KERNEL_NAME,
-    )(
-        lengths, page_indices, q.reshape(sequences, kv_heads, group, d), *[k_pages] * PAGES, *[v_pages] * PAGES
-    )  # fmt: skip
+    )(lengths, page_indices, q.reshape(sequences, kv_heads, group, d), k_pages, v_pages)
     return out.reshape(q.shape)

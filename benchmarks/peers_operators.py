@@ -117,7 +117,7 @@ def _flash_backward(
 def _splash_backward(
     q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
 ) -> Any:
-    """JAX's causal backward pass, one kernel or two. What scales q before it and dq behind is left out, in its favour."""
+    """JAX's causal backward pass, one kernel or two. What scales q and dq around it is left out, in its favour."""
     of_q, of_kv, compute, fused = blocks
     heads, sequence, _ = q.shape
     sizes = splash_attention.BlockSizes(
@@ -150,6 +150,8 @@ _SPLASH_BACKWARD = tuple(
     for blocks in _grid((512, 1024, 2048, 4096), (512, 1024, 2048, 4096), (256, 512, 1024, 2048), (1, 0))
     if blocks[2] <= blocks[1] and blocks[0] * blocks[2] <= 1024 * 2048
 )
+# Of matrices of 2048 x 768.
+_EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
 _XLA = "XLA"
 # By the contest's folder.
 PEERS: dict[str, tuple[Peer, ...]] = {
@@ -158,6 +160,10 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/swiglu": (Peer(_XLA, _swiglu),),
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
+    "examples/grouped-matmul-experts-v6e": (
+        Peer("JAX megablox", _gmm, _EXPERTS),
+        Peer("XLA ragged_dot", _ragged_dot),
+    ),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
     "examples/attention-backward": (Peer("JAX flash attention", _flash_backward, _FLASH_BACKWARD),),
     "examples/attention-backward-causal-v6e": (

@@ -13,11 +13,11 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "naive_int8_matmul"
 PROBLEM_DESCRIPTION = "matmul of int8 with a scale for each row and column, added up in int32"
 
-BM = 512
-BN = 512
-BK = 512
+BM = 1024
+BN = 1024
+BK = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
-VMEM_LIMIT = None
+VMEM_LIMIT = 100 * 2**20
 
 
 def multiply(a_ref, q_ref, scales_ref, row_scales_ref, c_ref, acc_ref):

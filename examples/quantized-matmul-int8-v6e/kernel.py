@@ -14,7 +14,7 @@ KERNEL_NAME = "naive_int8_matmul"
 PROBLEM_DESCRIPTION = "matmul of int8 with a scale for each row and column, added up in int32"
 
 BM = 1024
-BN = 1024
+BN = 2048
 BK = 1024
 # How much VMEM the compiler may give the kernel, in bytes; None: its default (16 MiB on v5e).
 VMEM_LIMIT = 100 * 2**20

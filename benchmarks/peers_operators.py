@@ -30,7 +30,7 @@ import numpy as np
 from fidelity_compile import environment
 from jax import lax
 from jax.experimental import topologies
-from jax.experimental.pallas.ops.tpu import flash_attention
+from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
 from jax.sharding import SingleDeviceSharding
 from tabulate import tabulate
@@ -80,6 +80,31 @@ def _quantized(a: jax.Array, q: jax.Array, scales: jax.Array, _: Configuration) 
     return (jnp.dot(a, q.astype(a.dtype), preferred_element_type=jnp.float32) * scales).astype(a.dtype)
 
 
+def _int8(
+    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration, *, sums: Any = jnp.int32
+) -> jax.Array:
+    """XLA's program: one dot of int8 with sums of type `sums`, both scales in its epilogue."""
+    total = jnp.dot(a, q, preferred_element_type=sums).astype(jnp.float32)
+    return (total * scales * row_scales).astype(jnp.bfloat16)
+
+
+def _int8_transposed(
+    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration
+) -> jax.Array:
+    """The same as C^T = Q^T A^T."""
+    total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32)
+    return (total * scales.T * row_scales.T).astype(jnp.bfloat16).T
+
+
+def _int8_pallas(
+    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, blocks: Configuration
+) -> jax.Array:
+    """JAX's own Pallas matmul, which knows no scales: its int32 sums are scaled by XLA."""
+    rows, columns, depth = blocks
+    total = matmul.matmul(a, q, block_shape=(rows, columns), block_k=depth, out_dtype=jnp.int32)
+    return (total.astype(jnp.float32) * scales * row_scales).astype(jnp.bfloat16)
+
+
 def _ragged_dot(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, _: Configuration) -> jax.Array:
     return lax.ragged_dot(lhs, rhs, sizes, preferred_element_type=jnp.float32).astype(lhs.dtype)
 
@@ -116,6 +141,7 @@ def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
 
 
 _TILINGS = _grid((128, 256, 512, 1024), (512, 1024, 2048), (256, 512, 1024, 2048))
+_DEPTHS = (256, 512, 1024, 2048, 3584, 7168, 14336)
 _XLA = "XLA"
 # By the contest's folder.
 PEERS: dict[str, tuple[Peer, ...]] = {
@@ -123,6 +149,12 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/rmsnorm": (Peer(_XLA, _rmsnorm),),
     "examples/swiglu": (Peer(_XLA, _swiglu),),
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
+    "examples/quantized-matmul-int8-v6e": (
+        Peer(_XLA, _int8),
+        Peer("XLA, float32 asked for", partial(_int8, sums=jnp.float32)),
+        Peer("XLA, transposed", _int8_transposed),
+        Peer("JAX Pallas matmul", _int8_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
+    ),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
     "examples/attention-backward": (

@@ -32,6 +32,8 @@ from jax import lax
 from jax.experimental import topologies
 from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_attention
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import SingleDeviceSharding
 from tabulate import tabulate
 
@@ -88,17 +90,13 @@ def _int8(
     return (total * scales * row_scales).astype(jnp.bfloat16)
 
 
-def _int8_transposed(
-    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration
-) -> jax.Array:
+def _int8_transposed(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration) -> Any:
     """The same as C^T = Q^T A^T."""
     total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32)
     return (total * scales.T * row_scales.T).astype(jnp.bfloat16).T
 
 
-def _int8_pallas(
-    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, blocks: Configuration
-) -> jax.Array:
+def _int8_pallas(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, blocks: Configuration) -> Any:
     """JAX's own Pallas matmul, which knows no scales: its int32 sums are scaled by XLA."""
     rows, columns, depth = blocks
     total = matmul.matmul(a, q, block_shape=(rows, columns), block_k=depth, out_dtype=jnp.int32)
@@ -118,8 +116,9 @@ def _tgmm(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, tiling: Configuratio
 
 
 def _flash_backward(
-    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
-) -> Any:
+    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration,
+    causal: bool = False,
+) -> Any:  # fmt: skip
     """JAX's backward pass from what its forward pass keeps: with l = 1 its m is the log of the sum of exponentials."""
     major, inner, of_q = blocks
     sizes = flash_attention.BlockSizes(
@@ -131,9 +130,29 @@ def _flash_backward(
     q, k, v, o, lse, do = batched
     residuals = (q, k, v, None, None, o, jnp.ones_like(lse), lse)
     found = flash_attention._flash_attention_bwd(  # what its custom_vjp calls
-        False, False, q.shape[-1] ** -0.5, sizes, False, residuals, do
+        False, causal, q.shape[-1] ** -0.5, sizes, False, residuals, do
     )
     return tuple(array[0] for array in found[:3])
+
+
+def _splash_backward(
+    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
+) -> Any:
+    """JAX's causal backward pass, one kernel or two. What scales q and dq around it is left out, in its favour."""
+    of_q, of_kv, compute, fused = blocks
+    heads, sequence, _ = q.shape
+    sizes = splash_attention.BlockSizes(
+        block_q=512, block_kv=512, block_q_dkv=of_q, block_kv_dkv=of_kv, block_kv_dkv_compute=compute,
+        block_q_dq=None if fused else of_q, block_kv_dq=None if fused else of_kv, use_fused_bwd_kernel=bool(fused),
+    )  # fmt: skip
+    mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * heads)
+    kernel = splash_attention.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=sizes)
+    residuals = (q, k, v, None, None, o, lse, kernel.dq_mask_info, kernel.dkv_mask_info)
+    found = splash_attention._splash_attention_bwd(  # what its custom_vjp calls
+        False, splash_attention.DEFAULT_MASK_VALUE, False, sizes, None, kernel.kwargs["mask_function"], None, False,
+        residuals, do,
+    )  # fmt: skip
+    return found[3:6]
 
 
 def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
@@ -141,6 +160,19 @@ def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
 
 
 _TILINGS = _grid((128, 256, 512, 1024), (512, 1024, 2048), (256, 512, 1024, 2048))
+_FLASH_BACKWARD = tuple(
+    (major, inner, of_q)
+    for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
+    if inner <= major
+)
+# Queries, keys, keys at a time, and whether one kernel makes all three gradients.
+_SPLASH_BACKWARD = tuple(
+    blocks
+    for blocks in _grid((512, 1024, 2048, 4096), (512, 1024, 2048, 4096), (256, 512, 1024, 2048), (1, 0))
+    if blocks[2] <= blocks[1] and blocks[0] * blocks[2] <= 1024 * 2048
+)
+# Of matrices of 2048 x 768.
+_EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
 _DEPTHS = (256, 512, 1024, 2048, 3584, 7168, 14336)
 _XLA = "XLA"
 # By the contest's folder.
@@ -156,17 +188,15 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         Peer("JAX Pallas matmul", _int8_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
     ),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
+    "examples/grouped-matmul-experts-v6e": (
+        Peer("JAX megablox", _gmm, _EXPERTS),
+        Peer("XLA ragged_dot", _ragged_dot),
+    ),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
-    "examples/attention-backward": (
-        Peer(
-            "JAX flash attention",
-            _flash_backward,
-            tuple(
-                (major, inner, of_q)
-                for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
-                if inner <= major
-            ),
-        ),
+    "examples/attention-backward": (Peer("JAX flash attention", _flash_backward, _FLASH_BACKWARD),),
+    "examples/attention-backward-causal-v6e": (
+        Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD),
+        Peer("JAX flash attention", partial(_flash_backward, causal=True), _FLASH_BACKWARD),
     ),
 }
 

@@ -151,10 +151,8 @@ _TOKAMAX_CONFIGURATIONS = (
 # Of each kernel of ours: which values of its constants are tried. Few, for they were tuned by the loop on one chip.
 _OURS_CONFIGURATIONS: dict[str, tuple[Configuration, ...]] = {
     "examples/attention-v6e/kernel.py": _product(BQ=(2048, 4096), BKV=(2048, 4096)),
-    "examples/attention-causal-v6e/kernel.py": _product(BLOCK=(2048, 4096), STRIP=(512,)),
-    # The champion's own guess of a maximum, and that of attempt 14 of its contest.
-    "examples/attention-gqa-v6e/kernel.py": _product(BQ=(512, 1024, 2048), SAMPLE=(128,), TOP=(3,))
-    + _product(BQ=(512, 1024, 2048), SAMPLE=(32,), TOP=(2,)),
+    "examples/attention-causal-v6e/kernel.py": _product(BLOCK=(1024, 2048), TQ=(256, 512)),
+    "examples/attention-gqa-v6e/kernel.py": _product(BQ=(1024, 2048), TQ=(256, 512)),
     "kernel.py": _product(BQ=(2048, 4096), BKV=(2048, 4096)),
     "examples/attention-causal/kernel.py": _product(BLOCK=(2048,), DIAGONAL_Q=(256, 512)),
     "examples/attention-gqa/kernel.py": _product(BQ=(512, 1024)),
@@ -255,9 +253,27 @@ def additional(contender: str, problem: Problem, chip: str) -> tuple[Configurati
 
 # The ratio of our time to the best peer's that we aim at, by chip and problem.
 AIMS = {
-    ("v6e", "full"): 0.88,
-    ("v5e", "full"): 1.00,
-    ("v6e", "causal"): 0.82,
-    ("v5e", "causal"): 0.88,
+    ("v6e", "full"): 0.85,
+    ("v6e", "causal"): 0.75,
     ("v6e", "grouped"): 0.85,
+    ("v5e", "full"): 0.97,
+    ("v5e", "causal"): 0.84,
+    ("v7x", "full16"): 0.88,
+    ("v7x", "causal16"): 0.80,
+    ("v5p", "full16"): 0.88,
+    ("v5p", "causal16"): 0.80,
+}
+# The same for champions of other operators, by the contest's folder; None where nothing was aimed at.
+OPERATOR_AIMS: dict[str, float | None] = {
+    "examples/attention-backward": None,
+    "examples/attention-backward-causal-v6e": 0.85,
+    "examples/grouped-matmul": None,
+    "examples/grouped-matmul-experts-v6e": 0.92,
+    "examples/grouped-matmul-transposed": None,
+    "examples/matmul": 1.00,
+    "examples/paged-decode-v6e": 0.80,
+    "examples/quantized-matmul": None,
+    "examples/quantized-matmul-int8-v6e": 1.00,
+    "examples/rmsnorm": 0.97,
+    "examples/swiglu": 0.95,
 }

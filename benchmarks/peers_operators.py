@@ -323,7 +323,8 @@ def main() -> int:
         table.append(
             [folder, units.seconds(mine), name, units.seconds(peers), f"{mine / peers:.3f}", f"{timed} of {tried}"]
         )
-        note = f"both simulated, libtpu {version('libtpu')}; best of {timed} configurations"
+        choice = "its only configuration" if timed == 1 else f"best of {timed} configurations"
+        note = f"both simulated, libtpu {version('libtpu')}; {choice}"
         rows[folder] = "\t".join((folder, name, f"{peers:.6g}", f"{mine / peers:.3f}", note))
     headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
     print(tabulate(table, headers=headers, disable_numparse=True))

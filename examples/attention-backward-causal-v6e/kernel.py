@@ -16,10 +16,9 @@ from jax.experimental.pallas import tpu as pltpu
 KERNEL_NAME = "causal_attention_backward"
 PROBLEM_DESCRIPTION = "dq, dk, dv of causal attention from its residuals, softmax scale 1/sqrt(head_dim)"
 
-# Queries and keys of a tile, which is worked on at a time, and of both of a tile on the diagonal.
-TQ = 512
-TK = 512
-DIAGONAL = 512
+# Queries and keys of a tile, which is worked on at a time, and how many tiles ahead scores are asked for.
+TILE = 256
+DEPTH = 3
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 # What is prepared at a time: as many rows as a transposition takes.
@@ -38,15 +37,8 @@ def cut(start, stop, size):
 
 def tiles_of(sequence):
     """Queries and keys of the tiles that are not hidden as a whole: all queries against some keys, then the next."""
-    tiles = []
-    for keys in cut(0, sequence, TK):
-        for queries in cut(0, sequence, TQ):
-            if queries.start >= keys.stop:
-                tiles.append((queries, keys))
-            elif queries.stop > keys.start:
-                for k in cut(keys.start, keys.stop, DIAGONAL):
-                    tiles += [(q, k) for q in cut(queries.start, queries.stop, DIAGONAL) if q.stop > k.start]
-    return tiles
+    tiles = cut(0, sequence, TILE)
+    return [(queries, keys) for keys in tiles for queries in tiles if queries.start >= keys.start]
 
 
 def gradients(
@@ -55,15 +47,17 @@ def gradients(
 ):  # fmt: skip
     """One step, a head: all are [sequence, d], but for lse [1, sequence].
 
-    q_t, k_t, v_t, do_t [d, sequence] are transposed; lse_all and delta_all [sequence, d] hold the same in all columns.
+    q_t, k_t, v_t, do_t [d, sequence] are transposed; lse_all (of base 2) and delta_all [sequence, d] hold the same in all columns.
     dq_acc [sequence, d], dk_acc and dv_acc [d, sequence] are the sums, float32.
     """
     sequence, d = q_ref.shape
+    # The hardware has powers of two, so exp would multiply once more for every score.
+    to_base_2 = math.log2(math.e)
     begun = set()
     for rows in cut(0, sequence, CHUNK):
         for ref, transposed in ((q_ref, q_t), (k_ref, k_t), (v_ref, v_t), (do_ref, do_t)):
             transposed[:, rows] = ref[rows].T
-        lse_all[rows] = jnp.broadcast_to(lse_ref[:, rows], (d, CHUNK)).T
+        lse_all[rows] = jnp.broadcast_to(lse_ref[:, rows] * to_base_2, (d, CHUNK)).T
         products = o_ref[rows].astype(jnp.float32) * do_ref[rows].astype(jnp.float32)
         delta_all[rows] = jnp.broadcast_to(products.sum(axis=1, keepdims=True), (CHUNK, d))
 
@@ -74,22 +68,29 @@ def gradients(
         acc[at] = acc[at] + product if places & begun else product
         begun.update(places)
 
-    def absorb(queries, keys):
+    def products(queries, keys):
+        """Scores, not yet scaled, and do v^T."""
+        return dot(q_ref[queries], k_t[:, keys]), dot(do_ref[queries], v_t[:, keys])
+
+    def absorb(queries, keys, scores, of_weights):
         """Takes what these queries and keys have to do with each other into the gradients of both."""
         repeats = (keys.stop - keys.start) // d
         lse, delta = (jnp.concatenate([ref[queries]] * repeats, axis=1) for ref in (lse_all, delta_all))
-        weights = jnp.exp(dot(q_ref[queries], k_t[:, keys]) * scale - lse)
+        weights = jnp.exp2(scores * (scale * to_base_2) - lse)
         if keys.stop > queries.start:
             query = queries.start + jax.lax.broadcasted_iota(jnp.int32, weights.shape, 0)
             key = keys.start + jax.lax.broadcasted_iota(jnp.int32, weights.shape, 1)
             weights = jnp.where(key <= query, weights, 0.0)
-        of_scores = (weights * (dot(do_ref[queries], v_t[:, keys]) - delta)).astype(q_ref.dtype)
+        of_scores = (weights * (of_weights - delta)).astype(q_ref.dtype)
         add(dv_acc, keys, dot(do_t[:, queries], weights.astype(do_ref.dtype)), 1)
         add(dk_acc, keys, dot(q_t[:, queries], of_scores), 1)
         add(dq_acc, queries, dot(of_scores, k_ref[keys]), 0)
 
-    for tile in tiles_of(sequence):
-        absorb(*tile)
+    tiles = tiles_of(sequence)
+    ahead = [products(*tile) for tile in tiles[:DEPTH]]
+    for number, tile in enumerate(tiles):
+        ahead += [products(*later) for later in tiles[number + DEPTH : number + DEPTH + 1]]
+        absorb(*tile, *ahead.pop(0))
     dq_ref[...] = (dq_acc[...] * scale).astype(dq_ref.dtype)
     dk_ref[...] = (dk_acc[...].T * scale).astype(dk_ref.dtype)
     dv_ref[...] = dv_acc[...].T.astype(dv_ref.dtype)

@@ -18,7 +18,7 @@ PROBLEM_DESCRIPTION = "attention of one query of each sequence over keys and val
 # Sequences whose pages have room in VMEM: one is worked on, the others' pages are on their way.
 SLOTS = 2
 # Pages that are multiplied at once.
-CHUNK = 4
+CHUNK = 16
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 

@@ -34,7 +34,7 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrive
     kv [SLOTS, 2, kv_heads, pages, page_size, d] has room for the keys and values of SLOTS sequences.
     """
     sequence, sequences = pl.program_id(0), pl.num_programs(0)
-    _, _, kv_heads, _, size, d = kv_ref.shape
+    _, _, kv_heads, room, size, d = kv_ref.shape
     group = q_ref.shape[2]
     slot, length = jax.lax.rem(sequence, SLOTS), length_ref[sequence]
     # exp(scale x) = 2^(factor x).
@@ -43,19 +43,16 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrive
     def pages_of(sequence):
         return jax.lax.div(length_ref[sequence] + size - 1, size)
 
-    def for_each_page(sequence, act):
+    def fetch(sequence):
         slot = jax.lax.rem(sequence, SLOTS)
 
         def of_page(page, _):
             place = table_ref[sequence, page]
             for number, pages in enumerate((k_pages, v_pages)):
-                act(pltpu.make_async_copy(pages.at[:, place], kv_ref.at[slot, number, :, page], arrived.at[slot]))
+                pltpu.make_async_copy(pages.at[:, place], kv_ref.at[slot, number, :, page], arrived.at[slot]).start()
             return _
 
         jax.lax.fori_loop(0, pages_of(sequence), of_page, 0)
-
-    def fetch(sequence):
-        for_each_page(sequence, lambda copy: copy.start())
 
     @pl.when(sequence == 0)
     def begin():
@@ -66,7 +63,14 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrive
     def prefetch():
         fetch(sequence + SLOTS - 1)
 
-    for_each_page(sequence, lambda copy: copy.wait())
+    count = pages_of(sequence)
+    # A wait is for so many bytes, whatever transfers bring them: one for each power of two in the number of pages.
+    for power in range(room.bit_length()):
+        some = kv_ref.at[slot, :, :, pl.ds(0, min(1 << power, room))]
+
+        @pl.when(jax.lax.bitwise_and(count, 1 << power) != 0)
+        def wait(some=some):
+            pltpu.make_async_copy(some, some, arrived.at[slot]).wait()
 
     def attend_chunk(chunk, carry):
         first = chunk * CHUNK
@@ -90,7 +94,7 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrive
         jnp.full((group, 1), -jnp.inf, jnp.float32), jnp.zeros((group, 1), jnp.float32),
         jnp.zeros((group, d), jnp.float32),
     )  # fmt: skip
-    chunks = jax.lax.div(pages_of(sequence) + CHUNK - 1, CHUNK)
+    chunks = jax.lax.div(count + CHUNK - 1, CHUNK)
     found = jax.lax.fori_loop(0, chunks, attend_chunk, (start,) * kv_heads)
     for head, (_, total, acc) in enumerate(found):
         o_ref[0, head] = (acc / total).astype(o_ref.dtype)

@@ -21,7 +21,7 @@ PROBLEM_DESCRIPTION = "attention of one query of each sequence over keys and val
 SLOTS = 2
 # Pages that are multiplied at once, and pages in one turn of a loop.
 CHUNK = 4
-GROUP = 16
+GROUP = 32
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 
@@ -32,7 +32,7 @@ def dot(a, b, axes):
 
 
 def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, scores_ref, arrived, *, scale):
-    """One step: a sequence's queries [1, heads, d] against all of its pages.
+    """One step: a sequence's queries, of q [sequences, heads, d], against all of its pages.
 
     kv [SLOTS, 2, kv_heads, pages, page_size, d] has room for the keys and values of SLOTS sequences, scores
     [chunks, heads, keys of a chunk] float32 for one sequence's.
@@ -96,7 +96,7 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, scores
         return jax.lax.div(row, heads // kv_heads) == jax.lax.div(column, d)
 
     wide = (heads, kv_heads * d)
-    queries = jnp.concatenate([q_ref[0].astype(jnp.float32)] * kv_heads, axis=1)
+    queries = jnp.concatenate([q_ref[sequence].astype(jnp.float32)] * kv_heads, axis=1)
     queries = jnp.where(of_own_head(wide), queries, 0.0).astype(q_ref.dtype)
     key = jax.lax.broadcasted_iota(jnp.int32, (heads, CHUNK * size), 1)
 
@@ -123,7 +123,7 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, scores
     total, acc = jax.lax.fori_loop(0, groups, weigh, start)
     acc = jnp.where(of_own_head(wide), acc, 0.0)
     out = sum(acc[:, head * d : (head + 1) * d] for head in range(kv_heads))
-    o_ref[0] = (out / total.sum(axis=1, keepdims=True)).astype(o_ref.dtype)
+    o_ref[sequence] = (out / total.sum(axis=1, keepdims=True)).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
@@ -131,7 +131,8 @@ def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
     sequences, heads, d = q.shape
     kv_heads, _, page_size, _ = k_pages.shape
     room = pl.cdiv(page_indices.shape[1], GROUP) * GROUP
-    rows = pl.BlockSpec((1, heads, d), lambda sequence, *_: (sequence, 0, 0))
+    # All at once: the next step's would queue behind the pages that are on their way.
+    every = pl.BlockSpec(q.shape, lambda *_: (0, 0, 0))
     in_place = pl.BlockSpec(memory_space=pl.ANY)
     return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
@@ -139,8 +140,8 @@ def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(sequences,),
-            in_specs=[rows, in_place, in_place],
-            out_specs=rows,
+            in_specs=[every, in_place, in_place],
+            out_specs=every,
             scratch_shapes=[
                 pltpu.VMEM((SLOTS, 2, kv_heads, room, page_size, d), k_pages.dtype),
                 pltpu.VMEM((room // CHUNK, heads, CHUNK * page_size), jnp.float32),

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +32,9 @@ from jax import lax
 from jax.experimental import topologies
 from jax.experimental.pallas.ops.tpu import flash_attention
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
-from jax.sharding import SingleDeviceSharding
+from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
+from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
 from tabulate import tabulate
 
 from harness import contest as contests
@@ -41,7 +43,7 @@ from harness.advice.dump_directory import read
 from harness.errors import RatchetError
 from harness.judge.simulate.module import run_module
 from harness.ledger import Ledger
-from harness.problems import Suite
+from harness.problems import PagedAttention, Suite
 from harness.problems.timing import timing_inputs
 
 ROOT = Path(__file__).parents[1]
@@ -52,13 +54,22 @@ Configuration = tuple[int, ...]
 Kernel = Callable[..., Any]
 
 
+def _as_given(problem: Any) -> Any:
+    return problem
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose."""
+    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose.
+
+    `operands` makes of the contest's problem the one whose inputs it takes: the same contents where they lie otherwise
+    than the contest's, without a charge for that.
+    """
 
     name: str
     call: Kernel
     configurations: tuple[Configuration, ...] = ((),)
+    operands: Callable[[Any], Any] = _as_given
 
 
 def _matmul(a: jax.Array, b: jax.Array, _: Configuration) -> jax.Array:
@@ -111,6 +122,32 @@ def _flash_backward(
     return tuple(array[0] for array in found[:3])
 
 
+def _paged(
+    q: jax.Array, k: jax.Array, v: jax.Array, lengths: jax.Array, table: jax.Array, blocks: Configuration
+) -> jax.Array:
+    pages, inline = blocks
+    scaled = (q * q.shape[-1] ** -0.5).astype(q.dtype)  # it has no scale of its own
+    return paged_attention(
+        scaled, k, v, lengths, table, pages_per_compute_block=pages, inline_seq_dim=bool(inline)
+    )  # fmt: skip
+
+
+def _ragged_paged(
+    q: jax.Array, kv: jax.Array, lengths: jax.Array, table: jax.Array, starts: jax.Array, count: jax.Array,
+    blocks: Configuration,
+) -> jax.Array:  # fmt: skip
+    queries, pages = blocks
+    return ragged_paged_attention(
+        q, kv, lengths, table, starts, count, sm_scale=q.shape[-1] ** -0.5,
+        num_queries_per_block=queries, num_kv_pages_per_block=pages, vmem_limit_bytes=100 * 2**20,
+    )  # fmt: skip
+
+
+def _ragged(problem: PagedAttention) -> PagedAttention:
+    """The same keys and values with all heads of a page together, and tables that give each sequence one query."""
+    return replace(problem, tokens=problem.sequences)
+
+
 def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
     return tuple(itertools.product(*values))
 
@@ -125,6 +162,15 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
+    "examples/paged-decode-v6e": (
+        Peer("JAX paged attention", _paged, _grid((1, 2, 4, 8, 16, 32, 64, 128), (0, 1))),
+        Peer(
+            "JAX ragged paged attention",
+            _ragged_paged,
+            _grid((1, 2, 4, 8), (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
+            _ragged,
+        ),
+    ),
     "examples/attention-backward": (
         Peer(
             "JAX flash attention",
@@ -162,7 +208,7 @@ def compile_trial(trial: Trial) -> None:
     """Compiles for the contest's chip; the environment says where the schedules go."""
     contest = contests.load(ROOT / trial.folder, None)
     device = topologies.get_topology_desc(topology_name=contest.chip.topology, platform="tpu").devices[0]
-    given = contest.problem.statement().inputs
+    given = trial.peer.operands(contest.problem).statement().inputs
     shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=SingleDeviceSharding(device)) for one in given]
 
     def program(*inputs: jax.Array) -> Any:
@@ -171,7 +217,10 @@ def compile_trial(trial: Trial) -> None:
     # By these names the simulator is told what tables hold.
     named = [inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in given]
     program.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-    jax.jit(program).lower(*shapes).compile()
+    # Kernels ask which chip they are compiled for.
+    kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
+    with jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)):
+        jax.jit(program).lower(*shapes).compile()
 
 
 def seconds(trial: Trial, cache: Path) -> float | str:
@@ -190,7 +239,7 @@ def seconds(trial: Trial, cache: Path) -> float | str:
             lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr.strip()[-90:]]
             return f"not compiled: {lines[-1][:150]}"
     assert not isinstance(contest.problem, Suite)
-    stated = timing_inputs(contest.problem) or {"": {}}
+    stated = timing_inputs(trial.peer.operands(contest.problem)) or {"": {}}
     times = []
     for contents in stated.values():
         operands = {name: np.asarray(values) for name, values in contents.items()}
@@ -262,6 +311,8 @@ def main() -> int:
             [folder, units.seconds(mine), name, units.seconds(peers), f"{mine / peers:.3f}", f"{timed} of {tried}"]
         )
         note = f"both simulated, libtpu {version('libtpu')}; best of {timed} configurations"
+        if trial.peer.operands is not _as_given:
+            note += ", its operands laid out as it takes them"
         rows[folder] = "\t".join((folder, name, f"{peers:.6g}", f"{mine / peers:.3f}", note))
     headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
     print(tabulate(table, headers=headers, disable_numparse=True))

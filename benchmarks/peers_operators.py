@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,11 +30,12 @@ import numpy as np
 from fidelity_compile import environment
 from jax import lax
 from jax.experimental import topologies
-from jax.experimental.pallas.ops.tpu import flash_attention
+from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
-from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
-from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_attention
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
+from peers_paged import PAGED, RAGGED, as_ragged, paged, ragged_paged
 from tabulate import tabulate
 
 from harness import contest as contests
@@ -43,7 +44,7 @@ from harness.advice.dump_directory import read
 from harness.errors import RatchetError
 from harness.judge.simulate.module import run_module
 from harness.ledger import Ledger
-from harness.problems import PagedAttention, Suite
+from harness.problems import Suite
 from harness.problems.timing import timing_inputs
 
 ROOT = Path(__file__).parents[1]
@@ -91,6 +92,27 @@ def _quantized(a: jax.Array, q: jax.Array, scales: jax.Array, _: Configuration) 
     return (jnp.dot(a, q.astype(a.dtype), preferred_element_type=jnp.float32) * scales).astype(a.dtype)
 
 
+def _int8(
+    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration, *, sums: Any = jnp.int32
+) -> jax.Array:
+    """XLA's program: one dot of int8 with sums of type `sums`, both scales in its epilogue."""
+    total = jnp.dot(a, q, preferred_element_type=sums).astype(jnp.float32)
+    return (total * scales * row_scales).astype(jnp.bfloat16)
+
+
+def _int8_transposed(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration) -> Any:
+    """The same as C^T = Q^T A^T."""
+    total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32)
+    return (total * scales.T * row_scales.T).astype(jnp.bfloat16).T
+
+
+def _int8_pallas(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, blocks: Configuration) -> Any:
+    """JAX's own Pallas matmul, which knows no scales: its int32 sums are scaled by XLA."""
+    rows, columns, depth = blocks
+    total = matmul.matmul(a, q, block_shape=(rows, columns), block_k=depth, out_dtype=jnp.int32)
+    return (total.astype(jnp.float32) * scales * row_scales).astype(jnp.bfloat16)
+
+
 def _ragged_dot(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, _: Configuration) -> jax.Array:
     return lax.ragged_dot(lhs, rhs, sizes, preferred_element_type=jnp.float32).astype(lhs.dtype)
 
@@ -104,8 +126,9 @@ def _tgmm(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, tiling: Configuratio
 
 
 def _flash_backward(
-    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
-) -> Any:
+    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration,
+    causal: bool = False,
+) -> Any:  # fmt: skip
     """JAX's backward pass from what its forward pass keeps: with l = 1 its m is the log of the sum of exponentials."""
     major, inner, of_q = blocks
     sizes = flash_attention.BlockSizes(
@@ -117,35 +140,29 @@ def _flash_backward(
     q, k, v, o, lse, do = batched
     residuals = (q, k, v, None, None, o, jnp.ones_like(lse), lse)
     found = flash_attention._flash_attention_bwd(  # what its custom_vjp calls
-        False, False, q.shape[-1] ** -0.5, sizes, False, residuals, do
+        False, causal, q.shape[-1] ** -0.5, sizes, False, residuals, do
     )
     return tuple(array[0] for array in found[:3])
 
 
-def _paged(
-    q: jax.Array, k: jax.Array, v: jax.Array, lengths: jax.Array, table: jax.Array, blocks: Configuration
-) -> jax.Array:
-    pages, inline = blocks
-    scaled = (q * q.shape[-1] ** -0.5).astype(q.dtype)  # it has no scale of its own
-    return paged_attention(
-        scaled, k, v, lengths, table, pages_per_compute_block=pages, inline_seq_dim=bool(inline)
+def _splash_backward(
+    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
+) -> Any:
+    """JAX's causal backward pass, one kernel or two. What scales q and dq around it is left out, in its favour."""
+    of_q, of_kv, compute, fused = blocks
+    heads, sequence, _ = q.shape
+    sizes = splash_attention.BlockSizes(
+        block_q=512, block_kv=512, block_q_dkv=of_q, block_kv_dkv=of_kv, block_kv_dkv_compute=compute,
+        block_q_dq=None if fused else of_q, block_kv_dq=None if fused else of_kv, use_fused_bwd_kernel=bool(fused),
     )  # fmt: skip
-
-
-def _ragged_paged(
-    q: jax.Array, kv: jax.Array, lengths: jax.Array, table: jax.Array, starts: jax.Array, count: jax.Array,
-    blocks: Configuration,
-) -> jax.Array:  # fmt: skip
-    queries, pages = blocks
-    return ragged_paged_attention(
-        q, kv, lengths, table, starts, count, sm_scale=q.shape[-1] ** -0.5,
-        num_queries_per_block=queries, num_kv_pages_per_block=pages, vmem_limit_bytes=100 * 2**20,
+    mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * heads)
+    kernel = splash_attention.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=sizes)
+    residuals = (q, k, v, None, None, o, lse, kernel.dq_mask_info, kernel.dkv_mask_info)
+    found = splash_attention._splash_attention_bwd(  # what its custom_vjp calls
+        False, splash_attention.DEFAULT_MASK_VALUE, False, sizes, None, kernel.kwargs["mask_function"], None, False,
+        residuals, do,
     )  # fmt: skip
-
-
-def _ragged(problem: PagedAttention) -> PagedAttention:
-    """The same keys and values with all heads of a page together, and tables that give each sequence one query."""
-    return replace(problem, tokens=problem.sequences)
+    return found[3:6]
 
 
 def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
@@ -153,6 +170,20 @@ def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
 
 
 _TILINGS = _grid((128, 256, 512, 1024), (512, 1024, 2048), (256, 512, 1024, 2048))
+_FLASH_BACKWARD = tuple(
+    (major, inner, of_q)
+    for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
+    if inner <= major
+)
+# Queries, keys, keys at a time, and whether one kernel makes all three gradients.
+_SPLASH_BACKWARD = tuple(
+    blocks
+    for blocks in _grid((512, 1024, 2048, 4096), (512, 1024, 2048, 4096), (256, 512, 1024, 2048), (1, 0))
+    if blocks[2] <= blocks[1] and blocks[0] * blocks[2] <= 1024 * 2048
+)
+# Of matrices of 2048 x 768.
+_EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
+_DEPTHS = (256, 512, 1024, 2048, 3584, 7168, 14336)
 _XLA = "XLA"
 # By the contest's folder.
 PEERS: dict[str, tuple[Peer, ...]] = {
@@ -160,27 +191,26 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/rmsnorm": (Peer(_XLA, _rmsnorm),),
     "examples/swiglu": (Peer(_XLA, _swiglu),),
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
+    "examples/quantized-matmul-int8-v6e": (
+        Peer(_XLA, _int8),
+        Peer("XLA, float32 asked for", partial(_int8, sums=jnp.float32)),
+        Peer("XLA, transposed", _int8_transposed),
+        Peer("JAX Pallas matmul", _int8_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
+    ),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
+    "examples/grouped-matmul-experts-v6e": (
+        Peer("JAX megablox", _gmm, _EXPERTS),
+        Peer("XLA ragged_dot", _ragged_dot),
+    ),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
     "examples/paged-decode-v6e": (
-        Peer("JAX paged attention", _paged, _grid((1, 2, 4, 8, 16, 32, 64, 128), (0, 1))),
-        Peer(
-            "JAX ragged paged attention",
-            _ragged_paged,
-            _grid((1, 2, 4, 8), (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
-            _ragged,
-        ),
+        Peer("JAX paged attention", paged, PAGED),
+        Peer("JAX ragged paged attention", ragged_paged, RAGGED, as_ragged),
     ),
-    "examples/attention-backward": (
-        Peer(
-            "JAX flash attention",
-            _flash_backward,
-            tuple(
-                (major, inner, of_q)
-                for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
-                if inner <= major
-            ),
-        ),
+    "examples/attention-backward": (Peer("JAX flash attention", _flash_backward, _FLASH_BACKWARD),),
+    "examples/attention-backward-causal-v6e": (
+        Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD),
+        Peer("JAX flash attention", partial(_flash_backward, causal=True), _FLASH_BACKWARD),
     ),
 }
 
@@ -310,7 +340,8 @@ def main() -> int:
         table.append(
             [folder, units.seconds(mine), name, units.seconds(peers), f"{mine / peers:.3f}", f"{timed} of {tried}"]
         )
-        note = f"both simulated, libtpu {version('libtpu')}; best of {timed} configurations"
+        choice = "its only configuration" if timed == 1 else f"best of {timed} configurations"
+        note = f"both simulated, libtpu {version('libtpu')}; {choice}"
         if trial.peer.operands is not _as_given:
             note += ", its operands laid out as it takes them"
         rows[folder] = "\t".join((folder, name, f"{peers:.6g}", f"{mine / peers:.3f}", note))

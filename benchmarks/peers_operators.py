@@ -178,8 +178,8 @@ _FLASH_BACKWARD = tuple(
 # Queries, keys, keys at a time, and whether one kernel makes all three gradients.
 _SPLASH_BACKWARD = tuple(
     blocks
-    for blocks in _grid((512, 1024, 2048, 4096), (512, 1024, 2048, 4096), (256, 512, 1024, 2048), (1, 0))
-    if blocks[2] <= blocks[1] and blocks[0] * blocks[2] <= 1024 * 2048
+    for blocks in _grid((512, 1024, 2048), (512, 1024, 2048, 4096), (256, 512, 1024, 2048), (1, 0))
+    if blocks[2] <= blocks[1] and blocks[0] * blocks[2] <= 1024 * 2048 and (blocks[3] or blocks[2] > 256)
 )
 # Of matrices of 2048 x 768.
 _EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))

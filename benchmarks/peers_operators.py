@@ -34,7 +34,8 @@ from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
+from peers_paged import PAGED, RAGGED, as_ragged, paged, ragged_paged
 from tabulate import tabulate
 
 from harness import contest as contests
@@ -54,13 +55,22 @@ Configuration = tuple[int, ...]
 Kernel = Callable[..., Any]
 
 
+def _as_given(problem: Any) -> Any:
+    return problem
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose."""
+    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose.
+
+    `operands` makes of the contest's problem the one whose inputs it takes: the same contents where they lie otherwise
+    than the contest's, without a charge for that.
+    """
 
     name: str
     call: Kernel
     configurations: tuple[Configuration, ...] = ((),)
+    operands: Callable[[Any], Any] = _as_given
 
 
 def _matmul(a: jax.Array, b: jax.Array, _: Configuration) -> jax.Array:
@@ -193,6 +203,10 @@ PEERS: dict[str, tuple[Peer, ...]] = {
         Peer("XLA ragged_dot", _ragged_dot),
     ),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
+    "examples/paged-decode-v6e": (
+        Peer("JAX paged attention", paged, PAGED),
+        Peer("JAX ragged paged attention", ragged_paged, RAGGED, as_ragged),
+    ),
     "examples/attention-backward": (Peer("JAX flash attention", _flash_backward, _FLASH_BACKWARD),),
     "examples/attention-backward-causal-v6e": (
         Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD),
@@ -224,7 +238,7 @@ def compile_trial(trial: Trial) -> None:
     """Compiles for the contest's chip; the environment says where the schedules go."""
     contest = contests.load(ROOT / trial.folder, None)
     device = topologies.get_topology_desc(topology_name=contest.chip.topology, platform="tpu").devices[0]
-    given = contest.problem.statement().inputs
+    given = trial.peer.operands(contest.problem).statement().inputs
     shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=SingleDeviceSharding(device)) for one in given]
 
     def program(*inputs: jax.Array) -> Any:
@@ -233,7 +247,10 @@ def compile_trial(trial: Trial) -> None:
     # By these names the simulator is told what tables hold.
     named = [inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in given]
     program.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-    jax.jit(program).lower(*shapes).compile()
+    # Kernels ask which chip they are compiled for.
+    kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
+    with jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)):
+        jax.jit(program).lower(*shapes).compile()
 
 
 def seconds(trial: Trial, cache: Path) -> float | str:
@@ -252,7 +269,7 @@ def seconds(trial: Trial, cache: Path) -> float | str:
             lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr.strip()[-90:]]
             return f"not compiled: {lines[-1][:150]}"
     assert not isinstance(contest.problem, Suite)
-    stated = timing_inputs(contest.problem) or {"": {}}
+    stated = timing_inputs(trial.peer.operands(contest.problem)) or {"": {}}
     times = []
     for contents in stated.values():
         operands = {name: np.asarray(values) for name, values in contents.items()}
@@ -325,6 +342,8 @@ def main() -> int:
         )
         choice = "its only configuration" if timed == 1 else f"best of {timed} configurations"
         note = f"both simulated, libtpu {version('libtpu')}; {choice}"
+        if trial.peer.operands is not _as_given:
+            note += ", its operands laid out as it takes them"
         rows[folder] = "\t".join((folder, name, f"{peers:.6g}", f"{mine / peers:.3f}", note))
     headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
     print(tabulate(table, headers=headers, disable_numparse=True))

@@ -64,13 +64,14 @@ class Peer:
     """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose.
 
     `operands` makes of the contest's problem the one whose inputs it takes: the same contents where they lie otherwise
-    than the contest's, without a charge for that.
+    than the contest's, without a charge for that. `flags` are more of the compiler's, each after a space.
     """
 
     name: str
     call: Kernel
     configurations: tuple[Configuration, ...] = ((),)
     operands: Callable[[Any], Any] = _as_given
+    flags: str = ""
 
 
 def _matmul(a: jax.Array, b: jax.Array, _: Configuration) -> jax.Array:
@@ -185,6 +186,8 @@ _SPLASH_BACKWARD = tuple(
 _EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
 _DEPTHS = (256, 512, 1024, 2048, 3584, 7168, 14336)
 _XLA = "XLA"
+# With XLA's own 32 MiB it fetches all of Q before its product begins.
+_MORE_VMEM = " --xla_tpu_scoped_vmem_limit_kib=98304"
 # By the contest's folder.
 PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/matmul": (Peer(_XLA, _matmul),),
@@ -193,6 +196,7 @@ PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
     "examples/quantized-matmul-int8-v6e": (
         Peer(_XLA, _int8),
+        Peer("XLA, 96 MiB of VMEM", _int8, flags=_MORE_VMEM),
         Peer("XLA, float32 asked for", partial(_int8, sums=jnp.float32)),
         Peer("XLA, transposed", _int8_transposed),
         Peer("JAX Pallas matmul", _int8_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
@@ -262,7 +266,7 @@ def seconds(trial: Trial, cache: Path) -> float | str:
         names = [str(place) for place in (trial.folder, trial.peer.name, *trial.configuration)]
         done = subprocess.run(
             [sys.executable, __file__, "--compile", *names],
-            env=environment(directory) | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=environment(directory, flags=trial.peer.flags) | {"PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:

@@ -32,9 +32,12 @@ import numpy as np
 from fidelity_compile import ON_TENSORCORE, environment
 from jax import lax
 from jax.experimental import topologies
-from jax.experimental.pallas.ops.tpu import flash_attention
+from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
-from jax.sharding import SingleDeviceSharding
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash_attention
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
+from peers_paged import PAGED, RAGGED, as_ragged, paged, ragged_paged
 from tabulate import tabulate
 
 from harness import contest as contests
@@ -54,13 +57,23 @@ Configuration = tuple[int, ...]
 Kernel = Callable[..., Any]
 
 
+def _as_given(problem: Any) -> Any:
+    return problem
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose."""
+    """A kernel of others: `call(*inputs, configuration)` gives the contest's outputs; () has nothing to choose.
+
+    `operands` makes of the contest's problem the one whose inputs it takes: the same contents where they lie otherwise
+    than the contest's, without a charge for that. `flags` are more of the compiler's, each after a space.
+    """
 
     name: str
     call: Kernel
     configurations: tuple[Configuration, ...] = ((),)
+    operands: Callable[[Any], Any] = _as_given
+    flags: str = ""
 
 
 def _matmul(a: jax.Array, b: jax.Array, _: Configuration) -> jax.Array:
@@ -82,6 +95,27 @@ def _quantized(a: jax.Array, q: jax.Array, scales: jax.Array, _: Configuration) 
     return (jnp.dot(a, q.astype(a.dtype), preferred_element_type=jnp.float32) * scales).astype(a.dtype)
 
 
+def _int8(
+    a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration, *, sums: Any = jnp.int32
+) -> jax.Array:
+    """XLA's program: one dot of int8 with sums of type `sums`, both scales in its epilogue."""
+    total = jnp.dot(a, q, preferred_element_type=sums).astype(jnp.float32)
+    return (total * scales * row_scales).astype(jnp.bfloat16)
+
+
+def _int8_transposed(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, _: Configuration) -> Any:
+    """The same as C^T = Q^T A^T."""
+    total = lax.dot_general(q, a, (((0,), (1,)), ((), ())), preferred_element_type=jnp.int32).astype(jnp.float32)
+    return (total * scales.T * row_scales.T).astype(jnp.bfloat16).T
+
+
+def _int8_pallas(a: jax.Array, q: jax.Array, scales: jax.Array, row_scales: jax.Array, blocks: Configuration) -> Any:
+    """JAX's own Pallas matmul, which knows no scales: its int32 sums are scaled by XLA."""
+    rows, columns, depth = blocks
+    total = matmul.matmul(a, q, block_shape=(rows, columns), block_k=depth, out_dtype=jnp.int32)
+    return (total.astype(jnp.float32) * scales * row_scales).astype(jnp.bfloat16)
+
+
 def _ragged_dot(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, _: Configuration) -> jax.Array:
     return lax.ragged_dot(lhs, rhs, sizes, preferred_element_type=jnp.float32).astype(lhs.dtype)
 
@@ -95,8 +129,9 @@ def _tgmm(lhs: jax.Array, rhs: jax.Array, sizes: jax.Array, tiling: Configuratio
 
 
 def _flash_backward(
-    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
-) -> Any:
+    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration,
+    causal: bool = False,
+) -> Any:  # fmt: skip
     """JAX's backward pass from what its forward pass keeps: with l = 1 its m is the log of the sum of exponentials."""
     major, inner, of_q = blocks
     sizes = flash_attention.BlockSizes(
@@ -108,9 +143,29 @@ def _flash_backward(
     q, k, v, o, lse, do = batched
     residuals = (q, k, v, None, None, o, jnp.ones_like(lse), lse)
     found = flash_attention._flash_attention_bwd(  # what its custom_vjp calls
-        False, False, q.shape[-1] ** -0.5, sizes, False, residuals, do
+        False, causal, q.shape[-1] ** -0.5, sizes, False, residuals, do
     )
     return tuple(array[0] for array in found[:3])
+
+
+def _splash_backward(
+    q: jax.Array, k: jax.Array, v: jax.Array, o: jax.Array, lse: jax.Array, do: jax.Array, blocks: Configuration
+) -> Any:
+    """JAX's causal backward pass, one kernel or two. What scales q and dq around it is left out, in its favour."""
+    of_q, of_kv, compute, fused = blocks
+    heads, sequence, _ = q.shape
+    sizes = splash_attention.BlockSizes(
+        block_q=512, block_kv=512, block_q_dkv=of_q, block_kv_dkv=of_kv, block_kv_dkv_compute=compute,
+        block_q_dq=None if fused else of_q, block_kv_dq=None if fused else of_kv, use_fused_bwd_kernel=bool(fused),
+    )  # fmt: skip
+    mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * heads)
+    kernel = splash_attention.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=sizes)
+    residuals = (q, k, v, None, None, o, lse, kernel.dq_mask_info, kernel.dkv_mask_info)
+    found = splash_attention._splash_attention_bwd(  # what its custom_vjp calls
+        False, splash_attention.DEFAULT_MASK_VALUE, False, sizes, None, kernel.kwargs["mask_function"], None, False,
+        residuals, do,
+    )  # fmt: skip
+    return found[3:6]
 
 
 def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
@@ -118,31 +173,50 @@ def _grid(*values: Sequence[int]) -> tuple[Configuration, ...]:
 
 
 _TILINGS = _grid((128, 256, 512, 1024), (512, 1024, 2048), (256, 512, 1024, 2048))
+_FLASH_BACKWARD = tuple(
+    (major, inner, of_q)
+    for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
+    if inner <= major
+)
+# Queries, keys, keys at a time, and whether one kernel makes all three gradients.
+_SPLASH_BACKWARD = tuple(
+    blocks
+    for blocks in _grid((512, 1024, 2048), (512, 1024, 2048, 4096), (256, 512, 1024, 2048), (1, 0))
+    if blocks[2] <= blocks[1] and blocks[0] * blocks[2] <= 1024 * 2048 and (blocks[3] or blocks[2] > 256)
+)
 # Of matrices of 2048 x 768.
-_EXPERTS = _grid((256, 512, 1024, 128), (2048, 1024, 512), (768, 512, 384, 256, 128))
+_EXPERTS = _grid((64, 128, 256, 512, 1024), (256, 512, 1024, 2048), (256, 384, 768))
+_DEPTHS = (256, 512, 1024, 2048, 3584, 7168, 14336)
 _XLA = "XLA"
+# With XLA's own 32 MiB it fetches all of Q before its product begins.
+_MORE_VMEM = " --xla_tpu_scoped_vmem_limit_kib=98304"
 # By the contest's folder.
 PEERS: dict[str, tuple[Peer, ...]] = {
     "examples/matmul": (Peer(_XLA, _matmul),),
     "examples/rmsnorm": (Peer(_XLA, _rmsnorm),),
     "examples/swiglu": (Peer(_XLA, _swiglu),),
     "examples/quantized-matmul": (Peer(_XLA, _quantized),),
+    "examples/quantized-matmul-int8-v6e": (
+        Peer(_XLA, _int8),
+        Peer("XLA, 96 MiB of VMEM", _int8, flags=_MORE_VMEM),
+        Peer("XLA, float32 asked for", partial(_int8, sums=jnp.float32)),
+        Peer("XLA, transposed", _int8_transposed),
+        Peer("JAX Pallas matmul", _int8_pallas, _grid((256, 512, 1024), (512, 1024, 2048), _DEPTHS)),
+    ),
     "examples/grouped-matmul": (Peer("JAX megablox", _gmm, _TILINGS), Peer("XLA ragged_dot", _ragged_dot)),
     "examples/grouped-matmul-experts-v6e": (
         Peer("JAX megablox", _gmm, _EXPERTS),
         Peer("XLA ragged_dot", _ragged_dot),
     ),
     "examples/grouped-matmul-transposed": (Peer("JAX megablox tgmm", _tgmm, _TILINGS),),
-    "examples/attention-backward": (
-        Peer(
-            "JAX flash attention",
-            _flash_backward,
-            tuple(
-                (major, inner, of_q)
-                for major, inner, of_q in _grid((512, 1024, 2048), (256, 512, 1024), (512, 1024, 2048))
-                if inner <= major
-            ),
-        ),
+    "examples/paged-decode-v6e": (
+        Peer("JAX paged attention", paged, PAGED),
+        Peer("JAX ragged paged attention", ragged_paged, RAGGED, as_ragged),
+    ),
+    "examples/attention-backward": (Peer("JAX flash attention", _flash_backward, _FLASH_BACKWARD),),
+    "examples/attention-backward-causal-v6e": (
+        Peer("JAX splash attention", _splash_backward, _SPLASH_BACKWARD),
+        Peer("JAX flash attention", partial(_flash_backward, causal=True), _FLASH_BACKWARD),
     ),
 }
 
@@ -170,7 +244,7 @@ def compile_trial(trial: Trial) -> None:
     """Compiles for the contest's chip; the environment says where the schedules go."""
     contest = contests.load(ROOT / trial.folder, None)
     device = topologies.get_topology_desc(topology_name=contest.chip.topology, platform="tpu").devices[0]
-    given = contest.problem.statement().inputs
+    given = trial.peer.operands(contest.problem).statement().inputs
     shapes = [jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=SingleDeviceSharding(device)) for one in given]
 
     def program(*inputs: jax.Array) -> Any:
@@ -179,7 +253,10 @@ def compile_trial(trial: Trial) -> None:
     # By these names the simulator is told what tables hold.
     named = [inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in given]
     program.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
-    jax.jit(program).lower(*shapes).compile()
+    # Kernels ask which chip they are compiled for.
+    kind = AbstractDevice(device_kind=device.device_kind, num_cores=device.num_cores, platform="tpu")
+    with jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=kind)):
+        jax.jit(program).lower(*shapes).compile()
 
 
 def seconds(trial: Trial, cache: Path) -> float | str:
@@ -189,16 +266,17 @@ def seconds(trial: Trial, cache: Path) -> float | str:
     if not any(directory.glob("*-TLP-*final_bundles.txt")):
         directory.mkdir(parents=True, exist_ok=True)
         names = [str(place) for place in (trial.folder, trial.peer.name, *trial.configuration)]
+        flags = ON_TENSORCORE + trial.peer.flags
         done = subprocess.run(
             [sys.executable, __file__, "--compile", *names],
-            env=environment(directory, flags=ON_TENSORCORE) | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=environment(directory, flags=flags) | {"PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "rror" in line] or [done.stderr.strip()[-90:]]
             return f"not compiled: {lines[-1][:150]}"
     assert not isinstance(contest.problem, Suite)
-    stated = timing_inputs(contest.problem) or {"": {}}
+    stated = timing_inputs(trial.peer.operands(contest.problem)) or {"": {}}
     times = []
     for contents in stated.values():
         operands = {name: np.asarray(values) for name, values in contents.items()}
@@ -269,7 +347,10 @@ def main() -> int:
         table.append(
             [folder, units.seconds(mine), name, units.seconds(peers), f"{mine / peers:.3f}", f"{timed} of {tried}"]
         )
-        note = f"both simulated, libtpu {version('libtpu')}; best of {timed} configurations"
+        choice = "its only configuration" if timed == 1 else f"best of {timed} configurations"
+        note = f"both simulated, libtpu {version('libtpu')}; {choice}"
+        if trial.peer.operands is not _as_given:
+            note += ", its operands laid out as it takes them"
         rows[folder] = "\t".join((folder, name, f"{peers:.6g}", f"{mine / peers:.3f}", note))
     headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
     print(tabulate(table, headers=headers, disable_numparse=True))

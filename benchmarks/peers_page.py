@@ -1,5 +1,6 @@
 """benchmarks/PEERS.md, from what peers.py found."""
 
+import csv
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from peers_entries import NAMES, NOT_RUN, Entries, Entry, entry, held, with_erro
 from peers_errors import Errors
 from peers_errors import text as error_text
 from peers_plan import Look, Plan
-from peers_problems import AIMS, OURS, PEERS, PROBLEMS, Configuration
+from peers_problems import AIMS, OPERATOR_AIMS, OURS, PEERS, PROBLEMS, Configuration
 from peers_sensitivity import RULE
 from peers_titles import Title
 from tabulate import tabulate
@@ -20,6 +21,8 @@ from harness.judge.simulate.uncertainty import relative_uncertainty
 from harness.judge.verdict.roofline import utilisation
 
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
+# Of every contest the best peer; lines that begin with # are remarks.
+KEPT = Path(__file__).parent / "data" / "peers.tsv"
 # The column of errors, and what it is.
 ERROR = "error"
 FOUND = """Error is the worst of a contender's outputs over inputs drawn from the judge's space (attention sinks, scores
@@ -57,7 +60,7 @@ def page(
     for chip in plan.chips:
         parts.append(f"## {chip}")
         parts += [_table(plan, chip, problem, entries[chip, problem]) for problem in plan.problems]
-    parts += [_published(plan, entries, look), _counts(plan, entries), _doubts(plan)]
+    parts += [_operators(), _published(plan, entries, look), _counts(plan, entries), _doubts(plan)]
     if NOTES.exists():
         parts.append(NOTES.read_text(encoding="utf-8").strip())
     return "\n\n".join(parts) + "\n"
@@ -153,6 +156,27 @@ def _aims(plan: Plan, entries: Entries) -> str:
 An aim is the most that our time may be, as a ratio to the best peer's; aims were set before the first attempt. Times
 and ratios are simulated. The uncertainty of a ratio is one standard deviation; that of a time is larger, because most
 of it is common to all kernels (FIDELITY.md).
+
+{table(lines, head)}"""
+
+
+def _operators() -> str:
+    lines = []
+    kept = (line for line in KEPT.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    for row in csv.DictReader(kept, delimiter="\t"):
+        contest, ratio, seconds = row["contest"], row["ratio"], row["seconds"]
+        if contest in OPERATOR_AIMS and ratio:
+            aim = OPERATOR_AIMS[contest]
+            told = ["", ""] if aim is None else [f"{aim:.2f}", "reached" if float(ratio) <= aim else "not reached"]
+            times = [units.seconds(float(seconds) * float(ratio)), units.seconds(float(seconds))]
+            folder = f"[{contest.removeprefix('examples/')}](../{contest})"
+            lines.append([folder, *times, row["peer"], ratio, *told, row["note"]])
+    head = ["contest", "ours", "best peer", "which", "ours / best peer", "aim", "verdict", "how"]
+    return f"""## Other operators
+
+Champions of the other contests beside what others ship for the same operands at the same shape, whole module, both
+simulated. Peers get a few to some dozens of configurations each (the last column); made by
+`python benchmarks/peers_operators.py --write`, in the environment that the contests were judged in.
 
 {table(lines, head)}"""
 

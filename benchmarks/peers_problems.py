@@ -263,3 +263,17 @@ AIMS = {
     ("v5p", "full16"): 0.88,
     ("v5p", "causal16"): 0.80,
 }
+# The same for champions of other operators, by the contest's folder; None where nothing was aimed at.
+OPERATOR_AIMS: dict[str, float | None] = {
+    "examples/attention-backward": None,
+    "examples/attention-backward-causal-v6e": 0.85,
+    "examples/grouped-matmul": None,
+    "examples/grouped-matmul-experts-v6e": 0.92,
+    "examples/grouped-matmul-transposed": None,
+    "examples/matmul": 1.00,
+    "examples/paged-decode-v6e": 0.80,
+    "examples/quantized-matmul": None,
+    "examples/quantized-matmul-int8-v6e": 1.00,
+    "examples/rmsnorm": 0.97,
+    "examples/swiglu": 0.95,
+}

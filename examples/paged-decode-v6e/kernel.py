@@ -1,7 +1,9 @@
 """Paged attention, one query for each sequence, on a TPU v6e: the one file that an experiment changes.
 
-A step of the grid is a sequence. Pages are copied by hand, one transfer for all heads of a page, while the sequence
-before is worked on. Online softmax over chunks of CHUNK pages, head by head.
+A step of the grid is a sequence. Pages are copied by hand, one transfer for all heads of a page, while the sequences
+before are worked on; all of a sequence's scores come first, then its weights, so that nothing is ever rescaled. The
+key/value heads of a chunk lie side by side in the matrix unit, 128 rows each, and every query head has zeros where the
+other heads' keys are.
 """
 
 import functools
@@ -17,8 +19,9 @@ PROBLEM_DESCRIPTION = "attention of one query of each sequence over keys and val
 
 # Sequences whose pages have room in VMEM: one is worked on, the others' pages are on their way.
 SLOTS = 2
-# Pages that are multiplied at once.
+# Pages that are multiplied at once, and pages in one turn of a loop.
 CHUNK = 4
+GROUP = 32
 # How much VMEM the compiler may give the kernel, in bytes; a v6e has 128 MiB.
 VMEM_LIMIT = 100 * 2**20
 
@@ -28,14 +31,15 @@ def dot(a, b, axes):
     return jax.lax.dot_general(a, b, ((axes[:1], axes[1:]), ((), ())), preferred_element_type=jnp.float32)
 
 
-def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrived, *, scale):
-    """One step: a sequence's queries [1, kv_heads, group, d] against all of its pages.
+def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, scores_ref, arrived, *, scale):
+    """One step: a sequence's queries, of q [sequences, heads, d], against all of its pages.
 
-    kv [SLOTS, 2, kv_heads, pages, page_size, d] has room for the keys and values of SLOTS sequences.
+    kv [SLOTS, 2, kv_heads, pages, page_size, d] has room for the keys and values of SLOTS sequences, scores
+    [chunks, heads, keys of a chunk] float32 for one sequence's.
     """
     sequence, sequences = pl.program_id(0), pl.num_programs(0)
-    _, _, kv_heads, _, size, d = kv_ref.shape
-    group = q_ref.shape[2]
+    _, _, kv_heads, room, size, d = kv_ref.shape
+    heads = q_ref.shape[1]
     slot, length = jax.lax.rem(sequence, SLOTS), length_ref[sequence]
     # exp(scale x) = 2^(factor x).
     factor = scale * math.log2(math.e)
@@ -43,19 +47,16 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrive
     def pages_of(sequence):
         return jax.lax.div(length_ref[sequence] + size - 1, size)
 
-    def for_each_page(sequence, act):
+    def fetch(sequence):
         slot = jax.lax.rem(sequence, SLOTS)
 
         def of_page(page, _):
             place = table_ref[sequence, page]
             for number, pages in enumerate((k_pages, v_pages)):
-                act(pltpu.make_async_copy(pages.at[:, place], kv_ref.at[slot, number, :, page], arrived.at[slot]))
+                pltpu.make_async_copy(pages.at[:, place], kv_ref.at[slot, number, :, page], arrived.at[slot]).start()
             return _
 
         jax.lax.fori_loop(0, pages_of(sequence), of_page, 0)
-
-    def fetch(sequence):
-        for_each_page(sequence, lambda copy: copy.start())
 
     @pl.when(sequence == 0)
     def begin():
@@ -66,58 +67,87 @@ def attend(length_ref, table_ref, q_ref, k_pages, v_pages, o_ref, kv_ref, arrive
     def prefetch():
         fetch(sequence + SLOTS - 1)
 
-    for_each_page(sequence, lambda copy: copy.wait())
+    count = pages_of(sequence)
+    # A wait is for so many bytes, whatever transfers bring them: one for each power of two in the number of pages.
+    for power in range(room.bit_length()):
+        some = kv_ref.at[slot, :, :, pl.ds(0, min(1 << power, room))]
 
-    def attend_chunk(chunk, carry):
-        first = chunk * CHUNK
-        key = first * size + jax.lax.broadcasted_iota(jnp.int32, (group, CHUNK * size), 1)
-        row = first * size + jax.lax.broadcasted_iota(jnp.int32, (CHUNK * size, d), 0)
-        found = []
-        for head, (old, total, acc) in enumerate(carry):
-            keys, values = (
-                kv_ref[slot, number, head, pl.ds(first, CHUNK)].reshape(CHUNK * size, d) for number in range(2)
-            )
-            scores = jnp.where(key < length, dot(q_ref[0, head], keys, (1, 1)), -jnp.inf)
-            new = jnp.maximum(old, scores.max(axis=1, keepdims=True))
-            weights, rescale = jnp.exp2((scores - new) * factor), jnp.exp2((old - new) * factor)
-            # Beyond the last page lies what nobody wrote, or no number.
-            values = jnp.where(row < length, values, jnp.zeros_like(values))
-            total = total * rescale + weights.sum(axis=1, keepdims=True)
-            found.append((new, total, acc * rescale + dot(weights.astype(values.dtype), values, (1, 0))))
-        return tuple(found)
+        @pl.when(jax.lax.bitwise_and(count, 1 << power) != 0)
+        def wait(some=some):
+            pltpu.make_async_copy(some, some, arrived.at[slot]).wait()
 
-    start = (
-        jnp.full((group, 1), -jnp.inf, jnp.float32), jnp.zeros((group, 1), jnp.float32),
-        jnp.zeros((group, d), jnp.float32),
-    )  # fmt: skip
-    chunks = jax.lax.div(pages_of(sequence) + CHUNK - 1, CHUNK)
-    found = jax.lax.fori_loop(0, chunks, attend_chunk, (start,) * kv_heads)
-    for head, (_, total, acc) in enumerate(found):
-        o_ref[0, head] = (acc / total).astype(o_ref.dtype)
+    groups = jax.lax.div(count + GROUP - 1, GROUP)
+
+    def clear(page, _):
+        # What nobody wrote may be no number, and weighs nothing only if it is one.
+        kv_ref[slot, 1, :, page] = jnp.zeros((kv_heads, size, d), kv_ref.dtype)
+        return _
+
+    jax.lax.fori_loop(count, groups * GROUP, clear, 0)
+
+    def side_by_side(number, chunk):
+        some = pl.ds(chunk * CHUNK, CHUNK)
+        return jnp.concatenate(
+            [kv_ref[slot, number, head, some].reshape(CHUNK * size, d) for head in range(kv_heads)], axis=1
+        )
+
+    def of_own_head(shape):
+        row, column = (jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in range(2))
+        return jax.lax.div(row, heads // kv_heads) == jax.lax.div(column, d)
+
+    wide = (heads, kv_heads * d)
+    queries = jnp.concatenate([q_ref[sequence].astype(jnp.float32)] * kv_heads, axis=1)
+    queries = jnp.where(of_own_head(wide), queries, 0.0).astype(q_ref.dtype)
+    key = jax.lax.broadcasted_iota(jnp.int32, (heads, CHUNK * size), 1)
+
+    def score(group, top):
+        for chunk in [group * (GROUP // CHUNK) + number for number in range(GROUP // CHUNK)]:
+            scores = dot(queries, side_by_side(0, chunk), (1, 1))
+            scores = jnp.where(key < length - chunk * (CHUNK * size), scores, -jnp.inf)
+            scores_ref[chunk] = scores
+            top = jnp.maximum(top, scores)
+        return top
+
+    top = jax.lax.fori_loop(0, groups, score, jnp.full(key.shape, -jnp.inf, jnp.float32))
+    top = top.max(axis=1, keepdims=True)
+
+    def weigh(group, carry):
+        total, acc = carry
+        for chunk in [group * (GROUP // CHUNK) + number for number in range(GROUP // CHUNK)]:
+            weights = jnp.exp2((scores_ref[chunk] - top) * factor)
+            total += weights
+            acc += dot(weights.astype(kv_ref.dtype), side_by_side(1, chunk), (1, 0))
+        return total, acc
+
+    start = jnp.zeros(key.shape, jnp.float32), jnp.zeros(wide, jnp.float32)
+    total, acc = jax.lax.fori_loop(0, groups, weigh, start)
+    acc = jnp.where(of_own_head(wide), acc, 0.0)
+    out = sum(acc[:, head * d : (head + 1) * d] for head in range(kv_heads))
+    o_ref[sequence] = (out / total.sum(axis=1, keepdims=True)).astype(o_ref.dtype)
 
 
 def kernel_fn(q, k_pages, v_pages, lengths, page_indices):
     """Attention of q [sequences, heads, d] over the pages of each sequence."""
     sequences, heads, d = q.shape
     kv_heads, _, page_size, _ = k_pages.shape
-    room = pl.cdiv(page_indices.shape[1], CHUNK) * CHUNK
-    group = heads // kv_heads
-    rows = pl.BlockSpec((1, kv_heads, group, d), lambda sequence, *_: (sequence, 0, 0, 0))
+    room = pl.cdiv(page_indices.shape[1], GROUP) * GROUP
+    # All at once: the next step's would queue behind the pages that are on their way.
+    every = pl.BlockSpec(q.shape, lambda *_: (0, 0, 0))
     in_place = pl.BlockSpec(memory_space=pl.ANY)
-    out = pl.pallas_call(
+    return pl.pallas_call(
         functools.partial(attend, scale=1 / math.sqrt(d)),
-        out_shape=jax.ShapeDtypeStruct((sequences, kv_heads, group, d), q.dtype),
+        out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=2,
             grid=(sequences,),
-            in_specs=[rows, in_place, in_place],
-            out_specs=rows,
+            in_specs=[every, in_place, in_place],
+            out_specs=every,
             scratch_shapes=[
                 pltpu.VMEM((SLOTS, 2, kv_heads, room, page_size, d), k_pages.dtype),
+                pltpu.VMEM((room // CHUNK, heads, CHUNK * page_size), jnp.float32),
                 pltpu.SemaphoreType.DMA((SLOTS,)),
             ],
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",), vmem_limit_bytes=VMEM_LIMIT),
         name=KERNEL_NAME,
-    )(lengths, page_indices, q.reshape(sequences, kv_heads, group, d), k_pages, v_pages)
-    return out.reshape(q.shape)
+    )(lengths, page_indices, q, k_pages, v_pages)

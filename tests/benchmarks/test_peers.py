@@ -180,7 +180,7 @@ def test_the_page_tells_times_ratios_and_verdicts() -> None:
     aim = next(line for line in text.splitlines() if line.startswith("| v5e") and "causal, 1 head" in line)
     cells = [cell.strip() for cell in aim.split("|")]
     assert cells[3:9] == [
-        "0.88",
+        f"{problems.AIMS['v5e', 'causal']:.2f}",
         "600.000 us",
         "750.000 us",
         "tokamax splash attention",
@@ -199,6 +199,25 @@ def test_the_page_tells_times_ratios_and_verdicts() -> None:
     ]
     assert "so far" not in text
     assert "v6e" in text, "an aim for a chip that was not asked for stands there as not run"
+
+
+def test_the_page_has_the_kept_peers_of_other_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "# a remark",
+        "contest\tpeer\tseconds\tratio\tnote",
+        "examples/swiglu\tXLA\t1e-3\t0.930\tboth simulated",
+        "examples/matmul\tXLA\t2e-3\t1.020\tboth simulated",
+        "examples/attention-causal\tJAX splash attention\t1e-3\t0.8\tattention has tables of its own",
+        "examples/rmsnorm\tXLA\t1e-3\t\tnot compared",
+    ]
+    (tmp_path / "peers.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    monkeypatch.setattr(pages, "KEPT", tmp_path / "peers.tsv")
+    text = pages.page(plan(), planted(flash=0.8e-3, ours=0.6e-3), {}).split("## Other operators")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")][2:8] for line in text.splitlines() if line.startswith("| [")]
+    assert rows == [
+        ["930.000 us", "1.000 ms", "XLA", "0.930", "0.95", "reached"],
+        ["2.040 ms", "2.000 ms", "XLA", "1.020", "1.00", "not reached"],
+    ]
 
 
 @pytest.mark.parametrize(

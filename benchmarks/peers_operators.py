@@ -5,6 +5,8 @@
 in the environment that the contests were judged in. Each peer computes the problem of the contest, at its shape, in
 its best of the configurations listed here, whole module; tables (group sizes) hold what the contest's problem states
 for calls that are timed, and the mean of those calls counts, as for ours. Our time is that of the champion's record.
+Peers are compiled to stay on the TensorCore: by default XLA hands scatters before megablox's kernel to the SparseCore
+of v6e, which has no simulated time.
 Dumps are kept in benchmarks/.cache or `--cache`: a run that was stopped goes on. `--write` puts each contest's best
 peer into data/peers.tsv, which `report --all --peers` and PEERS.md show.
 """
@@ -27,7 +29,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fidelity_compile import environment
+from fidelity_compile import ON_TENSORCORE, environment
 from jax import lax
 from jax.experimental import topologies
 from jax.experimental.pallas.ops.tpu import flash_attention, matmul
@@ -264,9 +266,10 @@ def seconds(trial: Trial, cache: Path) -> float | str:
     if not any(directory.glob("*-TLP-*final_bundles.txt")):
         directory.mkdir(parents=True, exist_ok=True)
         names = [str(place) for place in (trial.folder, trial.peer.name, *trial.configuration)]
+        flags = ON_TENSORCORE + trial.peer.flags
         done = subprocess.run(
             [sys.executable, __file__, "--compile", *names],
-            env=environment(directory, flags=trial.peer.flags) | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=environment(directory, flags=flags) | {"PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:

@@ -234,7 +234,10 @@ def test_a_verdict_says_whether_the_uncertainty_leaves_it_open(mine: float | Non
     assert pages.verdict(mine, 1.0, 0.88, "v5e") == expected
 
 
-def test_a_page_of_an_empty_cache_has_no_number() -> None:
+def test_a_page_of_an_empty_cache_has_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "peers.tsv"
+    kept.write_text("contest\tpeer\tseconds\tratio\tnote\n")
+    monkeypatch.setattr(pages, "KEPT", kept)
     text = pages.page(plan(), lambda task: None, {})
     assert " us |" not in text
     assert " ms |" not in text

@@ -1,6 +1,7 @@
 """What all tests share: which of them `./ratchet.sh test --quick` leaves out, and how many threads they take."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 
 # Tests run two at a time: threads of a numerical library that wait for each other would take most of the time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so do all processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files whose tests judge whole kernels, kill processes, write many commits or start a browser: six seconds and more.
 _LONG = (

@@ -310,7 +310,12 @@ SILENT = {
         Case(lambda: with_parts(good(), ("fill and drain", "q", 0.02))),
         Case(lambda: with_parts(evidence(3e-3), ("fill and drain", "q", 0.2))),
     ],
-    "one giant block": [Case(lambda: rowwise(0.3e-3, block=1024)), Case(lambda: saved(CHAMPION))],
+    "one giant block": [
+        Case(lambda: rowwise(0.3e-3, block=1024)),
+        Case(lambda: saved(CHAMPION)),
+        # Copied by hand.
+        Case(lambda: with_window(rowwise(0.3e-3, block=8192), 0, fetches=None)),
+    ],
     "small call": [
         Case(lambda: saved(V6E)),
         Case(lambda: with_parts(evidence(9e-6, problem=statement(256), bq=128, bkv=128), ("launch", "", 0.02))),

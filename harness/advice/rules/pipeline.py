@@ -194,7 +194,10 @@ def _both_ways(seen: Observed) -> str:
 def one_step(seen: Observed) -> Finding | None:
     """One giant block: nothing of the traffic can be hidden behind arithmetic."""
     memory = seen.report.memory_only_seconds
-    if seen.steps != 1 or memory is None or seen.report.compute_only_seconds <= 0:
+    if seen.steps != 1 or memory is None or seen.report.compute_only_seconds <= 0 or seen.call is None:
+        return None
+    if any(window.fetches is None for window in seen.call.windows):
+        # Moved by the kernel's own copies, which may well run beside its arithmetic.
         return None
     share = memory / seen.seconds
     if share < _NOTABLE_SHARE:

@@ -256,6 +256,8 @@ SHOWN = {
     ],
     "divisions": [
         Case(lambda: with_lines(good(), *DIVIDING), ("24.0% of the cycles", "kernel.py:60", "divide once at the end")),
+        # Its broadcast goes through the cross-lane unit.
+        Case(lambda: with_lines(good(), (60, 0.2, {"EUP": 100, "EUP rcp": 100, "XLU": 150, "VALU": 90})), ("20.0%",)),
         Case(lambda: with_lines(rowwise(0.9e-3), *DIVIDING), ("kernel.py:60", "a whole row or column shares")),
     ],
     "wide operands": [Case(lambda: saved(WIDE), ("kernel.py:54 issues 1.9x", "bfloat16 operands"))],
@@ -429,6 +431,8 @@ SILENT = {
     "divisions": [
         Case(lambda: with_lines(good(), EXPONENTIALS)),
         Case(lambda: with_lines(good(), (60, 0.02, DIVIDING[1][2]))),
+        # A mean divides, but it is there for its sum across lanes.
+        Case(lambda: with_lines(rowwise(0.9e-3), (13, 0.6, {"EUP": 512, "EUP rcp": 512, "XLU": 1024, "VALU": 11264}))),
         Case(lambda: saved(V6E)),
     ],
     "wide operands": [Case(lambda: saved(CHAMPION)), Case(lambda: saved(NAIVE)), Case(lambda: saved(V6E))],

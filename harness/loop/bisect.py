@@ -18,7 +18,7 @@ from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress, sha256
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress, may_pass_next_time, sha256
 from harness.loop.gate import kernel_at
 from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence
@@ -200,7 +200,7 @@ class _Search:
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:
             # One that does not compile has no time, which is no regression of it.
-            is_verdict = self._metric == "correctness" and evidence.failure.kind not in MAY_PASS_NEXT_TIME
+            is_verdict = self._metric == "correctness" and not may_pass_next_time(evidence.failure)
             return True if is_verdict else None
         first = self._found[0]
         if self._metric == "correctness":

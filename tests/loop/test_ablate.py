@@ -204,8 +204,13 @@ def test_a_worth_is_told_as_the_decision_tells_it() -> None:
     assert (loss.effect, loss.worth_seconds) == ("loss", -worth)
     same = with_worth(row(), fast, fast)
     assert (same.effect, same.worth_seconds, same.uncertainty_seconds) == ("none", 0.0, 0.0)
-    for kind, effect in (("wrong-result", "needed"), ("killed", "unknown")):
-        failure = Failure(stage="correctness", kind=kind, message="it differs")
+    for kind, message, effect in (
+        ("wrong-result", "it differs", "needed"),
+        ("killed", "ended by signal 9", "unknown"),
+        ("crash", "the judge process ended with exit code 1", "unknown"),
+        ("crash", "TypeError: slice slice_sizes must be less than or equal to operand shape", "needed"),
+    ):
+        failure = Failure(stage="correctness", kind=kind, message=message)
         failed = with_worth(row(), fast, replace(slow, failure=failure))
         assert (failed.effect, failed.worth_seconds) == (effect, None)
 
@@ -240,6 +245,9 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     relied = replace(TIED, failure="wrong-result: it differs")
     assert "attempts 5 and 7, which touched the same lines since or rely on what did;" in ablation_text(
         ablation(relied), 400
+    )
+    assert "attempt 5, which touched the same lines since or relies on what did;" in ablation_text(
+        ablation(replace(relied, together=("attempt 5",))), 400
     )
     assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text
     assert "attempt 4: superseded" in text

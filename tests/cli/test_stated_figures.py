@@ -1,5 +1,6 @@
 """Figures that README.md states in a sentence are those of the pages and lists that they come from."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -57,3 +58,18 @@ def test_the_uncertainty_that_a_decision_uses() -> None:
     # Of a program whose operations take so long, they are as much as the chip.
     each = float(stated[2]) * 1e-6 / relative_uncertainty("v5e")
     assert relative_uncertainty("v5e", each) == pytest.approx(2**0.5 * relative_uncertainty("v5e"), rel=0.02)
+
+
+def test_how_far_attention_is_ahead_of_other_kernels() -> None:
+    stated = re.search(
+        r"take (\d+) % \(full\) and (\d+) % \(causal\) less .+? on v5e, (\d+) % and (\d+) % less on v6e", README
+    )
+    assert stated
+    page = Path(PROJECT, "benchmarks/PEERS.md").read_text(encoding="utf-8")
+    found = []
+    for chip, title in itertools.product(("v5e", "v6e"), ("full", "causal")):
+        table = page.split(f"### {chip}, {title}, 16 heads, sequence 16384")[1].split("###")[0]
+        ours = next(line for line in table.splitlines() if line.startswith("| ours "))
+        found.append(100 * (1 - float(ours.split("|")[-2].split("+/-")[0])))
+    for number, value in zip(stated.groups(), found, strict=True):
+        assert float(number) == pytest.approx(value, abs=1)

@@ -89,6 +89,21 @@ SHOWN = {
     "bubbles": [
         Case(lambda: saved(CHAMPION), ("7.5% of the cycles", "between excellent (5%)", "MXU result (5.9%)")),
         Case(lambda: saved(NAIVE), ("46.5% of the cycles", "red flag", "now 256) to 1024")),
+        Case(
+            lambda: with_run(
+                with_parts(rowwise(0.9e-3, block=64), ("unit stall", "XLU result", 0.5)),
+                static_bundles=700,
+                bundle_cycles=89_600,
+            ),
+            ("most of it waits for XLU result (50.0%)", "double a block of x"),
+        ),
+        # 32 steps of 700 bundles: each walks its block in turns.
+        Case(
+            lambda: with_run(
+                with_parts(rowwise(0.9e-3), ("unit stall", "XLU result", 0.5)), static_bundles=200, bundle_cycles=22_400
+            ),
+            ("the body's loops issue 3.5x its bundles in a step", "let a turn hold more of the block or unroll it"),
+        ),
     ],
     "DMA waits": [
         Case(

@@ -116,6 +116,23 @@ def test_a_change_that_was_taken_back_is_superseded(tmp_path: Path) -> None:
     assert text_without(folder, 4) == champion.replace(*MORE_ROOM)
 
 
+def test_what_a_merged_branch_accepted_and_the_champion_was_not_made_of_is_none_of_its_changes(tmp_path: Path) -> None:
+    folder = history(tmp_path, [FEWER_STEPS])
+    git(tmp_path, "switch", "--quiet", "--create", "side")
+    path = folder / "kernel.py"
+    before = path.read_text(encoding="utf-8")
+    path.write_text(before.replace(*MORE_ROOM), encoding="utf-8")
+    run_attempt(Ledger.open(folder))
+    git(tmp_path, "switch", "--quiet", "main")
+    path.write_text(before.replace(*LARGER_BLOCKS), encoding="utf-8")
+    run_attempt(Ledger.open(folder))
+    git(tmp_path, "merge", "--quiet", "--strategy", "ours", "-m", "merge", "side")
+    assert Ledger.open(folder).champion_kernel().decode() == before.replace(*LARGER_BLOCKS)
+    made = changes.accepts(Ledger.open(folder))
+    assert names(made.asked) == ["attempt 2", "attempt 4"]
+    assert text_without(folder, 4) == before
+
+
 def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
     folder = history(tmp_path, [("BM = 128", "BM = 512"), FEWER_STEPS, CLEAR], [("BK = 512", "BK = 256")])
     made = changes.hunks(Ledger.open(folder), 2)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from functools import cache
 
 from harness import candidate_text
 from harness.advice import report as reporting
@@ -17,6 +17,11 @@ from harness.records import Evidence, LineTime, Simulation
 from harness.records.comparison import Comparison, LinePair, Pair, ProgramPair
 
 _NO_LINE = "no line: launch, other HLO ops, what the compiler adds"
+# A line that shares less than this with another is not that line rewritten: `h = h_ref[...].astype(jnp.float32)` and
+# `h_ref[...] = h.astype(h_ref.dtype)`, which are not, share 0.62.
+_ALIKE = 0.75
+# Pairs of lines looked at in one place, half a second's work; in a place that is larger all lines are gone or new.
+_PAIRS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +149,11 @@ class _Texts:
         if file not in self._before or file not in self._after:
             yield from ((line, line) for line in sorted(before | after))
             return
-        matcher = SequenceMatcher(None, self._before[file], self._after[file], autojunk=False)
-        for _, start, end, new_start, new_end in matcher.get_opcodes():
-            # Of lines that were rewritten in place the first is the like of the first.
-            for one, other in zip_longest(range(start + 1, end + 1), range(new_start + 1, new_end + 1)):
-                if one in before or other in after:
-                    yield one, other
+        old, new = self._before[file], self._after[file]
+        for tag, start, end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            ours, theirs = range(start + 1, end + 1), range(new_start + 1, new_end + 1)
+            pairs = zip(ours, theirs, strict=True) if tag == "equal" else _rewritten(old, new, ours, theirs)
+            yield from ((one, other) for one, other in pairs if one in before or other in after)
 
     def text(self, file: str, before: int | None, after: int | None) -> str:
         """The line after, else the one before; "" of a package's file."""
@@ -158,6 +162,38 @@ class _Texts:
         lines, number = (self._after, after) if after is not None else (self._before, before)
         found = lines.get(file, [])
         return found[number - 1].strip() if number is not None and 0 < number <= len(found) else ""
+
+
+def _rewritten(old: list[str], new: list[str], ours: range, theirs: range) -> Iterator[tuple[int | None, int | None]]:
+    """Lines that were rewritten, counted from 1: those most alike beside each other, in order."""
+    if len(ours) == len(theirs):
+        # As many as before: rewritten in place.
+        yield from zip(ours, theirs, strict=True)
+        return
+    best, one, other = max(
+        (
+            (_likeness(old[one - 1], new[other - 1]), one, other)
+            for one in ours
+            for other in theirs
+            if len(ours) * len(theirs) <= _PAIRS
+        ),
+        default=(0.0, 0, 0),
+        key=lambda found: found[0],
+    )
+    if best < _ALIKE:
+        yield from ((one, None) for one in ours)
+        yield from ((None, other) for other in theirs)
+        return
+    yield from _rewritten(old, new, range(ours.start, one), range(theirs.start, other))
+    yield one, other
+    yield from _rewritten(old, new, range(one + 1, ours.stop), range(other + 1, theirs.stop))
+
+
+@cache
+def _likeness(one: str, other: str) -> float:
+    """The share of two lines that is the same, indentation left out; 0 of empty ones."""
+    one, other = one.strip(), other.strip()
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() if one and other else 0.0
 
 
 def _by_file(kernel: bytes) -> dict[str, list[str]]:

@@ -63,6 +63,9 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     found: set[Kind] = {
         kind for kind in _ORDER if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
     }
+    # Casts whose lines moved along with the rest of the body are the same casts.
+    if "body" in found and sorted(before.parts["dtype"]) == sorted(after.parts["dtype"]):
+        found.discard("dtype")
     shared = before.constants.keys() & after.constants.keys()
     if any(before.constants[name] != after.constants[name] for name in shared):
         found.add("constants")

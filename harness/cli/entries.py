@@ -91,7 +91,7 @@ def _against(held: Held, before: Sequence[Entry]) -> Against | None:
 def _bound(found: Report, work: Work) -> Bound:
     """The least time of the useful work, and the score it would give."""
     floor = floor_of(work, chip(found.chip), None)
-    name = "compute-only" if floor.bound_by == "compute" else "memory-only, every array once,"
+    name = "compute-only" if floor.bound_by == "compute" else "memory-only (every array once)"
     return Bound(
         name=name, seconds=floor.seconds, score=roofline.score(floor.compute_seconds / floor.seconds, floor.seconds)
     )

@@ -12,7 +12,7 @@ from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.verdict import compare_simulated, members, roofline
 from harness.ledger import lock as locking
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress
+from harness.loop.evaluate import Progress, may_pass_next_time
 from harness.loop.pieces import Piece, Pieces, companions
 from harness.loop.text_judge import TextJudge, executed_spills, why_not
 from harness.records import Evidence, Policy
@@ -173,7 +173,7 @@ def _effect(champion_seconds: float, without_seconds: float, uncertainty: float 
 
 
 def _is_verdict(evidence: Evidence) -> bool:
-    return evidence.failure is not None and evidence.failure.kind not in MAY_PASS_NEXT_TIME
+    return evidence.failure is not None and not may_pass_next_time(evidence.failure)
 
 
 def _name(taken: tuple[Piece, ...]) -> str:

@@ -18,10 +18,10 @@ from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress, sha256
+from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress, may_pass_next_time, sha256
 from harness.loop.gate import kernel_at
 from harness.loop.text_judge import TextJudge, executed_spills, why_not
-from harness.records import Evidence
+from harness.records import Evidence, Row
 from harness.records.bisection import Bisection, Judgment, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
@@ -40,17 +40,26 @@ class Step:
 
 
 def attempts(ledger: Ledger, first: int, last: int) -> tuple[Step, ...]:
-    """The two attempts, and between them those that became champion, by number. Raises RatchetError, UsageError."""
+    """The two attempts, and between them those that moved this branch's title, by number, undos and revokes too.
+
+    Raises RatchetError, UsageError.
+    """
     if first >= last:
         raise UsageError("usage", f"expected --from before --to, got attempts {first} and {last}")
-    rows, _ = ledger.rows()
-    titles = {row.number: row.hypothesis for row in rows if row.is_title or row.number in (first, last)}
+    titles = {row.number: row.hypothesis for row in ledger.rows()[0] if _is_of_branch(ledger, row)}
     for number in {first, last} - titles.keys():
         titles[number] = ledger.attempt(number).hypothesis
     numbers = sorted(number for number in titles if first <= number <= last)
     return _distinct(
         [Step(name=f"attempt {number}", title=titles[number], kernel=ledger.kernel(number)) for number in numbers]
     )
+
+
+def _is_of_branch(ledger: Ledger, row: Row) -> bool:
+    """Whether it was accepted in HEAD's history, or the history does not say (a shallow clone, a squashed branch)."""
+    if row.outcome != "accept" or row.is_on_branch is False:
+        return False
+    return row.is_on_branch is None or git.is_ancestor(ledger.repository, row.commit, "HEAD")
 
 
 def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
@@ -129,13 +138,11 @@ def bisect(
             else "expected two kernels or more from --from to --to, got no commit that has a kernel.py of this contest",
         )
     search = _Search(judge, steps, metric, threshold, records)
-    good, bad = 0, len(steps) - 1
-    search.require_worse(good, bad)
+    search.require_worse(0, len(steps) - 1)
+    good, bad = search.ends()
     while left := search.undecided(good, bad):
-        middle = min(left, key=lambda at: abs(2 * at - good - bad))
-        verdict = search.judge(middle).is_bad
-        if verdict is not None:
-            good, bad = (good, middle) if verdict else (middle, bad)
+        search.judge(min(left, key=lambda at: abs(2 * at - good - bad)))
+        good, bad = search.ends()
     suspects = tuple(step.name for step in steps[good + 1 : bad + 1])
     return Bisection(
         metric=metric, chip=contest.chip.name, threshold=threshold, kernels=len(steps), judged=tuple(search.judged),
@@ -149,12 +156,23 @@ class _Search:
     ) -> None:
         self._judge, self._steps, self._metric, self._threshold = judge, steps, metric, threshold
         self._records = records
-        self._found: dict[int, Judgment] = {}
+        self._found: dict[bytes, Judgment] = {}
         self.judged: list[Judgment] = []
 
+    def ends(self) -> tuple[int, int]:
+        """The last place whose text was found to be good, and the next one that was found to be bad.
+
+        What was taken back since, so that a good text stands behind it again, is not what is bad at the end.
+        """
+        known = [
+            (at, self._found[step.kernel].is_bad) for at, step in enumerate(self._steps) if step.kernel in self._found
+        ]
+        good = max(at for at, is_bad in known if is_bad is False)
+        return good, min(at for at, is_bad in known if is_bad and at > good)
+
     def undecided(self, good: int, bad: int) -> list[int]:
-        """Places between that were not judged."""
-        return [at for at in range(good + 1, bad) if at not in self._found]
+        """Places between whose text was not judged."""
+        return [at for at in range(good + 1, bad) if self._steps[at].kernel not in self._found]
 
     def require_worse(self, good: int, bad: int) -> None:
         first, last = self.judge(good), self.judge(bad)
@@ -178,6 +196,8 @@ class _Search:
     def judge(self, at: int) -> Judgment:
         """This kernel, judged now unless the same text was."""
         step = self._steps[at]
+        if step.kernel in self._found:
+            return self._found[step.kernel]
         # Whether a kernel is right is asked only where that is the question.
         found = self._evaluated(step, checked=self._metric == "correctness")
         latency, spills = roofline.latency_seconds(found), executed_spills(found)
@@ -186,7 +206,7 @@ class _Search:
             failure=why_not(found, timed=self._metric != "correctness"),
             is_bad=self._is_bad(found, latency, spills) if at else False,
         )  # fmt: skip
-        self._found[at] = judgment
+        self._found[step.kernel] = judgment
         self.judged.append(judgment)
         return judgment
 
@@ -200,9 +220,9 @@ class _Search:
     def _is_bad(self, evidence: Evidence, latency: float | None, spills: int | None) -> bool | None:
         if evidence.failure is not None:
             # One that does not compile has no time, which is no regression of it.
-            is_verdict = self._metric == "correctness" and evidence.failure.kind not in MAY_PASS_NEXT_TIME
+            is_verdict = self._metric == "correctness" and not may_pass_next_time(evidence.failure)
             return True if is_verdict else None
-        first = self._found[0]
+        first = self._found[self._steps[0].kernel]
         if self._metric == "correctness":
             return False
         old, new = (first.seconds, latency) if self._metric == "time" else (first.spills, spills)

@@ -10,17 +10,28 @@ from harness.judge import simulate
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.compile.seen_programs import SeenPrograms
 from harness.judge.key import key_digest
-from harness.records import Draw, Evidence, Policy, Source, Sweep, Trace
+from harness.records import Draw, Evidence, Failure, Policy, Source, Sweep, Trace
 from harness.workbench.profiles import pruning
 
 # Failures that may come from the machine rather than from the candidate: it may be tried again as it is.
 MAY_PASS_NEXT_TIME = ("timeout", "killed", "crash", "out-of-memory", "judge-changed", "tampered")
+# What Python says of shapes, types and names that do not fit: the same text fails so every time.
+_PROGRAM_ERRORS = tuple(
+    f"{error.__name__}:"
+    for error in (TypeError, ValueError, IndexError, KeyError, NameError, AttributeError, ZeroDivisionError)
+)
 
 # How an evaluation is asked for whose latency has this source; a TPU is taken where there is one.
 ON_SOURCE: dict[Source, str | None] = {"simulated": "simulated", "measured cpu": "cpu", "measured": None}
 
 Progress = Callable[[str, str, float], None]
 Say = Callable[[str], None]
+
+
+def may_pass_next_time(failure: Failure) -> bool:
+    """Whether it may come from the machine; a crash with which Python names an error of the program does not."""
+    is_of_program = failure.kind == "crash" and failure.message.startswith(_PROGRAM_ERRORS)
+    return failure.kind in MAY_PASS_NEXT_TIME and not is_of_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

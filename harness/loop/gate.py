@@ -17,7 +17,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.ledger import git
 from harness.ledger.diff import unified
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Options, Progress, evaluate, sha256
+from harness.loop.evaluate import Options, Progress, evaluate, may_pass_next_time, sha256
 from harness.records import Evidence, Policy
 from harness.records.comparison import Comparison
 from harness.records.gate import Gated, GateOutcome, PrepareState
@@ -220,7 +220,7 @@ def _outcome(found: Comparison, before: Evidence, after: Evidence, threshold: fl
     if before.failure is not None:
         said = f"the base fails ({before.failure.kind}: {before.failure.message}), the change does not"
         # A machine that had no memory or time for the base says nothing about it.
-        return "inconclusive" if before.failure.kind in MAY_PASS_NEXT_TIME else "fixed", said
+        return "inconclusive" if may_pass_next_time(before.failure) else "fixed", said
     ratios = [(program.name, program.time_ratio) for program in found.programs]
     unknown = [name or "the whole" for name, ratio in ratios if ratio is None]
     if unknown:
@@ -241,7 +241,7 @@ def _failing(evidence: Evidence) -> tuple[GateOutcome, str] | None:
     failure = evidence.failure
     if failure is None:
         return None
-    outcome: GateOutcome = "inconclusive" if failure.kind in MAY_PASS_NEXT_TIME else "wrong"
+    outcome: GateOutcome = "inconclusive" if may_pass_next_time(failure) else "wrong"
     return outcome, f"{failure.kind}: {failure.message}"
 
 

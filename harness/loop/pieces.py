@@ -159,7 +159,7 @@ def hunks(ledger: Ledger, number: int) -> Pieces:
 
 
 def _standing(ledger: Ledger) -> list[Attempt]:
-    """The accepted attempts that hold a title still, oldest first: the baseline to the champion."""
+    """The accepted attempts that hold a title still, each the champion that the next one replaced, oldest first."""
     champion = ledger.champion()
     if champion is None:
         raise RatchetError(
@@ -167,7 +167,13 @@ def _standing(ledger: Ledger) -> list[Attempt]:
             f"expected accepted attempts, got none of contest {ledger.name} on this branch: "
             './ratchet.sh "experiment: baseline" makes the first',
         )
-    return [*reversed(list(ledger.accepted_before(champion.number))), champion]
+    standing = [champion]
+    for one in ledger.accepted_before(champion.number):
+        replaced = standing[-1].champion
+        # What a merged branch accepted, and the champion was not made of, has a number between and is passed over.
+        if replaced is None or one.number <= replaced.attempt:
+            standing.append(one)
+    return standing[::-1]
 
 
 def _hunks(piece: Piece) -> list[Piece]:

@@ -115,7 +115,8 @@ def _notes(one: Ablated) -> Iterator[str]:
     if one.effect == "superseded":
         yield "superseded, the champion has no line of it any more"
     elif one.tie == "lines" and others:
-        relying = " or rely on what did" if one.failure and one.effect != "needed" else ""
+        rely = "relies" if len(one.together) == 1 else "rely"
+        relying = f" or {rely} on what did" if one.failure and one.effect != "needed" else ""
         yield f"entangled with {others}, which touched the same lines since{relying}; {rest}"
     elif one.tie == "dependence":
         yield f"without it alone the kernel fails: {clean(one.failure)}"

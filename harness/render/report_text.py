@@ -208,7 +208,7 @@ def _against_champion(attempt: Attempt, report: Report, width: int) -> list[str]
     if is_passed and champion is not None and champion.score is not None and report.score is not None:
         parts.append(f"score {report.score:.1f} against {champion.score:.1f} of attempt {champion.attempt}")
     if expected is not None:
-        got = "a time that is unknown" if ratio is None else _less_time(ratio)
+        got = "no time to compare" if ratio is None else _less_time(ratio)
         parts.append(f"expected {_less_time(expected)}, got {got}")
     return flow(parts, width, "  ", "; ") if parts else []
 

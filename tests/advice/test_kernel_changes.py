@@ -59,6 +59,20 @@ def test_what_is_no_change_of_the_program() -> None:
     assert kinds_of_change("", "") == ()
 
 
+def test_casts_that_move_with_the_body_are_no_change_of_dtype() -> None:
+    """Strips in place of whole blocks: the same casts, in another order."""
+    whole = "def f(x, w, y):\n    y[...] = (x[...].astype(jnp.float32) * w[...]).astype(y.dtype)\n"
+    strips = (
+        "def f(x, w, y):\n    for i in range(4):\n        a = x[i].astype(jnp.float32)\n"
+        "        y[i] = (a * w[...]).astype(y.dtype)\n"
+    )
+    assert kinds_of_change(whole, strips) == ("body",)
+    assert kinds_of_change(whole, strips.replace("float32", "bfloat16")) == ("dtype", "body")
+    # The same casts at other places of the same body are one.
+    swapped = whole.replace("y.dtype", "_").replace("jnp.float32", "y.dtype").replace("_", "jnp.float32")
+    assert kinds_of_change(whole, swapped) == ("dtype",)
+
+
 def test_a_body_that_is_skipped_is_the_same_body() -> None:
     plain = "def f(o, step, rows):\n    o[...] = 1\n"
     skipped = "def f(o, step, rows):\n    @pl.when(step * 8 <= rows)\n    def needed():\n        o[...] = 1\n"

@@ -89,6 +89,21 @@ SHOWN = {
     "bubbles": [
         Case(lambda: saved(CHAMPION), ("7.5% of the cycles", "between excellent (5%)", "MXU result (5.9%)")),
         Case(lambda: saved(NAIVE), ("46.5% of the cycles", "red flag", "now 256) to 1024")),
+        Case(
+            lambda: with_run(
+                with_parts(rowwise(0.9e-3, block=64), ("unit stall", "XLU result", 0.5)),
+                static_bundles=700,
+                bundle_cycles=89_600,
+            ),
+            ("most of it waits for XLU result (50.0%)", "double a block of x"),
+        ),
+        # 32 steps of 700 bundles: each walks its block in turns.
+        Case(
+            lambda: with_run(
+                with_parts(rowwise(0.9e-3), ("unit stall", "XLU result", 0.5)), static_bundles=200, bundle_cycles=22_400
+            ),
+            ("the body's loops issue 3.5x its bundles in a step", "let a turn hold more of the block or unroll it"),
+        ),
     ],
     "DMA waits": [
         Case(
@@ -256,6 +271,8 @@ SHOWN = {
     ],
     "divisions": [
         Case(lambda: with_lines(good(), *DIVIDING), ("24.0% of the cycles", "kernel.py:60", "divide once at the end")),
+        # Its broadcast goes through the cross-lane unit.
+        Case(lambda: with_lines(good(), (60, 0.2, {"EUP": 100, "EUP rcp": 100, "XLU": 150, "VALU": 90})), ("20.0%",)),
         Case(lambda: with_lines(rowwise(0.9e-3), *DIVIDING), ("kernel.py:60", "a whole row or column shares")),
     ],
     "wide operands": [Case(lambda: saved(WIDE), ("kernel.py:54 issues 1.9x", "bfloat16 operands"))],
@@ -429,6 +446,8 @@ SILENT = {
     "divisions": [
         Case(lambda: with_lines(good(), EXPONENTIALS)),
         Case(lambda: with_lines(good(), (60, 0.02, DIVIDING[1][2]))),
+        # A mean divides, but it is there for its sum across lanes.
+        Case(lambda: with_lines(rowwise(0.9e-3), (13, 0.6, {"EUP": 512, "EUP rcp": 512, "XLU": 1024, "VALU": 11264}))),
         Case(lambda: saved(V6E)),
     ],
     "wide operands": [Case(lambda: saved(CHAMPION)), Case(lambda: saved(NAIVE)), Case(lambda: saved(V6E))],

@@ -62,6 +62,24 @@ def test_a_line_that_one_text_lacks_is_new_or_gone() -> None:
     assert (new.before_line, new.difference) == (None, gone.before_cycles)
 
 
+def test_a_rewritten_line_stands_beside_the_one_it_is_most_like() -> None:
+    """Lines put before it and an indentation do not move its cycles to another line's text."""
+    before = side(4)
+    lines = before.kernel.decode().splitlines()
+    numbers = {line.before_line for line in compare(before, before, "").programs[0].lines if line.file}
+    at = next(number for number in sorted(filter(None, numbers)) if "y_ref[...] =" in lines[number - 1])
+    rest = f"    {lines[at - 1]}".replace("y_ref[...]", "y_ref[some, :]")
+    loop = ["    @pl.loop(0, 2)", "    def walk(strip):", "        some = pl.ds(strip * 8, 8)", rest]
+    text = "\n".join([*lines[: at - 1], *loop, *lines[at:]]) + "\n"
+    found = line_of(compare(before, side(4, text.encode()), ""), "y_ref[some, :] =")
+    assert (found.before_line, found.after_line) == (at, at + 3)
+    assert found.before_cycles > 0
+    # A line that is like none of those in its place is gone.
+    other = "\n".join([*lines[: at - 1], "    pass", "    return", *lines[at:]]) + "\n"
+    gone = line_of(compare(before, side(4, other.encode()), ""), "y_ref[...] =")
+    assert (gone.before_line, gone.after_line) == (at, None)
+
+
 def test_times_of_another_key_have_no_ratio() -> None:
     (program,) = compare(side(3), side(4), "", "another comparability key").programs
     assert program.source is None

@@ -116,6 +116,23 @@ def test_a_change_that_was_taken_back_is_superseded(tmp_path: Path) -> None:
     assert text_without(folder, 4) == champion.replace(*MORE_ROOM)
 
 
+def test_what_a_merged_branch_accepted_and_the_champion_was_not_made_of_is_none_of_its_changes(tmp_path: Path) -> None:
+    folder = history(tmp_path, [FEWER_STEPS])
+    git(tmp_path, "switch", "--quiet", "--create", "side")
+    path = folder / "kernel.py"
+    before = path.read_text(encoding="utf-8")
+    path.write_text(before.replace(*MORE_ROOM), encoding="utf-8")
+    run_attempt(Ledger.open(folder))
+    git(tmp_path, "switch", "--quiet", "main")
+    path.write_text(before.replace(*LARGER_BLOCKS), encoding="utf-8")
+    run_attempt(Ledger.open(folder))
+    git(tmp_path, "merge", "--quiet", "--strategy", "ours", "-m", "merge", "side")
+    assert Ledger.open(folder).champion_kernel().decode() == before.replace(*LARGER_BLOCKS)
+    made = changes.accepts(Ledger.open(folder))
+    assert names(made.asked) == ["attempt 2", "attempt 4"]
+    assert text_without(folder, 4) == before
+
+
 def test_the_hunks_of_an_attempt_go_one_at_a_time(tmp_path: Path) -> None:
     folder = history(tmp_path, [("BM = 128", "BM = 512"), FEWER_STEPS, CLEAR], [("BK = 512", "BK = 256")])
     made = changes.hunks(Ledger.open(folder), 2)
@@ -204,8 +221,13 @@ def test_a_worth_is_told_as_the_decision_tells_it() -> None:
     assert (loss.effect, loss.worth_seconds) == ("loss", -worth)
     same = with_worth(row(), fast, fast)
     assert (same.effect, same.worth_seconds, same.uncertainty_seconds) == ("none", 0.0, 0.0)
-    for kind, effect in (("wrong-result", "needed"), ("killed", "unknown")):
-        failure = Failure(stage="correctness", kind=kind, message="it differs")
+    for kind, message, effect in (
+        ("wrong-result", "it differs", "needed"),
+        ("killed", "ended by signal 9", "unknown"),
+        ("crash", "the judge process ended with exit code 1", "unknown"),
+        ("crash", "TypeError: slice slice_sizes must be less than or equal to operand shape", "needed"),
+    ):
+        failure = Failure(stage="correctness", kind=kind, message=message)
         failed = with_worth(row(), fast, replace(slow, failure=failure))
         assert (failed.effect, failed.worth_seconds) == (effect, None)
 
@@ -240,6 +262,9 @@ def test_the_table_says_what_each_is_worth_and_what_they_add_up_to() -> None:
     relied = replace(TIED, failure="wrong-result: it differs")
     assert "attempts 5 and 7, which touched the same lines since or rely on what did;" in ablation_text(
         ablation(relied), 400
+    )
+    assert "attempt 5, which touched the same lines since or relies on what did;" in ablation_text(
+        ablation(replace(relied, together=("attempt 5",))), 400
     )
     assert "attempt 3: without it alone the kernel fails: wrong-result: it differs" in text
     assert "attempt 4: superseded" in text

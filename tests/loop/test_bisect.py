@@ -114,6 +114,28 @@ def test_what_attempts_recorded_under_the_present_key_is_not_judged_again(
     assert "(attempt 2)" in capsys.readouterr().err
 
 
+def test_what_was_taken_back_since_is_not_what_is_worse_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Attempt 3 is slow as attempt 1 is; the second is fast, and stood again between the two.
+    folder = recorded(tmp_path)
+    ledger = Ledger.open(folder)
+    for number, name in ((2, "good"), (1, "slow"), (2, "again"), (3, "slow again")):
+        ledger.kernel_path.write_bytes(ledger.kernel(number))
+        git(folder, "commit", "--quiet", "--all", "--allow-empty", "-m", name)
+    assert cli.main(["bisect", "-C", str(folder), "--from", "HEAD~3", "--to", "HEAD", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["title"] for one in document["judged"]] == ["good", "slow again"]
+    assert document["suspects"] == [document["judged"][1]["name"]]
+
+
+def test_what_another_branch_accepted_is_no_step_of_this_one(tmp_path: Path) -> None:
+    folder = recorded(tmp_path)
+    git(folder, "switch", "--quiet", "--create", "other", "HEAD~1")
+    ledger = Ledger.open(folder)
+    ledger.kernel_path.write_text(f"{ledger.kernel_path.read_text()}# other\n")
+    run_attempt(ledger)
+    assert [step.name for step in bisect.attempts(ledger, 1, 4)] == ["attempt 1", "attempt 2", "attempt 4"]
+
+
 def test_records_of_another_key_or_without_the_figure_answer_nothing(tmp_path: Path) -> None:
     folder = recorded(tmp_path, KEY)
     ledger = Ledger.open(folder)

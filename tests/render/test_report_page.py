@@ -10,6 +10,7 @@ from ledger_fixtures import four_attempts, git, new_repository, plain_clone, run
 from ledger_fixtures import row as row_of
 from pages import check_markup, check_policy, details, overview
 from report_examples import HOSTILE, HOSTILE_KERNEL, SEARCH, storied
+from rule_examples import rowwise
 
 from harness.advice import report as reporting
 from harness.cli import main
@@ -141,6 +142,15 @@ def test_the_floor_is_the_larger_bound(page: str) -> None:
     assert floor["s"] == pytest.approx(flops / 197e12)
     assert floor["score"] == pytest.approx(1e4 / (1e3 * floor["s"]))
     assert floor["name"] == "compute-only"
+
+
+def test_a_floor_of_traffic_says_what_it_counts(tmp_path: Path) -> None:
+    ledger = Ledger.open(new_repository(tmp_path / "contest"))
+    run_attempt(ledger, hypothesis="row by row", evidence=rowwise(0.9e-3))
+    assert main(["report", "-C", str(ledger.root)]) == 0
+    (group,) = overview((ledger.root / "profile_data" / "report.html").read_text(encoding="utf-8"))["groups"]
+    tiles = {name: words for name, _, words in group["tiles"]}
+    assert tiles["floor of the chip"].startswith("memory-only (every array once); the champion takes ")
 
 
 def test_what_a_cpu_takes_stands_beside_no_floor(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def bubbles(seen: Observed) -> Finding | None:
         return None
     flag = "over the red flag of 10%" if share >= _RED_FLAG_BUBBLES else "between excellent (5%) and a red flag (10%)"
     larger = larger_key_block(seen)
-    edits = _room_to_double(seen) if larger is None else (larger,)
+    turns = _turns(seen) if not seen.is_attention else 0.0
+    edits = (larger,) if larger is not None else () if turns else _room_to_double(seen)
     suggestion = (
         "begin the next piece's first matmul before this piece's softmax: two pieces of the block, unrolled in the body"
         if seen.is_attention
@@ -48,6 +49,11 @@ def bubbles(seen: Observed) -> Finding | None:
     if edits and larger is None:
         names = " or ".join(dict.fromkeys(edit.window for edit in edits))
         suggestion = f"double a block of {names}, one constant at a time: fewer and longer steps to fill the waits with"
+    if turns:
+        suggestion = (
+            f"the body's loops issue {turns:.1f}x its bundles in a step: let a turn hold more of the block or unroll "
+            "it, so that there is more to issue while one result is waited for; a larger block only makes more turns"
+        )
     if larger:
         suggestion = f"{raised(larger)}: more independent work in a step to fill the waits with"
     return Finding(
@@ -63,6 +69,14 @@ def bubbles(seen: Observed) -> Finding | None:
         knob="key block" if seen.is_attention else "block",
         kind="constants" if edits else "body",
     )
+
+
+def _turns(seen: Observed) -> float:
+    """How many times over the bundles of the program a step issues, at least; 0 where no loop in the body shows."""
+    if seen.run is None or not seen.steps or not seen.run.static_bundles:
+        return 0.0
+    turns = seen.run.bundle_cycles / seen.steps / seen.run.static_bundles
+    return turns if turns > 1 else 0.0
 
 
 def _room_to_double(seen: Observed) -> tuple[Edit, ...]:

@@ -17,6 +17,7 @@ from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Problem, Rows, Values
 from harness.problems.state import new_state
 from harness.problems.timing import Stated, Timed
+from harness.problems.tolerance import Divided
 from harness.records import Statement
 
 _PREFIX = "contest_prepare_"
@@ -109,6 +110,9 @@ class Defined:
 
     def unused_rows(self, inputs: Sequence[Values]) -> Rows:
         return self.problem.unused_rows(inputs) if isinstance(self.problem, Padded) else np.arange(0)
+
+    def border_rows(self, inputs: Sequence[Values]) -> Rows:
+        return self.problem.border_rows(inputs) if isinstance(self.problem, Divided) else np.arange(0)
 
     def new_state(self, inputs: Sequence[Values]) -> tuple[Values, ...]:
         return new_state(self.problem, inputs)

@@ -67,11 +67,16 @@ def single_rows(rows: int, groups: int, random: np.random.Generator) -> Sizes:
 
 
 def crowded(rows: int, groups: int, random: np.random.Generator) -> Sizes:
-    """One row in each of three quarters of the groups, one behind the other: a tile has more groups than is usual."""
+    """One row in each of three quarters of the groups, one behind the other: a tile has more groups than is usual.
+
+    One of the others has two thirds of the other rows and more.
+    """
     few = min(groups - max(1, groups // 4), rows)
     found = np.ones(groups, np.int32)
     place = int(random.integers(groups - few + 1))
-    found[np.r_[:place, place + few : groups]] = unaligned(rows - few, groups - few, random)
+    others, left = np.r_[:place, place + few : groups], rows - few
+    found[others] = unaligned(left - left * 2 // 3, groups - few, random)
+    found[random.choice(others)] += left * 2 // 3
     return found
 
 

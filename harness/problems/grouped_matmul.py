@@ -201,6 +201,12 @@ class GroupedMatmul:
         """All rows where that is cheap; else the first, the last, and some of every even stretch, each in full."""
         return sampled_rows(1, self.m, _CHECKED // (self.n * self.k), seed)
 
+    def border_rows(self, inputs: Sequence[Values]) -> Rows:
+        """The first and last row of each group that has rows."""
+        ends = np.cumsum(inputs[2], dtype=np.int64)
+        filled = inputs[2] > 0
+        return np.union1d(ends[filled] - 1, (ends - inputs[2])[filled])
+
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), n]` float64: the products in float64, from the inputs as they were rounded."""
         return self._by_group(inputs, rows, np.float64, lambda a, b: a @ b)

@@ -99,8 +99,9 @@ class QuantizedMatmul:
         )  # fmt: skip
 
     def families(self, full: bool) -> tuple[str, ...]:
-        """Those of a Matmul."""
-        return self._product().families(full)
+        """Those of a Matmul; of int8 activations far values at the full shape too, whose sums are the largest."""
+        far = ("far-values",) if full and self.activations == "int8" else ()
+        return (*self._product().families(full), *far)
 
     def make_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         """What a Matmul has in this family: each column of B, and each row of an A of int8, rounded to 127 steps."""

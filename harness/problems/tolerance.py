@@ -43,6 +43,14 @@ class Forbidding(Protocol):
 
 
 @runtime_checkable
+class Divided(Protocol):
+    """A problem whose inputs divide the rows into parts of different sizes, where kernels go wrong at borders."""
+
+    def border_rows(self, inputs: Sequence[Values]) -> Rows:
+        """The first and last row of each part, sorted and distinct; compared besides `sample_rows`."""
+
+
+@runtime_checkable
 class Refining(Protocol):
     """A problem whose `rounding` approximates its most expensive term, and can compute it exactly for a few rows."""
 
@@ -166,6 +174,8 @@ def check(
     if failure is not None:
         return _unmeasured(expected[0], family, mode, seed), failure
     rows = problem.sample_rows(seed)
+    if isinstance(problem, Divided):
+        rows = np.union1d(rows, problem.border_rows(inputs))
     every = tuple(
         refined(problem, inputs, rows, columns, found)
         for (_, _, columns), found in zip(

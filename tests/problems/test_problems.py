@@ -24,6 +24,7 @@ from harness.problems import (
     check,
     check_probe,
     complaints,
+    grouped_matmul,
 )
 from harness.problems.blocks import blocks, sampled_rows, shorter
 
@@ -354,6 +355,36 @@ WRONG: dict[str, tuple[Problem, Kernel]] = {
     "swiglu, last block of k left out": (GATED, swiglu(skip=7)),
     "swiglu, down, accumulator in bfloat16": (DOWN, swiglu(accumulate=bf16)),
 }
+
+
+def test_sums_of_int8_that_are_cut_off_are_refused_at_the_full_shape() -> None:
+    # As long a k as the example has: at a reduced one no sum comes near to what is cut off.
+    problem, limit = QuantizedMatmul(m=16, n=64, k=14336, activations="int8"), 1 << 24
+    kinds = {}
+    for family in problem.families(full=True):
+        a, q, scales, row_scales = inputs = problem.make_inputs(family, 1)
+        sums = a.astype(np.int64) @ q.astype(np.int64)
+        outputs = ((sums.clip(-limit, limit) * scales * row_scales).astype(BF16),)
+        _, failure = check(problem, inputs, outputs, family=family, mode="full", seed=1)
+        kinds[family] = failure.kind if failure else ""
+    assert kinds["far-values"] == "wrong-result"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_last_row_of_a_group_is_compared_where_few_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouped_matmul, "_CHECKED", 1 << 20)
+    problem = GroupedMatmul(m=4096, groups=8, k=128, n=64)
+    assert len(problem.sample_rows(seed)) < 200
+    inputs = problem.make_inputs("composite", seed)
+    sizes = inputs[2]
+    assert sizes.max() > problem.m // 2
+    out = problem.honest(inputs, np.arange(problem.m)).astype(BF16)
+    last = int(np.cumsum(sizes)[sizes.argmax()]) - 1
+    assert check(problem, inputs, (out,), family="composite", mode="full", seed=seed)[1] is None
+    out[last] = out[last - 1]
+    _, failure = check(problem, inputs, (out,), family="composite", mode="full", seed=seed)
+    assert failure is not None
+    assert failure.kind == "wrong-result"
 
 
 @pytest.mark.parametrize(

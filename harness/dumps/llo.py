@@ -77,6 +77,11 @@ class Schedule:
     pipeline_depth: int = 0
 
     @cached_property
+    def empty(self) -> tuple[int, ...]:
+        """The bundles (their indices) without an operation."""
+        return tuple(index for index, bundle in enumerate(self.bundles) if not bundle.ops)
+
+    @cached_property
     def ops(self) -> tuple[Op, ...]:
         """Those of all bundles, in their order."""
         return tuple(chain.from_iterable(bundle.ops for bundle in self.bundles))

@@ -313,12 +313,15 @@ class Pipes:
         return known
 
     def _number(self, ports: dict[str, float], queues: dict[str, list[int]], elapsed: int) -> int:
+        # Lists, because queues can be long and generators take twice the time.
         state = (
-            tuple(sorted((name, free - elapsed) for name, free in ports.items() if free > elapsed)),
+            tuple(sorted([(name, free - elapsed) for name, free in ports.items() if free > elapsed])),
             tuple(
-                (name, tuple(max(0, out - elapsed) for out in values))
-                for name, values in sorted(queues.items())
-                if values and (name[-1] != "]" or values[0] > elapsed)
+                [
+                    (name, tuple([out - elapsed if out > elapsed else 0 for out in values]))
+                    for name, values in sorted(queues.items())
+                    if values and (name[-1] != "]" or values[0] > elapsed)
+                ]
             ),
         )
         number = self._numbers.get(state)

@@ -249,7 +249,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
         ops=() if reason else tuple(_op_time(op, machine) for op in last.ops),
         units=_units(columns, offered, sum(op.mxu_busy_cycles for op in runs) / machine.cores),
         static_bundles=sum(len(schedule.bundles) for schedule in called),
-        empty_bundles=sum(not bundle.ops for schedule in called for bundle in schedule.bundles),
+        empty_bundles=sum(len(schedule.empty) for schedule in called),
         static_spills=slots["VSTORE:SPILL"].static,
         static_fills=slots["VLOAD:FILL"].static,
         executed_spills=slots["VSTORE:SPILL"].executed,

@@ -112,7 +112,7 @@ class _Writer:
         lines = [
             "def run(memory, pipes, tick, clock, call):",
             "    if False: yield clock",
-            "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
+            "    load, store, words, start, wait = memory.load, memory.store, memory.words, memory.start, memory.wait",
             "    account, idle, late = memory.account, memory.account.add, memory.channel.machine.wait_cycles",
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
             "    divisions, flags, pushes = deque(), deque(), deque()",
@@ -294,8 +294,8 @@ class _Writer:
         )
         touched = {name for line in effects for name in _REGISTER.findall(line)}
         if not clash and not touched & set(written):
-            late = [line for line in effects if line.startswith("store(")]
-            early = [line for line in effects if not line.startswith("store(")]
+            late = [line for line in effects if line.startswith(("store(", "words["))]
+            early = [line for line in effects if not line.startswith(("store(", "words["))]
             return [*early, *(f"{r} = {_guarded(r, value, p)}" for r, value, p in values), *late]
         lines = [f"t{i} = {value}" for i, (_, value, _) in enumerate(values)]
         lines += [f"q{i} = {predicate}" for i, (_, _, predicate) in enumerate(values) if predicate]
@@ -311,6 +311,8 @@ class _Writer:
             place, _, value = op.arguments.rpartition("]")
             terms = [expression(place, self.names), expression(value.strip(" ,"), self.names)]
             self._note(terms)
+            if not op.predicate and terms[0].isdigit():
+                return [f"words[{terms[0]}] = {terms[1]}"]
             return [f"store({condition}, {terms[0]}, {terms[1]})"]
         if id(op) in self.loads:
             return [f"w{self.loads[id(op)]} = memory.contents.vector({self._noted(op.arguments)})"]

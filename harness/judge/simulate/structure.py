@@ -166,6 +166,16 @@ def vector_spills(schedule: Schedule) -> list[tuple[int, Op]]:
     return [(index, op) for index, op in moves if "_spill" in op.text]
 
 
+def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
+    """By `spill` and `fill` the index of each one's bundle, as often as that holds some."""
+    ops, homes = schedule.ops, schedule.homes
+    found: dict[str, list[int]] = {}
+    for opcode, places in schedule.places.items():
+        if kind := _SPILLS.get(opcode[:3]):
+            found.setdefault(kind, []).extend(homes[place] for place in places if "_spill" in ops[place].text)
+    return found
+
+
 @cache
 def unit_of(opcode: str) -> str:
     """The unit that issues the operation, by the names of the compiler's table of slots; "" for none of them.

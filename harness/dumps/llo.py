@@ -6,10 +6,12 @@ is not known is kept as text, so that the reader of the records can count it ins
 
 import gc
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,14 +77,35 @@ class Schedule:
     pipeline_depth: int = 0
 
     @cached_property
-    def opcodes(self) -> frozenset[str]:
-        """All that occur: a hundred, where there are a million operations."""
-        return frozenset(op.opcode for bundle in self.bundles for op in bundle.ops)
+    def empty(self) -> tuple[int, ...]:
+        """The bundles (their indices) without an operation."""
+        return tuple(index for index, bundle in enumerate(self.bundles) if not bundle.ops)
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """Those of all bundles, in their order."""
+        return tuple(chain.from_iterable(bundle.ops for bundle in self.bundles))
+
+    @cached_property
+    def homes(self) -> tuple[int, ...]:
+        """Of each of `ops` the index of its bundle."""
+        return tuple(chain.from_iterable([index] * len(bundle.ops) for index, bundle in enumerate(self.bundles)))
+
+    @cached_property
+    def places(self) -> Mapping[str, Sequence[int]]:
+        """Where in `ops` each opcode stands: a hundred opcodes, where there are a million operations."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for place, op in enumerate(self.ops):
+            found[op.opcode].append(place)
+        return dict(found)
+
+    def places_where(self, wanted: Callable[[str], bool]) -> list[int]:
+        """Where in `ops` those stand whose opcode is wanted, in their order; an opcode is asked about once."""
+        return sorted(chain.from_iterable(places for opcode, places in self.places.items() if wanted(opcode)))
 
     def ops_where(self, wanted: Callable[[str], bool]) -> list[tuple[int, Op]]:
-        """The operations whose opcode is wanted, each with the index of its bundle; an opcode is asked about once."""
-        chosen = frozenset(filter(wanted, self.opcodes))
-        return [(i, op) for i, bundle in enumerate(self.bundles) for op in bundle.ops if op.opcode in chosen]
+        """The operations whose opcode is wanted, each with the index of its bundle."""
+        return [(self.homes[place], self.ops[place]) for place in self.places_where(wanted)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +149,9 @@ EXIT_REGION = -1
 # The opcode of an operation that has none: text between separators that does not look like an operation.
 UNREADABLE = "(unreadable)"
 
-_BUNDLE = re.compile(r"^ *(0x[0-9a-f]+|0) +([A-Z]{2}[A-Z, ]*)?: *[> ]*\{", re.MULTILINE)
+# Begins with a line break and not with `^`, which is looked for at every character. Here and below, what ends in `+`
+# twice never gives back what it has matched: that, too, would be tried for nothing.
+_BUNDLE = re.compile(r"\n *+(0x[0-9a-f]++|0) ++([A-Z]{2}[A-Z, ]*+)?: *+[> ]*+\{")
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _REGION = re.compile(r"Start(?:/End empty)? region (\d+)")
 _END = re.compile(r"End region \d")
@@ -155,11 +180,14 @@ _DIRECTION = re.compile(r"/\* ([a-z]+-to-[a-z]+) \*/")
 # The comment of an operation that says what nothing else does, by the beginning of its opcode.
 _NOTES = {"inlined_call": _CALLED, "sld": _RUNTIME_WORD, "sdivrem": _RESULTS, "shalt": _CHECKED, "dma": _DIRECTION}
 # The form that nearly all operations of a long schedule have: a vector operation without a predicate, and one comment
-# at most, behind it. Groups are the fields of Op; what has another form is read by `_op`.
+# at most, behind it. Groups are the fields of Op; what has another form is read by `_op`. The slash is that of a
+# transpose, whose operands begin with `[1/8]`.
 _PLAIN = re.compile(
-    r"(?:\A|(?<=;;))\s*%[a-z]*\d+(?:_([a-z]+\d+))? = (v[\w.\-]*(?:\[\d+\][\w.]*)*)()([^/(){};]*)"
-    r'(?:/\* (?:loc\("([\w.+\-]*:\d+)[^*;]*|[^*;(]*)\*/)?()[\s}]*(?=;;|\Z)'
+    r"(?:\A|(?<=;;))\s*+%[a-z]*+\d++(?:_([a-z]+\d+))? = (v[\w.\-]*+(?:\[\d+\][\w.]*+)*+)()"
+    r"([^/(){};]*+(?:/\d[^/(){};]*+)?)"
+    r'(?:/\* (?:loc\("([\w.+\-]*:\d+)[^*;]*+|[^*;(]*+)\*/)?()[\s}]*+(?=;;|\Z)'
 )
+_as_op: Callable[[Iterable[str]], Op] = partial(tuple.__new__, Op)
 # What some operations say before their operands: `/*vst_source=*/`.
 _LABEL = re.compile(r"/\*\w+=\*/")
 # A file's name in a location. Whoever traces a kernel can choose it, and it could end the comment that it stands in;
@@ -255,7 +283,7 @@ def parse_schedule(name: str, text: str) -> Schedule:
     stages = [int(number) for number in _STAGE.findall(text)]
     entry = _ENTRY.search(text)
     # Before the first bundle, then of each bundle its address, its mark and what follows.
-    _, *parts = _BUNDLE.split(text)
+    _, *parts = _BUNDLE.split("\n" + text)
     bodies = parts[2::3]
     bundles = tuple(_bundle(*parts[i : i + 3], is_last=i + 3 == len(parts)) for i in range(0, len(parts), 3))
     grid_exit = None
@@ -288,13 +316,13 @@ def _bundle(address: str, mark: str | None, body: str, *, is_last: bool) -> Bund
 def _ops(body: str) -> tuple[Op, ...]:
     plain = _PLAIN.findall(body)
     if len(plain) == body.count(";;") + 1:
-        return tuple([tuple.__new__(Op, fields) for fields in plain])
+        return tuple(map(_as_op, plain))
     return tuple(op for part in body.split(";;") if (op := _plain_op(part) or _op(part)) is not None)
 
 
 def _plain_op(part: str) -> Op | None:
     match = _PLAIN.fullmatch(part)
-    return Op(*match.groups("")) if match is not None else None
+    return _as_op(match.groups("")) if match is not None else None
 
 
 def _op(part: str) -> Op | None:

@@ -13,7 +13,7 @@ from harness.judge.evaluate.timing import resimulation
 from harness.judge.simulate import machine_variants
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict import members
-from harness.records import Evidence, Failure, Policy, Resimulation
+from harness.records import NOMINAL, Evidence, Failure, Policy, Resimulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,8 @@ def _run(
         if name and members.is_same_program(new, old):
             continue
         dumps = (champion / name / "dumps", candidate / name / "dumps")
-        runs = resimulation.run(*dumps, contest.chip, policy, machine_variants.resimulate)
+        machines = NOMINAL, *machine_variants.DOUBTS
+        runs = resimulation.run(*dumps, contest.chip, policy, machines, machine_variants.seconds_on)
         if isinstance(runs, Failure):
             return runs
         found[name] = runs

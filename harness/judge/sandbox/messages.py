@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from harness.hardware import Chip
-from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCounts, Resimulation, Samples, Stage, Trace
+from harness.records import KERNEL, Check, Claims, Failure, HloCounts, MosaicCounts, Samples, Stage, Trace
 
 # What a TPU's profiler may be asked for. JAX takes any word and, on a CPU, says nothing about a wrong one.
 TraceMode: TypeAlias = Literal["TRACE_ONLY_HOST", "TRACE_ONLY_XLA", "TRACE_COMPUTE", "TRACE_COMPUTE_AND_SYNC"]
@@ -214,21 +214,21 @@ class SimulateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResimulateRequest:
-    """Call `module`.`function` on two directories of dumps; the deadline is for all that it does."""
+    """Call `module`.`function` on a directory of dumps, for machines of these names, till the deadline."""
 
     module: str
     function: str
-    champion: str
-    candidate: str
+    dump_directory: str
     chip: Chip
+    names: tuple[str, ...]
     deadline_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResimulateReply:
-    """The pair's times, one for each machine."""
+    """What the module takes on each machine; None where that is not known."""
 
-    runs: tuple[Resimulation, ...]
+    seconds: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,8 @@ class Channel:
         self.read_bytes = 0
         self.written_bytes = 0
         self.transfers = 0
+        # What transfers of each kind that has been seen keep their ways busy for.
+        self._cycles: dict[tuple[str, str, int, int], float] = {}
 
     @property
     def traffic(self) -> tuple[int, int, int]:
@@ -54,13 +56,19 @@ class Channel:
         self.transfers += 1
         self.read_bytes += amount * (source == "hbm")
         self.written_bytes += amount * (destination == "hbm")
-        # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
-        # which is no less.
-        read, written = source == "hbm", destination == "hbm"
-        cost = read / machine.hbm_read_share + written / machine.hbm_write_share
         ways = (self, *self.others) if for_all else (self,)
-        cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
+        kind = source, destination, amount, len(ways)
+        cycles = self._cycles.get(kind)
+        if cycles is None:
+            # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
+            # which is no less.
+            read, written = source == "hbm", destination == "hbm"
+            cost = read / machine.hbm_read_share + written / machine.hbm_write_share
+            cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
+            self._cycles[kind] = cycles
+        latest = 0.0
         for way in ways:
-            way.hbm_free = max(way.hbm_free, clock) + cycles
+            way.hbm_free = (clock if clock > way.hbm_free else way.hbm_free) + cycles
+            latest = way.hbm_free if way.hbm_free > latest else latest
         latency = machine.dma_write_latency_cycles if destination == "hbm" else machine.dma_latency_cycles
-        return ceil(max(way.hbm_free for way in ways) + latency)
+        return ceil(latest + latency)

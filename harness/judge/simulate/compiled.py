@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import chain
 
 from harness.dumps.llo import Op
 from harness.judge.simulate.dma import Memory
-from harness.judge.simulate.functional_units import Pipes, Stretch
+from harness.judge.simulate.functional_units import Pipes, Stretch, Use, uses_of
+from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.values import Unknown
 
 # What a running program hands out: at a barrier its clock, which comes back as the clock of the last core to arrive.
@@ -20,12 +22,14 @@ class Program:
     """`run(memory, pipes, tick, clock, call)` executes it from `clock` on: a generator (see Steps)
     that returns the clock at its end and raises Unknowable.
 
-    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `calls` are
-    the `inlined_call` operations, `operands` memory space and address by operand, `outputs` those
-    of them that the op writes.
+    `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `kinds` are
+    one operation of each kind that uses units, `calls` the `inlined_call` operations, `operands` memory
+    space and address by operand, `outputs` those of them that the op writes. Nothing of it depends on
+    the machine but for how many slots a branch has.
     """
 
     stretches: tuple[Stretch, ...]
+    kinds: tuple[Op, ...]
     names: dict[int, str]
     operands: dict[int, tuple[str, int]]
     outputs: frozenset[int]
@@ -33,6 +37,14 @@ class Program:
     run: Run
     text: str
 
-    def pipes(self) -> Pipes:
-        """Fresh units; what they remember serves all runs of the program."""
-        return Pipes((stretch.last - stretch.first, stretch.uses) for stretch in self.stretches)
+    def pipes(self, machine: Machine) -> Pipes:
+        """Fresh units of this machine; what they remember serves all runs of the program."""
+        uses = [uses_of(op, machine) for op in self.kinds]
+        # A program has few different bundles, as far as units can tell.
+        together: dict[tuple[int, ...], tuple[Use, ...]] = {}
+        for users in {users for stretch in self.stretches for _, users in stretch.users}:
+            together[users] = tuple(chain.from_iterable(uses[user] for user in users))
+        return Pipes(
+            (stretch.last - stretch.first, tuple((offset, together[users]) for offset, users in stretch.users))
+            for stretch in self.stretches
+        )

@@ -1,6 +1,5 @@
 """The cores of a chip running one compiled module: its top-level program, and every HLO op that this calls."""
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +9,12 @@ from harness.dumps.llo import ModuleDump, Schedule, called_name, called_operands
 from harness.dumps.tables import Tables
 from harness.judge.simulate.channel import Bound, Channel
 from harness.judge.simulate.compiled import Program, Steps
+from harness.judge.simulate.compiled_module import CompiledModule, compile_module, compile_op
 from harness.judge.simulate.contents import Operand, Words
 from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import Pipes
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.opcodes import not_understood
-from harness.judge.simulate.program import compile_program
 from harness.judge.simulate.runs import CoreRun, Idle, OpRun
 from harness.judge.simulate.stalls import Account
 from harness.judge.simulate.structure import prefetched_words
@@ -40,19 +39,41 @@ def run_cores(
     `deadline` is a time.monotonic() value. `traces`, one for each core if given, note down what happens when.
     With a `bound` what comes out is no latency, but a bound of one.
     """
-    module = _Module(dump, machine, tables, deadline, traced=bool(traces), bound=bound)
-    cores = [_Core(module, number, traces[number] if traces else None) for number in range(machine.cores)]
+    return run_compiled(compile_module(dump, machine, traced=bool(traces)), machine, tables, deadline, traces, bound)
+
+
+def run_compiled(
+    module: CompiledModule,
+    machine: Machine,
+    tables: Tables,
+    deadline: float = float("inf"),
+    traces: tuple[Trace, ...] = (),
+    bound: Bound | None = None,
+) -> tuple[CoreRun, ...]:
+    """The same for a module that has been compiled, for this machine or one with the same branch slots."""
+    execution = _Execution(module=module, machine=machine, tables=tables, deadline=deadline, bound=bound)
+    cores, reason = _ended(execution, traces)
+    return tuple(core.finished(reason) for core in cores)
+
+
+def cycles_of(module: CompiledModule, machine: Machine, tables: Tables, deadline: float) -> int | None:
+    """Only how long the compiled module takes; None where its end is not known."""
+    cores, reason = _ended(_Execution(module=module, machine=machine, tables=tables, deadline=deadline))
+    return None if reason else max(core.clock for core in cores)
+
+
+def _ended(execution: "_Execution", traces: tuple[Trace, ...] = ()) -> "tuple[list[_Core], str]":
+    """All cores, run to their end, and why there is none, else ""."""
+    cores = [_Core(execution, number, traces[number] if traces else None) for number in range(execution.machine.cores)]
     for core in cores:
         core.channel.others = [other.channel for other in cores if other is not core]
-    reason = module.unfit or _in_step([core.steps() for core in cores])
-    return tuple(core.finished(reason) for core in cores)
+    return cores, execution.module.unfit or _in_step([core.steps() for core in cores])
 
 
 def run_op(schedule: Schedule, machine: Machine, deadline: float = float("inf")) -> OpRun:
     """One HLO op's schedule, executed once on core 0; `deadline` is a time.monotonic() value."""
-    module = _Module(None, machine, Tables(""), deadline)
-    module.add(schedule)
-    core = _Core(module, 0, None)
+    module = compile_op(schedule, machine)
+    core = _Core(_Execution(module=module, machine=machine, tables=Tables(""), deadline=deadline), 0, None)
     reason = module.unfit or _in_step([core.op_steps(schedule.name, (), (), 0)])
     return core.finished(reason).ops[0]
 
@@ -79,44 +100,17 @@ def _in_step(cores: list[Steps]) -> str:
         return str(error)
 
 
-class _Module:
-    """The compiled programs of a module's schedules, shared by its cores."""
+@dataclass(slots=True, kw_only=True)
+class _Execution:
+    """What the cores that run a module share."""
 
-    def __init__(
-        self,
-        dump: ModuleDump | None,
-        machine: Machine,
-        tables: Tables,
-        deadline: float,
-        *,
-        traced: bool = False,
-        bound: Bound | None = None,
-    ) -> None:
-        self.bound = bound
-        # By op and call, transfers that one core has started for the other too.
-        self.for_others: dict[tuple[str, int], dict[int, list[Arrival]]] = {}
-        self.traced = traced
-        self.machine = machine
-        self.tables = tables
-        self.deadline = deadline
-        self.programs: dict[str, Program] = {}
-        self.schedules: dict[str, Schedule] = {}
-        self.unfit = ""
-        self.top = None
-        self.in_place: dict[int, int] = {}
-        if dump is not None:
-            for schedule in (*dump.schedules, dump.top):
-                if schedule.name in dump.calls or schedule is dump.top:
-                    self.add(schedule)
-            self.top = dump.top.name
-            self.parameters = _parameters(dump.hlo)
-            self.in_place = _in_place(dump.hlo)
-
-    def add(self, schedule: Schedule) -> None:
-        """Compiles one more schedule."""
-        self.schedules[schedule.name] = schedule
-        self.unfit = self.unfit or _unfit(schedule)
-        self.programs[schedule.name] = compile_program(schedule, self.machine, traced=self.traced)
+    module: CompiledModule
+    machine: Machine
+    tables: Tables
+    deadline: float
+    bound: Bound | None = None
+    # By op and call, transfers that one core has started for the other too.
+    for_others: dict[tuple[str, int], dict[int, list[Arrival]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -135,14 +129,15 @@ class _Tally:
 class _Core:
     """One core while it runs."""
 
-    def __init__(self, module: _Module, number: int, trace: Trace | None) -> None:
+    def __init__(self, execution: _Execution, number: int, trace: Trace | None) -> None:
         self.trace = trace
-        self.module = module
+        self.execution = execution
+        self.module = execution.module
         self.number = number
-        self.channel = Channel(module.machine, module.bound)
+        self.channel = Channel(execution.machine, execution.bound)
         self.tallies: dict[str, _Tally] = {}
         self.clock = 0
-        self.tick = _budget(module.machine, module.deadline)
+        self.tick = _budget(execution.machine, execution.deadline)
 
     def steps(self) -> Steps:
         """The top-level program from its start."""
@@ -168,15 +163,14 @@ class _Core:
         handed: Mapping[int, Words] | None = None,
         results: dict[int, Words] | None = None,
     ) -> Steps:
-        module = self.module
-        tables = module.tables
+        module, machine, tables = self.module, self.execution.machine, self.execution.tables
         if name not in module.programs:
             twin = tables.same_code(name, module.programs)
             if twin is None:
                 raise Unknowable(f"{name}: its schedule is not in the dump, nor one of an equal instruction")
             name = twin
         program = module.programs[name]
-        tally = self.tallies.get(name) or self.tallies.setdefault(name, _Tally(program.pipes()))
+        tally = self.tallies.get(name) or self.tallies.setdefault(name, _Tally(program.pipes(machine)))
         tally.calls += 1
         account = Account(module.schedules[name])
         if self.trace is not None:
@@ -185,7 +179,7 @@ class _Core:
             self.channel,
             program.names,
             core=self.number,
-            for_others=module.for_others.setdefault((name, tally.calls), {}),
+            for_others=self.execution.for_others.setdefault((name, tally.calls), {}),
             arguments=_arguments(tables, arguments, operands),
             operands=_operands(tables, program, operands, name, handed or {}),
             account=account,
@@ -253,17 +247,14 @@ class _Core:
 
     def _op(self, name: str, reason: str) -> OpRun:
         program, schedule = self.module.programs[name], self.module.schedules[name]
-        tally = self.tallies.get(name) or _Tally(program.pipes())
+        machine = self.execution.machine
+        tally = self.tallies.get(name) or _Tally(program.pipes(machine))
         executions = [0] * len(schedule.bundles)
-        busy, flops = 0.0, 0
+        busy, flops = tally.pipes.matmuls
         for stretch, count in zip(program.stretches, tally.pipes.counts, strict=True):
             if count:
                 for index in range(stretch.first, stretch.last):
                     executions[index] += count
-                for _, uses in stretch.uses:
-                    for use in uses:
-                        flops += count * use.flops
-                        busy += count * use.cycles * (use.flops > 0)
         idle = dict(tally.idle)
         for number, offset, waited, cycles in tally.pipes.stalls():
             key: tuple[int, PartKind, str] = program.stretches[number].first + offset, "unit stall", waited
@@ -278,7 +269,7 @@ class _Core:
             cycles=tally.cycles,
             executions=tuple(executions),
             idle=tuple(Idle(*key, cycles) for key, cycles in sorted(idle.items())),
-            mxu_busy_cycles=busy / self.module.machine.mxus,
+            mxu_busy_cycles=busy / machine.mxus,
             mxu_flops=flops,
             read_bytes=tally.traffic[0],
             written_bytes=tally.traffic[1],
@@ -330,28 +321,6 @@ def _words(tables: Tables, name: str, handed: Words | None) -> "tuple[int | Unkn
 
 def _nothing() -> None:
     """What an op finds in its outputs."""
-
-
-def _parameters(hlo: str) -> tuple[str, ...]:
-    """The names of the module's parameters in their order."""
-    found = re.findall(r"%([\w.\-]+) = [^\n]*? parameter\((\d+)\)", hlo.rpartition("\nENTRY ")[2])
-    return tuple(name for name, _ in sorted(found, key=lambda match: int(match[1])))
-
-
-def _in_place(hlo: str) -> dict[int, int]:
-    """The parameters whose memory the caller hands over for results, by the results' places among several."""
-    header = hlo.partition("\n")[0].partition("input_output_alias={")[2].partition(" }")[0]
-    return {int(result): int(parameter) for result, parameter in re.findall(r"\{(\d+)\}: \((\d+), \{\}", header)}
-
-
-def _unfit(schedule: Schedule) -> str:
-    """Why a schedule cannot be executed at all, else ""."""
-    if not schedule.bundles:
-        return f"{schedule.name}: its schedule holds no bundle that can be read"
-    for index, bundle in enumerate(schedule.bundles):
-        if bundle.address != index:
-            return f"{schedule.name}: bundle {index:#x} is missing from its schedule"
-    return ""
 
 
 def _budget(machine: Machine, deadline: float) -> Callable[[int], None]:

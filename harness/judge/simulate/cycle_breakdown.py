@@ -1,11 +1,12 @@
 """A core's run taken apart: the parts of its time, and what register spills cost."""
 
 from collections import Counter
+from itertools import chain
 
 from harness.judge.simulate.line_times import line_times
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.runs import CoreRun
-from harness.judge.simulate.structure import REGISTER_BYTES, vector_spill, vector_spills
+from harness.judge.simulate.structure import REGISTER_BYTES, spilling_bundles
 from harness.records import CycleBreakdown, Part, PartKind
 
 
@@ -19,11 +20,11 @@ def breakdown(core: CoreRun, machine: Machine, *, with_lines: bool) -> CycleBrea
             parts[idle.kind, idle.name] += idle.cycles
         parts["issuing", ""] += op.bundle_cycles - op.empty_cycles
         parts["empty bundles", ""] += op.empty_cycles
-        spills = vector_spills(op.schedule)
-        for index, spill in spills:
-            moved[vector_spill(spill)] += op.executions[index]
+        spills = spilling_bundles(op.schedule)
+        for kind, indices in spills.items():
+            moved[kind] += sum(map(op.executions.__getitem__, indices))
         bundles = op.schedule.bundles
-        for index, count in Counter(index for index, _ in spills).items():
+        for index, count in Counter(chain.from_iterable(spills.values())).items():
             spill_cycles += op.executions[index] * (count == len(bundles[index].ops))
     if core.top is not None:
         for idle in core.top.top_level_waits:

@@ -156,7 +156,7 @@ class Memory:
             self.remark(f"a store to scalar memory whose address depends on {address.reason}")
             self._stored_anywhere = True
             doubt = Unknown(f"scalar memory that a store at {address.reason} may have changed")
-            self.words = dict.fromkeys(self.words, doubt)
+            self.words.update(dict.fromkeys(self.words, doubt))
         elif isinstance(predicate, Unknown):
             self.words[address] = predicate
         elif predicate:
@@ -275,8 +275,10 @@ class Memory:
 
         `operand` is the address in HBM, if it has one.
         """
-        granules = decided(size, f"the size of a transfer from {source} to {destination}")
-        target = decided(flag, f"the sync flag of a transfer from {source} to {destination}")
+        if isinstance(size, Unknown) or isinstance(flag, Unknown):
+            decided(size, f"the size of a transfer from {source} to {destination}")
+            decided(flag, f"the sync flag of a transfer from {source} to {destination}")
+        granules, target = int(size), int(flag)
         if granules < 0:
             raise Unknowable(f"a transfer from {source} to {destination} has the impossible size {granules}")
         name = self.operand_name(operand) if "hbm" in (source, destination) else ""

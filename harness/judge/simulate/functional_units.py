@@ -8,6 +8,7 @@ superfluous, so counting bundles alone makes programs faster than the units can 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil
 
 from harness.dumps.llo import Op, Schedule
@@ -47,12 +48,14 @@ IDLE: State = ((), ())
 class Stretch:
     """Bundles `first` to `last` (excluded) that run one after the other without a decision or a transfer between.
 
-    Of an operation that is predicated and keeps a unit busy, each outcome is a stretch of its own.
+    `users` are the operations that use units, by the offset of their bundle: each is the place of one like it among
+    the program's kinds, so that stretches are the same on every machine. Of an operation that is predicated and
+    keeps a unit busy, each outcome is a stretch of its own.
     """
 
     first: int
     last: int
-    uses: Uses
+    users: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(slots=True)
@@ -128,19 +131,26 @@ def uses_of(op: Op, machine: Machine) -> tuple[Use, ...]:
     return ()
 
 
-def uses_by_bundle(schedule: Schedule, machine: Machine) -> dict[int, list[tuple[str, tuple[Use, ...]]]]:
-    """The uses of the operations that have any, each with its predicate, by bundle; equal operations share theirs."""
-    known: dict[str, tuple[Use, ...]] = {}
-    found: dict[int, list[tuple[str, tuple[Use, ...]]]] = {}
+def kinds_of_users(schedule: Schedule, machine: Machine) -> tuple[dict[int, list[tuple[str, int]]], tuple[Op, ...]]:
+    """The operations that use units, by bundle, each as its predicate and its kind; and one operation of each kind.
+
+    What is of one kind does the same to the units, on any machine.
+    """
+    numbers: dict[str, int | None] = {}
+    kinds: list[Op] = []
+    found: dict[int, list[tuple[str, int]]] = {}
     for index, op in schedule.ops_where(lambda opcode: bool(_OF_UNITS.search(opcode))):
-        # What a transpose does depends on its operands.
-        key = f"{op.opcode} {op.arguments}" if op.opcode.startswith("vxpose") else op.opcode
-        uses = known.get(key)
-        if uses is None:
-            uses = known[key] = uses_of(op, machine)
-        if uses:
-            found.setdefault(index, []).append((op.predicate, uses))
-    return found
+        # What a transpose does depends on its width.
+        key = op.opcode
+        if key.startswith("vxpose") and (width := _WIDTH.search(op.arguments)):
+            key += width[0]
+        if key not in numbers:
+            numbers[key] = len(kinds) if uses_of(op, machine) else None
+            kinds += [op] if numbers[key] is not None else []
+        number = numbers[key]
+        if number is not None:
+            found.setdefault(index, []).append((op.predicate, number))
+    return found, tuple(kinds)
 
 
 def waited_for(use: Use) -> str:
@@ -230,6 +240,17 @@ class Pipes:
         """How often each stretch ran."""
         return tuple(sum(passed.visits for passed in memory.values()) for memory in self.memories)
 
+    @property
+    def matmuls(self) -> tuple[float, int]:
+        """Of all matmuls so far the cycles for which they kept a matrix unit, and their FLOPs."""
+        cycles, flops = 0.0, 0
+        for (_, uses), count in zip(self._stretches, self.counts, strict=True):
+            for use in chain.from_iterable(bundle for _, bundle in uses) if count else ():
+                if use.flops:
+                    cycles += count * use.cycles
+                    flops += count * use.flops
+        return cycles, flops
+
     def stalls(self) -> Iterator[tuple[int, int, str, int]]:
         """Of all passages: stretch, bundle offset within it, what was waited for (see `waited_for`), cycles."""
         for number, memory in enumerate(self.memories):
@@ -292,12 +313,15 @@ class Pipes:
         return known
 
     def _number(self, ports: dict[str, float], queues: dict[str, list[int]], elapsed: int) -> int:
+        # Lists, because queues can be long and generators take twice the time.
         state = (
-            tuple(sorted((name, free - elapsed) for name, free in ports.items() if free > elapsed)),
+            tuple(sorted([(name, free - elapsed) for name, free in ports.items() if free > elapsed])),
             tuple(
-                (name, tuple(max(0, out - elapsed) for out in values))
-                for name, values in sorted(queues.items())
-                if values and (name[-1] != "]" or values[0] > elapsed)
+                [
+                    (name, tuple([out - elapsed if out > elapsed else 0 for out in values]))
+                    for name, values in sorted(queues.items())
+                    if values and (name[-1] != "]" or values[0] > elapsed)
+                ]
             ),
         )
         number = self._numbers.get(state)

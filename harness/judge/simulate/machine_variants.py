@@ -6,17 +6,18 @@ judge/verdict/compare_resimulated.py.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.dumps.llo import ModuleDump, Op, read_module
+from harness.dumps.llo import Op, garbage_kept, read_module
 from harness.hardware import Chip
 from harness.judge.simulate.functional_units import uses_of
 from harness.judge.simulate.machine import Machine, machine_of
-from harness.judge.simulate.module import run_module
-from harness.records import NOMINAL, Resimulation
+from harness.judge.simulate.module import mean_seconds, prepare, run_prepared
+from harness.records import NOMINAL
 
 Change = Callable[[Machine], Machine]
 
@@ -125,42 +126,35 @@ DOUBTS: dict[str, Change] = {
 }
 
 
-def resimulate(
-    champion: Path, candidate: Path, chip: Chip, *, deadline_seconds: float = 600.0
-) -> tuple[Resimulation, ...]:
-    """The modules dumped in these folders on the chip's machine (`nominal`, first) and under each of DOUBTS.
+@garbage_kept()
+def seconds_on(
+    directory: Path, chip: Chip, *, names: Sequence[str] = (NOMINAL, *DOUBTS), deadline_seconds: float = 600.0
+) -> tuple[float | None, ...]:
+    """The module dumped in `directory` on the chip's machine (`nominal`) or changed as these of DOUBTS say.
 
-    Each dump is read once. `deadline_seconds` of this machine's time are for all runs together; what is not
-    done by then has no seconds. Raises RatchetError `no-dump` where a folder holds no schedule.
+    The dump is read once, and compiled once. `deadline_seconds` of this machine's time are for all runs together;
+    what is not done by then has no seconds. Raises RatchetError `no-dump` where the folder holds no schedule.
     """
     ends = time.monotonic() + deadline_seconds
-    columns = [_times(read_module(directory), chip, ends) for directory in (champion, candidate)]
-    return tuple(
-        Resimulation(name=name, champion_seconds=theirs, candidate_seconds=ours)
-        for name, theirs, ours in zip((NOMINAL, *DOUBTS), *columns, strict=True)
-    )
-
-
-def _times(dump: ModuleDump, chip: Chip, ends: float) -> list[float | None]:
-    """Seconds on the chip's own machine, then under each of DOUBTS."""
+    prepared = prepare(read_module(directory), chip)
     machine = machine_of(chip)
-    operations = _operations(dump)
+    kinds = [op for program in prepared.compiled.programs.values() for op in program.kinds]
 
-    def seconds(changed: Machine) -> float | None:
+    @cache
+    def nominal() -> float | None:
         left = ends - time.monotonic()
         if left <= 0:
             return None
-        return run_module(dump, chip, machine=changed, deadline_seconds=left, with_lines=False).mean_seconds
+        return run_prepared(prepared, deadline_seconds=left, with_lines=False).mean_seconds
 
-    nominal = seconds(machine)
-    changed = [change(machine) for change in DOUBTS.values()]
-    return [nominal, *(nominal if _is_same(operations, other, machine) else seconds(other) for other in changed)]
+    def seconds(name: str) -> float | None:
+        changed = machine if name == NOMINAL else DOUBTS[name](machine)
+        if _is_same(kinds, changed, machine):
+            return nominal()
+        left = ends - time.monotonic()
+        return mean_seconds(prepared, changed, left) if left > 0 else None
 
-
-def _operations(dump: ModuleDump) -> tuple[Op, ...]:
-    """One operation of each kind; of transposes all, for what they do depends on their operands."""
-    ops = (op for schedule in dump.schedules for bundle in schedule.bundles for op in bundle.ops)
-    return tuple({(op.opcode, op.arguments if op.opcode.startswith("vxpose") else ""): op for op in ops}.values())
+    return tuple(map(seconds, names))
 
 
 def _is_same(operations: Iterable[Op], changed: Machine, machine: Machine) -> bool:

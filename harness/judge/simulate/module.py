@@ -1,6 +1,7 @@
 """One compiled module simulated: every HLO op that its top-level program calls, added up."""
 
 import re
+import statistics
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from harness.dumps.llo import ModuleDump, garbage_kept, read_module
 from harness.dumps.tables import Tables
 from harness.hardware import Chip
 from harness.judge.simulate.channel import FROM_VECTOR, SPARSE_CORE, Bound
-from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.compiled_module import CompiledModule, compile_module
+from harness.judge.simulate.core import cycles_of, run_compiled
 from harness.judge.simulate.cycle_breakdown import breakdown
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import CoreRun, OpRun
@@ -26,6 +28,7 @@ _NO_END = "no end that is known"
 _BOUND_SECONDS = 5.0
 
 
+@garbage_kept()
 def run(
     dump_directory: Path,
     chip: Chip,
@@ -48,6 +51,34 @@ def run(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A dump with what all runs of it share, whatever is changed about the chip's machine.
+
+    `tables` are those of each run: one for each of the dump's timing tables, or one run with operands that are given.
+    """
+
+    dump: ModuleDump
+    chip: Chip
+    compiled: CompiledModule
+    tables: tuple[Tables, ...]
+    has_timings: bool
+
+
+@garbage_kept()
+def prepare(dump: ModuleDump, chip: Chip, operands: Mapping[str, Values] | None = None) -> Prepared:
+    """The module compiled for `chip`, and for every machine that has as many branch slots as that."""
+    has_timings = bool(dump.timings) and not operands
+    given = [timing.arguments for timing in dump.timings] if has_timings else [operands or dump.arguments]
+    return Prepared(
+        dump=dump,
+        chip=chip,
+        compiled=compile_module(dump, machine_of(chip)),
+        tables=tuple(Tables(dump.hlo, arguments) for arguments in given),
+        has_timings=has_timings,
+    )
+
+
 @garbage_kept()
 def run_module(
     dump: ModuleDump,
@@ -59,30 +90,46 @@ def run_module(
     with_lines: bool = True,
 ) -> Simulation:
     """The same for a dump that has been read, on another `machine` than the chip's own if one is given."""
+    ends = time.monotonic() + deadline_seconds
+    prepared = prepare(dump, chip, operands)
+    left = ends - time.monotonic()
+    return run_prepared(prepared, machine=machine, deadline_seconds=left, with_lines=with_lines)
+
+
+@garbage_kept()
+def run_prepared(
+    prepared: Prepared, *, machine: Machine | None = None, deadline_seconds: float = 60.0, with_lines: bool = True
+) -> Simulation:
+    """The same for a module that has been prepared, on its chip's machine or one with as many branch slots."""
     deadline = time.monotonic() + deadline_seconds
-    machine = machine or machine_of(chip)
-    simulation = _executed(dump, chip, machine, Tables(dump.hlo, operands or dump.arguments), deadline, with_lines)
-    if operands or not dump.timings:
+    machine = machine or machine_of(prepared.chip)
+    first, *more = prepared.tables
+    simulation = _executed(prepared, machine, first, deadline, with_lines=with_lines)
+    if not prepared.has_timings:
         return simulation
-    others = [
-        _executed(dump, chip, machine, Tables(dump.hlo, timing.arguments), deadline, with_lines=False)
-        for timing in dump.timings[1:]
-    ]
-    every = (simulation, *others)
+    every = (simulation, *(_executed(prepared, machine, tables, deadline, with_lines=False) for tables in more))
     return replace(
         simulation,
-        runs=tuple(_timed(timing.name, run) for timing, run in zip(dump.timings, every, strict=True)),
+        runs=tuple(_timed(timing.name, run) for timing, run in zip(prepared.dump.timings, every, strict=True)),
         offences=_merged(offence for run in every for offence in run.offences),
     )
 
 
-def _executed(
-    dump: ModuleDump, chip: Chip, machine: Machine, tables: Tables, deadline: float, with_lines: bool
-) -> Simulation:
+@garbage_kept()
+def mean_seconds(prepared: Prepared, machine: Machine, deadline_seconds: float) -> float | None:
+    """Only the `mean_seconds` of the simulation on another machine, for a fraction of what all of it costs."""
+    deadline = time.monotonic() + deadline_seconds
+    found = [cycles_of(prepared.compiled, machine, tables, deadline) for tables in prepared.tables]
+    known = [cycles / machine.clock_hz for cycles in found if cycles is not None]
+    return statistics.fmean(known) if len(known) == len(found) else None
+
+
+def _executed(prepared: Prepared, machine: Machine, tables: Tables, deadline: float, *, with_lines: bool) -> Simulation:
     """One run of the module, with these tables."""
-    simulation = _total(dump, machine, run_cores(dump, machine, tables, deadline), with_lines=with_lines)
-    if machine == machine_of(chip):
-        simulation = _ranged(_possible(simulation, chip), dump, machine, tables, deadline)
+    cores = run_compiled(prepared.compiled, machine, tables, deadline)
+    simulation = _total(prepared.dump, machine, cores, with_lines=with_lines)
+    if machine == machine_of(prepared.chip):
+        simulation = _ranged(_possible(simulation, prepared.chip), prepared.compiled, machine, tables, deadline)
     return _with_uncertainty(simulation)
 
 
@@ -94,7 +141,9 @@ def _timed(name: str, run: Simulation) -> TimedRun:
     )  # fmt: skip
 
 
-def _ranged(simulation: Simulation, dump: ModuleDump, machine: Machine, tables: Tables, deadline: float) -> Simulation:
+def _ranged(
+    simulation: Simulation, compiled: CompiledModule, machine: Machine, tables: Tables, deadline: float
+) -> Simulation:
     """The simulation with a range in its reason, where what is not known can be taken both ways. It is no latency."""
     if simulation.seconds is not None or not simulation.unknown:
         return simulation
@@ -102,7 +151,7 @@ def _ranged(simulation: Simulation, dump: ModuleDump, machine: Machine, tables: 
     until = min(deadline, time.monotonic() + _BOUND_SECONDS)
 
     def microseconds(bound: Bound) -> str:
-        cores = run_cores(dump, machine, tables, until, bound=bound)
+        cores = run_compiled(compiled, machine, tables, until, bound=bound)
         last = max(cores, key=lambda core: core.cycles)
         return _NO_END if last.reason else f"{last.cycles / machine.clock_hz * 1e6:.1f} us"
 
@@ -200,7 +249,7 @@ def _total(dump: ModuleDump, machine: Machine, cores: tuple[CoreRun, ...], *, wi
         ops=() if reason else tuple(_op_time(op, machine) for op in last.ops),
         units=_units(columns, offered, sum(op.mxu_busy_cycles for op in runs) / machine.cores),
         static_bundles=sum(len(schedule.bundles) for schedule in called),
-        empty_bundles=sum(not bundle.ops for schedule in called for bundle in schedule.bundles),
+        empty_bundles=sum(len(schedule.empty) for schedule in called),
         static_spills=slots["VSTORE:SPILL"].static,
         static_fills=slots["VLOAD:FILL"].static,
         executed_spills=slots["VSTORE:SPILL"].executed,

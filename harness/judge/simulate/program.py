@@ -5,12 +5,13 @@ of a kernel costs as many Python statements as it has scalar instructions.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import cast
 
 from harness.dumps.llo import EXIT_REGION, UNREADABLE, Op, Schedule
 from harness.judge.simulate.compiled import Program, Run
-from harness.judge.simulate.functional_units import Stretch, Use, Uses, uses_by_bundle
+from harness.judge.simulate.functional_units import Stretch, kinds_of_users
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.scalar import CROSS_CORE, Names, Write, expression, write_of
 from harness.judge.simulate.structure import (
@@ -65,6 +66,7 @@ def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = Fals
     exec(compile(text, f"<schedule of {schedule.name}>", "exec"), scope)
     return Program(
         stretches=tuple(writer.stretches),
+        kinds=writer.kinds,
         names=writer.names.by_address(),
         operands=writer.names.operands,
         outputs=frozenset(writer.names.outputs),
@@ -85,7 +87,7 @@ class _Writer:
         self.names = Names()
         self.stretches: list[Stretch] = []
         self.registers: set[str] = set()
-        self.uses = uses_by_bundle(schedule, machine)
+        self.users, self.kinds = kinds_of_users(schedule, machine)
         self.pushes = pushed_loads(schedule)
         # The numbers of the loads whose words are pushed to the scalar program.
         loads = {id(load) for load in self.pushes.values() if load is not None}
@@ -97,8 +99,10 @@ class _Writer:
         self.cross_core = cross_core_pops(schedule)
         self.region_start = {region: i for i, bundle in enumerate(self.bundles) for region in bundle.regions}
         self.branches = {i: op for i, ops in self.scalars.items() for op in ops if is_branch(op)}
-        self.starts = {i for i in self.uses if self._has_predicated_use(i)}
-        self.starts |= {i for i, ops in self.scalars.items() if any(map(is_timed, ops))}
+        self.users_at = sorted(self.users)
+        self.guarded = {i for i, users in self.users.items() if any(predicate for predicate, _ in users)}
+        timed = {i for i, ops in self.scalars.items() if any(map(is_timed, ops))}
+        self.starts = sorted(self.guarded | timed)
 
     def function(self) -> str:
         starts = self._block_starts()
@@ -108,8 +112,8 @@ class _Writer:
         lines = [
             "def run(memory, pipes, tick, clock, call):",
             "    if False: yield clock",
-            "    load, store, start, wait = memory.load, memory.store, memory.start, memory.wait",
-            "    account, idle = memory.account, memory.account.add",
+            "    load, store, words, start, wait = memory.load, memory.store, memory.words, memory.start, memory.wait",
+            "    account, idle, late = memory.account, memory.account.add, memory.channel.machine.wait_cycles",
             "    stretch, later, memories = pipes.run, pipes.later, pipes.memories",
             "    divisions, flags, pushes = deque(), deque(), deque()",
             "    state = block = 0",
@@ -159,9 +163,9 @@ class _Writer:
         position = first
         while position < last:
             end = position + 1
-            if not self._has_predicated_use(position):
-                while end < last and end not in self.starts:
-                    end += 1
+            if position not in self.guarded:
+                following = bisect_right(self.starts, position)
+                end = min(last, self.starts[following]) if following < len(self.starts) else last
             lines += self._stretch(position, end)
             position = end
         # A branch of an earlier block may have its delay slots end here: each one is asked, newest last.
@@ -182,16 +186,13 @@ class _Writer:
         wait = [spent] if late else []
         return [f"if b{index}:", f"    b{index} = False", *wait, f"    block = {self.block_of[target]}", "    continue"]
 
-    def _has_predicated_use(self, index: int) -> bool:
-        return any(predicate for predicate, _ in self.uses.get(index, ()))
-
     def _stretch(self, first: int, last: int) -> list[str]:
         """Transfers and waits of the first bundle, then the time of all of them, then their scalar work."""
         timed = [line for op in self.scalars.get(first, ()) if is_timed(op) for line in self._timed(op, first)]
-        guarded = [predicate for predicate, _ in self.uses.get(first, ()) if predicate]
+        guarded = [predicate for predicate, _ in self.users.get(first, ()) if predicate]
         number = len(self.stretches)
         for outcome in range(1 << len(guarded)):
-            self.stretches.append(Stretch(first, last, self._uses_between(first, last, outcome)))
+            self.stretches.append(Stretch(first, last, self._users_between(first, last, outcome)))
         if guarded:
             bits = " + ".join(f"({1 << i} if pick({_predicate(p)}, True, False) else 0)" for i, p in enumerate(guarded))
             for p in guarded:
@@ -209,21 +210,14 @@ class _Writer:
             scalar.append("account.turn += 1")
         return [*timed, *timing, *scalar]
 
-    def _uses_between(self, first: int, last: int, outcome: int) -> Uses:
-        found: list[tuple[int, tuple[Use, ...]]] = []
-        bit = 0
-        for index in range(first, last):
-            here: list[Use] = []
-            for predicate, uses in self.uses.get(index, ()):
-                if predicate:
-                    executed = outcome >> bit & 1
-                    bit += 1
-                    if not executed:
-                        continue
-                here += uses
-            if here:
-                found.append((index - first, tuple(here)))
-        return tuple(found)
+    def _users_between(self, first: int, last: int, outcome: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Those of a stretch; bit i of `outcome` says whether the first bundle's predicated user i is executed."""
+        if first in self.guarded:
+            bits = iter(range(len(self.users[first])))
+            here = tuple(kind for predicate, kind in self.users[first] if not predicate or outcome >> next(bits) & 1)
+            return ((0, here),) if here else ()
+        indices = self.users_at[bisect_left(self.users_at, first) : bisect_left(self.users_at, last)]
+        return tuple((index - first, tuple(kind for _, kind in self.users[index])) for index in indices)
 
     def _timed(self, op: Op, index: int) -> list[str]:
         operands = _THREAD.sub("", op.arguments)
@@ -265,12 +259,11 @@ class _Writer:
             if destination == "smem":
                 lines.append(f"memory.fill({source!r}, {values[0]}, {values[2]}, {values[1]})")
             return [*condition, *(indent + line for line in lines)]
-        late = self.machine.wait_cycles
         if (op.opcode == "dma.done.wait" or op.opcode.startswith("vwait.ge")) and len(values) == 2:
             return [
                 *condition,
-                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index}) + {late}",
-                f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', {late}, 'sync flag')",
+                f"{indent}since = clock; clock = wait({values[0]}, {values[1]}, clock, {index}) + late",
+                f"{indent}state = later(state, clock - since); idle({index}, 'unit stall', late, 'sync flag')",
             ]
         if op.opcode == "vdelay" and len(values) == 1:
             return [
@@ -301,8 +294,8 @@ class _Writer:
         )
         touched = {name for line in effects for name in _REGISTER.findall(line)}
         if not clash and not touched & set(written):
-            late = [line for line in effects if line.startswith("store(")]
-            early = [line for line in effects if not line.startswith("store(")]
+            late = [line for line in effects if line.startswith(("store(", "words["))]
+            early = [line for line in effects if not line.startswith(("store(", "words["))]
             return [*early, *(f"{r} = {_guarded(r, value, p)}" for r, value, p in values), *late]
         lines = [f"t{i} = {value}" for i, (_, value, _) in enumerate(values)]
         lines += [f"q{i} = {predicate}" for i, (_, _, predicate) in enumerate(values) if predicate]
@@ -318,6 +311,8 @@ class _Writer:
             place, _, value = op.arguments.rpartition("]")
             terms = [expression(place, self.names), expression(value.strip(" ,"), self.names)]
             self._note(terms)
+            if not op.predicate and terms[0].isdigit():
+                return [f"words[{terms[0]}] = {terms[1]}"]
             return [f"store({condition}, {terms[0]}, {terms[1]})"]
         if id(op) in self.loads:
             return [f"w{self.loads[id(op)]} = memory.contents.vector({self._noted(op.arguments)})"]

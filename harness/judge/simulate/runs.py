@@ -45,7 +45,7 @@ class OpRun:
     @property
     def empty_cycles(self) -> int:
         """Those of them without an operation."""
-        return sum(n for n, bundle in zip(self.executions, self.schedule.bundles, strict=True) if not bundle.ops)
+        return sum(self.executions[index] for index in self.schedule.empty)
 
     @property
     def top_level_waits(self) -> tuple[Idle, ...]:

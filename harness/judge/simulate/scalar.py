@@ -163,7 +163,12 @@ def write_of(op: Op, names: Names) -> Write | None:
         if op.note:
             # Which core this is; chips are numbered from 0, and constants lie where the program expects them.
             return Write(register, "memory.core" if op.note == "core id" else "0")
-        return Write(register, f"load({expression(op.arguments, names)})")
+        place = expression(op.arguments, names)
+        # Nearly all of them read what was spilled there.
+        is_spill = place.isdigit()
+        return Write(
+            register, f"(words[{place}] if {place} in words else load({place}))" if is_spill else f"load({place})"
+        )
     if name == "smov" and (match := _MOVE.fullmatch(op.arguments)):
         # `smov (p, a), b`: b is moved under p, and a is what stays otherwise.
         chosen, otherwise = expression(match[4], names), expression(match[3], names)

@@ -71,7 +71,7 @@ def _array(opcode: str) -> str:
 
 def _name_pushes(schedule: Schedule, lines: list[list[str]]) -> None:
     """Gives the operations of the transcendental unit, first in first out, the lines of those that pop."""
-    opcodes = {opcode for opcode in schedule.opcodes if opcode == "vpop.eup" or unit_of(opcode) == "EUP"}
+    opcodes = {opcode for opcode in schedule.places if opcode == "vpop.eup" or unit_of(opcode) == "EUP"}
     pushed: deque[tuple[list[str], int]] = deque()
     for bundle, here in zip(schedule.bundles, lines, strict=True):
         for place, op in enumerate(bundle.ops):

@@ -139,20 +139,20 @@ def scalar_program(schedule: Schedule, also: Collection[int] = ()) -> dict[int, 
 
     `also` are identities of some that matter nevertheless.
     """
-    quiet = {opcode for opcode in schedule.opcodes if opcode[0] == "v" and not _is_heard(opcode)}
+    scalars = {op.destination for op in schedule.ops if op.destination[:1] in ("s", "p")}
     found: dict[int, list[Op]] = {}
-    for index, bundle in enumerate(schedule.bundles):
-        if ops := [
-            op
-            for op in bundle.ops
-            if op.opcode not in quiet or op.destination[:1] in ("s", "p") or (also and id(op) in also)
-        ]:
-            found[index] = ops
+    heard = schedule.places_where(_is_heard)
+    quiet = schedule.places_where(lambda opcode: not _is_heard(opcode))
+    heard += [place for place in quiet if schedule.ops[place].destination in scalars]
+    if also:
+        heard += [place for place in quiet if id(schedule.ops[place]) in also]
+    for place in sorted(set(heard)):
+        found.setdefault(schedule.homes[place], []).append(schedule.ops[place])
     return found
 
 
 def _is_heard(opcode: str) -> bool:
-    return "sync" in opcode or opcode.startswith(_TIMED)
+    return opcode[0] != "v" or "sync" in opcode or opcode.startswith(_TIMED)
 
 
 def vector_spill(op: Op) -> str:
@@ -164,6 +164,16 @@ def vector_spills(schedule: Schedule) -> list[tuple[int, Op]]:
     """All of them, each with the index of its bundle."""
     moves = schedule.ops_where(lambda opcode: opcode[:3] in _SPILLS)
     return [(index, op) for index, op in moves if "_spill" in op.text]
+
+
+def spilling_bundles(schedule: Schedule) -> dict[str, list[int]]:
+    """By `spill` and `fill` the index of each one's bundle, as often as that holds some."""
+    ops, homes = schedule.ops, schedule.homes
+    found: dict[str, list[int]] = {}
+    for opcode, places in schedule.places.items():
+        if kind := _SPILLS.get(opcode[:3]):
+            found.setdefault(kind, []).extend(homes[place] for place in places if "_spill" in ops[place].text)
+    return found
 
 
 @cache

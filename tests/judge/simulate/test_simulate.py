@@ -21,7 +21,8 @@ from harness.errors import RatchetError
 from harness.hardware import TPUS, chip
 from harness.judge import simulate
 from harness.judge.simulate.channel import Channel
-from harness.judge.simulate.core import _in_place, run_op
+from harness.judge.simulate.compiled_module import _in_place
+from harness.judge.simulate.core import run_op
 from harness.judge.simulate.dma import Arrival, Memory
 from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of

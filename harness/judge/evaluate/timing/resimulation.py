@@ -1,38 +1,68 @@
-"""Champion and candidate simulated again under every doubt of the simulator, in one process."""
+"""Champion and candidate simulated again under every doubt of the simulator, on all cores there are."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.hardware import Chip
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.confinement import Confinement
+from harness.judge.sandbox.jobs import Job
 from harness.judge.sandbox.messages import ResimulateReply, ResimulateRequest
 from harness.records import Failure, Policy, Resimulation
 
-Resimulate = Callable[..., tuple[Resimulation, ...]]
+SecondsOn = Callable[..., tuple[float | None, ...]]
 # The runs keep their own deadline; this is for starting the process, reading the dumps, and the answer.
 _GRACE_SECONDS = 60.0
+# Each process reads the dumps anew, which takes as long as a few runs.
+_MOST_SHARES = 4
 
 
 def run(
-    champion: Path, candidate: Path, chip: Chip, policy: Policy, resimulate: Resimulate
+    champion: Path, candidate: Path, chip: Chip, policy: Policy, names: Sequence[str], seconds_on: SecondsOn
 ) -> tuple[Resimulation, ...] | Failure:
-    """What `resimulate` (a function at the top of a module) finds for the two directories of dumps, else a Failure."""
+    """What `seconds_on` (a function at the top of a module) finds for each machine of these names, or a Failure.
+
+    Each of the two directories of dumps has a process of its own, several where there are more cores; one serves both
+    where there is one core.
+    """
+    cores = environment.cores()
+    shares = min(_MOST_SHARES, max(1, cores // 2), len(names))
+    parts = [(dumps, tuple(names[share::shares])) for share in range(shares) for dumps in (champion, candidate)]
+    found: dict[tuple[Path, str], float | None] = {}
     with (
         tempfile.TemporaryDirectory() as scratch,
         Children(policy.child_memory_bytes, are_confined=policy.is_confined) as children,
     ):
-        child = children.start(
-            "simulator", "harness.judge.evaluate.timing.simulation", Path(scratch), environment.on_cpu(),
-            confinement=Confinement(readable=(str(champion), str(candidate))),
-        )  # fmt: skip
-        request = ResimulateRequest(
-            module=resimulate.__module__, function=resimulate.__qualname__, champion=str(champion),
-            candidate=str(candidate), chip=chip, deadline_seconds=policy.resimulate_seconds,
-        )  # fmt: skip
+        confinement = Confinement(readable=(str(champion), str(candidate)))
+        started = []
+        for number in range(min(cores, len(parts))):
+            home = Path(scratch) / str(number)
+            home.mkdir()
+            started.append(
+                children.start(
+                    "simulator", "harness.judge.evaluate.timing.simulation", home, environment.on_cpu(),
+                    confinement=confinement,
+                )
+            )  # fmt: skip
         limit = policy.resimulate_seconds + _GRACE_SECONDS
-        children.ask(child, "simulate again", "latency", "resimulate", request, ResimulateReply, limit)
-        _, reply = children.wait()
-    return reply if isinstance(reply, Failure) else reply.runs
+        asked: dict[Job, tuple[Path, tuple[str, ...]]] = {}
+        for number, (dumps, some) in enumerate(parts):
+            request = ResimulateRequest(
+                module=seconds_on.__module__, function=seconds_on.__qualname__, dump_directory=str(dumps),
+                chip=chip, names=some, deadline_seconds=policy.resimulate_seconds,
+            )  # fmt: skip
+            child = started[number % len(started)]
+            job = children.ask(child, "simulate again", "latency", "resimulate", request, ResimulateReply, limit)
+            asked[job] = dumps, some
+        for _ in parts:
+            job, reply = children.wait()
+            if isinstance(reply, Failure):
+                return reply
+            dumps, some = asked[job]
+            found.update(((dumps, name), seconds) for name, seconds in zip(some, reply.seconds, strict=True))
+    return tuple(
+        Resimulation(name=name, champion_seconds=found[champion, name], candidate_seconds=found[candidate, name])
+        for name in names
+    )

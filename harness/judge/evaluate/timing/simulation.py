@@ -18,10 +18,13 @@ def simulate(request: SimulateRequest) -> Simulation:
 
 
 def resimulate(request: ResimulateRequest) -> ResimulateReply:
-    """What the named function makes of the dumps of both."""
+    """What the named function makes of the dumps, machine by machine."""
     function = getattr(importlib.import_module(request.module), request.function)
-    folders = Path(request.champion), Path(request.candidate)
-    return ResimulateReply(runs=function(*folders, request.chip, deadline_seconds=request.deadline_seconds))
+    return ResimulateReply(
+        seconds=function(
+            Path(request.dump_directory), request.chip, names=request.names, deadline_seconds=request.deadline_seconds
+        )
+    )
 
 
 TASKS = {"simulate": (SimulateRequest, simulate), "resimulate": (ResimulateRequest, resimulate)}

@@ -1,0 +1,74 @@
+"""A module's programs, compiled once for all runs of it, whatever is changed about the machine that runs them."""
+
+import re
+from dataclasses import dataclass, field
+
+from harness.dumps.llo import ModuleDump, Schedule
+from harness.judge.simulate.compiled import Program
+from harness.judge.simulate.machine import Machine
+from harness.judge.simulate.program import compile_program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledModule:
+    """`programs` of `schedules`, by the names of their HLO ops.
+
+    `top` is the name of the program that calls the others, None where a single op is run. `parameters` are the names
+    of the module's parameters in their order, `in_place` those whose memory the caller hands over for results, by the
+    results' places among several. `unfit` is why the module cannot be executed at all, else "".
+    """
+
+    programs: dict[str, Program]
+    schedules: dict[str, Schedule]
+    unfit: str
+    top: str | None = None
+    parameters: tuple[str, ...] = ()
+    in_place: dict[int, int] = field(default_factory=dict)
+
+
+def compile_module(dump: ModuleDump, machine: Machine, *, traced: bool = False) -> CompiledModule:
+    """What the top-level program calls, and that; a `traced` one tells the memory's trace about every stretch.
+
+    It runs on `machine` and on all that have as many branch slots.
+    """
+    called = {*dump.calls}
+    schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
+    return CompiledModule(
+        programs={schedule.name: compile_program(schedule, machine, traced=traced) for schedule in schedules},
+        schedules={schedule.name: schedule for schedule in schedules},
+        unfit=next(filter(None, map(_unfit, schedules)), ""),
+        top=dump.top.name,
+        parameters=_parameters(dump.hlo),
+        in_place=_in_place(dump.hlo),
+    )
+
+
+def compile_op(schedule: Schedule, machine: Machine) -> CompiledModule:
+    """One HLO op by itself."""
+    return CompiledModule(
+        programs={schedule.name: compile_program(schedule, machine)},
+        schedules={schedule.name: schedule},
+        unfit=_unfit(schedule),
+    )
+
+
+def _parameters(hlo: str) -> tuple[str, ...]:
+    """The names of the module's parameters in their order."""
+    found = re.findall(r"%([\w.\-]+) = [^\n]*? parameter\((\d+)\)", hlo.rpartition("\nENTRY ")[2])
+    return tuple(name for name, _ in sorted(found, key=lambda match: int(match[1])))
+
+
+def _in_place(hlo: str) -> dict[int, int]:
+    """The parameters whose memory the caller hands over for results, by the results' places among several."""
+    header = hlo.partition("\n")[0].partition("input_output_alias={")[2].partition(" }")[0]
+    return {int(result): int(parameter) for result, parameter in re.findall(r"\{(\d+)\}: \((\d+), \{\}", header)}
+
+
+def _unfit(schedule: Schedule) -> str:
+    """Why a schedule cannot be executed at all, else ""."""
+    if not schedule.bundles:
+        return f"{schedule.name}: its schedule holds no bundle that can be read"
+    for index, bundle in enumerate(schedule.bundles):
+        if bundle.address != index:
+            return f"{schedule.name}: bundle {index:#x} is missing from its schedule"
+    return ""

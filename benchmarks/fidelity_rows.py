@@ -60,7 +60,7 @@ _LAYOUT_DIGITS = ("q_layout", "k_layout", "v_layout")
 Purpose = Literal["fit", "validation", "untouched"]
 # The simulator that predictions are written down for, by chip: one more whenever a constant or rule that moves the
 # chip's times has changed since rows were read. What an earlier one predicted validated that one.
-MODELS = {"v5e": 2, "v5p": 3, "v6e": 2, "v7x": 2}
+MODELS = {"v5e": 3, "v5p": 4, "v6e": 3, "v7x": 3}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

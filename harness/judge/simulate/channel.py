@@ -37,8 +37,8 @@ class Channel:
         self.read_bytes = 0
         self.written_bytes = 0
         self.transfers = 0
-        # What transfers of each kind that has been seen keep their ways busy for.
-        self._cycles: dict[tuple[str, str, int, int], float] = {}
+        # Of each kind of transfer that has been seen: for how long it keeps its ways busy, and what it takes alone.
+        self._cycles: dict[tuple[str, str, int, int], tuple[float, float]] = {}
 
     @property
     def traffic(self) -> tuple[int, int, int]:
@@ -50,7 +50,7 @@ class Channel:
 
         A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
         writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes. One `for_all` cores has the bandwidth of them all.
+        their bytes. None moves faster than one alone can. One `for_all` cores has the bandwidth of them all.
         """
         machine = self.machine
         self.transfers += 1
@@ -58,15 +58,16 @@ class Channel:
         self.written_bytes += amount * (destination == "hbm")
         ways = (self, *self.others) if for_all else (self,)
         kind = source, destination, amount, len(ways)
-        cycles = self._cycles.get(kind)
-        if cycles is None:
+        known = self._cycles.get(kind)
+        if known is None:
             # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
             # which is no less.
             read, written = source == "hbm", destination == "hbm"
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share
             cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
-            self._cycles[kind] = cycles
-        latest = 0.0
+            known = self._cycles[kind] = cycles, amount / len(ways) / machine.transfer_bytes_per_cycle
+        cycles, alone = known
+        latest = clock + alone
         for way in ways:
             way.hbm_free = (clock if clock > way.hbm_free else way.hbm_free) + cycles
             latest = way.hbm_free if way.hbm_free > latest else latest

@@ -93,7 +93,7 @@ def _other_shares(machine: Machine) -> Machine:
     """HBM at all of its bandwidth where reads and writes are believed to reach less; else as on v6e."""
     if machine.hbm_read_share < 1 or machine.hbm_write_share < 1:
         return replace(machine, hbm_read_share=1.0, hbm_write_share=1.0)
-    return replace(machine, hbm_read_share=0.95, hbm_write_share=0.82)
+    return replace(machine, hbm_read_share=0.90, hbm_write_share=0.82)
 
 
 # Each constant 20 % both ways, and the rule that is not known to a factor: that the first half of a row pair waits
@@ -118,7 +118,10 @@ DOUBTS: dict[str, Change] = {
     "hbm_read_share, hbm_write_share the other way": _other_shares,
     # No cause is known for it: none, and twice as much.
     "matmul_slowdown 1": _setting("matmul_slowdown", 1.0),
-    "matmul_slowdown 33/32": _setting("matmul_slowdown", 33 / 32),
+    "matmul_slowdown 17/16": _setting("matmul_slowdown", 17 / 16),
+    # What one transfer moves alone is known of v7x only: as fast as the way is wide, and half as fast.
+    "transfer_bytes_per_cycle x0.5": scaled(("transfer_bytes_per_cycle",), 0.5),
+    "transfer_bytes_per_cycle x4": scaled(("transfer_bytes_per_cycle",), 4),
     "dma_latency_cycles x0.5": scaled(("dma_latency_cycles", "dma_write_latency_cycles"), 0.5),
     "transfer_cycles x0.1": scaled(("transfer_cycles",), 0.1),
     # What was believed before kernels with thousands of transfers were compared.

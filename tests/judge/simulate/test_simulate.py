@@ -578,10 +578,10 @@ def test_a_transfer_under_a_false_predicate_does_not_happen() -> None:
 def test_matmuls_keep_their_mxu_busy_and_pops_wait_for_results() -> None:
     matmul, pop = "%1 = vmatmul.bf16.gmra.mxu{} %v1_v0", "%v1_v1 = vpop.f32.mrf.mxu{}"
     same = execute(*[matmul.format(0)] * 10)
-    # Sixteen rows, and 1/64 more in a stream of them; bundles issue in whole cycles.
-    assert same.cycles == ceil(9 * 16.25) + 1
+    # Sixteen rows, and 1/32 more in a stream of them; bundles issue in whole cycles.
+    assert same.cycles == ceil(9 * 16.5) + 1
     spread = execute(*[matmul.format(i % 4) for i in range(10)])
-    assert spread.cycles == ceil(2 * 16.25) + 2, "the tenth waits for the second use of its MXU"
+    assert spread.cycles == ceil(2 * 16.5) + 2, "the tenth waits for the second use of its MXU"
     popped = execute(matmul.format(0), pop.format(0), pop.format(0))
     assert popped.cycles == V5E.matmul_latency_cycles + 8 + 1
     assert popped.mxu_flops == 2 * 16 * 128 * 128
@@ -723,10 +723,24 @@ def test_waiting_costs_the_core_something_even_where_all_has_arrived() -> None:
 
 
 def test_reads_and_writes_of_hbm_reach_their_shares_of_its_bandwidth() -> None:
-    machine = machine_of(chip("v7x"))
+    machine = machine_of(chip("v6e"))
     read = Channel(machine).arrival("hbm", "vmem", 1 << 24, 0) - machine.dma_latency_cycles
     written = Channel(machine).arrival("vmem", "hbm", 1 << 24, 0) - machine.dma_write_latency_cycles
     assert written / read == pytest.approx(machine.hbm_read_share / machine.hbm_write_share, rel=0.01)
+
+
+def test_one_transfer_alone_is_slower_than_several_on_a_way_that_is_wider() -> None:
+    """Nothing moves more than 1024 bytes a cycle by itself; the way of a v7x to HBM has room for nearly two."""
+    machine = machine_of(chip("v7x"))
+    alone = Channel(machine).arrival("hbm", "vmem", 1 << 24, 0) - machine.dma_latency_cycles
+    assert alone == (1 << 24) / 1024
+    way = Channel(machine)
+    several = [way.arrival("hbm", "vmem", 1 << 24, 0) - machine.dma_latency_cycles for _ in range(8)]
+    assert several[0] == alone
+    assert several[-1] == pytest.approx(8 * (1 << 24) / machine.hbm_bytes_per_cycle, rel=0.001)
+    narrow = machine_of(chip("v6e"))
+    reads = Channel(narrow).arrival("hbm", "vmem", 1 << 24, 0) - narrow.dma_latency_cycles
+    assert reads == pytest.approx((1 << 24) / narrow.hbm_bytes_per_cycle / narrow.hbm_read_share, rel=0.001)
 
 
 def test_rows_of_eight_bits_go_in_twice_as_fast_where_the_chip_multiplies_them_so() -> None:

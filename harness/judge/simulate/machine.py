@@ -198,7 +198,7 @@ _TRANSFER_SECONDS = 4e-9
 _WAIT_SECONDS = 20e-9
 # CALIBRATED. Grouped products on a v7x, whose way to HBM is 1942 bytes wide, wait for the one large block that they
 # fetch when the group changes, and gradients for the one that they store: 0.53 of the bandwidth is right for both. The
-# ways of all other chips are narrower than this, so that nothing changes there; v6e's grouped products ask for no limit.
+# ways of all other chips are narrower than this, so that nothing changes there.
 _TRANSFER_BYTES_PER_CYCLE = 1024
 # CALIBRATED, on all chips. A sum of powers of two, so that the units come back to the same states.
 _MATMUL_SLOWDOWN = 33 / 32

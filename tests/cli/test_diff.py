@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from loop_fixtures import git
+from loop_fixtures import git, ratchet
 
 from harness import cli
 from harness.advice.comparison import Side, compare
@@ -111,6 +111,15 @@ def test_the_verb_prints_time_cycles_lines_and_the_diff(capsys: pytest.CaptureFi
 def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
     assert "times are not comparable: another comparability key" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_characters_is_no_bug(encoding: str) -> None:
+    environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = ratchet(RMSNORM, "results", expect=0, environment=environment)
+    assert "\\u2026" in done.stdout
+    done = ratchet(RMSNORM, "results", "--json", expect=0, environment=environment)
+    assert len(json.loads(done.stdout)["rows"]) >= 18
 
 
 def test_files_are_judged_by_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

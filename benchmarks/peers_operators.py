@@ -38,6 +38,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
 from peers_paged import PAGED, RAGGED, as_ragged, paged, ragged_paged
+from peers_titles import champion_seconds
 from tabulate import tabulate
 
 from harness import contest as contests
@@ -45,7 +46,6 @@ from harness import units
 from harness.advice.dump_directory import read
 from harness.errors import RatchetError
 from harness.judge.simulate.module import run_module
-from harness.ledger import Ledger
 from harness.problems import Suite
 from harness.problems.timing import timing_inputs
 
@@ -298,13 +298,6 @@ def trials(folders: Sequence[str]) -> Iterator[Trial]:
                 yield Trial(folder, peer, configuration)
 
 
-def ours(folder: str) -> float | None:
-    """The champion's simulated time, from its record."""
-    champion = Ledger.open(ROOT / folder).champion()
-    latency = champion.evidence.latency if champion else None
-    return latency.seconds if latency else None
-
-
 def best(found: Mapping[Trial, float | str], folder: str) -> tuple[Trial, float] | None:
     """The fastest trial of the contest, with its seconds."""
     timed = [(value, trial) for trial, value in found.items() if trial.folder == folder and isinstance(value, float)]
@@ -336,7 +329,7 @@ def main() -> int:
             print(f"{count}/{len(asked)} {trial.place}: {told}", file=sys.stderr, flush=True)
     table, rows = [], {}
     for folder in folders:
-        mine, first = ours(folder), best(found, folder)
+        mine, first = champion_seconds(ROOT / folder), best(found, folder)
         tried = sum(trial.folder == folder for trial in asked)
         timed = sum(trial.folder == folder and isinstance(value, float) for trial, value in found.items())
         if first is None or mine is None:

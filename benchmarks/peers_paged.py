@@ -12,7 +12,7 @@ from harness.problems import PagedAttention
 # Pages that are computed with at once, all that divide 128 of a sequence; and whether a step has a whole sequence.
 PAGED = tuple(itertools.product((1, 2, 4, 8, 16, 32, 64, 128), (0, 1)))
 # Queries of a block, and pages.
-RAGGED = tuple(itertools.product((1, 2, 4, 8), (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)))
+RAGGED = tuple(itertools.product((1, 2, 4, 8), (2, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 44, 48, 52, 56, 64, 96, 128)))
 # JAX's choice of its limit would refuse the largest blocks; a v6e has 128 MiB.
 _VMEM_LIMIT = 100 * 2**20
 

@@ -1,4 +1,4 @@
-"""Whether our kernels still hold their titles, from the ledgers of their contests: a part of peers.py."""
+"""What the ledgers of our contests say of their champions, time and title: a part of peers.py and its page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,13 @@ class Title:
 
     holds: bool
     words: str = ""
+
+
+def champion_seconds(folder: Path) -> float | None:
+    """The simulated time of the champion of the contest in `folder`, from its record."""
+    champion = Ledger.open(folder).champion()
+    latency = champion.evidence.latency if champion else None
+    return latency.seconds if latency else None
 
 
 def title(kernel: Path) -> Title:

@@ -1,6 +1,7 @@
 """Arguments in, exit code out; the only caller of render/."""
 
 import difflib
+import io
 import os
 import platform
 import sys
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> int:
     """The command line as a process of its own: what reads a stranger's files runs in a child that is watched."""
+    _escape_what_stdout_lacks()
     if COMPLETING in os.environ:
         from harness.cli import completion
 
@@ -72,7 +74,17 @@ def program() -> int:
 
 def judge_contest(prepare_path: str) -> int:
     """What `python prepare.py` does: judges the kernel.py beside `prepare_path` and records nothing."""
+    _escape_what_stdout_lacks()
     return main(["judge", "-C", str(Path(prepare_path).resolve().parent), *sys.argv[1:]])
+
+
+def _escape_what_stdout_lacks() -> None:
+    """A character that the encoding of stdout lacks is printed as its number, as on stderr.
+
+    Else a recorded attempt, whose report has some, would end as a bug.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(words: list[str]) -> int:

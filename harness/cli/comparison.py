@@ -14,12 +14,15 @@ from harness.cli.verb import Outcome
 from harness.errors import RatchetError, UsageError
 from harness.judge.key import key_difference
 from harness.ledger import Ledger
+from harness.ledger import lock as locking
 from harness.ledger.diff import unified
 from harness.loop.evaluate import Options, evaluate
 from harness.records import Key, Policy
 from harness.render.comparison import comparison_text
 from harness.render.layout import terminal_width
 from harness.render.progress import Progress
+from harness.workbench.profiles import pruning
+from harness.workbench.profiles.places import PROFILE_DATA
 
 
 def diff(given: Namespace) -> Outcome:
@@ -48,7 +51,12 @@ def _side(given: Namespace, what: str | None, place: int) -> tuple[Side, Key]:
         raise UsageError("usage", f"expected an attempt's number or the file of a kernel, got {what!r}")
     contest = contests.load(directory(given.directory))
     kernel = candidate_text.gathered(path.read_bytes(), lambda name: candidate_text.read_file(path.parent / name))
-    with Progress(quiet=given.quiet or given.json) as progress:
+    data = contest.directory / PROFILE_DATA
+    with (
+        pruning.in_use(data),
+        locking.held(data / "diff.lock", "diff"),
+        Progress(quiet=given.quiet or given.json) as progress,
+    ):
         evidence = evaluate(contest, kernel, Options(), Policy(), progress, work=f"diff-{place}")
     side = Side(name=str(path), kernel=kernel, evidence=evidence)
     return side, contest.key("simulated" if evidence.latency is None else evidence.latency.source)

@@ -1,4 +1,4 @@
-"""Python source without comments, docstrings and blank lines, what is left in the lines that it was in."""
+"""Python source without comments, docstrings, blank lines and carriage returns, what is left in the lines it was in."""
 
 import ast
 import io
@@ -10,7 +10,8 @@ _WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
 def bare(source: bytes) -> bytes | None:
     """The lines of a program that does the same; None of what is no Python in UTF-8."""
     try:
-        text = source.decode("utf-8")
+        # As Python itself reads line ends, within strings too.
+        text = source.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         tree = ast.parse(text)
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):

@@ -11,12 +11,14 @@ from functools import partial
 
 from git import Repo
 
+from harness import candidate_text
 from harness.advice.comparison import Side, compare
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
 from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
+from harness.ledger import lock as locking
 from harness.ledger.diff import unified
 from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Progress, may_pass_next_time, sha256
 from harness.loop.gate import kernel_at
@@ -25,6 +27,7 @@ from harness.records import Evidence, Row
 from harness.records.bisection import Bisection, Judgment, Metric
 from harness.records.comparison import Comparison
 from harness.units import percent, seconds
+from harness.workbench.profiles import pruning
 
 # Attempts that were evaluated themselves.
 _JUDGED = ("baseline", "experiment", "rebaseline")
@@ -65,27 +68,46 @@ def _is_of_branch(ledger: Ledger, row: Row) -> bool:
 def commits(ledger: Ledger, first: str, last: str) -> tuple[Step, ...]:
     """The commits from one to the other, by first parents, that contain the first and changed the candidate.
 
-    Raises UsageError.
+    Raises UsageError, and RatchetError `nothing-to-find` where one of the two has no candidate.
     """
     repository = ledger.repository
     old, new = (_commit(repository, name) for name in (first, last))
     if old == new or not git.is_ancestor(repository, old, new):
         raise UsageError("usage", f"expected --from to be an ancestor of --to, got {first} and {last}")
-    after = git.log(repository, [new], hidden=[old], first_parent=True)
+    after = git.log(repository, [new], hidden=[old], first_parent=True, path=ledger.directory)
     # What was merged with the first, and not after it, says nothing about what followed it.
     containing = bisect_left(after, True, key=lambda commit: not git.is_ancestor(repository, old, commit.id))
     found = []
     for commit in (*git.log(repository, [old], limit=1), *reversed(after[:containing])):
-        kernel = kernel_at(repository, commit.id, ledger.directory)
+        kernel = _candidate(ledger, commit.id)
         if kernel is not None:
             found.append(Step(name=commit.id[:10], title=commit.message.partition("\n")[0], kernel=kernel))
+    for option, name, commit_id, place in (("--from", first, old, 0), ("--to", last, new, -1)):
+        if _candidate(ledger, commit_id) is None:
+            nearest = f"; the nearest between the two that has one is {found[place].name}" if found else ""
+            raise RatchetError(
+                "nothing-to-find",
+                f"expected {option} to have {'/'.join(filter(None, (ledger.directory, candidate_text.KERNEL)))}, got "
+                f"{name}, which has none that can be judged{nearest}",
+            )
     return _distinct(found)
+
+
+def _candidate(ledger: Ledger, commit: str) -> bytes | None:
+    """The text of the candidate that a commit has, None where there is none, or one that no attempt could record."""
+    try:
+        return kernel_at(ledger.repository, commit, ledger.directory)
+    except RatchetError as error:
+        if error.kind != "reserved-line":
+            raise
+        return None
 
 
 def _commit(repository: Repo, name: str) -> str:
     found = git.commit_of(repository, name)
     if found is None:
-        raise UsageError("unknown-commit", f"expected attempts' numbers or commits, got {name!r}: no commit here")
+        hint = "; two attempts can be named, or two commits" if name.isdecimal() else ""
+        raise UsageError("unknown-commit", f"expected attempts' numbers or commits, got {name!r}: no commit here{hint}")
     return found
 
 
@@ -126,27 +148,29 @@ class Records:
 def bisect(
     contest: Contest, steps: Sequence[Step], metric: Metric, threshold: float, progress: Progress, records: Records
 ) -> Bisection:
-    """Judges both ends, then halves; `records` spare an evaluation. Raises RatchetError `nothing-to-find`,
-    `no-simulator`.
+    """Judges both ends, then halves, below `profile_data/bisect/`; `records` spare an evaluation.
+
+    Raises RatchetError `nothing-to-find`, `no-simulator`, `busy`.
     """
     judge = TextJudge(contest, "bisect", progress)
     if len(steps) < 2:
         raise RatchetError(
             "nothing-to-find",
-            f"expected two kernels or more from --from to --to, got one text throughout ({steps[0].name})"
-            if steps
-            else "expected two kernels or more from --from to --to, got no commit that has a kernel.py of this contest",
+            f"expected two kernels or more from --from to --to, got one text throughout ({steps[0].name})",
         )
     search = _Search(judge, steps, metric, threshold, records)
-    search.require_worse(0, len(steps) - 1)
-    good, bad = search.ends()
-    while left := search.undecided(good, bad):
-        search.judge(min(left, key=lambda at: abs(2 * at - good - bad)))
+    data = contest.directory / "profile_data"
+    # Another that judges the same texts would write into the same folders.
+    with locking.held(data / "bisect.lock", "bisect"), pruning.in_use(data):
+        search.require_worse(0, len(steps) - 1)
         good, bad = search.ends()
-    suspects = tuple(step.name for step in steps[good + 1 : bad + 1])
+        while left := search.undecided(good, bad):
+            search.judge(min(left, key=lambda at: abs(2 * at - good - bad)))
+            good, bad = search.ends()
+        comparison = search.compared(good, bad)
     return Bisection(
         metric=metric, chip=contest.chip.name, threshold=threshold, kernels=len(steps), judged=tuple(search.judged),
-        suspects=suspects, comparison=search.compared(good, bad),
+        suspects=tuple(step.name for step in steps[good + 1 : bad + 1]), comparison=comparison,
     )  # fmt: skip
 
 

@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from loop_fixtures import git, ratchet
 
 from harness import cli
 from harness.advice.comparison import Side, compare
 from harness.ledger import Ledger
+from harness.ledger import lock as locking
 from harness.records.comparison import Comparison, LinePair
 
 RMSNORM = Path(__file__).parents[2] / "examples" / "rmsnorm"
@@ -108,6 +111,25 @@ def test_the_verb_prints_time_cycles_lines_and_the_diff(capsys: pytest.CaptureFi
 def test_attempts_under_different_judges_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["-C", str(RMSNORM), "diff", "4", "7"]) == 0
     assert "times are not comparable: another comparability key" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_characters_is_no_bug(encoding: str) -> None:
+    environment = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = ratchet(RMSNORM, "results", expect=0, environment=environment)
+    assert "\\u2026" in done.stdout
+    done = ratchet(RMSNORM, "results", "--json", expect=0, environment=environment)
+    assert len(json.loads(done.stdout)["rows"]) >= 18
+
+
+def test_files_are_judged_by_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("prepare.py", "kernel.py"):
+        shutil.copy(RMSNORM / name, tmp_path)
+    git(tmp_path, "init", "--quiet")
+    kernel = str(tmp_path / "kernel.py")
+    with locking.held(tmp_path / "profile_data" / "diff.lock", "diff"):
+        assert cli.main(["-C", str(tmp_path), "diff", kernel, kernel]) != 0
+    assert "[busy]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("words", "said"), [(["99"], "unknown-attempt"), (["3", "nowhere.py"], "got 'nowhere.py'")])

@@ -1,4 +1,4 @@
-"""Figures that README.md states in a sentence are those of the pages and lists that they come from."""
+"""Figures that README.md and LOG.md pages state in a sentence are those of what they come from."""
 
 import itertools
 import re
@@ -8,11 +8,16 @@ import pytest
 from loop_fixtures import PROJECT
 
 from harness.judge.simulate.uncertainty import relative_uncertainty
+from harness.judge.verdict import roofline
+from harness.ledger import Ledger
 from harness.selftest import planted
 from harness.selftest.callers import CALLERS
 
 README = " ".join(Path(PROJECT, "README.md").read_text(encoding="utf-8").split())
 FIDELITY = Path(PROJECT, "benchmarks", "FIDELITY.md").read_text(encoding="utf-8")
+
+
+LOGS = sorted((*Path(PROJECT).glob("experiments/LOG.md"), *Path(PROJECT).glob("examples/*/experiments/LOG.md")))
 
 
 def tables(page: str) -> list[list[str]]:
@@ -73,3 +78,19 @@ def test_how_far_attention_is_ahead_of_other_kernels() -> None:
         found.append(100 * (1 - float(ours.split("|")[-2].split("+/-")[0])))
     for number, value in zip(stated.groups(), found, strict=True):
         assert float(number) == pytest.approx(value, abs=1)
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.parts[-3])
+def test_a_log_ends_with_the_time_of_the_champion_as_it_stands(log: Path) -> None:
+    """What an older judge said of a champion is history; the last section says what binds it now."""
+    champion = Ledger.open(log.parents[1]).champion()
+    assert champion is not None
+    latency = roofline.latency_seconds(champion.evidence)
+    assert latency is not None
+    ending = log.read_text(encoding="utf-8").rpartition("\n## ")[2]
+    stated = re.findall(r"\b(\d+(?:\.(\d+))?)\s(ms|us)\b", ending)
+    scale = {"ms": 1e3, "us": 1e6}
+    # To three digits or more.
+    told = [number for number, _, _ in stated if len(number.replace(".", "").lstrip("0")) >= 3]
+    same = [number for number, decimals, unit in stated if f"{latency * scale[unit]:.{len(decimals)}f}" == number]
+    assert set(told) & set(same)

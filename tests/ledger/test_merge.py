@@ -124,6 +124,14 @@ def test_strings_that_look_like_comments_stay_and_shared_lines_too() -> None:
     assert bare(b"\xff") is None
 
 
+def test_other_line_ends_tie_no_change(ledger: Ledger) -> None:
+    after = edited(BASE, (b"A = 1", b"A = 8"), (b"return A", b"# why\n    return A"))
+    champion = edited(after, (b"B = 2", b"B = 9"))
+    for end in (b"\r\n", b"\r"):
+        found = merge.without(ledger.repository, champion.replace(b"\n", end), BASE, after)
+        assert found == bare(edited(BASE, (b"B = 2", b"B = 9")))
+
+
 def test_helpers_are_merged_each_by_itself(ledger: Ledger) -> None:
     one = text_of({"kernel.py": BASE, "one.py": b"X = 1\n"})
     two = text_of({"kernel.py": BASE, "one.py": b"X = 1\n", "two.py": b"Y = 1\n"})

@@ -16,6 +16,7 @@ from harness import cli
 from harness import contest as contests
 from harness.errors import RatchetError, UsageError
 from harness.ledger import Ledger
+from harness.ledger import lock as locking
 from harness.loop import bisect, scaffold
 from harness.records import Key, Verdict
 
@@ -70,6 +71,36 @@ def test_commits_that_do_not_contain_the_first_are_no_steps(tmp_path: Path) -> N
         assert [step.title for step in bisect.commits(ledger, first, "main")] == [title, "merge", "last"]
 
 
+def test_an_end_without_a_kernel_of_the_contest_is_refused_and_the_nearest_with_one_is_named(tmp_path: Path) -> None:
+    history(tmp_path, 4, "BK = 512", "BK = 128")
+    git(tmp_path, "mv", "matmul", "moved")
+    git(tmp_path, "commit", "--quiet", "-m", "move the contest")
+    moved = git(tmp_path, "rev-parse", "HEAD").strip()[:10]
+    (tmp_path / "moved" / "kernel.py").unlink()
+    git(tmp_path, "commit", "--quiet", "--all", "-m", "lose it")
+    ledger = Ledger.open(tmp_path / "moved")
+    for first, last, option in (("HEAD~5", "HEAD~1", "--from"), ("HEAD~1", "HEAD", "--to")):
+        with pytest.raises(
+            RatchetError, match=rf"{option} to have moved/kernel\.py, got HEAD.* one is {moved}$"
+        ) as refused:
+            bisect.commits(ledger, first, last)
+        assert refused.value.kind == "nothing-to-find"
+
+
+def test_a_commit_between_whose_text_no_attempt_could_record_is_no_step(tmp_path: Path) -> None:
+    folder = history(tmp_path, 4, "BK = 512", "BK = 128")
+    text = (folder / "kernel.py").read_text(encoding="utf-8")
+    for words in ("\n# ---- beside kernel.py: other.py ----\n", "# last\n"):
+        (folder / "kernel.py").write_text(f"{text}{words}", encoding="utf-8")
+        git(tmp_path, "commit", "--quiet", "--all", "-m", words.strip())
+    ledger = Ledger.open(folder)
+    assert [step.title for step in bisect.commits(ledger, "HEAD~3", "HEAD")] == ["step 9", "# last"]
+    with pytest.raises(
+        RatchetError, match=r"--to to have matmul/kernel\.py, got HEAD~1, which has none that can be judged"
+    ):
+        bisect.commits(ledger, "HEAD~3", "HEAD~1")
+
+
 def test_between_two_attempts_are_those_that_became_champion() -> None:
     ledger = Ledger.open(RMSNORM)
     assert [step.name for step in bisect.attempts(ledger, 1, 5)] == [f"attempt {number}" for number in (1, 2, 3, 4, 5)]
@@ -83,7 +114,21 @@ def test_between_two_attempts_are_those_that_became_champion() -> None:
 
 def test_a_number_of_many_digits_is_no_attempt(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bisect", "-C", str(RMSNORM), "--from", "9" * 5000, "--to", "3"]) == 2
-    assert "no commit here [unknown-commit]" in capsys.readouterr().err
+    assert "[unknown-commit]" in capsys.readouterr().err
+
+
+def test_an_attempt_and_a_commit_are_no_two_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = recorded(tmp_path)
+    assert cli.main(["bisect", "-C", str(folder), "--from", "1", "--to", "HEAD"]) == 2
+    assert "no commit here; two attempts can be named, or two commits [unknown-commit]" in capsys.readouterr().err
+
+
+def test_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two that judge the same texts in the same folders would find each other's failures."""
+    folder = recorded(tmp_path)
+    with locking.held(folder / "profile_data" / "bisect.lock", "bisect"):
+        assert cli.main(["bisect", "-C", str(folder), "--from", "1", "--to", "3"]) != 0
+    assert "[busy]" in capsys.readouterr().err
 
 
 def recorded(top: Path, problem_key: Key | None = None) -> Path:

@@ -212,17 +212,18 @@ def log(
     limit: int | None = None,
     first_parent: bool = False,
     containing: str = "",
+    path: str = "",
 ) -> tuple[Commit, ...]:
     """The commits reachable from `tips` and not from `hidden`, newest first, in one process.
 
-    `tips` may hold `--branches`. `containing` keeps those whose message has that text.
+    `tips` may hold `--branches`. `containing` keeps those whose message has that text, `path` those that changed it.
     """
     options = ["--topo-order", "--format=%H %P%n%B"]
     options += [f"--max-count={limit}"] if limit is not None else []
     options += ["--first-parent"] if first_parent else []
     options += ["--fixed-strings", f"--grep={containing}"] if containing else []
     hiding = ["--not", *hidden] if hidden else []
-    output = run(repository, "log", "-z", *options, *tips, *hiding, "--")
+    output = run(repository, "log", "-z", *options, *tips, *hiding, "--", *([path] if path else []))
     commits = []
     for record in output.decode("utf-8", "replace").split("\0"):
         if record:

@@ -137,19 +137,21 @@ def rows(
     """
     with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
         known = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
-        for shape in shapes:
-            for chip in chips:
-                contest = _contest(kernel, shape, chip, how.folder)
-                search = _search(kernel, contest, how)
-                found = known.get(search)
-                # The fallback of a contest is its kernel.py as it stands, and the search is the same without it.
-                if found is None or found.fallback != kernel.fallback(dict(found.parameters)):
-                    row = _row(kernel, shape, contest, how, progress, search)
-                else:
-                    row = replace(found, shape=shape.name, kernel_digest=kernel.digest)
-                if row != found:
-                    add_row(how.folder, row)
-                yield row
+        # A shape that states no problem is named before anything is searched, not after hours.
+        wanted = [(shape, _contest(kernel, shape, chip, how.folder)) for shape in shapes for chip in chips]
+        for shape, contest in wanted:
+            search = _search(kernel, contest, how)
+            found = known.get(search)
+            # The fallback of a contest is its kernel.py as it stands, and the search is the same without it.
+            if found is None or found.fallback != kernel.fallback(dict(found.parameters)):
+                row = _row(kernel, shape, contest, how, progress, search)
+            else:
+                row = replace(found, shape=shape.name, kernel_digest=kernel.digest)
+            if row != found:
+                add_row(how.folder, row)
+            # Two names of one problem are one search.
+            known[search] = row
+            yield row
 
 
 def _search(kernel: Tuned, contest: Contest, how: Filling) -> str:

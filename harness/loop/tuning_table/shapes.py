@@ -12,8 +12,8 @@ from harness.errors import UsageError
 
 # What a model says, and what of it a kernel's problem is made of.
 _MODEL = (
-    "model", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "experts", "experts_per_token", "sequences",
-    "batch", "page_size", "tokens", "dtype", "causal",
+    "model", "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "experts", "experts_per_token",
+    "expert_parallel", "sequences", "batch", "page_size", "tokens", "dtype", "causal",
 )  # fmt: skip
 
 
@@ -63,7 +63,8 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
     attention: one for each of `sequences`, causal unless `causal` is false. paged_attention: `batch` sequences of up to
     so many tokens, in pages of `page_size` (16), and where the kernel takes more than one query of each, `tokens` in
     all. grouped_matmul: the two products of a mixture of experts for `batch` (1) times so many tokens, each of which
-    goes to `experts_per_token` of `experts`.
+    goes to `experts_per_token` of `experts`; where `expert_parallel` chips share the experts, those of one of them,
+    with its share of the tokens. `layers` changes no shape.
     """
     for name in entry:
         if name not in _MODEL:
@@ -97,19 +98,15 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
                 "pages_per_sequence": pages, "pages": sequences * pages, **tokens, **dtype,
             }  # fmt: skip
         elif operation == "grouped_matmul":
-            rows = length * need("batch", 1) * need("experts_per_token")
-            for way, k, n in (
-                ("up", need("hidden"), need("intermediate")),
-                ("down", need("intermediate"), need("hidden")),
-            ):
-                yield {
-                    "name": f"{model}, {length} {way}",
-                    "m": rows,
-                    "groups": need("experts"),
-                    "k": k,
-                    "n": n,
-                    **dtype,
-                }
+            experts, chips = need("experts"), need("expert_parallel", 1)
+            if experts % chips:
+                said = f"expected 'expert_parallel' to divide the {experts} experts, got {chips}"
+                raise UsageError("bad-shapes", f"{where}: {said}")
+            rows, groups = -(-length * need("batch", 1) * need("experts_per_token") // chips), experts // chips
+            part = f", {groups} of {experts} experts" if chips > 1 else ""
+            hidden, intermediate = need("hidden"), need("intermediate")
+            for way, k, n in (("up", hidden, intermediate), ("down", intermediate, hidden)):
+                yield {"name": f"{model}, {length} {way}{part}", "m": rows, "groups": groups, "k": k, "n": n, **dtype}
         else:
             raise UsageError(
                 "bad-shapes", f"{where}: a model says nothing about {operation}; give its shapes one by one"

@@ -429,8 +429,8 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
 
     monkeypatch.setattr(fill, "_row", found)
 
-    def filled_with(*entries: dict[str, Any]) -> list[Row]:
-        tuned = fill.tuned(str(folder), grid, ())
+    def filled_with(*entries: dict[str, Any], conditions: tuple[str, ...] = ()) -> list[Row]:
+        tuned = fill.tuned(str(folder), grid, conditions)
         asked = shapes_of(tmp_path, list(entries), names=tuned.names)
         how = Filling(folder=tmp_path / "out", trials=2, places=screening.local(1), seed=0)
         return list(fill.rows(tuned, asked, ("v5e",), how, lambda *_: None))
@@ -442,6 +442,9 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     # A shape that states no problem is named before anything is searched.
     with pytest.raises(UsageError, match=r"odd: .*kv_heads to divide heads"):
         filled_with({"name": "a", "sequence": 512}, {"name": "odd", "heads": 3, "kv_heads": 2})
+    # So is a condition that leaves no setting for it.
+    with pytest.raises(UsageError, match=r"^b: no setting is left by --where 'BQ < 256'"):
+        filled_with({"name": "b", "sequence": 512}, conditions=("BQ < 256", "BQ > 128"))
     assert made == []
     assert filled("a").shape == "a"
     assert filled("b").shape == filled("b").shape == "b"

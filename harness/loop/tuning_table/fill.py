@@ -137,10 +137,10 @@ def rows(
     """
     with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
         known = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
-        # A shape that states no problem is named before anything is searched, not after hours.
+        # What is refused is refused before anything is searched, not after hours.
         wanted = [(shape, _contest(kernel, shape, chip, how.folder)) for shape in shapes for chip in chips]
-        for shape, contest in wanted:
-            search = _search(kernel, contest, how)
+        searches = [_search(kernel, shape, contest, how) for shape, contest in wanted]
+        for (shape, contest), search in zip(wanted, searches, strict=True):
             found = known.get(search)
             # The fallback of a contest is its kernel.py as it stands, and the search is the same without it.
             if found is None or found.fallback != kernel.fallback(dict(found.parameters)):
@@ -154,9 +154,13 @@ def rows(
             yield row
 
 
-def _search(kernel: Tuned, contest: Contest, how: Filling) -> str:
-    """A digest of all that a row follows from."""
+def _search(kernel: Tuned, shape: Shape, contest: Contest, how: Filling) -> str:
+    """A digest of all that a row follows from. Raises UsageError `bad-condition` where no setting is left."""
     grid = kernel.space(dict(contest.problem.statement().parameters))
+    try:
+        search_space.allowed(grid, kernel.conditions)
+    except UsageError as error:
+        raise UsageError(error.kind, f"{shape.name}: {error}") from error
     return _digest(study_name(contest, grid), repr(kernel.conditions), str(how.trials), str(how.seed), kernel.package)
 
 

@@ -92,6 +92,7 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
     ("entries", "words"),
     [
         ("{", "is not JSON"),
+        ('[{"sequence": 256, "sequence": 512}]', "'sequence' is twice in one object"),
         ("{}", "expected a list of objects"),
         ("[]", "expected at least one shape"),
         ([{"headz": 2}], "entry 1: expected name, batch, causal"),

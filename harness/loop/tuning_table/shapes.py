@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +35,11 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     `too-large`.
     """
     try:
-        entries = json.loads(limits.read(path, limits.RECORD))
+        entries = json.loads(limits.read(path, limits.RECORD), object_pairs_hook=_once)
     except OSError as error:
         raise UsageError("bad-shapes", f"expected a JSON file of shapes, got {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError("bad-shapes", f"{path} is not JSON: {error}") from error
+        raise UsageError("bad-shapes", f"{path} is not JSON of shapes: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
     if not entries:
@@ -55,6 +56,15 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
             found[shape.name] = shape
             limits.SHAPES.check(len(found), str(path))
     return tuple(found.values())
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object. Raises ValueError where a name is in it twice, of which JSON would take the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{name!r} is twice in one object")
+    return found
 
 
 def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], where: str) -> Iterator[dict[str, Any]]:

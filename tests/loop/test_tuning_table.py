@@ -2,6 +2,7 @@
 
 import ast
 import json
+import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -211,6 +212,18 @@ def test_values_may_be_arithmetic() -> None:
     assert left == frozenset([(("LIMIT", "100*2**20"),)])
     text = formats.written([row(settings=(("LIMIT", "100*2**20"), ("NAME", '"b"')))], "python")
     assert "{'LIMIT': 104857600, 'NAME': 'b'}" in text
+
+
+@pytest.mark.parametrize("version", [(3, 11), (3, 12)])
+def test_without_tokamax_it_says_how_to_get_it(version: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(function: str) -> None:
+        raise RatchetError("not-installed", function)
+
+    monkeypatch.setattr("harness.loop.existing.target", missing)
+    monkeypatch.setattr(sys, "version_info", version)
+    with pytest.raises(RatchetError, match=f"{sys.executable} -m pip install tokamax$") as caught:
+        fill.tuned("tokamax:ragged_dot", None, ())
+    assert ("--python 3.12" in str(caught.value)) == (version < (3, 12))
 
 
 def test_an_unknown_kernel_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
 
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -72,10 +73,9 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
             target = existing.target(kernel.function)
         except RatchetError as error:
             if error.kind == "not-installed" and name.startswith("tokamax"):
-                said = (
-                    "expected the package tokamax, found none: it needs Python 3.12 or newer, and pip install tokamax"
-                )
-                raise RatchetError("not-installed", f"{said} (./ratchet.sh --python 3.12)") from error
+                newer = "Python 3.12 or newer (./ratchet.sh --python 3.12 status), then "
+                needs = newer * (sys.version_info < (3, 12)) + f"{sys.executable} -m pip install tokamax"
+                raise RatchetError("not-installed", f"expected the package tokamax, found none: {needs}") from error
             raise
 
         def space(parameters: Parameters) -> Grid:

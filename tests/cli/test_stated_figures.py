@@ -73,3 +73,15 @@ def test_how_far_attention_is_ahead_of_other_kernels() -> None:
         found.append(100 * (1 - float(ours.split("|")[-2].split("+/-")[0])))
     for number, value in zip(stated.groups(), found, strict=True):
         assert float(number) == pytest.approx(value, abs=1)
+
+
+def test_what_the_fallback_costs_in_the_example_tables() -> None:
+    folder = Path(PROJECT, "examples", "tables")
+    stated = [cells[-1] for cells in tables((folder / "README.md").read_text(encoding="utf-8"))[2:]]
+    held = [
+        times
+        for path in folder.glob("*.py")
+        for times in re.findall(r"fallback ([\d.]+) times", path.read_text("utf-8"))
+    ]
+    assert sorted(stated) == sorted(held)
+    assert len(held) > 20

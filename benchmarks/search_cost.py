@@ -165,20 +165,21 @@ class Timed:
     why: str
 
 
-def timed() -> list[Timed]:
-    """What was measured."""
+def lines_of(problem: Problem) -> list[Timed]:
+    """What was measured of it."""
     if not TIMES.exists():
         return []
     lines = [line.split("\t") for line in TIMES.read_text(encoding="utf-8").splitlines()[1:]]
     return [
-        Timed(problem=problem, settings=settings, seconds=float(seconds) if seconds else None, why=why)
-        for problem, settings, seconds, why in lines
+        Timed(problem=name, settings=settings, seconds=float(seconds) if seconds else None, why=why)
+        for name, settings, seconds, why in lines
+        if name == problem.name
     ]
 
 
 def measure(problem: Problem) -> None:
     """Times what is missing of the problem's grid, one setting after the other, and adds each to TIMES."""
-    known = {one.settings for one in timed() if one.problem == problem.name}
+    known = {one.settings for one in lines_of(problem)}
     with tempfile.TemporaryDirectory(prefix="ratchet-") as scratch:
         bench = Bench(problem, Path(scratch) / "contest")
         left = [settings for settings in bench.settings if search_space.words(settings) not in known]
@@ -216,6 +217,15 @@ def _keep(problem: Problem, settings: Settings, seconds: float | None, why: str)
         stream.write(f"{problem.name}\t{words}\t{'' if seconds is None else repr(seconds)}\t{' '.join(why.split())}\n")
 
 
+def out_of_vmem(lines: list[Timed]) -> tuple[int, int]:
+    """How many settings run out of VMEM, and how many of these are in no constant larger than one that does not."""
+    sizes = {one: [int(word.partition("=")[2]) for word in one.settings.split()] for one in lines}
+    short = [one for one in lines if "VmemOom" in one.why]
+    fits = [sizes[one] for one in lines if one.seconds is not None]
+    below = [one for one in short if any(all(map(int.__le__, sizes[one], other)) for other in fits)]
+    return len(short), len(below)
+
+
 def best_after(bench: Bench, times: Mapping[str, float], method: Method, seed: int, scratch: Path) -> list[float]:
     """The best time that a search has seen after each of its evaluations, until it is near and AIM are over."""
     near = min(times.values()) * (1 + NEAR)
@@ -242,7 +252,7 @@ def row(problem: Problem, scratch: Path) -> tuple[list[object], dict[Method, flo
     """One line of the table, and what both methods needed in the median."""
     bench = Bench(problem, scratch / "contest")
     allowed = {search_space.words(settings) for settings in bench.settings}
-    lines = [one for one in timed() if one.problem == problem.name and one.settings in allowed]
+    lines = [one for one in lines_of(problem) if one.settings in allowed]
     times = {one.settings: inf if one.seconds is None else one.seconds for one in lines}
     missing = len(bench.settings) - len(times)
     if missing:
@@ -283,6 +293,8 @@ def main() -> None:
     ]  # fmt: skip
     print(f"Evaluations until a search is within {NEAR:.0%} of the best of its grid, median of {_SEEDS} seeds")
     print(tabulate([line for line, _ in rows], headers=heads, disable_numparse=True))
+    short, below = map(sum, zip(*(out_of_vmem(lines_of(problem)) for problem in problems), strict=True))
+    print(f"{short} settings run out of VMEM, {below} of them no larger in any constant than one that does not")
     methods: tuple[Method, ...] = ("tpe", "random")
     for method in methods:
         over = statistics.median(counts[method] for _, counts in rows)

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -120,8 +121,8 @@ class _Cluster:
             self._free.append(worker)
 
     def close(self) -> None:
-        for worker in self._free:
-            worker.end()
+        with ThreadPoolExecutor(max_workers=max(1, len(self._free))) as ending:
+            list(ending.map(_Worker.end, self._free))
 
 
 class _Worker:

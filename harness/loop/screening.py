@@ -177,8 +177,9 @@ class _Queue:
             self._is_over = True
             self._change.notify_all()
             left = tuple(self._open)
-        for place in left:
-            place.close(is_interrupted=True)
+        # Each may take seconds to end.
+        with ThreadPoolExecutor(max_workers=max(1, len(left))) as ending:
+            list(ending.map(lambda place: place.close(is_interrupted=True), left))
 
     def _next(self) -> bytes | None:
         """The next kernel, None at the end; it waits for those under way, which may have to be screened again."""
@@ -295,6 +296,8 @@ def main() -> int:
     """Answers each request."""
     limits.end_with_parent()
     signal.signal(signal.SIGINT, _interrupted)
+    # Where a worker of Ray begins it, it inherits a mask that keeps the signal from it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(_answer(msgspec.json.decode(line, type=Request))) + b"\n")
         sys.stdout.buffer.flush()

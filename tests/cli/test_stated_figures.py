@@ -94,3 +94,15 @@ def test_a_log_ends_with_the_time_of_the_champion_as_it_stands(log: Path) -> Non
     told = [number for number, _, _ in stated if len(number.replace(".", "").lstrip("0")) >= 3]
     same = [number for number, decimals, unit in stated if f"{latency * scale[unit]:.{len(decimals)}f}" == number]
     assert set(told) & set(same)
+
+
+def test_what_the_fallback_costs_in_the_example_tables() -> None:
+    folder = Path(PROJECT, "examples", "tables")
+    stated = [cells[-1] for cells in tables((folder / "README.md").read_text(encoding="utf-8"))[2:]]
+    held = [
+        times
+        for path in folder.glob("*.py")
+        for times in re.findall(r"fallback ([\d.]+) times", path.read_text("utf-8"))
+    ]
+    assert sorted(stated) == sorted(held)
+    assert len(held) > 20

@@ -137,6 +137,31 @@ def test_what_the_search_raises_ends_every_place(contest: Contest) -> None:
         screened(contest, [works, works], 4)
 
 
+def test_places_are_ended_together(contest: Contest) -> None:
+    """Each may take seconds: the first waits here until the last is being ended too."""
+    ending = threading.Barrier(3, timeout=60)
+
+    class Slow(Scripted):
+        def close(self, *, is_interrupted: bool) -> None:
+            if is_interrupted:
+                ending.wait()
+            super().close(is_interrupted=is_interrupted)
+
+    def works(kernel: bytes) -> Answer | None:
+        # No answer before all are begun.
+        begun.wait()
+        return Answer(evidence=_found(contest))
+
+    def tell(kernel: bytes, evidence: Evidence) -> None:
+        raise KeyboardInterrupt
+
+    begun = threading.Barrier(3, timeout=60)
+    places = Places(count=3, open=lambda: Slow(contest, works))
+    with pytest.raises(KeyboardInterrupt):
+        screening.screen(contest, lambda: contest.kernel(), tell, Policy(), on="simulated", places=places)
+    assert not ending.broken
+
+
 def request(contest: Contest, key: str = "") -> Request:
     own = contest.key("simulated")
     other = type(own)(**{name: getattr(own, name) for name in own.__slots__} | ({"libtpu": key} if key else {}))
@@ -182,6 +207,20 @@ def test_a_second_interrupt_breaks_off_no_ending(tmp_path: Path) -> None:
     assert process.stdout.readline() == b"ending\n"
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60) == (b"ended\n", b"")
+    assert process.returncode == 130
+
+
+def test_a_process_ends_at_once_though_who_begins_it_blocks_the_signal(contest: Contest) -> None:
+    """As the workers of Ray do: it would be killed after ten seconds, and leave its files."""
+    place = Process()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        assert place.answer(request(contest, key="0.0.1")) is not None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    process = place._process
+    assert process is not None
+    place.close(is_interrupted=True)
     assert process.returncode == 130
 
 

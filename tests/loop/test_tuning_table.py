@@ -2,6 +2,7 @@
 
 import ast
 import json
+import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,10 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
         {"M": "2048", "GROUPS": "8", "K": "4096", "N": "14336"},
         {"M": "2048", "GROUPS": "8", "K": "14336", "N": "4096"},
     ]
+    of_two_chips = MIXTRAL | {"expert_parallel": 2, "layers": 32}
+    products = shapes_of(tmp_path, [of_two_chips], "grouped_matmul", frozenset({"M", "GROUPS", "K", "N"}))
+    assert [dict(one.constants)["M"] + "/" + dict(one.constants)["GROUPS"] for one in products] == ["1024/4"] * 2
+    assert products[0].name.endswith(" up, 4 of 8 experts")
     paged = shapes_of(tmp_path, [LLAMA], "paged_attention", fill.tuned("jax:paged_attention", None, ()).names)
     assert [dict(one.constants)["PAGES_PER_SEQUENCE"] for one in paged] == ["128", "512"]
 
@@ -88,12 +93,13 @@ def test_a_model_has_the_shapes_of_its_layers(tmp_path: Path) -> None:
     ("entries", "words"),
     [
         ("{", "is not JSON"),
+        ('[{"sequence": 256, "sequence": 512}]', "'sequence' is twice in one object"),
         ("{}", "expected a list of objects"),
         ("[]", "expected at least one shape"),
         ([{"headz": 2}], "entry 1: expected name, batch, causal"),
         ([{"heads": [2]}], "expected a number or a word as heads"),
         ([{"sequence": 512}, {"sequence": 512}], "is there twice"),
-        ([{"model": "x", "layers": 2}], "a model says"),
+        ([{"model": "x", "head": 2}], "a model says"),
         ([{"model": "x", "sequences": [1]}], "expected 'heads' of the model for attention"),
         ([LLAMA | {"sequences": 2048}], "expected 'sequences' as a list"),
         ([LLAMA | {"sequences": []}], "expected 'sequences' as a list"),
@@ -105,6 +111,11 @@ def test_bad_shapes_are_named(tmp_path: Path, entries: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("(", r"\(")) as caught:
         shapes_of(tmp_path, entries)
     assert caught.value.kind == "bad-shapes"
+
+
+def test_experts_that_chips_cannot_share_evenly_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected 'expert_parallel' to divide the 8 experts, got 3"):
+        shapes_of(tmp_path, [MIXTRAL | {"expert_parallel": 3}], "grouped_matmul", frozenset({"M", "GROUPS", "K", "N"}))
 
 
 def test_a_model_of_millions_of_lengths_is_refused_before_they_are_shapes(tmp_path: Path) -> None:
@@ -201,6 +212,18 @@ def test_values_may_be_arithmetic() -> None:
     assert left == frozenset([(("LIMIT", "100*2**20"),)])
     text = formats.written([row(settings=(("LIMIT", "100*2**20"), ("NAME", '"b"')))], "python")
     assert "{'LIMIT': 104857600, 'NAME': 'b'}" in text
+
+
+@pytest.mark.parametrize("version", [(3, 11), (3, 12)])
+def test_without_tokamax_it_says_how_to_get_it(version: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(function: str) -> None:
+        raise RatchetError("not-installed", function)
+
+    monkeypatch.setattr("harness.loop.existing.target", missing)
+    monkeypatch.setattr(sys, "version_info", version)
+    with pytest.raises(RatchetError, match=f"{sys.executable} -m pip install tokamax$") as caught:
+        fill.tuned("tokamax:ragged_dot", None, ())
+    assert ("--python 3.12" in str(caught.value)) == (version < (3, 12))
 
 
 def test_an_unknown_kernel_is_named(tmp_path: Path) -> None:
@@ -420,13 +443,23 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
 
     monkeypatch.setattr(fill, "_row", found)
 
-    def filled(name: str) -> Row:
-        tuned = fill.tuned(str(folder), grid, ())
-        (shape,) = shapes_of(tmp_path, [{"name": name, "sequence": 512}], names=tuned.names)
+    def filled_with(*entries: dict[str, Any], conditions: tuple[str, ...] = ()) -> list[Row]:
+        tuned = fill.tuned(str(folder), grid, conditions)
+        asked = shapes_of(tmp_path, list(entries), names=tuned.names)
         how = Filling(folder=tmp_path / "out", trials=2, places=screening.local(1), seed=0)
-        (one,) = fill.rows(tuned, (shape,), ("v5e",), how, lambda *_: None)
+        return list(fill.rows(tuned, asked, ("v5e",), how, lambda *_: None))
+
+    def filled(name: str) -> Row:
+        (one,) = filled_with({"name": name, "sequence": 512})
         return one
 
+    # A shape that states no problem is named before anything is searched.
+    with pytest.raises(UsageError, match=r"odd: .*kv_heads to divide heads"):
+        filled_with({"name": "a", "sequence": 512}, {"name": "odd", "heads": 3, "kv_heads": 2})
+    # So is a condition that leaves no setting for it.
+    with pytest.raises(UsageError, match=r"^b: no setting is left by --where 'BQ < 256'"):
+        filled_with({"name": "b", "sequence": 512}, conditions=("BQ < 256", "BQ > 128"))
+    assert made == []
     assert filled("a").shape == "a"
     assert filled("b").shape == filled("b").shape == "b"
     assert made == ["a"]
@@ -436,6 +469,10 @@ def test_a_kept_row_has_its_new_name_and_the_fallback_as_it_stands(
     kernel.write_text(kernel.read_text().replace("BQ = 128", "BQ = 256"))
     assert filled("b").fallback == (("BQ", "256"),)
     assert made == ["a", "b"]
+    # Two names of one problem are one search.
+    two = filled_with({"name": "c", "sequence": 1024}, {"name": "d", "sequence": 1024})
+    assert [one.shape for one in two] == ["c", "d"]
+    assert made == ["a", "b", "c"]
 
 
 def test_a_table_holds_no_row_of_another_kernel(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Fills a table: for each shape and chip settings are searched, the best is judged, and a line is kept of it."""
 
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -72,10 +73,9 @@ def tuned(name: str, grid: Grid | None, conditions: tuple[str, ...]) -> Tuned:
             target = existing.target(kernel.function)
         except RatchetError as error:
             if error.kind == "not-installed" and name.startswith("tokamax"):
-                said = (
-                    "expected the package tokamax, found none: it needs Python 3.12 or newer, and pip install tokamax"
-                )
-                raise RatchetError("not-installed", f"{said} (./ratchet.sh --python 3.12)") from error
+                newer = "Python 3.12 or newer (./ratchet.sh --python 3.12 status), then "
+                needs = newer * (sys.version_info < (3, 12)) + f"{sys.executable} -m pip install tokamax"
+                raise RatchetError("not-installed", f"expected the package tokamax, found none: {needs}") from error
             raise
 
         def space(parameters: Parameters) -> Grid:
@@ -137,24 +137,30 @@ def rows(
     """
     with locking.held(how.folder / "table.lock", f"table of {kernel.name}"):
         known = {row.search: row for row in rows_in(how.folder) if not _may_pass(row)}
-        for shape in shapes:
-            for chip in chips:
-                contest = _contest(kernel, shape, chip, how.folder)
-                search = _search(kernel, contest, how)
-                found = known.get(search)
-                # The fallback of a contest is its kernel.py as it stands, and the search is the same without it.
-                if found is None or found.fallback != kernel.fallback(dict(found.parameters)):
-                    row = _row(kernel, shape, contest, how, progress, search)
-                else:
-                    row = replace(found, shape=shape.name, kernel_digest=kernel.digest)
-                if row != found:
-                    add_row(how.folder, row)
-                yield row
+        # What is refused is refused before anything is searched, not after hours.
+        wanted = [(shape, _contest(kernel, shape, chip, how.folder)) for shape in shapes for chip in chips]
+        searches = [_search(kernel, shape, contest, how) for shape, contest in wanted]
+        for (shape, contest), search in zip(wanted, searches, strict=True):
+            found = known.get(search)
+            # The fallback of a contest is its kernel.py as it stands, and the search is the same without it.
+            if found is None or found.fallback != kernel.fallback(dict(found.parameters)):
+                row = _row(kernel, shape, contest, how, progress, search)
+            else:
+                row = replace(found, shape=shape.name, kernel_digest=kernel.digest)
+            if row != found:
+                add_row(how.folder, row)
+            # Two names of one problem are one search.
+            known[search] = row
+            yield row
 
 
-def _search(kernel: Tuned, contest: Contest, how: Filling) -> str:
-    """A digest of all that a row follows from."""
+def _search(kernel: Tuned, shape: Shape, contest: Contest, how: Filling) -> str:
+    """A digest of all that a row follows from. Raises UsageError `bad-condition` where no setting is left."""
     grid = kernel.space(dict(contest.problem.statement().parameters))
+    try:
+        search_space.allowed(grid, kernel.conditions)
+    except UsageError as error:
+        raise UsageError(error.kind, f"{shape.name}: {error}") from error
     return _digest(study_name(contest, grid), repr(kernel.conditions), str(how.trials), str(how.seed), kernel.package)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ from harness.errors import UsageError
 
 # What a model says, and what of it a kernel's problem is made of.
 _MODEL = (
-    "model", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "experts", "experts_per_token", "sequences",
-    "batch", "page_size", "tokens", "dtype", "causal",
+    "model", "layers", "heads", "kv_heads", "head_dim", "hidden", "intermediate", "experts", "experts_per_token",
+    "expert_parallel", "sequences", "batch", "page_size", "tokens", "dtype", "causal",
 )  # fmt: skip
 
 
@@ -34,11 +35,11 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     `too-large`.
     """
     try:
-        entries = json.loads(limits.read(path, limits.RECORD))
+        entries = json.loads(limits.read(path, limits.RECORD), object_pairs_hook=_once)
     except OSError as error:
         raise UsageError("bad-shapes", f"expected a JSON file of shapes, got {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError("bad-shapes", f"{path} is not JSON: {error}") from error
+        raise UsageError("bad-shapes", f"{path} is not JSON of shapes: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError("bad-shapes", f"{path}: expected a list of objects, one for each shape or model")
     if not entries:
@@ -57,13 +58,23 @@ def read(path: Path, operation: str, names: frozenset[str]) -> tuple[Shape, ...]
     return tuple(found.values())
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object. Raises ValueError where a name is in it twice, of which JSON would take the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{name!r} is twice in one object")
+    return found
+
+
 def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], where: str) -> Iterator[dict[str, Any]]:
     """The shapes that a model has for problems of `operation`.
 
     attention: one for each of `sequences`, causal unless `causal` is false. paged_attention: `batch` sequences of up to
     so many tokens, in pages of `page_size` (16), and where the kernel takes more than one query of each, `tokens` in
     all. grouped_matmul: the two products of a mixture of experts for `batch` (1) times so many tokens, each of which
-    goes to `experts_per_token` of `experts`.
+    goes to `experts_per_token` of `experts`; where `expert_parallel` chips share the experts, those of one of them,
+    with its share of the tokens. `layers` changes no shape.
     """
     for name in entry:
         if name not in _MODEL:
@@ -97,19 +108,15 @@ def of_model(entry: Mapping[str, Any], operation: str, names: frozenset[str], wh
                 "pages_per_sequence": pages, "pages": sequences * pages, **tokens, **dtype,
             }  # fmt: skip
         elif operation == "grouped_matmul":
-            rows = length * need("batch", 1) * need("experts_per_token")
-            for way, k, n in (
-                ("up", need("hidden"), need("intermediate")),
-                ("down", need("intermediate"), need("hidden")),
-            ):
-                yield {
-                    "name": f"{model}, {length} {way}",
-                    "m": rows,
-                    "groups": need("experts"),
-                    "k": k,
-                    "n": n,
-                    **dtype,
-                }
+            experts, chips = need("experts"), need("expert_parallel", 1)
+            if experts % chips:
+                said = f"expected 'expert_parallel' to divide the {experts} experts, got {chips}"
+                raise UsageError("bad-shapes", f"{where}: {said}")
+            rows, groups = -(-length * need("batch", 1) * need("experts_per_token") // chips), experts // chips
+            part = f", {groups} of {experts} experts" if chips > 1 else ""
+            hidden, intermediate = need("hidden"), need("intermediate")
+            for way, k, n in (("up", hidden, intermediate), ("down", intermediate, hidden)):
+                yield {"name": f"{model}, {length} {way}{part}", "m": rows, "groups": groups, "k": k, "n": n, **dtype}
         else:
             raise UsageError(
                 "bad-shapes", f"{where}: a model says nothing about {operation}; give its shapes one by one"

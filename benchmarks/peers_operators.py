@@ -8,10 +8,12 @@ for calls that are timed, and the mean of those calls counts, as for ours. Our t
 Peers are compiled to stay on the TensorCore: by default XLA hands scatters before megablox's kernel to the SparseCore
 of v6e, which has no simulated time.
 Dumps are kept in benchmarks/.cache or `--cache`: a run that was stopped goes on. `--write` puts each contest's best
-peer into data/peers.tsv, which `report --all --peers` and PEERS.md show.
+peer into data/peers.tsv, which `report --all --peers` and PEERS.md show. `--again` times no more than the peers that
+stand there, after a change of the simulator: some minutes instead of hours.
 """
 
 import argparse
+import csv
 import inspect
 import itertools
 import os
@@ -235,6 +237,11 @@ class Trial:
         return "/".join(map(str, self.configuration))
 
     @property
+    def title(self) -> str:
+        """What tables call it."""
+        return f"{self.peer.name} {self.words}".strip()
+
+    @property
     def place(self) -> str:
         """The name of its folder of dumps."""
         return "-".join((Path(self.folder).name, *self.peer.name.split(), *map(str, self.configuration)))
@@ -298,6 +305,12 @@ def trials(folders: Sequence[str]) -> Iterator[Trial]:
                 yield Trial(folder, peer, configuration)
 
 
+def kept_peers() -> dict[str, tuple[str, str]]:
+    """By contest, the peer that data/peers.tsv names, with its configuration, and the note on it."""
+    lines = [line for line in TITLES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return {row["contest"]: (row["peer"], row["note"]) for row in csv.DictReader(lines, delimiter="\t")}
+
+
 def best(found: Mapping[Trial, float | str], folder: str) -> tuple[Trial, float] | None:
     """The fastest trial of the contest, with its seconds."""
     timed = [(value, trial) for trial, value in found.items() if trial.folder == folder and isinstance(value, float)]
@@ -311,6 +324,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=CACHE, help="where dumps are kept")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="put the best peers into data/peers.tsv")
+    parser.add_argument("--again", action="store_true", help="only the peers that data/peers.tsv names")
     parser.add_argument("--compile", nargs="+", metavar="WORD", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.compile:
@@ -319,7 +333,8 @@ def main() -> int:
         compile_trial(Trial(folder, peer, tuple(map(int, numbers))))
         return 0
     folders = [folder for folder in PEERS if given.only in folder]
-    asked = list(trials(folders))
+    before = kept_peers() if given.again else {}
+    asked = [one for one in trials(folders) if not given.again or one.title == before.get(one.folder, ("", ""))[0]]
     found: dict[Trial, float | str] = {}
     with ProcessPoolExecutor(given.jobs) as pool:
         values = pool.map(partial(seconds, cache=given.cache), asked)
@@ -336,15 +351,23 @@ def main() -> int:
             table.append([folder, units.seconds(mine) if mine else "none", "none", "", "", f"0 of {tried}"])
             continue
         trial, peers = first
-        name = f"{trial.peer.name} {trial.words}".strip()
         table.append(
-            [folder, units.seconds(mine), name, units.seconds(peers), f"{mine / peers:.3f}", f"{timed} of {tried}"]
+            [
+                folder,
+                units.seconds(mine),
+                trial.title,
+                units.seconds(peers),
+                f"{mine / peers:.3f}",
+                f"{timed} of {tried}",
+            ]
         )
         choice = "its only configuration" if timed == 1 else f"best of {timed} configurations"
         note = f"both simulated, libtpu {version('libtpu')}; {choice}"
         if trial.peer.operands is not _as_given:
             note += ", its operands laid out as it takes them"
-        rows[folder] = "\t".join((folder, name, f"{peers:.6g}", f"{mine / peers:.3f}", note))
+        if given.again:
+            note = before[folder][1]
+        rows[folder] = "\t".join((folder, trial.title, f"{peers:.6g}", f"{mine / peers:.3f}", note))
     headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
     print(tabulate(table, headers=headers, disable_numparse=True))
     if given.write:

@@ -1,6 +1,7 @@
 """FIDELITY.md and its plot, from rows that have been simulated."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import fidelity_statistics as statistics
@@ -12,14 +13,13 @@ from fidelity_statistics import (
     OTHER,
     TWO_DEVIATIONS,
     Point,
-    covered,
     grouped,
     pair_error,
     summary,
 )
 from tabulate import tabulate
 
-from harness.judge.simulate.uncertainty import DEVIATIONS_OF_95_PERCENT, relative_uncertainty
+from harness.judge.simulate.uncertainty import relative_uncertainty
 
 _INTRO = """# How near the simulator comes to real TPUs
 
@@ -70,29 +70,31 @@ _DIFFERENCES = """## What is compiled otherwise than measured
 
 _UNEXPLAINED = """## What is not explained
 
-- Gated linear units on v5p: small ones 8 to 15 % too slow, large ones 9 to 11 % too fast, one of 4096 x 4096 rows 38 %
-  too slow. No bandwidth, latency or cost of a wait does both (0.85 to 1 of the bandwidth, 430 to 800 ns, 0 to 20 ns
-  tried).
-- On v5p what transposes much in the cross-lane units comes out 8 to 12 % too slow (ragged dot's gradients, attention
-  with two transposed layouts). At half the cycles a row (4 and 8 instead of 8 and 16) they would be 2 to 3 % too slow,
-  but another attention row 5 % too fast, and the compiler's spacing says 8 and 16.
+- Gated linear units on v5p: small ones 8 to 15 % too slow, large float32 ones 9 to 12 % too fast; those of bfloat16
+  with 64 or 128 columns 38 to 41 % too slow there and 12 to 14 % too fast on v6e. No bandwidth, latency or cost of a
+  wait does all of it (0.85 to 1 of the bandwidth, 430 to 800 ns, 0 to 20 ns tried).
+- Grouped products on v5p, which run on one of its two cores, come out 8 to 15 % too slow, their gradients up to 32 %.
+  What transposes much in the cross-lane units is the slowest (attention with two transposed layouts, too). At half the
+  cycles a row (4 and 8 instead of 8 and 16) these would be 2 to 3 % too slow, but another attention row 5 % too fast,
+  and the compiler's spacing says 8 and 16.
 - Gated linear units below 50 us, and programs of a few XLA operations in general: each operation waits for its first
   fetch and its last store, which takes more here than on the chip. Only attention's short steps ask for a latency that
   long (800 ns); XLA's operations alone would ask for half of it.
-- Grouped products on v6e and v7x come out up to 16 % too fast, with transposed weights or without (of the rows for
-  fitting -2.5 to -12.6 % with, +3.9 to -11.0 % without). The transposition is not the cause: on all chips the compiler
-  keeps transposed pushes 8 cycles apart, alone and among matmuls, and the first matmul 7 cycles behind the last of
-  them; with 12 cycles, which would suit some validation rows, rows for fitting come out 24 and 10 % too slow instead
-  of 7 and 9 % too fast. On v6e a cycle more for each push, or eight for each matmul that takes over new weights, would
-  take 1 to 7 % off these errors; the compiler's spacing has neither, so neither is put in.
-- Backward attention of 512 rows and head_dim 256 on v7x: 11 % too fast. Sixty percent of it are XLA's copies. With
+- Grouped products on v6e are some 4 % too fast, and up to 14 %. Each of their steps takes 0.2 to 0.4 us longer than
+  simulated, whatever its length; the gradients' steps, which have three or four buffers instead of two, do not. On v7x
+  it was the same until one transfer alone was limited to 1024 bytes a cycle: a group's weights are fetched in one
+  piece. On v6e such a limit would have to be 0.65 to 0.8 of the bandwidth, another one for each row, and brings less
+  than 10 % less bandwidth for all reads, which is what is put in. What every step or wait might cost more is ruled out:
+  attention's steps have no room for it.
+- Problems of 128 groups, 2048 x 768, on v7x and v6e: 11 to 15 % too fast in both implementations, alone of all.
+- Backward attention of 512 rows and head_dim 256 on v7x: 12 % too fast. Sixty percent of it are XLA's copies. With
   head_dim 64 and 2048 rows, and with 192 for V, it is as much too slow.
 - That a prep of the left operand waits for the matmul before it is ruled out: backward attention would be 60 % and
   products 30 % too slow.
 - The gradient of ragged dot with respect to its weights on v5p: one row executes more matmuls than the published time
   has room for, so that something else was measured.
 - Ragged dot v2 on v5p takes half of the published time: here two cores share it; whether they did there is not known.
-- That a stream of matmuls is slower than its rows by 1/64 (`matmul_slowdown`) is a fit without a known cause.
+- That a stream of matmuls is slower than its rows by 1/32 (`matmul_slowdown`) is a fit without a known cause.
 """
 
 _NOT_SHOWN = """What these rows cannot show:
@@ -100,11 +102,11 @@ _NOT_SHOWN = """What these rows cannot show:
 - Plain matmuls by XLA of 1024 rows and more (aim 5 %): no file that may be used holds any. Nearest are the loops
   of chunked cross-entropy, 128 products of 1024 x 2560 x 2048 each.
 - How near a kernel comes to the peak. Plain matmuls are known to reach about 92 % of it on a real v5e; simulated, XLA's
-  own of 8192 takes 94 %, our champion there 97 %, our attention 94 %. No row says what is missing, so figures
-  this near to the peak are 2 to 5 % too good, and differences among them are worth more than their level.
+  own of 8192 takes 92.7 %, our champion there @MATMUL@ %, our attention @ATTENTION@ %. No row says how near one can
+  come, so figures above 93 % may be some percent too good, and differences among them are worth more than their level.
 - How much of its bandwidth a v5e reaches: no row there is bound by it, so transfers run at all of the published
-  bandwidth, where those of v6e and v7x were found to reach 67 to 95 %. A kernel bound by memory comes out too fast by
-  about as much: RMSNorm at 99.7 % of the bandwidth.
+  bandwidth, where v6e's reads and writes were found to reach 90 and 82 %, and v7x's writes 67 %. A kernel bound by
+  memory comes out too fast by about as much: RMSNorm at 99.7 % of the bandwidth.
 - int8 matmuls (aim 8 %): no row has int8 operands. Of fp8 there are two rows for fitting on v7x and two for validation.
 - Normalization: all validation rows had been read by earlier simulators; what they come to today stands below."""
 
@@ -123,7 +125,7 @@ def page(found: list[Point], without: list[tuple[Row, str]], everything: list[Ro
         "## Rows that constants were fitted to\n\n" + _table(fit),
         _protocol(found, without, everything),
         _FLOOR.format(spread=f"{100 * float(np.median([point.spread for point in found])):.1f} %"),
-        _uncertainty(fit, validation, earlier),
+        _uncertainty(found),
         _DIFFERENCES,
         _UNEXPLAINED,
         _rows(found),
@@ -204,43 +206,45 @@ def _claimed(point: Point) -> float:
     return relative_uncertainty(point.chip, point.operation_seconds)
 
 
-def _claimed_mostly(point: Point) -> float:
-    return DEVIATIONS_OF_95_PERCENT * _claimed(point)
-
-
-def _uncertainty(fit: list[Point], validation: list[Point], earlier: list[Point]) -> str:
-    likely = statistics.spread(fit)
-    scored = statistics.scores(fit)
+def _uncertainty(found: list[Point]) -> str:
+    rows = statistics.unfitted(found)
+    likely = statistics.spread(rows)
+    scored = statistics.scores(rows)
     once, mostly = (statistics.expected(scored, fraction) for fraction in (ONE_DEVIATION, TWO_DEVIATIONS))
+    # Of each row by what the others let one expect of it.
+    within = [[score <= limit for score in scored] for limit in (once, mostly)]
+
+    def shares(some: Callable[[Point], bool]) -> list[str]:
+        places = [place for place, point in enumerate(rows) if some(point)]
+        return [_percent(float(np.mean([here[place] for place in places])), 0) if places else "" for here in within]
+
     lines = []
-    for chip, here in grouped(fit, lambda point: point.chip).items():
-        other = [point for point in validation if point.chip == chip]
-        found = [_percent(covered(other, claim), 0) if other else "" for claim in (_claimed, _claimed_mostly)]
-        shares = likely.by_chip[chip], once * likely.by_chip[chip], relative_uncertainty(chip)
-        lines.append([chip, str(len(here)), *map(_percent, shares), str(len(other)), *found])
-    head = ("chip", "rows for fitting", "scale", "earned", "used", "validation rows", "within 68 %", "within 95 %")
-
-    def both(rows: list[Point]) -> str:
-        return " and ".join(_percent(covered(rows, claim), 0) for claim in (_claimed, _claimed_mostly))
-
+    for chip, here in grouped(rows, lambda point: point.chip).items():
+        earned = likely.by_chip[chip], once * likely.by_chip[chip], relative_uncertainty(chip)
+        lines.append(
+            [chip, str(len(here)), *map(_percent, earned), *shares(lambda point, chip=chip: point.chip == chip)]
+        )
+    validation = [point for point in found if point.purpose == "validation"]
+    head = ("chip", "rows", "scale", "earned", "used", "within 68 %", "within 95 %")
     return f"""## How far a simulated time may be off
 
 The plus/minus beside a simulated time is the number that the judge compares two times with
 (`harness/judge/simulate/uncertainty.py`): the error within which one more row lies with 68 %. It is a fraction of the
 time, by chip, and for each HLO operation called {1e6 * once * likely.operation_seconds:.2f} us (its first
-fetch and its last store), as squares. Only the rows for fitting earn it: both are the most likely ones for their
-errors, whose tails are longer than a normal distribution's, times {once:.2f}, so that of n rows, each left out in turn,
-the k-th best lies within it, k = 0.68 (n + 1) rounded up. 95 % lie within {mostly / once:.1f} times as much, not within
-twice. That shares of the time spent waiting for transfers, or for the units, tell more about the error of a row that is
-left out, was tried: they do not.
+fetch and its last store), as squares. It is earned by the rows that no constant was fitted to, as they are simulated
+today; for v5e, of which there are three, by all. Rows for fitting alone would claim less than new rows show. Both
+numbers are the most likely ones for the errors, whose tails are longer than a normal distribution's, times {once:.2f},
+so that of n rows, each left out in turn, the k-th best lies within it, k = 0.68 (n + 1) rounded up. 95 % lie within
+{mostly / once:.1f} times as much, not within twice. That shares of the time spent waiting for transfers, or for the
+units, tell more about the error of a row that is left out, was tried: they do not.
 
 {_markdown(lines, head)}
 
-Rows that were not used say how honest it is: of {len(validation)} validation rows {both(validation)} lie within the
-68 % and 95 % intervals; of the {len(earlier)} that earlier simulators were validated with, as they are simulated today,
-{both(statistics.as_of_today(earlier))}.
+The last two columns leave each row out in turn. Of the {len(validation)} validation rows above
+{" and ".join(shares(lambda point: point.purpose == "validation"))} lie within the 68 % and 95 % intervals that the
+others earn.
 
-{_pairs([*fit, *validation, *earlier])}"""
+{_pairs(found)}"""
 
 
 def _pairs(found: list[Point]) -> str:

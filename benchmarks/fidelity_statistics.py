@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import combinations
 from math import ceil
@@ -216,6 +217,17 @@ def covered(found: Iterable[Point], claimed: Callable[[Point], float]) -> float:
 def as_of_today(found: Iterable[Point]) -> list[Point]:
     """The rows with the errors of what is simulated now, whatever was predicted."""
     return [dataclasses.replace(point, predicted_seconds=None) for point in found]
+
+
+# A chip with fewer rows that nothing was fitted to earns its uncertainty with those for fitting as well.
+_FEW = 10
+
+
+def unfitted(found: Iterable[Point]) -> list[Point]:
+    """The rows that say how far one more may be off: errors of today's simulator that no constant was fitted to."""
+    rows = as_of_today(found)
+    free = Counter(point.chip for point in rows if point.purpose != "fit")
+    return [point for point in rows if point.purpose != "fit" or free[point.chip] < _FEW]
 
 
 def rivals(found: Iterable[Point]) -> list[tuple[Point, Point]]:

@@ -9,15 +9,16 @@ from math import hypot, inf
 # Something that is not understood was executed: its time may be wrong, and how much is not known.
 WIDER = 2
 
-# One standard deviation: of one more row's errors 68.27 % are smaller, by what the rows that constants were fitted to
-# show when each is left out. What a chip's long operations are off by, as a fraction of their time,
-_CHIP = {"v5e": 0.020, "v5p": 0.078, "v6e": 0.061, "v7x": 0.048}
+# One standard deviation: of one more row's errors 68.27 % are smaller, by what the rows that no constant was fitted to
+# show when each is left out. Of v5e, where there are three, all rows, and not less than 2 %: all compute one operation.
+# What a chip's long operations are off by, as a fraction of their time,
+_CHIP = {"v5e": 0.020, "v5p": 0.115, "v6e": 0.050, "v7x": 0.065}
 # and what is added for each HLO operation that a program calls: its first fetch and its last store.
-_OPERATION_SECONDS = 0.43e-6
+_OPERATION_SECONDS = 0.36e-6
 # The first of the two for chips of which no such times are published: as if all chips were one.
-_UNSEEN_CHIP = 0.055
+_UNSEEN_CHIP = 0.064
 # Errors are not normal: 95 % of them are within this many standard deviations.
-DEVIATIONS_OF_95_PERCENT = 2.4
+DEVIATIONS_OF_95_PERCENT = 3.0
 
 
 def plus_minus_seconds(seconds: float, relative: float, *, is_understood: bool) -> float:

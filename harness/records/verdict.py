@@ -25,7 +25,7 @@ class Policy:
     correctness_seconds: float = 240.0
     compile_seconds: float = 180.0
     simulate_seconds: float = 60.0
-    # All runs of a pair on other machines together: some thirty, of up to 5 s on an idle core, and a core may have as
+    # All runs of one program on other machines: some twenty, of up to 5 s on an idle core, and a core may have as
     # many as ten other programs to serve.
     resimulate_seconds: float = 1800.0
     measure_seconds: float = 120.0

@@ -23,7 +23,7 @@ def claimed(point: Point, factor: float = 1) -> float:
 
 @pytest.fixture(scope="module")
 def earned() -> tuple[statistics.Spread, float, float]:
-    """What the rows that nothing was fitted to show, and by how much 68 % and 95 % of them, each left out, exceed that."""
+    """What rows show that nothing was fitted to, and by how much 68 % and 95 % of them, each left out, exceed that."""
     scored = statistics.scores(UNFITTED)
     once, mostly = (statistics.expected(scored, part) for part in (statistics.ONE_DEVIATION, statistics.TWO_DEVIATIONS))
     return statistics.spread(UNFITTED), once, mostly

@@ -284,19 +284,24 @@ def _start() -> "subprocess.Popen[bytes]":
     # The harness that asks is the one that answers. `-P`: what lies in the working directory is the candidate's, and
     # nothing of it shall be imported here.
     path = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "harness.loop.screening"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    # It inherits the mask: what interrupts it while Python starts waits for `main`, and ends in no traceback.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "harness.loop.screening"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> int:
     """Answers each request."""
     limits.end_with_parent()
     signal.signal(signal.SIGINT, _interrupted)
-    # Where a worker of Ray begins it, it inherits a mask that keeps the signal from it.
+    # Until now the mask that it inherits has kept the signal from it.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(_answer(msgspec.json.decode(line, type=Request))) + b"\n")

@@ -224,6 +224,17 @@ def test_a_process_ends_at_once_though_who_begins_it_blocks_the_signal(contest: 
     assert process.returncode == 130
 
 
+def test_an_interrupt_while_python_starts_ends_in_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    """A setting that is refused ends a search whose processes have only just begun."""
+    begun = [screening._start() for _ in range(3)]
+    for process in begun:
+        process.send_signal(signal.SIGINT)
+    for process in begun:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in begun] == [130, 130, 130]
+    assert capfd.readouterr().err == ""
+
+
 def test_a_process_that_was_killed_is_begun_again(contest: Contest) -> None:
     process = Process()
     try:

@@ -52,6 +52,8 @@ _LIMITS = """## What this does not show
   2 to 720. It shows that the simulator does not prefer what lies beside the winner, nor the few drawn.
 - A search that does not know the winner: three of the candidates were chosen because they lie beside it.
 - What our pick would take on the device where it is not the published one: only winners have published times.
+- What today's simulator would pick: all was predicted before its last refit (FIDELITY.md), which moves most times by
+  a few percent, and stays as it was predicted.
 """
 
 

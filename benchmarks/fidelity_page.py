@@ -1,7 +1,6 @@
 """FIDELITY.md and its plot, from rows that have been simulated."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import fidelity_statistics as statistics
@@ -214,16 +213,16 @@ def _uncertainty(found: list[Point]) -> str:
     # Of each row by what the others let one expect of it.
     within = [[score <= limit for score in scored] for limit in (once, mostly)]
 
-    def shares(some: Callable[[Point], bool]) -> list[str]:
-        places = [place for place, point in enumerate(rows) if some(point)]
+    def shares(chip: str = "", purpose: str = "") -> list[str]:
+        places = [
+            place for place, point in enumerate(rows) if chip in ("", point.chip) and purpose in ("", point.purpose)
+        ]
         return [_percent(float(np.mean([here[place] for place in places])), 0) if places else "" for here in within]
 
     lines = []
     for chip, here in grouped(rows, lambda point: point.chip).items():
         earned = likely.by_chip[chip], once * likely.by_chip[chip], relative_uncertainty(chip)
-        lines.append(
-            [chip, str(len(here)), *map(_percent, earned), *shares(lambda point, chip=chip: point.chip == chip)]
-        )
+        lines.append([chip, str(len(here)), *map(_percent, earned), *shares(chip=chip)])
     validation = [point for point in found if point.purpose == "validation"]
     head = ("chip", "rows", "scale", "earned", "used", "within 68 %", "within 95 %")
     return f"""## How far a simulated time may be off
@@ -241,7 +240,7 @@ units, tell more about the error of a row that is left out, was tried: they do n
 {_markdown(lines, head)}
 
 The last two columns leave each row out in turn. So do these figures: of the {len(validation)} validation rows
-{" and ".join(shares(lambda point: point.purpose == "validation"))} lie within the 68 % and 95 % intervals.
+{" and ".join(shares(purpose="validation"))} lie within the 68 % and 95 % intervals.
 
 {_pairs(found)}"""
 

@@ -79,13 +79,13 @@ _UNEXPLAINED = """## What is not explained
 - Gated linear units below 50 us, and programs of a few XLA operations in general: each operation waits for its first
   fetch and its last store, which takes more here than on the chip. Only attention's short steps ask for a latency that
   long (800 ns); XLA's operations alone would ask for half of it.
-- Grouped products on v6e are some 4 % too fast, and up to 14 %. Each of their steps takes 0.2 to 0.4 us longer than
-  simulated, whatever its length; the gradients' steps, which have three or four buffers instead of two, do not. On v7x
-  it was the same until one transfer alone was limited to 1024 bytes a cycle: a group's weights are fetched in one
-  piece. On v6e such a limit would have to be 0.65 to 0.8 of the bandwidth, another one for each row, and brings less
-  than 10 % less bandwidth for all reads, which is what is put in. What every step or wait might cost more is ruled out:
-  attention's steps have no room for it.
-- Problems of 128 groups, 2048 x 768, on v7x and v6e: 11 to 15 % too fast in both implementations, alone of all.
+- Grouped products on v6e are some 4 % too fast, and up to 14 %. With the constants before these, most of their steps
+  took 0.2 to 0.7 us longer than simulated, whatever their length; the gradients' steps, most of which have three or
+  four buffers instead of two, did not. On v7x it was the same until one transfer alone was limited to 1024 bytes a
+  cycle: a group's weights are fetched in one piece. On v6e no such limit suits all rows (0.65 to 0.8 of the bandwidth
+  would be needed), and 10 % less bandwidth for all reads does as well, so that is put in. A higher cost of every wait
+  is ruled out: attention would be 8 % too slow on v7x.
+- Products of 128 groups with 2048 x 768: four rows on v7x and v6e are 8 to 15 % too fast.
 - Backward attention of 512 rows and head_dim 256 on v7x: 12 % too fast. Sixty percent of it are XLA's copies. With
   head_dim 64 and 2048 rows, and with 192 for V, it is as much too slow.
 - That a prep of the left operand waits for the matmul before it is ruled out: backward attention would be 60 % and

@@ -13,7 +13,6 @@ stand there, after a change of the simulator: some minutes instead of hours.
 """
 
 import argparse
-import csv
 import inspect
 import itertools
 import os
@@ -40,7 +39,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding
 from peers_paged import PAGED, RAGGED, as_ragged, paged, ragged_paged
-from peers_titles import champion_seconds
+from peers_titles import KEPT, champion_seconds, kept
 from tabulate import tabulate
 
 from harness import contest as contests
@@ -52,7 +51,6 @@ from harness.problems import Suite
 from harness.problems.timing import timing_inputs
 
 ROOT = Path(__file__).parents[1]
-TITLES = ROOT / "benchmarks" / "data" / "peers.tsv"
 CACHE = Path(__file__).parent / ".cache" / "operators"
 
 Configuration = tuple[int, ...]
@@ -305,12 +303,6 @@ def trials(folders: Sequence[str]) -> Iterator[Trial]:
                 yield Trial(folder, peer, configuration)
 
 
-def kept_peers() -> dict[str, tuple[str, str]]:
-    """By contest, the peer that data/peers.tsv names, with its configuration, and the note on it."""
-    lines = [line for line in TITLES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return {row["contest"]: (row["peer"], row["note"]) for row in csv.DictReader(lines, delimiter="\t")}
-
-
 def best(found: Mapping[Trial, float | str], folder: str) -> tuple[Trial, float] | None:
     """The fastest trial of the contest, with its seconds."""
     timed = [(value, trial) for trial, value in found.items() if trial.folder == folder and isinstance(value, float)]
@@ -333,8 +325,8 @@ def main() -> int:
         compile_trial(Trial(folder, peer, tuple(map(int, numbers))))
         return 0
     folders = [folder for folder in PEERS if given.only in folder]
-    before = kept_peers() if given.again else {}
-    asked = [one for one in trials(folders) if not given.again or one.title == before.get(one.folder, ("", ""))[0]]
+    before = kept()
+    asked = [one for one in trials(folders) if not given.again or one.title == before.get(one.folder, {}).get("peer")]
     found: dict[Trial, float | str] = {}
     with ProcessPoolExecutor(given.jobs) as pool:
         values = pool.map(partial(seconds, cache=given.cache), asked)
@@ -366,13 +358,13 @@ def main() -> int:
         if trial.peer.operands is not _as_given:
             note += ", its operands laid out as it takes them"
         if given.again:
-            note = before[folder][1]
+            note = before[folder]["note"]
         rows[folder] = "\t".join((folder, trial.title, f"{peers:.6g}", f"{mine / peers:.3f}", note))
     headers = ["contest", "ours", "best peer", "its time", "ours / peer", "configurations with a time"]
     print(tabulate(table, headers=headers, disable_numparse=True))
     if given.write:
-        kept = [line for line in TITLES.read_text(encoding="utf-8").splitlines() if line.split("\t")[0] not in rows]
-        TITLES.write_text("\n".join([*kept, *rows.values()]) + "\n", encoding="utf-8")
+        others = [line for line in KEPT.read_text(encoding="utf-8").splitlines() if line.split("\t")[0] not in rows]
+        KEPT.write_text("\n".join([*others, *rows.values()]) + "\n", encoding="utf-8")
     return 0
 
 

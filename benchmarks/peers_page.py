@@ -1,6 +1,5 @@
 """benchmarks/PEERS.md, from what peers.py found."""
 
-import csv
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from peers_errors import text as error_text
 from peers_plan import Look, Plan
 from peers_problems import AIMS, OPERATOR_AIMS, OURS, PEERS, PROBLEMS, Configuration
 from peers_sensitivity import RULE
-from peers_titles import Title, champion_seconds
+from peers_titles import Title, champion_seconds, kept
 from tabulate import tabulate
 
 from harness import units
@@ -22,8 +21,6 @@ from harness.judge.verdict.roofline import utilisation
 
 ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).parent / "data" / "peers_notes.md"
-# Of every contest the best peer; lines that begin with # are remarks.
-KEPT = Path(__file__).parent / "data" / "peers.tsv"
 # The column of errors, and what it is.
 ERROR = "error"
 FOUND = """Error is the worst of a contender's outputs over inputs drawn from the judge's space (attention sinks, scores
@@ -164,9 +161,8 @@ of it is common to all kernels (FIDELITY.md).
 def operators() -> str:
     """The champions of other operators than attention forward, as they stand, beside the peers that were kept."""
     lines = []
-    kept = (line for line in KEPT.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-    for row in csv.DictReader(kept, delimiter="\t"):
-        contest, seconds = row["contest"], float(row["seconds"])
+    for contest, row in kept().items():
+        seconds = float(row["seconds"])
         mine = champion_seconds(ROOT / contest) if contest in OPERATOR_AIMS and row["ratio"] else None
         if mine is not None:
             aim, ratio = OPERATOR_AIMS[contest], mine / seconds

@@ -1,5 +1,6 @@
 """What the ledgers of our contests say of their champions, time and title: a part of peers.py and its page."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,16 @@ class Title:
 
     holds: bool
     words: str = ""
+
+
+# Of every contest the best peer; lines that begin with # are remarks.
+KEPT = Path(__file__).parent / "data" / "peers.tsv"
+
+
+def kept() -> dict[str, dict[str, str]]:
+    """The rows of KEPT, by contest: peer, seconds, ratio (ours / theirs) and note."""
+    lines = (line for line in KEPT.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    return {row["contest"]: row for row in csv.DictReader(lines, delimiter="\t")}
 
 
 def champion_seconds(folder: Path) -> float | None:

@@ -211,7 +211,7 @@ def test_the_page_has_the_kept_peers_of_other_operators(tmp_path: Path, monkeypa
         "examples/rmsnorm\tXLA\t1e-3\t\tnot compared",
     ]
     (tmp_path / "peers.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    monkeypatch.setattr(pages, "KEPT", tmp_path / "peers.tsv")
+    monkeypatch.setattr(titles, "KEPT", tmp_path / "peers.tsv")
     # Not what the ratio was when the peer was timed.
     champions = {"swiglu": 0.94e-3, "matmul": 2.04e-3}
     monkeypatch.setattr(pages, "champion_seconds", lambda folder: champions.get(folder.name))
@@ -240,7 +240,7 @@ def test_a_verdict_says_whether_the_uncertainty_leaves_it_open(mine: float | Non
 def test_a_page_of_an_empty_cache_has_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "peers.tsv"
     kept.write_text("contest\tpeer\tseconds\tratio\tnote\n")
-    monkeypatch.setattr(pages, "KEPT", kept)
+    monkeypatch.setattr(titles, "KEPT", kept)
     text = pages.page(plan(), lambda task: None, {})
     assert " us |" not in text
     assert " ms |" not in text

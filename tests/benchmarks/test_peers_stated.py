@@ -1,13 +1,12 @@
 """PEERS.md as it stands agrees with what it is made of: the ledgers, the kept peers, its own times."""
 
-import csv
 import re
 from pathlib import Path
 
 import peers_page as pages
 import pytest
 from peers_problems import OPERATOR_AIMS
-from peers_titles import champion_seconds
+from peers_titles import champion_seconds, kept
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "benchmarks" / "PEERS.md").read_text(encoding="utf-8")
@@ -36,11 +35,6 @@ def seconds(text: str) -> float | None:
 
 def section(title: str) -> str:
     return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
-
-
-def kept() -> dict[str, dict[str, str]]:
-    lines = [line for line in pages.KEPT.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    return {row["contest"]: row for row in csv.DictReader(lines, delimiter="\t")}
 
 
 def test_other_operators_and_remarks_are_as_they_would_be_written_now() -> None:

@@ -15,7 +15,7 @@ from harness.problems.blocks import SHORTEST, sampled_rows
 from harness.problems.fields import require_dtype, require_positive, require_sizes
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
-from harness.problems.rounding import DTYPES, relative_rounding, sum_variance, ulp
+from harness.problems.rounding import DTYPES, drop_subnormal, relative_rounding, sum_variance, ulp
 from harness.problems.space import generator
 from harness.records import Array, ExpectedCount, Statement, Work
 
@@ -165,6 +165,7 @@ class AttentionBackward:
                 self._mask(scores, np.arange(self.sequence)[own], -np.inf)
                 largest = scores.max(axis=1, keepdims=True)
                 weights = np.exp(scores - largest)
+                drop_subnormal(weights)
                 total = weights.sum(axis=1, keepdims=True)
                 lse[head, own] = (largest + np.log(total))[:, 0]
                 o[head, own] = ((weights @ values) / total).astype(dtype)
@@ -305,6 +306,7 @@ class AttentionBackward:
             behind = (everything if keys is None else keys) > (everything if queries is None else queries)[:, None]
             scores[behind] = -np.inf
         weights = np.exp(scores - lse[:, None])
+        drop_subnormal(weights)
         scores[np.isneginf(scores)] = 0
         products = do @ v.T
         return _Pairs(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.problems.problem import Exact
-from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
+from harness.problems.rounding import DTYPES, SUM_TERMS, drop_subnormal, relative_rounding, ulp
 
 # Kernels do not take fewer keys at a time.
 _SMALLEST_BLOCK = 64
@@ -76,6 +76,7 @@ def softmax(piece: Piece, scale: float, soft_cap: float | None) -> Softmax:
             scores[hidden] = -np.inf
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
+    drop_subnormal(scores)
     return Softmax(weights=scores, largest=largest, slopes=slopes, capped=capped)
 
 
@@ -157,10 +158,12 @@ def variances(piece: Piece, scale: float, soft_cap: float | None, dtype: str, *,
     for group in groups:
         weights[:, group] = 0
     np.square(weights, out=weights)
+    drop_subnormal(weights)
     alone = weights @ np.square(piece.v)
     probability += alone
     squares += alone
     weights *= moves
+    drop_subnormal(weights)
     moved = weights @ np.square(v) + weights.sum(axis=1, keepdims=True) * np.square(o)
     # One key with nearly all the weight: v - o cancels, and float32 leaves this much unknown.
     variance: Exact = moved_alike + np.maximum(moved - 2 * o * (weights @ v), eps32 * moved)

@@ -1,7 +1,7 @@
 """RMSNorm of a sum with a residual, h = x + r, y = h / sqrt(mean(h^2) + eps) w: shapes, useful work, exact outputs."""
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ _SPIKES = 8
 _CANCELLED = 2.0**14
 # Elements that one check may cost, about half a second on one core.
 _CHECKED = 1 << 22
+# Elements of a part of them, whose arrays stay in a core's cache.
+_PART = 1 << 16
 # Rows of the smallest reduced shape: several blocks of the fewest rows that fill a tile.
 _FEWEST_ROWS = 64
 
@@ -181,11 +183,17 @@ class RMSNorm(textures.Textured):
 
     def reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """`[len(rows), columns]` float64, y and with a residual h beside it, from the inputs as they were rounded."""
+        return self._in_parts(self._reference, inputs, rows)
+
+    def _reference(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         h, w = self._sum(inputs, rows, np.float64)
         return self._with_h(h / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps) * w, h)
 
     def honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         """The same computed in float32, each output rounded to dtype once."""
+        return self._in_parts(self._honest, inputs, rows)
+
+    def _honest(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         h, w = self._sum(inputs, rows, np.float32)
         scale = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + np.float32(self.eps))
         dtype = DTYPES[self.dtype]
@@ -203,6 +211,9 @@ class RMSNorm(textures.Textured):
         y^2 (3 r32^2 + e32^2 / 3 + (r32^2 n + (m e32 / 4)^2) / 4) with m terms added one by one. Of h: ulp(h)^2 / 12,
         and r32^2 h^2 for the sum.
         """
+        return self._in_parts(self._rounding, inputs, rows)
+
+    def _rounding(self, inputs: Sequence[Values], rows: Rows) -> Exact:
         relative32, eps32 = relative_rounding("float32"), float(np.finfo(np.float32).eps)
         h, w = self._sum(inputs, rows, np.float64)
         scale = 1 / np.sqrt(np.square(h).mean(axis=1, keepdims=True) + self.eps)
@@ -218,6 +229,13 @@ class RMSNorm(textures.Textured):
         # Zero only where everything is exactly zero.
         found: Exact = np.maximum(np.sqrt(self._with_h(variance, of_h)), np.finfo(np.float32).tiny)
         return found
+
+    def _in_parts(
+        self, function: Callable[[Sequence[Values], Rows], Exact], inputs: Sequence[Values], rows: Rows
+    ) -> Exact:
+        """`function` of these rows, some at a time."""
+        size = max(1, _PART // self.columns)
+        return np.concatenate([function(inputs, rows[start : start + size]) for start in range(0, len(rows), size)])
 
     def _sum(self, inputs: Sequence[Values], rows: Rows, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """h at these rows and w, in `dtype`."""

@@ -25,9 +25,18 @@ def relative_rounding(dtype: str) -> float:
 def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     """The distance of neighbouring numbers of `dtype` around each value, in the dtype of the values."""
     info = ml_dtypes.finfo(DTYPES[dtype])
-    _, exponent = np.frexp(np.maximum(np.abs(values), values.dtype.type(info.smallest_normal)))
-    found: NDArray[Any] = np.ldexp(values.dtype.type(info.eps), exponent - 1)
+    found: NDArray[Any] = np.abs(values)
+    np.maximum(found, found.dtype.type(info.smallest_normal), out=found)
+    # Without its fraction a number is the power of two below it.
+    bits, mask = (np.int32, 0xFF << 23) if found.dtype == np.float32 else (np.int64, 0x7FF << 52)
+    found.view(bits)[...] &= mask
+    found *= found.dtype.type(info.eps)
     return found
+
+
+def drop_subnormal(values: NDArray[Any]) -> None:
+    """Makes zero what is smaller than any normal number, none of them negative: a product of those takes 20 times."""
+    values[values < np.finfo(values.dtype).tiny] = 0
 
 
 def product_deviation(a: NDArray[Any], b: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -114,7 +114,8 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
     """An array of this shape, a vector as one row, float32 and not rounded."""
     rows, columns = (1, *shape)[-2:]
-    found = random.standard_normal((rows, columns), dtype=np.float32) * np.float32(texture.noise)
+    found = random.standard_normal((rows, columns), dtype=np.float32)
+    _scale(found, np.float32(texture.noise))
     if texture.row_offset:
         found += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)
     if texture.column_offset:
@@ -126,10 +127,16 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
     if texture.zeros:
         found *= random.random((rows, columns), dtype=np.float32) >= texture.zeros
     spike(found, texture.spikes, texture.spike, random)
-    found *= np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32))
-    found *= np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32))
-    found *= np.float32(texture.scale)
+    _scale(found, np.exp(-np.float32(texture.row_spread) * random.random((rows, 1), dtype=np.float32)))
+    _scale(found, np.exp(-np.float32(texture.column_spread) * random.random(columns, dtype=np.float32)))
+    _scale(found, np.float32(texture.scale))
     return found.reshape(shape)
+
+
+def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float32) -> None:
+    """Multiplies by factors, which mostly are 1: large arrays are passed over for others only."""
+    if np.any(factors != 1):
+        values *= factors
 
 
 def spike(rows: NDArray[Any], count: int, size: float, random: np.random.Generator) -> None:

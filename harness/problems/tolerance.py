@@ -83,7 +83,7 @@ class Errors:
     @cached_property
     def unit(self) -> float:
         """What counts as one deviation: more than 1 where the honest computation errs more than its model says."""
-        return max(1.0, _rms(self.honest_scaled[self.counted]))
+        return max(1.0, self.rms(self.honest_scaled))
 
     @cached_property
     def worst_ratio(self) -> float:
@@ -93,13 +93,21 @@ class Errors:
     @cached_property
     def rms_ratio(self) -> float:
         """The root mean square error over its tolerance."""
-        return _rms(self.scaled[self.counted]) / (RMS_FACTOR * self.unit)
+        return self.rms(self.scaled) / (RMS_FACTOR * self.unit)
 
     @cached_property
     def counted(self) -> NDArray[np.bool_]:
         """Elements that roundings move: means over others, which are 0 whatever is done, would hide errors."""
         moved: NDArray[np.bool_] = self.deviation > np.finfo(np.float32).tiny
         return moved if moved.any() else np.ones_like(moved)
+
+    @cached_property
+    def _are_all_counted(self) -> bool:
+        return bool(self.counted.all())
+
+    def rms(self, values: Exact) -> float:
+        """The root mean square of values `[rows, columns]`, of those elements that are counted."""
+        return _rms(values if self._are_all_counted else values[self.counted])
 
     @property
     def passed(self) -> bool:
@@ -108,7 +116,8 @@ class Errors:
 
 
 def _rms(values: Exact) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
+    flat = values.reshape(-1)
+    return float(np.sqrt(np.dot(flat, flat) / flat.size))
 
 
 def errors(
@@ -265,15 +274,15 @@ def _forbidden(
 def _judge(
     found: Errors, output: Array, rows: Rows, family: str, mode: Mode, seed: int
 ) -> tuple[Check, Failure | None]:
-    scaled, counted = found.scaled, found.counted
+    scaled = found.scaled
     row, column = (int(i) for i in np.unravel_index(int(np.argmax(scaled)), scaled.shape))
     criterion: Literal["worst element", "root mean square"]
     if found.worst_ratio >= found.rms_ratio:
         criterion, unit = "worst element", float(found.deviation[row, column])
         error, honest_error, tolerance = scaled.max(), found.honest_scaled.max(), WORST_FACTOR * found.unit
     else:
-        criterion, unit = "root mean square", _rms(found.deviation[counted])
-        error, honest_error = (_rms(errors[counted]) for errors in (scaled, found.honest_scaled))
+        criterion, unit = "root mean square", found.rms(found.deviation)
+        error, honest_error = found.rms(scaled), found.rms(found.honest_scaled)
         tolerance = RMS_FACTOR * found.unit
     check = Check(
         family=family, mode=mode, shape=output.shape, seed=seed, elements=scaled.size, criterion=criterion,

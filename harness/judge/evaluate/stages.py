@@ -193,12 +193,18 @@ def _check_artifacts(evaluation: Evaluation, program: Program) -> Iterator[Artif
 
 def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    for family in plan.problem.families(full=True):
+    for family in _families_at_full(evaluation):
         drawn = seed()
         yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact)
     # With the seed of the last check, whose outputs are at hand to compare with.
     yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True)
     yield from _repeated(evaluation, program, None)
+
+
+def _families_at_full(evaluation: Evaluation) -> tuple[str, ...]:
+    """What the CPU reference program is checked on there: all but what the interpreter is, unless that is all."""
+    families = evaluation.plan.problem.families(full=True)
+    return families[1:] if evaluation.reply.interpret_full and len(families) > 1 else families
 
 
 def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
@@ -223,7 +229,10 @@ def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> 
     """The same checks once more on inputs of an earlier evaluation."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
     is_full, is_second = program.shape == "full", program.shape == "second"
-    for draw in repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced, is_second=is_second):
+    draws = repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced, is_second=is_second)
+    # What the interpreter was given there: for once the program that costs less will do.
+    draws += repeatable(plan.draws, plan.problem, "interpret", reduced=None) if is_full else ()
+    for draw in draws:
         if draw.is_probe:
             yield ProbeRequest(problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=is_full)
         else:
@@ -303,7 +312,7 @@ def _of_checks(policy: Policy) -> float:
 def left_out(evaluation: Evaluation) -> tuple[str, ...]:
     """The checks at the full shape, by the names that their records would have."""
     problem = evaluation.plan.problem
-    families = [f"{family} (full)" for family in problem.families(full=True)]
+    families = [f"{family} (full)" for family in _families_at_full(evaluation)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))
     interpreted = [f"{problem.families(full=True)[0]} (interpret, full)"] if evaluation.reply.interpret_full else []
     return (*families, *probes, *interpreted)

@@ -192,7 +192,7 @@ def _check_artifacts(evaluation: Evaluation, program: Program) -> Iterator[Artif
 
 
 def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
-    plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
+    pickled, artifact = str(evaluation.plan.pickled_problem), str(program.path)
     for family in _families_at_full(evaluation):
         drawn = seed()
         yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
@@ -21,16 +22,26 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
 
     `inputs` holds an array for each input of the program that is known, None for the others.
     """
-    found: dict[int, tuple[int | None, ...]] = {}
-    _walk(closed.jaxpr, closed.consts, inputs, found)
-    for call in pallas_calls(closed.jaxpr):
-        # Within a loop: what it is given there is not known.
-        found.setdefault(id(call), tuple(_static(bound) for bound in call.params["grid_mapping"].grid))
+    found = {id(call): tuple(map(_static, call.params["grid_mapping"].grid)) for call in pallas_calls(closed.jaxpr)}
+    if not any(None in grid for grid in found.values()):
+        return found
+    reached: list[int] = []
+
+    def bounds(known: dict[int, Any]) -> list[tuple[Any, ...]]:
+        given: dict[int, tuple[Any, ...]] = {}
+        _walk(closed.jaxpr, closed.consts, [known.get(place) for place in range(len(inputs))], given)
+        reached[:] = given
+        return list(given.values())
+
+    # As one program: each operation by itself would be compiled for its own.
+    values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
+    for call, grid in zip(reached, values, strict=True):
+        found[call] = tuple(None if bound is None else int(bound) for bound in grid)
     return found
 
 
 def _walk(
-    jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], found: dict[int, tuple[int | None, ...]]
+    jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Any], found: dict[int, tuple[Any, ...]]
 ) -> list[Any]:
     """The outputs as far as they follow from what is known, None for the others."""
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
@@ -52,13 +63,12 @@ def _walk(
     return [read(var) for var in jaxpr.outvars]
 
 
-def _grid(call: Equation, operands: Sequence[Any]) -> tuple[int | None, ...]:
+def _grid(call: Equation, operands: Sequence[Any]) -> tuple[Any, ...]:
     """The bounds that are only known at run time are a call's first operands, in their order."""
     mapping = call.params["grid_mapping"]
     given = iter(operands[: mapping.num_dynamic_grid_bounds])
     bounds = [_static(bound) for bound in mapping.grid]
-    values = [next(given) if bound is None else bound for bound in bounds]
-    return tuple(None if value is None else int(value) for value in values)
+    return tuple(next(given) if bound is None else bound for bound in bounds)
 
 
 def _static(bound: Any) -> int | None:
@@ -77,8 +87,8 @@ def _is_integer(equation: Equation) -> bool:
     return all(dtype is not None and any(np.issubdtype(dtype, kind) for kind in kinds) for dtype in dtypes)
 
 
-def _result(equation: Equation, operands: Sequence[Any]) -> list[Any]:
+def _result(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """What the equation makes of known operands."""
     params = equation.primitive.get_bind_params(equation.params)
     made = equation.primitive.bind(*map(jnp.asarray, operands), **params)
-    return [np.asarray(value) for value in (made if equation.primitive.multiple_results else (made,))]
+    return made if equation.primitive.multiple_results else (made,)  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from harness.records import Imported, SourceFile
 _KERNELS_OF_JAX = "jax.experimental.pallas.ops"
 # More files than this have operations of no kernel that anybody published.
 _MOST_SOURCES = 32
+_HOMES = tuple(dict.fromkeys(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")))
 
 
 def loaded() -> frozenset[str]:
@@ -32,8 +33,10 @@ def imported(before: frozenset[str]) -> tuple[Imported, ...]:
     files: dict[str, dict[str, str]] = {}
     for name, module in sorted(sys.modules.items()):
         top = name.partition(".")[0]
+        if top in before and not name.startswith(_KERNELS_OF_JAX):
+            continue
         path = _installed(getattr(module, "__file__", None))
-        if path is None or (top in before and not name.startswith(_KERNELS_OF_JAX)):
+        if path is None:
             continue
         files.setdefault(top, {})[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return tuple(
@@ -51,7 +54,7 @@ def sources(jaxpr: Jaxpr) -> tuple[SourceFile, ...]:
     for file in sorted(set(_files(jaxpr))):
         path = _installed(file)
         if path is not None:
-            name = next(path.relative_to(home).as_posix() for home in _homes() if path.is_relative_to(home))
+            name = next(path.relative_to(home).as_posix() for home in _HOMES if path.is_relative_to(home))
             found[name] = SourceFile(name=name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     return tuple(found.values())[:_MOST_SOURCES]
 
@@ -75,11 +78,7 @@ def _installed(file: object) -> Path | None:
     if not isinstance(file, str) or not file.endswith(".py"):
         return None
     path = Path(file).resolve()
-    return path if path.is_file() and any(path.is_relative_to(home) for home in _homes()) else None
-
-
-def _homes() -> tuple[Path, ...]:
-    return tuple(dict.fromkeys(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")))
+    return path if path.is_file() and any(path.is_relative_to(home) for home in _HOMES) else None
 
 
 def _version(top: str) -> str:

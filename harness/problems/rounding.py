@@ -29,7 +29,8 @@ def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     np.maximum(found, found.dtype.type(info.smallest_normal), out=found)
     # Without its fraction a number is the power of two below it.
     bits, mask = (np.int32, 0xFF << 23) if found.dtype == np.float32 else (np.int64, 0x7FF << 52)
-    found.view(bits)[...] &= mask
+    whole = found.view(bits)
+    np.bitwise_and(whole, mask, out=whole)
     found *= found.dtype.type(info.eps)
     return found
 

@@ -27,7 +27,15 @@ from harness.judge.evaluate.trace import (
 from harness.judge.evaluate.trace.fingerprint import fingerprint
 from harness.judge.evaluate.trace.traced import Traced, traced_program
 from harness.judge.sandbox import arrays
-from harness.judge.sandbox.messages import Done, ExportRequest, InterpretRequest, Rejected, TraceReply, TraceRequest
+from harness.judge.sandbox.messages import (
+    Done,
+    ExportRequest,
+    InterpretRequest,
+    Rejected,
+    TracedShape,
+    TraceReply,
+    TraceRequest,
+)
 from harness.problems import Problem
 from harness.records import Claims, PallasCall, Statement, Trace
 
@@ -95,7 +103,7 @@ def trace(request: TraceRequest) -> TraceReply:
         sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,
     )
-    difference, interpret_full, not_interpreted = smaller_shapes.at_full(_full, _reduced)
+    difference, interpret_full, not_interpreted = smaller_shapes.at_full(_full, _second_shape or _reduced)
     said = (
         *_enclosed_warnings(_full.closed),
         *_claim_warnings(claims, _full.calls),
@@ -200,10 +208,15 @@ def _claim_warnings(claims: Claims, calls: tuple[PallasCall, ...]) -> tuple[str,
     )
 
 
+def _traced(shape: TracedShape) -> Traced:
+    found = {"full": _full, "reduced": _reduced, "second": _second_shape}[shape]
+    assert found is not None
+    return found
+
+
 def export_cpu(request: ExportRequest) -> Done:
     """Writes the CPU reference program of the program traced for that shape."""
-    traced = {"full": _full, "reduced": _reduced, "second": _second_shape}[request.shape]
-    assert traced is not None
+    traced = _traced(request.shape)
     try:
         exported = interpretation.export(traced.closed, traced.shapes, "cpu", traced.chip, request.fill)
     except NotImplementedError as error:
@@ -214,9 +227,8 @@ def export_cpu(request: ExportRequest) -> Done:
 
 
 def interpret(request: InterpretRequest) -> Done:
-    """Runs the reduced trace or the full one in TPU interpret mode. Raises Rejected `race` or `out-of-bounds`."""
-    traced = _full if request.shape == "full" else _reduced
-    assert traced is not None
+    """Runs the program traced for that shape in TPU interpret mode. Raises Rejected `race` or `out-of-bounds`."""
+    traced = _traced(request.shape)
     if request.shape not in _runs:
         steps = max(call.steps for call in traced.calls)
         parameters = interpretation.checking_parameters(traced.chip, steps)

@@ -19,13 +19,16 @@ def seed() -> int:
     return secrets.randbits(31)
 
 
-def unforeseen_fill(shape: TracedShape) -> Fill:
-    """What memory that nothing wrote holds at this shape: NaN, a marked NaN, or a number that nobody can foresee.
+def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = False) -> Fill:
+    """What memory that nothing wrote holds in the CPU reference program of this shape.
 
-    NaN shows in nearly every kernel that reads it, a marked one also in those that compare it with something, a
-    number in those that replace it.
+    At a reduced shape a marked NaN, which shows in nearly every kernel that reads it, also in those that compare it
+    with something. At the full one a number that nobody can foresee, which shows in those that replace a NaN: the
+    negative one where the interpreter has `unforeseen_number()` there. It has NaN at smaller shapes.
     """
-    return {"full": None, "reduced": "marked", "second": -unforeseen_number()}[shape]
+    if shape != "full":
+        return "marked"
+    return -unforeseen_number() if is_interpreted else unforeseen_number()
 
 
 def unforeseen_number() -> float:

@@ -58,10 +58,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """What a run in TPU interpret mode wrote: as it was asked for, and its place in `problem.reduced()`, None: full."""
+    """What a run in TPU interpret mode wrote: as it was asked for, and of which shape (see CheckRequest)."""
 
     asked: InterpretRequest
     reduced: int | None
+    is_second: bool
 
 
 def _nothing(evaluation: Evaluation, asked: Any, reply: Any) -> Products:
@@ -167,13 +168,13 @@ def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation
 
 
 def _export_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
-    yield ExportRequest(artifact=str(evaluation.plan.written("cpu")))
+    fill = unforeseen_fill("full", is_interpreted=reply.interpret_full)
+    yield ExportRequest(artifact=str(evaluation.plan.written("cpu")), fill=fill)
 
 
-def _export_smaller(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
-    shapes: tuple[TracedShape, ...] = ("reduced", "second") if reply.has_second else ("reduced",)
-    for shape in shapes:
-        yield ExportRequest(artifact=str(evaluation.plan.written(shape)), shape=shape, fill=unforeseen_fill(shape))
+def _export_reduced(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
+    artifact = str(evaluation.plan.written("reduced"))
+    yield ExportRequest(artifact=artifact, shape="reduced", fill=unforeseen_fill("reduced"))
 
 
 def _exported(evaluation: Evaluation, asked: ExportRequest, reply: object) -> Products:
@@ -182,7 +183,7 @@ def _exported(evaluation: Evaluation, asked: ExportRequest, reply: object) -> Pr
     kept = plan.artifact("cpu") if is_full else plan.scratch / f"{asked.shape}.cpu"
     if _taken(evaluation, "cpu" if is_full else asked.shape, kept, "correctness"):
         program = Program(path=kept, shape=asked.shape)
-        yield Product("full program" if is_full else "smaller program", program)
+        yield Product("full program" if is_full else "reduced program", program)
 
 
 def _check_artifacts(evaluation: Evaluation, program: Program) -> Iterator[ArtifactCheckRequest]:
@@ -207,51 +208,56 @@ def _families_at_full(evaluation: Evaluation) -> tuple[str, ...]:
     return families[1:] if evaluation.reply.interpret_full and len(families) > 1 else families
 
 
-def _check_smaller(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
+def _check_reduced(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
     """Each family with another seed, then what outputs depend on: a wrong value says more than a wrong dependence."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    reduced, has_second = evaluation.reply.reduced, evaluation.reply.has_second
-    is_first = program.shape == "reduced"
+    reduced = evaluation.reply.reduced
     families = plan.problem.families(full=False)
-    if reduced is not None and has_second:
-        # Drawn inputs at the smaller of the two, which costs less; the others are there in the interpreter.
-        families = tuple(family for family in families if family.startswith(DRAWN) == is_first)
+    if evaluation.reply.has_second:
+        # The others are there in the interpreter, at a shape of its own.
+        families = tuple(filter(_is_drawn, families)) or families
     for family in families:
-        yield CheckRequest(
-            problem=pickled, reduced=reduced, is_second=not is_first, family=family, seed=seed(), artifact=artifact
-        )
-    if is_first:
-        yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
+        yield CheckRequest(problem=pickled, reduced=reduced, family=family, seed=seed(), artifact=artifact)
+    yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
     yield from _repeated(evaluation, program, reduced)
 
 
+def _is_drawn(family: str) -> bool:
+    return family.startswith(DRAWN)
+
+
 def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
-    """The same checks once more on inputs of an earlier evaluation."""
+    """The same checks once more on inputs of an earlier evaluation, those of the interpreter at this shape too."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    is_full, is_second = program.shape == "full", program.shape == "second"
-    draws = repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced, is_second=is_second)
-    # What the interpreter was given there: for once the program that costs less will do.
-    draws += repeatable(plan.draws, plan.problem, "interpret", reduced=None) if is_full else ()
+    draws = repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced)
+    if program.shape == "full" or evaluation.reply.has_second:
+        draws += repeatable(plan.draws, plan.problem, "interpret", reduced=reduced)
     for draw in draws:
         if draw.is_probe:
-            yield ProbeRequest(problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=is_full)
+            yield ProbeRequest(
+                problem=pickled, reduced=reduced, seed=draw.seed, artifact=artifact, full=program.shape == "full"
+            )
         else:
             yield CheckRequest(
-                problem=pickled, reduced=reduced, is_second=is_second, family=draw.family, seed=draw.seed,
-                artifact=artifact,
+                problem=pickled, reduced=reduced, family=draw.family, seed=draw.seed, artifact=artifact
             )  # fmt: skip
 
 
 def _interpret(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
     plan = evaluation.plan
+    shape: TracedShape = "second" if reply.has_second else "reduced"
     for family in plan.problem.families(full=False):
         # The CPU reference program computes the same numbers of drawn inputs in a tenth of the time.
-        if not family.startswith(DRAWN):
-            yield InterpretRequest(family=family, seed=seed(), outputs=str(plan.outputs_of(family)))
-    for place, draw in enumerate(repeatable(plan.draws, plan.problem, "interpret", reduced=reply.reduced)):
+        if not _is_drawn(family):
+            yield InterpretRequest(family=family, seed=seed(), outputs=str(plan.outputs_of(family)), shape=shape)
+    draws = repeatable(plan.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
+    if reply.has_second:
+        # Where earlier judges had a CPU reference program.
+        draws += repeatable(plan.draws, plan.problem, "reduced", reduced=reply.reduced, is_second=True)
+    for place, draw in enumerate(draws):
         if not draw.is_probe:
             outputs = str(plan.outputs_of(f"drawn-before-{place}"))
-            yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs)
+            yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape)
 
 
 def _interpret_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
@@ -267,15 +273,17 @@ def _interpret_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[Inter
 
 
 def _interpreted(evaluation: Evaluation, asked: InterpretRequest, reply: object) -> Products:
-    reduced = None if asked.shape == "full" else evaluation.reply.reduced
-    yield Product("full outputs" if asked.shape == "full" else "outputs", Outputs(asked=asked, reduced=reduced))
+    is_full = asked.shape == "full"
+    reduced = None if is_full else evaluation.reply.reduced
+    outputs = Outputs(asked=asked, reduced=reduced, is_second=asked.shape == "second")
+    yield Product("full outputs" if is_full else "outputs", outputs)
 
 
 def _compare(evaluation: Evaluation, outputs: Outputs) -> Iterator[CheckRequest]:
     asked = outputs.asked
     yield CheckRequest(
         problem=str(evaluation.plan.pickled_problem), reduced=outputs.reduced, family=asked.family, seed=asked.seed,
-        outputs=asked.outputs,
+        outputs=asked.outputs, is_second=outputs.is_second,
     )  # fmt: skip
 
 
@@ -328,7 +336,7 @@ STAGES = (
     Stage("simulate", rank=(SIMULATE,), needs="schedule", child="simulator", failing="latency", requests=_simulate,
           take=_simulated, seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS),
     Stage("reduced shapes", rank=(REDUCED, 1), needs="trace", child="candidate", failing="correctness",
-          requests=_export_smaller, take=_exported, seconds=_of_checks),
+          requests=_export_reduced, take=_exported, seconds=_of_checks),
     Stage("correctness", rank=(REDUCED, 2), needs="trace", child="candidate", failing="correctness",
           requests=_export_full, take=_exported, seconds=_of_checks),
     Stage("interpret", rank=(REDUCED, 0), needs="trace", child="candidate", failing="correctness", requests=_interpret,
@@ -339,8 +347,8 @@ STAGES = (
     # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.
     Stage("artifact check", rank=(REDUCED, 5), needs="full program", child="compiler", failing="correctness",
           requests=_check_artifacts, take=_nothing, seconds=_of_checks),
-    Stage("reduced shapes", rank=(REDUCED, 3), needs="smaller program", child="checker", failing="correctness",
-          requests=_check_smaller, take=_checked, seconds=_of_checks),
+    Stage("reduced shapes", rank=(REDUCED, 3), needs="reduced program", child="checker", failing="correctness",
+          requests=_check_reduced, take=_checked, seconds=_of_checks),
     Stage("interpret", rank=(REDUCED, 4), needs="outputs", child="checker", failing="correctness",
           requests=_compare, take=_checked, seconds=_of_checks),
     Stage("correctness", rank=(FULL, 1), needs="full program", child="checker", failing="correctness",

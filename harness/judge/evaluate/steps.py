@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 # What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
 Need = Literal[
-    "kernel", "trace", "chip program", "schedule", "full program", "smaller program", "outputs", "full outputs",
+    "kernel", "trace", "chip program", "schedule", "full program", "reduced program", "outputs", "full outputs",
     "device",
 ]  # fmt: skip
 

@@ -121,7 +121,7 @@ class InterpretRequest:
     family: str
     seed: int
     outputs: str
-    shape: Literal["reduced", "full"] = "reduced"
+    shape: TracedShape = "reduced"
     fill: float | None = None
 
 

@@ -91,4 +91,4 @@ def _result(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """What the equation makes of known operands."""
     params = equation.primitive.get_bind_params(equation.params)
     made = equation.primitive.bind(*map(jnp.asarray, operands), **params)
-    return made if equation.primitive.multiple_results else (made,)  # type: ignore[no-any-return]
+    return made if equation.primitive.multiple_results else (made,)

@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
-from tabulate import DataRow, TableFormat, tabulate
 
 from harness.render.layout import cut, pad
 
 
 def widths_of(titles: Sequence[str], rows: Sequence[Sequence[str]], title_room: int = 2) -> list[int]:
     """The widest cell of each column; a title may have several lines, and has `title_room` blanks beside it."""
-    widths = [title_room + max(map(cell_len, title.split("\n"))) for title in titles]
-    for row in rows:
-        widths = [max(width, cell_len(cell)) for width, cell in zip(widths, row, strict=True)]
-    return widths
+    widths = [title_room + max(map(_length, title.split("\n"))) for title in titles]
+    columns = zip(*rows, strict=True) if rows else [()] * len(widths)
+    return [max((width, *map(_length, column))) for width, column in zip(widths, columns, strict=True)]
 
 
 def shrunk(widths: Sequence[int], least: Mapping[int, int], width: int, gap: int = 2) -> list[int]:
@@ -40,20 +38,15 @@ def grid(
     """
     widths = widths_of(titles, rows) if widths is None else widths
     height = max(title.count("\n") for title in titles) + 1
-    # Titles are rows like the others: tabulate would widen every column by two for its own header.
     heads = zip(*((title + "\n" * (height - 1 - title.count("\n"))).split("\n") for title in titles), strict=True)
     every = [*heads, ["-" * room for room in widths], *rows]
-    # tabulate knows display widths only with a package that may be absent, so the cells come to it padded.
-    padded = [[_placed(*cell) for cell in zip(row, widths, sides, strict=True)] for row in every]
-    between = DataRow("", " " * gap, "")
-    bare = TableFormat(
-        lineabove=None, linebelowheader=None, linebetweenrows=None, linebelow=None, headerrow=between, datarow=between,
-        padding=0, with_header_hide=None,
-    )  # fmt: skip
-    text = tabulate(
-        padded, tablefmt=bare, stralign=None, numalign=None, disable_numparse=True, preserve_whitespace=True
-    )
-    return [line.rstrip() for line in text.splitlines()]
+    # Not by tabulate: it looks for numbers in every cell, and knows display widths only with a package of its own.
+    return [(" " * gap).join(_placed(*cell) for cell in zip(row, widths, sides, strict=True)).rstrip() for row in every]
+
+
+def _length(text: str) -> int:
+    """Its width on a terminal."""
+    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
 def _placed(text: str, width: int, side: str) -> str:

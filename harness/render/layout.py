@@ -51,6 +51,8 @@ def paint(text: str, style: Style, colour: bool) -> str:
 def clean(text: str) -> str:
     """One line of `text` without control, format and surrogate characters, so that no input steers the terminal."""
     flat = " ".join(text.split())
+    if flat.isascii() and flat.isprintable():
+        return flat
     return "".join(c for c in flat if unicodedata.category(c) not in ("Cc", "Cf", "Cs"))
 
 

@@ -74,10 +74,10 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReply:
-    """`reduced` is the position in `problem.reduced()` of the shape to interpret; None is the full shape.
+    """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
 
-    `has_second` says whether the kernel was traced for the second shape too. `interpret_full` asks for
-    the full shape to be interpreted as well; `difference` says where its program differs from the reduced one's.
+    `has_second` says whether the kernel was traced for the second shape too, which is interpreted then. `interpret_full`
+    asks for the full shape to be interpreted as well; `difference` says where its program differs from that one's.
     `exceeds_vmem` says why the compiler is bound to refuse it, where it is.
     """
 

@@ -188,7 +188,7 @@ MEMORY = (
         "get swap", "modelled", "a slice that leads out of its array is moved to its border",
         "reads or writes whatever lies there; the compiler checks some of it and halts",
         "dynamic indices beyond the array make a mark, at every shape; the TPU interpreter fails on them and on "
-        "memory that nothing wrote, at the reduced shape; the simulator sees failed bounds checks",
+        "memory that nothing wrote, at a reduced shape; the simulator sees failed bounds checks",
     ),
     _entry(
         "masked_swap", "guarded", "elements left out keep what was there", "the same", "outputs that depend on them",

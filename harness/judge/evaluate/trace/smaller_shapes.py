@@ -34,17 +34,17 @@ def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | No
     return None, full
 
 
-def at_full(full: Traced, reduced: Traced) -> tuple[str, bool, tuple[str, ...]]:
+def at_full(full: Traced, small: Traced) -> tuple[str, bool, tuple[str, ...]]:
     """Where the two programs differ by more than sizes, whether to interpret the full one too, else a warning why not.
 
-    What is interpreted at the reduced shape says nothing about steps that only the full grid has, nor about a
+    What is interpreted at a small shape says nothing about steps that only the full grid has, nor about a
     program that kernel.py makes for the full shape alone. However many steps there are, a kernel is interpreted at all
     of them where it matters when a step reads and writes memory: a step may decide by a number that only a late one
     reaches, and the CPU reference program, which takes one step after the other, knows no races.
     """
-    if full is reduced:
+    if full is small:
         return "", False, ()
-    difference = same_program.difference(reduced.closed, full.closed) or ""
+    difference = same_program.difference(small.closed, full.closed) or ""
     steps = sum(call.steps for call in full.calls)
     # On a GPU no step of a grid knows of another, so the first ones are like the last.
     if difference or (full.chip.platform == "tpu" and (steps <= _INTERPRETED_STEPS or _may_race(full))):
@@ -52,7 +52,7 @@ def at_full(full: Traced, reduced: Traced) -> tuple[str, bool, tuple[str, ...]]:
     if full.chip.platform != "tpu":
         return "", False, ()
     return "", False, (
-        f"interpreted at the reduced shape only: {steps:,} grid steps are more than {_INTERPRETED_STEPS:,}; the kernel "
+        f"interpreted at a reduced shape only: {steps:,} grid steps are more than {_INTERPRETED_STEPS:,}; the kernel "
         "copies nothing by hand, one core takes all steps, each output block is visited once, and values are checked "
         "at the full shape",
     )  # fmt: skip

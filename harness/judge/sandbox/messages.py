@@ -76,9 +76,9 @@ class TraceRequest:
 class TraceReply:
     """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
 
-    `has_second` says whether the kernel was traced for the second shape too, which is interpreted then. `interpret_full`
-    asks for the full shape to be interpreted as well; `difference` says where its program differs from that one's.
-    `exceeds_vmem` says why the compiler is bound to refuse it, where it is.
+    `has_second` says whether the kernel was traced for the second shape too, which is interpreted then, else the
+    reduced one. `interpret_full` asks for the full shape to be interpreted as well; `difference` says where its
+    program differs from the other that is interpreted. `exceeds_vmem` says why the compiler is bound to refuse it, where it is.
     """
 
     trace: Trace

@@ -17,7 +17,8 @@ from harness.judge.evaluate import evaluation
 from harness.judge.sandbox import confinement
 from harness.judge.verdict import decision
 from harness.problems import Attention
-from harness.records import Evidence
+from harness.problems.space import DRAWN
+from harness.records import Draw, Evidence
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -39,12 +40,13 @@ def judged(
     contest: Path,
     kernel: str,
     *,
+    draws: tuple[Draw, ...] = (),
     is_slower: Callable[[Evidence], bool] | None = None,
     progress: Progress = lambda stage, state, seconds: None,
 ) -> Evidence:
     return evaluation.evaluate(
         contest, kernel.encode(), MEDIUM, V5E, POLICY, work_directory=contest / "profile_data" / "0001",
-        simulate=simulate.run, is_slower=is_slower, progress=progress,
+        simulate=simulate.run, is_slower=is_slower, progress=progress, draws=draws,
     )  # fmt: skip
 
 
@@ -85,6 +87,40 @@ def told(evidence: Evidence) -> tuple[object, ...]:
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     return judged(tmp_path_factory.mktemp("contest"), naive())
+
+
+def test_each_family_is_checked_once_at_every_length_that_it_is_for(complete: Evidence) -> None:
+    families: dict[tuple[str, int], set[str]] = {}
+    for check in complete.checks:
+        families.setdefault((check.mode, check.shape[0]), set()).add(check.family)
+    fixed = {family for family in MEDIUM.families(full=False) if not family.startswith(DRAWN)}
+    drawn_at_full, composite = MEDIUM.families(full=True)
+    assert set(families) == {("reduced", 512), ("interpret", 768), ("interpret", 1024), ("full", 1024)}
+    assert families["interpret", 768] == fixed
+    assert families["reduced", 512] > set(MEDIUM.families(full=False)) - fixed
+    assert not families["reduced", 512] & fixed
+    assert families["interpret", 1024] == {drawn_at_full}
+    assert families["full", 1024] > {composite}
+    assert drawn_at_full not in families["full", 1024]
+
+
+def test_draws_of_every_earlier_place_are_repeated_somewhere(tmp_path: Path) -> None:
+    draws = tuple(
+        Draw(mode=mode, shape=(length, 128), family=family, seed=seed)
+        for seed, (mode, length, family) in enumerate(
+            (
+                ("interpret", 512, "needles"), ("interpret", 768, "needles"), ("interpret", 1024, "drawn-all"),
+                ("reduced", 512, "drawn-ties"), ("reduced", 768, "equal-keys"), ("full", 1024, "drawn-all"),
+                ("full", 1024, ""), ("reduced", 512, ""),
+            ),
+            start=11,
+        )
+    )  # fmt: skip
+    found = judged(tmp_path, naive(), draws=draws)
+    repeated = {(check.shape[0], check.seed): check.family for check in found.checks if check.seed in range(11, 19)}
+    for draw in draws:
+        family = repeated[draw.shape[0], draw.seed]
+        assert family == draw.family if draw.family else family not in MEDIUM.families(full=False)
 
 
 def test_a_slower_candidate_is_rejected_without_the_full_shape(tmp_path: Path, complete: Evidence) -> None:

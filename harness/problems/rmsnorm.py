@@ -32,7 +32,7 @@ _SPIKES = 8
 _CANCELLED = 2.0**14
 # Elements that one check may cost, about half a second on one core.
 _CHECKED = 1 << 22
-# Elements of a part of them, whose arrays stay in a core's cache.
+# Elements computed at a time: their float64 arrays, 512 KiB each, stay in a core's cache.
 _PART = 1 << 16
 # Rows of the smallest reduced shape: several blocks of the fewest rows that fill a tile.
 _FEWEST_ROWS = 64
@@ -233,9 +233,11 @@ class RMSNorm(textures.Textured):
     def _in_parts(
         self, function: Callable[[Sequence[Values], Rows], Exact], inputs: Sequence[Values], rows: Rows
     ) -> Exact:
-        """`function` of these rows, some at a time."""
+        """`function` of these rows, computed for a few at a time."""
         size = max(1, _PART // self.columns)
-        return np.concatenate([function(inputs, rows[start : start + size]) for start in range(0, len(rows), size)])
+        return np.concatenate(
+            [function(inputs, rows[start : start + size]) for start in range(0, max(1, len(rows)), size)]
+        )
 
     def _sum(self, inputs: Sequence[Values], rows: Rows, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """h at these rows and w, in `dtype`."""

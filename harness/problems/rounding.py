@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float32": np.dtype(np.float32)}
+# Of each dtype the integers of its size, and the bits of the exponent in them.
+_EXPONENTS = {np.dtype(np.float32): (np.int32, 0xFF << 23), np.dtype(np.float64): (np.int64, 0x7FF << 52)}
 # Terms that kernels add one after another; longer sums are broken up by blocks.
 SUM_TERMS = 1024
 
@@ -23,20 +25,21 @@ def relative_rounding(dtype: str) -> float:
 
 
 def ulp(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """The distance of neighbouring numbers of `dtype` around each value, in the dtype of the values."""
+    """The distance of neighbouring numbers of `dtype` around each value: float32 of float32 values, else float64."""
     info = ml_dtypes.finfo(DTYPES[dtype])
-    found: NDArray[Any] = np.abs(values)
+    wide = values if values.dtype in _EXPONENTS else values.astype(np.float64)
+    found: NDArray[Any] = np.array(np.abs(wide))
     np.maximum(found, found.dtype.type(info.smallest_normal), out=found)
-    # Without its fraction a number is the power of two below it.
-    bits, mask = (np.int32, 0xFF << 23) if found.dtype == np.float32 else (np.int64, 0x7FF << 52)
-    whole = found.view(bits)
-    np.bitwise_and(whole, mask, out=whole)
+    # A number without its fraction is the largest power of two that is not above it.
+    integers, mask = _EXPONENTS[found.dtype]
+    bits = found.view(integers)
+    np.bitwise_and(bits, mask, out=bits)
     found *= found.dtype.type(info.eps)
     return found
 
 
 def drop_subnormal(values: NDArray[Any]) -> None:
-    """Makes zero what is smaller than any normal number, none of them negative: a product of those takes 20 times."""
+    """Sets subnormal elements of `values`, none of them negative, to zero: products of them take 20 times as long."""
     values[values < np.finfo(values.dtype).tiny] = 0
 
 

@@ -134,7 +134,7 @@ def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator)
 
 
 def _scale(values: NDArray[np.float32], factors: NDArray[np.float32] | np.float32) -> None:
-    """Multiplies by factors, which mostly are 1: large arrays are passed over for others only."""
+    """Multiplies `values` by `factors` in place, unless all of them are 1, as mostly."""
     if np.any(factors != 1):
         values *= factors
 

@@ -73,12 +73,12 @@ class Errors:
     @cached_property
     def scaled(self) -> Exact:
         """The candidate's absolute errors, in deviations."""
-        return np.abs(self.got - self.expected) / self.deviation
+        return _in_deviations(self.got - self.expected, self.deviation)
 
     @cached_property
     def honest_scaled(self) -> Exact:
         """The honest computation's absolute errors, in deviations."""
-        return np.abs(self.honest - self.expected) / self.deviation
+        return _in_deviations(self.honest - self.expected, self.deviation)
 
     @cached_property
     def unit(self) -> float:
@@ -115,6 +115,13 @@ class Errors:
         return self.worst_ratio <= 1 and self.rms_ratio <= 1
 
 
+def _in_deviations(error: Exact, deviation: Exact) -> Exact:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Exact = np.abs(error)
+        found /= deviation
+    return found
+
+
 def _rms(values: Exact) -> float:
     flat = values.reshape(-1)
     return float(np.sqrt(np.dot(flat, flat) / flat.size))
@@ -132,6 +139,8 @@ def errors(
     # alone, its own error counts as one deviation.
     off = np.abs(honest - expected)
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
+    # What is not known to be within its tolerance is not.
+    deviation[~np.isfinite(deviation)] = 0
     return tuple(
         Errors(
             got=in_rows(arrays[position])[rows].astype(np.float64),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.records.evidence import Draw
+from harness.records.evidence import Draw, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class Found:
     @property
     def draw(self) -> Draw:
         """The same input as evaluations name it."""
-        return Draw(
-            mode="full" if self.shape == "full" else "reduced", shape=self.output, family=self.family, seed=self.seed
-        )
+        # Evaluations have no CPU reference program at the second shape.
+        mode: Mode = "interpret" if self.shape == "second" else self.shape
+        return Draw(mode=mode, shape=self.output, family=self.family, seed=self.seed)
 
     @property
     def is_wrong(self) -> bool:

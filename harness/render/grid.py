@@ -40,7 +40,7 @@ def grid(
     height = max(title.count("\n") for title in titles) + 1
     heads = zip(*((title + "\n" * (height - 1 - title.count("\n"))).split("\n") for title in titles), strict=True)
     every = [*heads, ["-" * room for room in widths], *rows]
-    # Not by tabulate: it looks for numbers in every cell, and knows display widths only with a package of its own.
+    # tabulate would look for numbers in every cell, and knows display widths only with a package that may be absent.
     return [(" " * gap).join(_placed(*cell) for cell in zip(row, widths, sides, strict=True)).rstrip() for row in every]
 
 

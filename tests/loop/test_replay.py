@@ -55,12 +55,14 @@ def test_the_recorded_draws_are_repeated(contest: Path) -> None:
     assert {one["draw"]["mode"] for one in done["redrawn"]} == {"full", "reduced", "interpret"}
     repeated = [one for one in done["redrawn"] if not one["why_not"]]
     assert {one["draw"]["mode"] for one in repeated} == {"full", "reduced", "interpret"}
+    at_full = max(one["draw"]["shape"][0] for one in repeated)
     for one in repeated:
         assert one["passes_now"] is True, one
-        assert one["now"] == one["then"], "the same inputs, bit for bit"
+        # What the interpreter was given at the contest's own shape, the CPU reference program is given now.
+        is_moved = (one["draw"]["mode"], one["draw"]["shape"][0]) == ("interpret", at_full)
+        assert is_moved or one["now"] == one["then"], "the same inputs, bit for bit"
     others = [one for one in done["redrawn"] if one["why_not"]]
-    assert {one["draw"]["mode"] for one in others} <= {"interpret"}, others
-    assert len(others) <= 2, "other numbers in memory, and the contest's own shape"
+    assert not others, others
     assert done["now"]["checks"] == done["then"]["checks"] + len(repeated), "and fresh ones beside them"
     assert {one["draw"]["seed"] for one in done["redrawn"]} == {one["seed"] for one in record["evidence"]["checks"]}
 

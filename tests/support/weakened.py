@@ -60,7 +60,7 @@ _EXECUTED, _LACKING = "exponentials executed", "def _lacking_exponentials(eviden
 
 _UNEXECUTED = "def failure(evidence): return None\ndef doubts(evidence): return ()"
 
-_ALWAYS_NAN = "def unforeseen_fill(shape, *, is_interpreted=False): return None\ndef unforeseen_number(): return None"
+_ALWAYS_NAN = "def unforeseen_fill(shape): return None\ndef unforeseen_number(**_): return None"
 
 _MARKED = "undefined results are marked"
 
@@ -194,7 +194,7 @@ GUARDS = (
         _OWN_SHAPE,
         "late_race",
         "judge/evaluate/trace/smaller_shapes.py",
-        "def at_full(full, reduced): return '', False, ()",
+        "def at_full(full, *small): return '', False, ()",
     ),
     _guard(
         "late steps of kernels that copy by hand",

@@ -103,7 +103,9 @@ def trace(request: TraceRequest) -> TraceReply:
         sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,
     )
-    difference, interpret_full, not_interpreted = smaller_shapes.at_full(_full, _second_shape or _reduced)
+    difference, interpret_full, not_interpreted = smaller_shapes.at_full(
+        _full, *filter(None, (_second_shape, _reduced))
+    )
     said = (
         *_enclosed_warnings(_full.closed),
         *_claim_warnings(claims, _full.calls),

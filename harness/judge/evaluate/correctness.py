@@ -104,23 +104,25 @@ def _inputs(path: str, reduced: int | None, is_second: bool, family: str, seed: 
 
 
 @dataclass(slots=True)
-class _Call:
-    """A call of a program: its inputs, by what they are and not by what they hold, and its outputs."""
+class _Run:
+    """The last run of a program: its inputs, compared by identity, and its outputs."""
 
     artifact: str = ""
     inputs: Sequence[NDArray[Any]] = ()
     outputs: tuple[NDArray[Any], ...] = ()
 
 
-# The call before: probes compare with the outputs that were checked.
-_last = _Call()
+# Probes compare with the outputs that were checked.
+_last = _Run()
 
 
 def _run_once(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """`_run_untouched`, or what it gave the last time it was called from here for the same program and inputs."""
     global _last
     if _last.artifact != artifact or _last.inputs is not inputs:
-        _last = _Call(artifact, inputs, _run_untouched(artifact, inputs))
+        # Arrays of the last one make room for those of this one.
+        _last = _Run()
+        _last = _Run(artifact, inputs, _run_untouched(artifact, inputs))
     return _last.outputs
 
 
@@ -147,7 +149,7 @@ def run(artifact: str, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ..
 
 
 def _bits(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Its bytes, in which a NaN is like itself."""
+    """Its bytes: a NaN equals itself there."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

@@ -19,21 +19,19 @@ def seed() -> int:
     return secrets.randbits(31)
 
 
-def unforeseen_fill(shape: TracedShape, *, is_interpreted: bool = False) -> Fill:
-    """What memory that nothing wrote holds in the CPU reference program of this shape.
+def unforeseen_fill(shape: TracedShape) -> Fill:
+    """What memory that nothing wrote holds in the CPU reference program of this shape: NaN, at a smaller one marked.
 
-    At a reduced shape a marked NaN, which shows in nearly every kernel that reads it, also in those that compare it
-    with something. At the full one a number that nobody can foresee, which shows in those that replace a NaN: the
-    negative one where the interpreter has `unforeseen_number()` there. It has NaN at smaller shapes.
+    NaN shows in nearly every kernel that reads it, a marked one also in those that compare it with something. Those
+    that replace a NaN show a number, which the interpreter has.
     """
-    if shape != "full":
-        return "marked"
-    return -unforeseen_number() if is_interpreted else unforeseen_number()
+    return None if shape == "full" else "marked"
 
 
-def unforeseen_number() -> float:
-    """A large number; as a running maximum it hides all that follows, and its negative hides itself."""
-    return float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
+def unforeseen_number(*, is_negative: bool = False) -> float:
+    """A large number: as a running maximum it hides all that follows; the negative one does as a running minimum."""
+    size = float(_LEAST_FILL + secrets.randbelow(_LEAST_FILL))
+    return -size if is_negative else size
 
 
 def repeatable(

@@ -30,8 +30,8 @@ _ORDER: tuple[FailureStage, ...] = get_args(FailureStage)
 _MANY_CORES = 4
 # What is not needed yet leaves the cores to what is.
 _NICENESS = 10
-# There are three programs to check, and what the interpreter gave. Each process has inputs of its own in memory.
-_MOST_CHECKERS = 4
+# There are two programs to check, and what the interpreter gave. Each process has inputs of its own in memory.
+_MOST_CHECKERS = 3
 
 
 @dataclass(frozen=True, slots=True)

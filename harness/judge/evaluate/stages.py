@@ -168,8 +168,7 @@ def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation
 
 
 def _export_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
-    fill = unforeseen_fill("full", is_interpreted=reply.interpret_full)
-    yield ExportRequest(artifact=str(evaluation.plan.written("cpu")), fill=fill)
+    yield ExportRequest(artifact=str(evaluation.plan.written("cpu")), fill=unforeseen_fill("full"))
 
 
 def _export_reduced(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
@@ -203,7 +202,7 @@ def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckReque
 
 
 def _families_at_full(evaluation: Evaluation) -> tuple[str, ...]:
-    """What the CPU reference program is checked on there: all but what the interpreter is, unless that is all."""
+    """The full shape's families for the CPU reference program: the interpreter takes the first where it runs there."""
     families = evaluation.plan.problem.families(full=True)
     return families[1:] if evaluation.reply.interpret_full and len(families) > 1 else families
 
@@ -213,8 +212,8 @@ def _check_reduced(evaluation: Evaluation, program: Program) -> Iterator[CheckRe
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
     reduced = evaluation.reply.reduced
     families = plan.problem.families(full=False)
-    if evaluation.reply.has_second:
-        # The others are there in the interpreter, at a shape of its own.
+    if evaluation.reply.has_second and not evaluation.reply.difference:
+        # The interpreter checks the others, at the second shape.
         families = tuple(filter(_is_drawn, families)) or families
     for family in families:
         yield CheckRequest(problem=pickled, reduced=reduced, family=family, seed=seed(), artifact=artifact)
@@ -227,10 +226,10 @@ def _is_drawn(family: str) -> bool:
 
 
 def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
-    """The same checks once more on inputs of an earlier evaluation, those of the interpreter at this shape too."""
+    """The same checks once more on inputs of an earlier evaluation, also of those that its interpreter ran here."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
     draws = repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced)
-    if program.shape == "full" or evaluation.reply.has_second:
+    if evaluation.reply.reduced is not None and (program.shape == "full" or evaluation.reply.has_second):
         draws += repeatable(plan.draws, plan.problem, "interpret", reduced=reduced)
     for draw in draws:
         if draw.is_probe:
@@ -246,18 +245,21 @@ def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> 
 def _interpret(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
     plan = evaluation.plan
     shape: TracedShape = "second" if reply.has_second else "reduced"
+    # At the full shape it is the positive one. Without a second shape nothing else has NaN that is not marked.
+    fill = unforeseen_number(is_negative=True) if reply.has_second else None
     for family in plan.problem.families(full=False):
         # The CPU reference program computes the same numbers of drawn inputs in a tenth of the time.
         if not _is_drawn(family):
-            yield InterpretRequest(family=family, seed=seed(), outputs=str(plan.outputs_of(family)), shape=shape)
+            outputs = str(plan.outputs_of(family))
+            yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape=shape, fill=fill)
     draws = repeatable(plan.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
-        # Where earlier judges had a CPU reference program.
+        # Earlier judges ran a CPU reference program there.
         draws += repeatable(plan.draws, plan.problem, "reduced", reduced=reply.reduced, is_second=True)
     for place, draw in enumerate(draws):
         if not draw.is_probe:
             outputs = str(plan.outputs_of(f"drawn-before-{place}"))
-            yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape)
+            yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape, fill=fill)
 
 
 def _interpret_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:

@@ -45,7 +45,7 @@ def not_looked_into(chip: Chip) -> tuple[str, ...]:
 def not_interpreted(failure: Failure, difference: str) -> Failure:
     """The failure at the contest's own shape; where it is time that ran out, what is not known and what to do.
 
-    `difference` says where the program differs from the reduced one's by more than sizes, empty where it does not.
+    `difference` says where the program differs from that of a smaller shape by more than sizes, "" where it does not.
     """
     if failure.kind != "timeout":
         return failure
@@ -54,7 +54,7 @@ def not_interpreted(failure: Failure, difference: str) -> Failure:
         return replace(failure, message=f"{failure.message} In TPU interpret mode: {unknown}; use larger blocks")
     return replace(
         failure, kind="differs-at-full-shape",
-        message=f"expected the kernel at the full shape to be the one at the reduced shape but for sizes, got another "
+        message=f"expected the kernel at the full shape to be the one at reduced shapes but for sizes, got another "
         f"({difference}), which could not be interpreted in time: {unknown}; write one body for all lengths, or use "
         "larger blocks",
     )  # fmt: skip

@@ -19,6 +19,7 @@ from harness.judge.verdict import decision
 from harness.problems import Attention
 from harness.problems.space import DRAWN
 from harness.records import Draw, Evidence
+from harness.records.evidence import Mode
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
@@ -105,17 +106,15 @@ def test_each_family_is_checked_once_at_every_length_that_it_is_for(complete: Ev
 
 
 def test_draws_of_every_earlier_place_are_repeated_somewhere(tmp_path: Path) -> None:
+    places: tuple[tuple[Mode, int, str], ...] = (
+        ("interpret", 512, "needles"), ("interpret", 768, "needles"), ("interpret", 1024, "drawn-all"),
+        ("reduced", 512, "drawn-ties"), ("reduced", 768, "equal-keys"), ("full", 1024, "drawn-all"),
+        ("full", 1024, ""), ("reduced", 512, ""),
+    )  # fmt: skip
     draws = tuple(
         Draw(mode=mode, shape=(length, 128), family=family, seed=seed)
-        for seed, (mode, length, family) in enumerate(
-            (
-                ("interpret", 512, "needles"), ("interpret", 768, "needles"), ("interpret", 1024, "drawn-all"),
-                ("reduced", 512, "drawn-ties"), ("reduced", 768, "equal-keys"), ("full", 1024, "drawn-all"),
-                ("full", 1024, ""), ("reduced", 512, ""),
-            ),
-            start=11,
-        )
-    )  # fmt: skip
+        for seed, (mode, length, family) in enumerate(places, start=11)
+    )
     found = judged(tmp_path, naive(), draws=draws)
     repeated = {(check.shape[0], check.seed): check.family for check in found.checks if check.seed in range(11, 19)}
     for draw in draws:

@@ -33,7 +33,8 @@ def grids(closed: Any, inputs: Sequence[Any]) -> dict[int, tuple[int | None, ...
         reached[:] = given
         return list(given.values())
 
-    # As one program: each operation by itself would be compiled for its own.
+    # As one program: run one by one, each operation would be compiled separately. Calls within loops are not reached:
+    # what they are given there is not known.
     values = jax.jit(bounds)({place: value for place, value in enumerate(inputs) if value is not None})
     for call, grid in zip(reached, values, strict=True):
         found[call] = tuple(None if bound is None else int(bound) for bound in grid)

@@ -17,6 +17,7 @@ from harness.records import Imported, SourceFile
 _KERNELS_OF_JAX = "jax.experimental.pallas.ops"
 # More files than this have operations of no kernel that anybody published.
 _MOST_SOURCES = 32
+# Resolved before kernel.py runs, which could change what sysconfig says.
 _HOMES = tuple(dict.fromkeys(Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")))
 
 

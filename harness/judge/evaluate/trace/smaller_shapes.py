@@ -12,7 +12,7 @@ from harness.records import PallasCall, Statement, Window
 # What orders reads and writes of memory otherwise than the steps of a grid do.
 _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wait", "semaphore_read"))
 # A step in TPU interpret mode takes 1.5 ms beside its arithmetic: three seconds for so many. More are interpreted only
-# where the steps of the reduced shape cannot stand for them.
+# where the steps of a reduced shape cannot stand for them.
 _INTERPRETED_STEPS = 2048
 
 
@@ -34,17 +34,18 @@ def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | No
     return None, full
 
 
-def at_full(full: Traced, small: Traced) -> tuple[str, bool, tuple[str, ...]]:
-    """Where the two programs differ by more than sizes, whether to interpret the full one too, else a warning why not.
+def at_full(full: Traced, *small: Traced) -> tuple[str, bool, tuple[str, ...]]:
+    """Where it differs from a smaller one by more than sizes, whether to interpret it too, else a warning why not.
 
     What is interpreted at a small shape says nothing about steps that only the full grid has, nor about a
     program that kernel.py makes for the full shape alone. However many steps there are, a kernel is interpreted at all
     of them where it matters when a step reads and writes memory: a step may decide by a number that only a late one
     reaches, and the CPU reference program, which takes one step after the other, knows no races.
     """
-    if full is small:
+    if any(one is full for one in small):
         return "", False, ()
-    difference = same_program.difference(small.closed, full.closed) or ""
+    differences = (same_program.difference(one.closed, full.closed) for one in small)
+    difference = next(filter(None, differences), "")
     steps = sum(call.steps for call in full.calls)
     # On a GPU no step of a grid knows of another, so the first ones are like the last.
     if difference or (full.chip.platform == "tpu" and (steps <= _INTERPRETED_STEPS or _may_race(full))):
@@ -98,7 +99,7 @@ def _has_room(small: Statement, full: Traced) -> bool:
 
 
 def second(function: Callable[..., Any], full: Traced, reduced: Traced) -> tuple[Traced | None, tuple[str, ...]]:
-    """The trace for the shape beside the reduced one; without one, a warning why no (other) shape is checked."""
+    """The trace for the second shape; without one, a warning why no (other) shape is checked."""
     if reduced is full:
         return None, (
             "only the contest's own shape is checked: no smaller shape keeps two steps along every axis of the grid "

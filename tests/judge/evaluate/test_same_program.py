@@ -96,7 +96,7 @@ def other_place(x: Any, o: Any, kept: Any, rows: int) -> None:
     ("body", "said"),
     [
         (unrolled, "an operation"),
-        (another_at_full_length, "an operation is add at the full shape and sub at the reduced one"),
+        (another_at_full_length, "an operation is add at the full shape and sub at a smaller one"),
         (rounds_at_full_length, ""),
         (other_factor, "an operand of mul"),
         (other_operand, "where it was computed"),

@@ -189,7 +189,7 @@ class _Comparison:
     def _require(self, is_same: bool, what: str, small: object, large: object) -> None:
         if not is_same:
             shown = [" ".join(str(value).split())[:80] for value in (small, large)]
-            raise _Different(f"{what} is {shown[1]} at the full shape and {shown[0]} at the reduced one")
+            raise _Different(f"{what} is {shown[1]} at the full shape and {shown[0]} at a smaller one")
 
 
 def _dtype(aval: Any) -> str:

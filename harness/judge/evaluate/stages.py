@@ -214,8 +214,8 @@ def _check_reduced(evaluation: Evaluation, program: Program) -> Iterator[CheckRe
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
     if evaluation.reply.has_second and not evaluation.reply.difference and not has_tables:
-        # The interpreter checks the others, at the second shape, and the composite has all their values. Of tables, whose
-        # kinds differ in structure, it has one kind, and the second shape may take another path than the full one.
+        # The interpreter checks the others, at the second shape, and the composite has all their values. But it has one
+        # kind of table only, and at the second shape a kernel may take another path than at the full one.
         families = tuple(filter(_is_drawn, families)) or families
     for family in families:
         yield CheckRequest(problem=pickled, reduced=reduced, family=family, seed=seed(), artifact=artifact)

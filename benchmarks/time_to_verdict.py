@@ -119,9 +119,11 @@ class Sampler:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found += map(int, path.read_text(encoding="ascii").split())
+    # It may end while it is looked at.
+    with suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, path.read_text(encoding="ascii").split())
     return found
 
 

@@ -139,7 +139,7 @@ def errors(
     # alone, its own error counts as one deviation.
     off = np.abs(honest - expected)
     deviation = np.where(off > WORST_FACTOR * deviation, off, deviation)
-    # What is not known to be within its tolerance is not.
+    # A deviation that is not finite would allow any error: without a tolerance every error is too large.
     deviation[~np.isfinite(deviation)] = 0
     return tuple(
         Errors(

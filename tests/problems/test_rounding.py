@@ -18,6 +18,8 @@ def test_ulp_is_the_distance_of_neighbours(kind: Any, dtype: str) -> None:
     sizes = np.maximum(np.abs(values.astype(np.float64)), float(info.smallest_normal))
     np.testing.assert_array_equal(ulp(values, dtype), 2.0 ** np.floor(np.log2(sizes)) * float(info.eps))
     assert ulp(values[:0], dtype).shape == (0, 3)
+    # A single number has no axis.
+    assert ulp(values[1, 1], dtype) == 2 * ulp(values[0, 1], dtype)
 
 
 def test_subnormal_numbers_become_zero_and_nothing_else_changes() -> None:

@@ -247,7 +247,7 @@ def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> 
 def _interpret(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
     plan = evaluation.plan
     shape: TracedShape = "second" if reply.has_second else "reduced"
-    # At the full shape it is the positive one. Without a second shape nothing else has NaN that is not marked.
+    # At the full shape the interpreter has a positive number. Without a second shape it has NaN, at the reduced one.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
     for family in plan.problem.families(full=False):
         # The CPU reference program computes the same numbers of drawn inputs in a tenth of the time.

@@ -78,8 +78,8 @@ class TraceReply:
 
     `has_second` says whether the kernel was traced for the second shape too, which is interpreted then, else the
     reduced one. `interpret_full` asks for the full shape to be interpreted as well; `difference` says where its
-    program differs from the other that is interpreted. `exceeds_vmem` says why the compiler is bound to refuse it,
-    where it is.
+    program differs from that of a smaller shape by more than sizes. `exceeds_vmem` says why the compiler is bound to
+    refuse it, where it is.
     """
 
     trace: Trace

@@ -35,7 +35,7 @@ def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | No
 
 
 def at_full(full: Traced, *small: Traced) -> tuple[str, bool, tuple[str, ...]]:
-    """Where it differs from a smaller one by more than sizes, whether to interpret it too, else a warning why not.
+    """Where `full` differs from a smaller program by more than sizes, whether to interpret it, else a warning why not.
 
     What is interpreted at a small shape says nothing about steps that only the full grid has, nor about a
     program that kernel.py makes for the full shape alone. However many steps there are, a kernel is interpreted at all

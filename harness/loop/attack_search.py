@@ -24,6 +24,8 @@ from harness.judge.sandbox.messages import (
     CheckRequest,
     Done,
     ExportRequest,
+    ShapesReply,
+    ShapesRequest,
     TracedShape,
     TraceReply,
     TraceRequest,
@@ -59,8 +61,9 @@ class Target:
             problem=str(plan.pickled_problem), chip=plan.chip, artifact=str(plan.written(platform)),
             function=plan.function,
         )  # fmt: skip
-        traced = self._ask(candidate, "trace", request, TraceReply, plan.policy.trace_seconds)
-        assert isinstance(traced, TraceReply)
+        self._ask(candidate, "trace", request, TraceReply, plan.policy.trace_seconds)
+        traced = self._ask(candidate, "trace_smaller", ShapesRequest(), ShapesReply, plan.policy.trace_seconds)
+        assert isinstance(traced, ShapesReply)
         self._reduced = traced.reduced
         self._artifacts: dict[TracedShape, str] = {}
         shapes: dict[TracedShape, bool] = {

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.problems import product_probes, textures
 from harness.problems.blocks import borders, sampled_rows, shorter, turned
 from harness.problems.fields import require_dtype, require_sizes
+from harness.problems.normals import normal
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, product_deviation
@@ -104,8 +105,7 @@ class Matmul(textures.Textured):
         if family not in (*_FAMILIES, "composite"):
             raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
         random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
-        a = random.standard_normal((self.m, self.k), dtype=np.float32)
-        b = random.standard_normal((self.k, self.n), dtype=np.float32)
+        a, b = normal(random, self.m, self.k), normal(random, self.k, self.n)
         pattern = turned(COMPOSITE, seed, self.m) if family == "composite" else (family,)
         kinds = np.array(pattern)[np.arange(self.m) % len(pattern)]
         if family in ("far-values", "composite"):

@@ -12,6 +12,7 @@ from harness.errors import UsageError
 from harness.problems import rmsnorm_probes, textures
 from harness.problems.blocks import sampled_rows, turned
 from harness.problems.fields import require_dtype, require_positive, require_sizes
+from harness.problems.normals import normal
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, SUM_TERMS, relative_rounding, ulp
@@ -113,13 +114,10 @@ class RMSNorm(textures.Textured):
         if family not in (*_FAMILIES, "composite"):
             raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
         random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
-        shape = (self.rows, self.columns)
         dtype = DTYPES[self.dtype]
-        x = random.standard_normal(shape, dtype=np.float32)
-        r = random.standard_normal(shape, dtype=np.float32)
+        x, r = (normal(random, self.rows, self.columns) for _ in range(2))
         w = 1 + random.standard_normal(self.columns, dtype=np.float32) / 2
-        pattern = turned(_COMPOSITE, seed, self.rows) if family == "composite" else (family,)
-        kinds = np.array(pattern)[np.arange(self.rows) % len(pattern)]
+        kinds = self._kinds(family, seed)
         small = np.flatnonzero(kinds == "small")
         scale = np.float32(self.eps**0.5) * 10 ** random.uniform(-1, 1, (len(small), 1)).astype(np.float32)
         scale[::4] = 0
@@ -144,6 +142,11 @@ class RMSNorm(textures.Textured):
         given = (x, r, w) if self.residual else (x, w)
         return tuple(array.astype(dtype) for array in given)
 
+    def _kinds(self, family: str, seed: int) -> NDArray[Any]:
+        """Which kind of input each row is."""
+        pattern = turned(_COMPOSITE, seed, self.rows) if family == "composite" else (family,)
+        return np.array(pattern)[np.arange(self.rows) % len(pattern)]
+
     def _drawn_inputs(self, family: str, seed: int) -> tuple[Values, ...]:
         made, cancelled, random = self._textured(family, seed)
         dtype = DTYPES[self.dtype]
@@ -161,8 +164,10 @@ class RMSNorm(textures.Textured):
         """That every row depends on all of its own columns and residual and on the weights, and on nothing else."""
         drawn = rmsnorm_probes.Drawn(rows=self.rows, columns=self.columns, residual=self.residual, seed=seed)
         if full:
-            return tuple(drawn.energy(full=True))
-        found = [*drawn.energy(full=False), drawn.some_rows("x", 0), drawn.weights()]
+            # Of the inputs that were checked last. Some of the small rows are zero, and stay it whatever their factor.
+            family = "composite"
+            return tuple(drawn.energy(family, np.flatnonzero(self._kinds(family, seed) != "small"), full=True))
+        found = [*drawn.energy("normal", np.arange(self.rows), full=False), drawn.some_rows("x", 0), drawn.weights()]
         return (*found, drawn.some_rows("r", 1)) if self.residual else tuple(found)
 
     def reduced(self) -> Iterator["RMSNorm"]:

@@ -6,11 +6,11 @@ import numpy as np
 
 from harness.problems.blocks import blocks, drawn_block
 from harness.problems.probes import Part, Probe, Region
-from harness.problems.problem import Values
+from harness.problems.problem import Rows, Values
 
 _TURNED = -1.0
 # So much larger, any number of N(0, 1) has more of a row's sum of squares than all the rest of 2^17 columns but with
-# a chance of 2^-30; its square, 2^84 or so, is far from float32's end.
+# a chance of 2^-30; its square, 2^84 or so and 2^112 where inputs are large, is far from float32's end.
 _LOUD = 2.0**40
 # Rows that one probe changes at most: each costs about 50 us.
 _MOST_PROBED = 2048
@@ -28,22 +28,22 @@ class Drawn:
     residual: bool
     seed: int
 
-    def energy(self, *, full: bool) -> list[Probe]:
-        """Single columns made loud, each in a row of its own, drawn anew each time: of every column, if `full` and so
-        many calls are affordable, else as many columns as there are rows.
+    def energy(self, family: str, rows: Rows, *, full: bool) -> list[Probe]:
+        """Single columns made loud, each in a row of its own of `rows`, none of them zero in inputs of `family`: of
+        every column, if `full` and so many calls are affordable, else as many columns as there are rows.
 
         A row's scale then changes, and with it y in every quarter of the columns; h changes in the column alone. A
         column that is left out of the sum, wherever it lies, leaves the rest of its row as it was.
         """
         random = self._random(0)
-        each = min(_MOST_PROBED, self.rows, self.columns)
+        each = min(_MOST_PROBED, len(rows), self.columns)
         order = random.permutation(self.columns)
         calls = min(-(-self.columns // each), max(1, _PROBED // (self.rows * self.columns)), _MOST_CALLS) if full else 1
         name = f"columns of x, {min(self.columns, calls * each)} of {self.columns}, each in a row of its own,"
         dealt = [order[call * each : (call + 1) * each] for call in range(calls)]
-        return [self._loud(name, columns, random.permutation(self.rows)[: len(columns)]) for columns in dealt]
+        return [self._loud(name, family, columns, random.permutation(rows)[: len(columns)]) for columns in dealt]
 
-    def _loud(self, name: str, columns: Values, rows: Values) -> Probe:
+    def _loud(self, name: str, family: str, columns: Values, rows: Rows) -> Probe:
         size = max(1, -(-self.columns // 4))
         quarters = [range(start, min(start + size, self.columns)) for start in range(0, self.columns, size)]
         regions, moves, stays = [], [], []
@@ -54,7 +54,7 @@ class Drawn:
             moves += [Part(rows=here, columns=quarter) for quarter in quarters if column not in quarter]
             moves += self._of_h(here, range(column, column + 1))
             stays += self._of_h(here, range(column)) + self._of_h(here, range(column + 1, self.columns))
-        return self._probe(name, "normal", regions, moves, stays)
+        return self._probe(name, family, regions, moves, stays)
 
     def some_rows(self, name: str, array: int) -> Probe:
         """A block of rows of x or of the residual: exactly these rows of all outputs move."""

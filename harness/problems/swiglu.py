@@ -12,6 +12,7 @@ from harness.errors import UsageError
 from harness.problems import product_probes, textures
 from harness.problems.blocks import sampled_rows, shorter, turned
 from harness.problems.fields import require_dtype, require_sizes
+from harness.problems.normals import normal
 from harness.problems.probes import Probe
 from harness.problems.problem import Exact, Rows, Values
 from harness.problems.rounding import DTYPES, relative_rounding, sum_variance, ulp
@@ -127,7 +128,7 @@ class SwiGLU(textures.Textured):
             raise ValueError(f"expected an input family of {(*_FAMILIES, 'composite')}, got {family!r}")
         random = np.random.default_rng(np.random.SeedSequence((seed, zlib.crc32(family.encode()))))
         shapes = [array.shape for array in self.statement().inputs]
-        x, *weights = (random.standard_normal(shape, dtype=np.float32) for shape in shapes)
+        x, *weights = (normal(random, *shape) for shape in shapes)
         for weight in weights:
             weight *= np.float32(len(weight) ** -0.5)
         if family in ("gates-x10", "gates-x50"):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.problems import space
+from harness.problems.normals import normal
 from harness.records import Statement
 
 # Beyond these sums leave float32, or squares of what is smallest do.
@@ -114,7 +115,7 @@ def draw(kind: str, matrices: int, random: np.random.Generator) -> Recipe:
 def build(texture: Texture, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
     """An array of this shape, a vector as one row, float32 and not rounded."""
     rows, columns = (1, *shape)[-2:]
-    found = random.standard_normal((rows, columns), dtype=np.float32)
+    found = normal(random, rows, columns)
     _scale(found, np.float32(texture.noise))
     if texture.row_offset:
         found += random.uniform(-texture.row_offset, texture.row_offset, (rows, 1)).astype(np.float32)

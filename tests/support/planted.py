@@ -10,7 +10,7 @@ from harness.hardware import Chip, chip
 from harness.judge.sandbox import environment
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import TraceReply, TraceRequest
+from harness.judge.sandbox.messages import ShapesReply, ShapesRequest, TraceReply, TraceRequest
 from harness.problems import Attention, Problem
 from harness.records import Failure, Policy
 
@@ -45,6 +45,7 @@ class Tracer:
         self._directory = directory
 
     def trace(self, source: str | bytes, problem: Problem = SMALL, chip: Chip = V5E) -> TraceReply | Failure:
+        """The trace, or why that or those for smaller shapes fail."""
         (self._directory / "kernel.py").write_bytes(source if isinstance(source, bytes) else source.encode())
         pickled = self._directory / "problem.pickle"
         pickled.write_bytes(pickle.dumps(problem))
@@ -52,6 +53,16 @@ class Tracer:
         self._children.ask(self._child, "trace", "contract", "trace", request, TraceReply, 60)
         _, reply = self._children.wait()
         assert isinstance(reply, TraceReply | Failure), reply
+        if isinstance(reply, Failure):
+            return reply
+        shapes = self.shapes()
+        return shapes if isinstance(shapes, Failure) else reply
+
+    def shapes(self) -> ShapesReply | Failure:
+        """The smaller shapes of what was traced last."""
+        self._children.ask(self._child, "trace", "contract", "trace_smaller", ShapesRequest(), ShapesReply, 60)
+        _, reply = self._children.wait()
+        assert isinstance(reply, ShapesReply | Failure), reply
         return reply
 
     def traced(self, source: str, problem: Problem = SMALL) -> TraceReply:

@@ -32,6 +32,8 @@ from harness.judge.sandbox.messages import (
     ExportRequest,
     InterpretRequest,
     Rejected,
+    ShapesReply,
+    ShapesRequest,
     TracedShape,
     TraceReply,
     TraceRequest,
@@ -46,18 +48,20 @@ _OUTSIDE_SHARE = 0.05
 _BALLAST = 1 << 18
 
 
-# This process serves one candidate: what `trace` found is what `export` and `interpret` use.
+# This process serves one candidate: what `trace` and `trace_smaller` found is what `export` and `interpret` use.
 _full: Traced | None = None
 _reduced: Traced | None = None
 _second_shape: Traced | None = None
 _runs: dict[str, Callable[..., Any]] = {}
 # Its files as they were handed over: what it writes into its folder is none of them.
 _sources: dict[str, bytes] = {}
+# The name of the function that was traced, the function, and this process as it must leave it.
+_loaded: tuple[str, Callable[..., Any], integrity.Snapshot] | None = None
 
 
 def trace(request: TraceRequest) -> TraceReply:
     """Loads, checks and traces kernel.py; writes the program for the chip. Raises Rejected."""
-    global _full, _reduced, _second_shape
+    global _full, _reduced, _second_shape, _loaded
     _runs.clear()
     _sources.clear()
     _sources.update((path.name, path.read_bytes()) for path in sorted(Path().glob("*.py")))
@@ -65,7 +69,8 @@ def trace(request: TraceRequest) -> TraceReply:
     problem: Problem = pickle.loads(Path(request.problem).read_bytes())
     statement = problem.statement()
     interpretation.get_ready_for(request.chip)
-    before, loaded = integrity.snapshot(), packages.loaded()
+    _reduced = _second_shape = None
+    before, modules = integrity.snapshot(), packages.loaded()
     try:
         module, flags = contract.load(_sources)
         known_bugs.refuse(_sources.values(), jax.__version__)
@@ -78,12 +83,9 @@ def trace(request: TraceRequest) -> TraceReply:
     except Rejected as rejected:
         explained = one_core.explained(rejected, _sources.values())
         raise explained from rejected
+    _loaded = request.function, function, before
     work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
     _refuse(claims, work, statement)
-    _refuse_another(_full, statement, request.function)
-    with interpretation.aiming_at(request.chip):
-        position, _reduced = smaller_shapes.choose_reduced(function, _full)
-        _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced)
     with (
         contract.CandidateCode("compile", "unsupported", f"lowering for the {request.chip.name}"),
         interpretation.aiming_at(request.chip),
@@ -92,7 +94,7 @@ def trace(request: TraceRequest) -> TraceReply:
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     Path(request.artifact).write_bytes(exported.serialize())
-    imported = packages.imported(loaded)
+    imported = packages.imported(modules)
     found = Trace(
         fingerprint=packages.digested(fingerprint(exported.mlir_module()), imported),
         pallas_calls=_full.calls,
@@ -103,19 +105,31 @@ def trace(request: TraceRequest) -> TraceReply:
         sources=packages.sources(_full.closed.jaxpr),
         seconds=time.monotonic() - began,
     )
+    said = (*_enclosed_warnings(_full.closed), *_claim_warnings(claims, _full.calls), *_loop_warnings(work))
+    return TraceReply(trace=found, claims=claims, warnings=(*flags, *said), exceeds_vmem=_exceeds_vmem(_full))
+
+
+def trace_smaller(request: ShapesRequest) -> ShapesReply:
+    """Traces what `trace` did once more, and for smaller shapes: the chip's program may be compiled meanwhile.
+
+    Raises Rejected.
+    """
+    global _reduced, _second_shape
+    assert _full is not None
+    assert _loaded is not None
+    name, function, before = _loaded
+    _refuse_another(_full, name)
+    with interpretation.aiming_at(_full.chip):
+        position, _reduced = smaller_shapes.choose_reduced(function, _full)
+        _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced)
+    integrity.require_untouched(before)
+    integrity.require_self_contained(_sources)
     difference, interpret_full, not_interpreted = smaller_shapes.at_full(
         _full, *filter(None, (_second_shape, _reduced))
     )
-    said = (
-        *_enclosed_warnings(_full.closed),
-        *_claim_warnings(claims, _full.calls),
-        *_loop_warnings(work),
-        *other_shapes,
-        *not_interpreted,
-    )
-    return TraceReply(
-        trace=found, claims=claims, warnings=(*flags, *said), reduced=position, has_second=_second_shape is not None,
-        interpret_full=interpret_full, difference=difference, exceeds_vmem=_exceeds_vmem(_full),
+    return ShapesReply(
+        reduced=position, has_second=_second_shape is not None, interpret_full=interpret_full, difference=difference,
+        warnings=(*other_shapes, *not_interpreted),
     )  # fmt: skip
 
 
@@ -126,14 +140,14 @@ def _exceeds_vmem(traced: Traced) -> str:
     return next(filter(None, found), "")
 
 
-def _refuse_another(traced: Traced, statement: Statement, name: str) -> None:
+def _refuse_another(traced: Traced, name: str) -> None:
     """Raises Rejected `not-deterministic` where kernel.py, loaded once more, is another program.
 
     That happens where a constant comes from a clock, from random numbers, or from the address of
     an object. The free places of small objects are taken meanwhile, so that a new one gets another.
     """
     ballast = [object() for _ in range(_BALLAST)]
-    function = contract.bound(contract.load(_sources)[0], statement, name)
+    function = contract.bound(contract.load(_sources)[0], traced.problem.statement(), name)
     with contract.CandidateCode("contract", "trace-error", f"tracing {name}"), interpretation.aiming_at(traced.chip):
         again = traced_program(function, traced.problem, traced.chip)
     del ballast
@@ -288,6 +302,7 @@ def _short(race: str) -> str:
 
 TASKS = {
     "trace": (TraceRequest, trace),
+    "trace_smaller": (ShapesRequest, trace_smaller),
     "export_cpu": (ExportRequest, export_cpu),
     "interpret": (InterpretRequest, interpret),
     # The same by another name, by which the judge knows which of the two took too long.

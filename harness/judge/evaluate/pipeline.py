@@ -18,7 +18,7 @@ from harness.judge.sandbox import confinement
 from harness.judge.sandbox import environment as environments
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child, Job
-from harness.judge.sandbox.messages import InterpretRequest, TraceReply
+from harness.judge.sandbox.messages import InterpretRequest, ShapesReply, TraceReply
 from harness.judge.sandbox.reach import left_behind, not_interpreted, not_looked_into, reach
 from harness.records import Check, Evidence, Failure, Latency, Policy, StageTime, Trace
 from harness.records import Stage as FailureStage
@@ -79,6 +79,7 @@ class Evaluation:
         # The step up to which things are asked for.
         self._until = DEVICE
         self._reply: TraceReply | None = None
+        self._shapes: ShapesReply | None = None
         # What is known of this very program from an earlier evaluation.
         self.seen: Seen | None = None
         self.program_keys: tuple[str, ...] = ()
@@ -162,12 +163,23 @@ class Evaluation:
         assert self._reply is not None
         return self._reply
 
+    @property
+    def shapes(self) -> ShapesReply:
+        """The shapes to check; there where a stage needs what is traced for them."""
+        assert self._shapes is not None
+        return self._shapes
+
     def traced(self, reply: TraceReply) -> None:
         """The candidate is traced: whoever wants to know hears it, and the checking process warms up."""
         self._reply = reply
         self._after_trace(reply.trace)
         if self.plan.checked:
             self._child("checker")
+
+    def shaped(self, reply: ShapesReply) -> None:
+        """The candidate is traced for smaller shapes too."""
+        self._shapes = reply
+        self.add(warnings=(*self.found.warnings, *reply.warnings))
 
     def timed(self) -> None:
         """The evidence has its simulated latency: where that is too slow, the full shape is not asked about."""
@@ -246,7 +258,7 @@ class Evaluation:
                     self._unknown_latency(reply)
                 else:
                     at_full = job.task == "interpret_full"
-                    self.fail(not_interpreted(reply, self.reply.difference) if at_full else reply)
+                    self.fail(not_interpreted(reply, self.shapes.difference) if at_full else reply)
                 self._close(job.label, reply.kind if isinstance(reply, Failure) else "done")
 
     @property

@@ -30,6 +30,8 @@ from harness.judge.sandbox.messages import (
     MeasureReply,
     ProbeReply,
     ProbeRequest,
+    ShapesReply,
+    ShapesRequest,
     SimulateRequest,
     TracedShape,
     TraceReply,
@@ -100,6 +102,15 @@ def _traced(evaluation: Evaluation, asked: TraceRequest, reply: TraceReply) -> P
         yield Product("trace", reply)
 
 
+def _trace_smaller(evaluation: Evaluation, _: object) -> Iterator[ShapesRequest]:
+    yield ShapesRequest()
+
+
+def _shaped(evaluation: Evaluation, asked: object, reply: ShapesReply) -> Products:
+    evaluation.shaped(reply)
+    yield Product("shapes", reply)
+
+
 def _compile(evaluation: Evaluation, topology: str) -> Iterator[CompileRequest | Known]:
     plan = evaluation.plan
     texts = [plan.work / "kernel.hlo.txt"]
@@ -167,11 +178,11 @@ def _simulated(evaluation: Evaluation, asked: SimulateRequest, reply: Simulation
 # again: a drawn family's recipe follows from its seed.
 
 
-def _export_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
+def _export_full(evaluation: Evaluation, reply: ShapesReply) -> Iterator[ExportRequest]:
     yield ExportRequest(artifact=str(evaluation.plan.written("cpu")), fill=unforeseen_fill("full"))
 
 
-def _export_reduced(evaluation: Evaluation, reply: TraceReply) -> Iterator[ExportRequest]:
+def _export_reduced(evaluation: Evaluation, reply: ShapesReply) -> Iterator[ExportRequest]:
     artifact = str(evaluation.plan.written("reduced"))
     yield ExportRequest(artifact=artifact, shape="reduced", fill=unforeseen_fill("reduced"))
 
@@ -204,16 +215,16 @@ def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckReque
 def _families_at_full(evaluation: Evaluation) -> tuple[str, ...]:
     """The full shape's families for the CPU reference program: the interpreter takes the first where it runs there."""
     families = evaluation.plan.problem.families(full=True)
-    return families[1:] if evaluation.reply.interpret_full and len(families) > 1 else families
+    return families[1:] if evaluation.shapes.interpret_full and len(families) > 1 else families
 
 
 def _check_reduced(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
     """Each family with another seed, then what outputs depend on: a wrong value says more than a wrong dependence."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
-    reduced = evaluation.reply.reduced
+    reduced = evaluation.shapes.reduced
     families = plan.problem.families(full=False)
     has_tables = any(array.is_table for array in plan.problem.statement().inputs)
-    if evaluation.reply.has_second and not evaluation.reply.difference and not has_tables:
+    if evaluation.shapes.has_second and not evaluation.shapes.difference and not has_tables:
         # The interpreter checks the others, at the second shape, and the composite has all their values. But it has one
         # kind of table only, and at the second shape a kernel may take another path than at the full one.
         families = tuple(filter(_is_drawn, families)) or families
@@ -231,7 +242,7 @@ def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> 
     """The same checks once more on inputs of an earlier evaluation, also of those that its interpreter ran here."""
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
     draws = repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced)
-    if evaluation.reply.reduced is not None and (program.shape == "full" or evaluation.reply.has_second):
+    if evaluation.shapes.reduced is not None and (program.shape == "full" or evaluation.shapes.has_second):
         draws += repeatable(plan.draws, plan.problem, "interpret", reduced=reduced)
     for draw in draws:
         if draw.is_probe:
@@ -244,7 +255,7 @@ def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> 
             )  # fmt: skip
 
 
-def _interpret(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
+def _interpret(evaluation: Evaluation, reply: ShapesReply) -> Iterator[InterpretRequest]:
     plan = evaluation.plan
     shape: TracedShape = "second" if reply.has_second else "reduced"
     # At the full shape the interpreter has a positive number. Without a second shape it has NaN, at the reduced one.
@@ -264,7 +275,7 @@ def _interpret(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretR
             yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape, fill=fill)
 
 
-def _interpret_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[InterpretRequest]:
+def _interpret_full(evaluation: Evaluation, reply: ShapesReply) -> Iterator[InterpretRequest]:
     """Last, because it takes longest: 200 s for 16384 keys on an idle machine.
 
     One family: what is looked for here does not depend on values. With numbers in memory that nothing wrote: the CPU
@@ -278,7 +289,7 @@ def _interpret_full(evaluation: Evaluation, reply: TraceReply) -> Iterator[Inter
 
 def _interpreted(evaluation: Evaluation, asked: InterpretRequest, reply: object) -> Products:
     is_full = asked.shape == "full"
-    reduced = None if is_full else evaluation.reply.reduced
+    reduced = None if is_full else evaluation.shapes.reduced
     outputs = Outputs(asked=asked, reduced=reduced, is_second=asked.shape == "second")
     yield Product("full outputs" if is_full else "outputs", outputs)
 
@@ -326,7 +337,7 @@ def left_out(evaluation: Evaluation) -> tuple[str, ...]:
     problem = evaluation.plan.problem
     families = [f"{family} (full)" for family in _families_at_full(evaluation)]
     probes = dict.fromkeys(f"{probe.name} (full)" for probe in problem.probes(True, seed()))
-    interpreted = [f"{problem.families(full=True)[0]} (interpret, full)"] if evaluation.reply.interpret_full else []
+    interpreted = [f"{problem.families(full=True)[0]} (interpret, full)"] if evaluation.shapes.interpret_full else []
     return (*families, *probes, *interpreted)
 
 
@@ -335,17 +346,19 @@ def left_out(evaluation: Evaluation) -> tuple[str, ...]:
 STAGES = (
     Stage("trace", rank=(TRACE,), needs="kernel", child="candidate", failing="contract", requests=_trace, take=_traced,
           seconds=lambda policy: policy.trace_seconds),
+    Stage("trace", rank=(TRACE, 1), needs="trace", child="candidate", failing="contract", requests=_trace_smaller,
+          take=_shaped, seconds=lambda policy: policy.trace_seconds),
     Stage("compile", rank=(COMPILE,), needs="chip program", child="compiler", failing="compile", requests=_compile,
           take=_compiled, seconds=lambda policy: policy.compile_seconds),
     Stage("simulate", rank=(SIMULATE,), needs="schedule", child="simulator", failing="latency", requests=_simulate,
           take=_simulated, seconds=lambda policy: policy.simulate_seconds + _SIMULATE_GRACE_SECONDS),
-    Stage("reduced shapes", rank=(REDUCED, 1), needs="trace", child="candidate", failing="correctness",
+    Stage("reduced shapes", rank=(REDUCED, 1), needs="shapes", child="candidate", failing="correctness",
           requests=_export_reduced, take=_exported, seconds=_of_checks),
-    Stage("correctness", rank=(REDUCED, 2), needs="trace", child="candidate", failing="correctness",
+    Stage("correctness", rank=(REDUCED, 2), needs="shapes", child="candidate", failing="correctness",
           requests=_export_full, take=_exported, seconds=_of_checks),
-    Stage("interpret", rank=(REDUCED, 0), needs="trace", child="candidate", failing="correctness", requests=_interpret,
+    Stage("interpret", rank=(REDUCED, 0), needs="shapes", child="candidate", failing="correctness", requests=_interpret,
           take=_interpreted, seconds=_of_checks),
-    Stage("interpret", rank=(FULL, 0), needs="trace", child="candidate", failing="correctness",
+    Stage("interpret", rank=(FULL, 0), needs="shapes", child="candidate", failing="correctness",
           requests=_interpret_full, take=_interpreted,
           seconds=lambda policy: _FULL_INTERPRETATION * policy.correctness_seconds),
     # In the compiler's process, which by then has nothing else to do, and never ran kernel.py.

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 # What a stage waits for. `device` is there when all other stages are done and a device is to time the kernel.
 Need = Literal[
-    "kernel", "trace", "chip program", "schedule", "full program", "reduced program", "outputs", "full outputs",
-    "device",
+    "kernel", "trace", "shapes", "chip program", "schedule", "full program", "reduced program", "outputs",
+    "full outputs", "device",
 ]  # fmt: skip
 
 

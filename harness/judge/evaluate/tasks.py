@@ -15,6 +15,8 @@ from harness.judge.sandbox.messages import (
     MeasureRequest,
     ProbeReply,
     ProbeRequest,
+    ShapesReply,
+    ShapesRequest,
     SimulateRequest,
     TraceReply,
     TraceRequest,
@@ -32,6 +34,7 @@ MODULES: dict[ChildName, str] = {
 # The task that each request asks for, and the type of what is answered.
 TASKS: dict[type, tuple[str, type]] = {
     TraceRequest: ("trace", TraceReply),
+    ShapesRequest: ("trace_smaller", ShapesReply),
     CompileRequest: ("compile", CompileReply),
     SimulateRequest: ("simulate", Simulation),
     ExportRequest: ("export_cpu", Done),

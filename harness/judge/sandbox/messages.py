@@ -74,22 +74,33 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReply:
-    """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
-
-    `has_second` says whether the kernel was traced for the second shape too, which is interpreted then, else the
-    reduced one. `interpret_full` asks for the full shape to be interpreted as well; `difference` says where its
-    program differs from that of a smaller shape by more than sizes. `exceeds_vmem` says why the compiler is bound to
-    refuse it, where it is.
-    """
+    """What the trace for the contest's own shape shows; `exceeds_vmem`: why the compiler is bound to refuse it."""
 
     trace: Trace
     claims: Claims
     warnings: tuple[str, ...]
+    exceeds_vmem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapesRequest:
+    """Trace what was traced once more, and for smaller shapes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapesReply:
+    """`reduced` is the position in `problem.reduced()` of the shape to check; None is the full shape.
+
+    `has_second` says whether the kernel was traced for the second shape too, which is interpreted then, else the
+    reduced one. `interpret_full` asks for the full shape to be interpreted as well; `difference` says where its
+    program differs from that of a smaller shape by more than sizes.
+    """
+
     reduced: int | None
     has_second: bool = False
     interpret_full: bool = False
     difference: str = ""
-    exceeds_vmem: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 # The shapes that a kernel is traced for: the contest's, a reduced one, and a second one near that.

@@ -18,7 +18,16 @@ from harness.judge.evaluate.plan import Progress
 from harness.judge.sandbox import environment, handover
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.jobs import Child
-from harness.judge.sandbox.messages import Done, ExportRequest, TracedShape, TraceMode, TraceReply, TraceRequest
+from harness.judge.sandbox.messages import (
+    Done,
+    ExportRequest,
+    ShapesReply,
+    ShapesRequest,
+    TracedShape,
+    TraceMode,
+    TraceReply,
+    TraceRequest,
+)
 from harness.judge.sandbox.reach import reach
 from harness.problems import Problem
 from harness.records import KERNEL, Failure, Policy, Source, Stage
@@ -109,10 +118,11 @@ def exported(kernel: Kernel, warmup_calls: int, progress: Progress) -> Iterator[
         request = TraceRequest(
             problem=str(pickled), chip=kernel.chip, artifact=str(written), function=kernel.function
         )  # fmt: skip
-        traced = ask("trace", "trace", request, TraceReply, kernel.policy.trace_seconds)
+        ask("trace", "trace", request, TraceReply, kernel.policy.trace_seconds)
         problem, reduced = kernel.problem, None
         if kernel.device == "cpu":
-            reduced = traced.reduced
+            smaller = ask("trace", "trace_smaller", ShapesRequest(), ShapesReply, kernel.policy.trace_seconds)
+            reduced = smaller.reduced
             shape: TracedShape = "full" if reduced is None else "reduced"
             export = ExportRequest(artifact=str(written), shape=shape)
             ask("export", "export_cpu", export, Done, kernel.policy.correctness_seconds)

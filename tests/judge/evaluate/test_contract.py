@@ -9,6 +9,7 @@ from planted import NAIVE, SMALL, Tracer, naive, tracer, with_wrapper
 
 from harness.hardware import chip
 from harness.judge.evaluate.trace import packages
+from harness.judge.sandbox.messages import ShapesReply
 from harness.problems import Attention
 
 
@@ -253,14 +254,17 @@ def test_an_index_map_that_computes_is_walked_too(bench: Tracer) -> None:
 def test_the_reduced_shape_keeps_several_blocks_along_each_axis(bench: Tracer) -> None:
     """The first of 256, 512, 1024, ... at which every axis with several steps still has two."""
     large = Attention(sequence=4096, head_dim=128)
-    shapes = [problem.sequence for problem in large.reduced()]
+    sequences = [problem.sequence for problem in large.reduced()]
     for edits, expected in (
         ((), 512),
         ((("BQ = 128\n", "BQ = 1024\n"),), 2048),
         ((("BKV = 256\n", "BKV = 4096\n"),), None),
     ):
-        position = bench.traced(naive(*edits), large).reduced
-        assert (None if position is None else shapes[position]) == expected
+        bench.traced(naive(*edits), large)
+        shapes = bench.shapes()
+        assert isinstance(shapes, ShapesReply)
+        position = shapes.reduced
+        assert (None if position is None else sequences[position]) == expected
 
 
 def test_a_file_beside_the_kernel_is_not_imported_unseen(tmp_path: Path) -> None:

@@ -89,6 +89,24 @@ def test_an_xla_that_leaves_conversions_out_checks_nothing(monkeypatch: pytest.M
     assert refused.value.failure.kind == "unsound-cpu"
 
 
+def test_a_step_converts_its_blocks_and_not_whole_arrays() -> None:
+    """XLA on a CPU slices 16-bit floats as float32, of which it makes an array that every step reads."""
+
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = (x_ref[...].astype(jnp.float32) * 2).astype(o_ref.dtype)
+
+    def program(x: Any) -> Any:
+        blocks = pl.BlockSpec((8, COLUMNS), lambda step: (step, 0))
+        out_shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pl.pallas_call(body, grid=(len(x) // 8,), in_specs=[blocks], out_specs=blocks, out_shape=out_shape)(x)
+
+    x = np.random.default_rng(0).standard_normal((96, COLUMNS), dtype=np.float32).astype(ml_dtypes.bfloat16)
+    exported = interpretation.export(jax.make_jaxpr(program)(x), (x,), "cpu", chip("v5e"))
+    compiled = jax.jit(exported.call).lower(x).compile()
+    assert f"f32[96,{COLUMNS}]" not in compiled.as_text()
+    np.testing.assert_array_equal(np.asarray(compiled(x)[0]), x * ml_dtypes.bfloat16(2))
+
+
 @pytest.mark.parametrize("rows", [64, 100, 128])
 def test_a_copy_of_a_size_known_at_run_time_copies_so_much(rows: int) -> None:
     def body(rows_ref: Any, x_hbm: Any, o_ref: Any, y_hbm: Any, x_ref: Any, semaphore: Any) -> None:

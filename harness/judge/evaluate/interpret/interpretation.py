@@ -90,7 +90,7 @@ def quick_grid_loop() -> Iterator[None]:
     after each step, which makes XLA on the CPU copy, or for bfloat16 convert, whole arrays:
     29 s instead of 4 s for 8192 steps on arrays of 4 MB. A block that the kernel never wrote
     comes back as the very value that was read, so there is nothing to write; and 16-bit
-    floats are written as the integers of their bits, which XLA does in place. Does nothing if
+    floats are read and written as the integers of their bits, which XLA does in place. Does nothing if
     a JAX of another version has changed these two functions.
     """
     slice_block: Any = getattr(hlo_interpreter, "_dynamic_slice", None)
@@ -101,18 +101,22 @@ def quick_grid_loop() -> Iterator[None]:
     # The values themselves are kept, so that no identity is used twice.
     read: dict[int, Any] = {}
 
+    def as_bits(access: Any, start: Any, shape: Any, *values: Any, squeezed: Any) -> Any:
+        dtype = values[0].dtype
+        if dtype not in (jnp.bfloat16, jnp.float16):
+            return access(start, shape, *values, squeezed)
+        bits = (lax.bitcast_convert_type(value, jnp.uint16) for value in values)
+        return lax.bitcast_convert_type(access(start, shape, *bits, squeezed), dtype)
+
     def remembering_slice(start: Any, shape: Any, array: Any, squeezed: Any) -> Any:
-        block = slice_block(start, shape, array, squeezed)
+        block = as_bits(slice_block, start, shape, array, squeezed=squeezed)
         read[id(block)] = (block, array)
         return block
 
     def sparing_write(start: Any, shape: Any, array: Any, block: Any, squeezed: Any) -> Any:
         if id(block) in read and read[id(block)][1] is array:
             return array
-        if array.dtype in (jnp.bfloat16, jnp.float16):
-            bits, new = (lax.bitcast_convert_type(value, jnp.uint16) for value in (array, block))
-            return lax.bitcast_convert_type(write_block(start, shape, bits, new, squeezed), array.dtype)
-        return write_block(start, shape, array, block, squeezed)
+        return as_bits(write_block, start, shape, array, block, squeezed=squeezed)
 
     hlo_interpreter._dynamic_slice = remembering_slice
     hlo_interpreter._dynamic_update_slice = sparing_write

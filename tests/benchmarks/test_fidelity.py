@@ -112,6 +112,9 @@ def test_rows_that_todays_compiler_makes_otherwise_are_left_out() -> None:
     assert one.is_compiled_otherwise
     assert not replace(one, key='{"return_residuals": false}').is_compiled_otherwise
     assert not replace(one, operation="normalization").is_compiled_otherwise
+    gated = replace(one, operation="gated_linear_unit", key='{"x": "bf16[512,64]"}')
+    assert gated.is_compiled_otherwise
+    assert not replace(gated, key='{"x": "f32[512,64]"}').is_compiled_otherwise
     assert not any(point.operation == chunked and "return_residuals" in point.problem for point in POINTS)
 
 

@@ -38,36 +38,40 @@ class Channel:
         self.written_bytes = 0
         self.transfers = 0
         # Of each kind of transfer that has been seen: for how long it keeps its ways busy, and what it takes alone.
-        self._cycles: dict[tuple[str, str, int, int], tuple[float, float]] = {}
+        self._cycles: dict[tuple[str, str, int, int, bool], tuple[float, float]] = {}
 
     @property
     def traffic(self) -> tuple[int, int, int]:
         """Bytes read from and written to HBM, and transfers of any kind, so far."""
         return self.read_bytes, self.written_bytes, self.transfers
 
-    def arrival(self, source: str, destination: str, amount: int, clock: int, *, for_all: bool = False) -> int:
+    def arrival(
+        self, source: str, destination: str, amount: int, clock: int, *, for_all: bool = False, alone: bool = False
+    ) -> int:
         """The cycle at which a transfer of `amount` bytes that starts at `clock` has arrived.
 
         A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
         writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes. None moves faster than one alone can. One `for_all` cores has the bandwidth of them all.
+        their bytes. None moves faster than one alone can. One `for_all` cores has the bandwidth of them all, and so
+        has one of a core that runs `alone`, which is still one.
         """
         machine = self.machine
         self.transfers += 1
         self.read_bytes += amount * (source == "hbm")
         self.written_bytes += amount * (destination == "hbm")
-        ways = (self, *self.others) if for_all else (self,)
-        kind = source, destination, amount, len(ways)
+        ways = (self, *self.others) if for_all or alone else (self,)
+        kind = source, destination, amount, len(ways), for_all
         known = self._cycles.get(kind)
         if known is None:
             # No published time shows what a transfer inside the chip takes: it is given what one to HBM would take,
             # which is no less.
             read, written = source == "hbm", destination == "hbm"
+            movers = len(ways) if for_all else 1
             cost = read / machine.hbm_read_share + written / machine.hbm_write_share
             cycles = machine.transfer_cycles + amount * (cost or 1.0) / len(ways) / machine.hbm_bytes_per_cycle
-            known = self._cycles[kind] = cycles, amount / len(ways) / machine.transfer_bytes_per_cycle
-        cycles, alone = known
-        latest = clock + alone
+            known = self._cycles[kind] = cycles, amount / movers / machine.transfer_bytes_per_cycle
+        cycles, by_itself = known
+        latest = clock + by_itself
         for way in ways:
             way.hbm_free = (clock if clock > way.hbm_free else way.hbm_free) + cycles
             latest = way.hbm_free if way.hbm_free > latest else latest

@@ -24,8 +24,8 @@ class Program:
 
     `pipes` counts how often each stretch runs; `tick(clock)` is called at every jump. `kinds` are
     one operation of each kind that uses units, `calls` the `inlined_call` operations, `operands` memory
-    space and address by operand, `outputs` those of them that the op writes. Nothing of it depends on
-    the machine but for how many slots a branch has.
+    space and address by operand, `outputs` those of them that the op writes. `for_first_core`: no other core runs it.
+    Nothing of it depends on the machine but for how many slots a branch has.
     """
 
     stretches: tuple[Stretch, ...]
@@ -36,6 +36,7 @@ class Program:
     calls: tuple[Op, ...]
     run: Run
     text: str
+    for_first_core: bool = False
 
     def pipes(self, machine: Machine) -> Pipes:
         """Fresh units of this machine; what they remember serves all runs of the program."""

@@ -7,6 +7,7 @@ from harness.dumps.llo import ModuleDump, Schedule
 from harness.judge.simulate.compiled import Program
 from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.program import compile_program
+from harness.judge.simulate.structure import prefetched_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,8 @@ class CompiledModule:
 
     `top` is the name of the program that calls the others, None where a single op is run. `parameters` are the names
     of the module's parameters in their order, `in_place` those whose memory the caller hands over for results, by the
-    results' places among several. `unfit` is why the module cannot be executed at all, else "".
+    results' places among several. `unfit` is why the module cannot be executed at all, else "". `prefetched` are the
+    words of scalar memory that say whether an operand has been fetched already, of operands that have not.
     """
 
     programs: dict[str, Program]
@@ -24,12 +26,16 @@ class CompiledModule:
     top: str | None = None
     parameters: tuple[str, ...] = ()
     in_place: dict[int, int] = field(default_factory=dict)
+    prefetched: frozenset[str] = frozenset()
 
 
-def compile_module(dump: ModuleDump, machine: Machine, *, traced: bool = False) -> CompiledModule:
+def compile_module(
+    dump: ModuleDump, machine: Machine, *, traced: bool = False, fetched_before: bool = False
+) -> CompiledModule:
     """What the top-level program calls, and that; a `traced` one tells the memory's trace about every stretch.
 
-    It runs on `machine` and on all that have as many branch slots.
+    It runs on `machine` and on all that have as many branch slots. `fetched_before` says that operands which XLA has
+    fetched before a program starts (cross-program prefetch) are there already; else the program fetches its own.
     """
     called = {*dump.calls}
     schedules = [*(schedule for schedule in dump.schedules if schedule.name in called), dump.top]
@@ -40,6 +46,7 @@ def compile_module(dump: ModuleDump, machine: Machine, *, traced: bool = False) 
         top=dump.top.name,
         parameters=_parameters(dump.hlo),
         in_place=_in_place(dump.hlo),
+        prefetched=frozenset() if fetched_before else prefetched_words(dump.top),
     )
 
 

@@ -17,7 +17,6 @@ from harness.judge.simulate.machine import Machine
 from harness.judge.simulate.opcodes import not_understood
 from harness.judge.simulate.runs import CoreRun, Idle, OpRun
 from harness.judge.simulate.stalls import Account
-from harness.judge.simulate.structure import prefetched_words
 from harness.judge.simulate.timeline_spans import Trace
 from harness.judge.simulate.values import Unknowable, Unknown
 from harness.records import Offence, OffenceKind, PartKind
@@ -185,7 +184,8 @@ class _Core:
             account=account,
             trace=self.trace,
             runtime=runtime,
-            prefetched=prefetched_words(module.schedules[name]) if runtime else frozenset(),
+            alone=program.for_first_core,
+            prefetched=module.prefetched if runtime else frozenset(),
             results_at={
                 result: program.operands[parameter][1]
                 for result, parameter in module.in_place.items()

@@ -34,8 +34,9 @@ class Memory:
     are booked, `trace` what is told about them. `for_others` are transfers by flag that the first
     core has started for all: the first core runs first. `runtime` is true for the top-level program,
     whose scalar memory the runtime has written before it starts; `prefetched` are those words of
-    it that say whether an operand is there already (see structure.py). `results_at` says of results that are to lie in
-    a parameter's memory where that is: the program asks whether it has to copy.
+    it that say whether an operand is there already (see structure.py). `alone` is true where no other core runs this
+    op. `results_at` says of results that are to lie in a parameter's memory where that is: the program asks whether it
+    has to copy.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Memory:
         account: Account,
         trace: Trace | None = None,
         runtime: bool = False,
+        alone: bool = False,
         prefetched: frozenset[str] = frozenset(),
         results_at: Mapping[int, int] | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class Memory:
         self.arguments = arguments
         self.operands = operands
         self.runtime = runtime
+        self.alone = alone
         self.prefetched = prefetched
         self.results_at = results_at or {}
         self.words: dict[int, int | Unknown] = {}
@@ -286,7 +289,9 @@ class Memory:
         amount = granules * self.channel.machine.granule_bytes
         for_both = target & _BOTH_CORES == _BOTH_CORES
         # What the top-level program fetches, the first core asks for, and every core's ops read.
-        arrival = self.channel.arrival(source, destination, amount, clock, for_all=for_both or self.runtime)
+        arrival = self.channel.arrival(
+            source, destination, amount, clock, for_all=for_both or self.runtime, alone=self.alone
+        )
         if self.trace is not None:
             touched = amount * ((source == "hbm") + (destination == "hbm"))
             self.trace.transferred(name, destination == "hbm", touched, clock, arrival)

@@ -12,7 +12,8 @@ class Machine:
 
     cores: cores that run the program together. Source: hardware.py.
     clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
-    hbm_bytes_per_cycle: bandwidth of HBM seen by one core, reads and writes together. Source: hardware.py.
+    hbm_bytes_per_cycle: bandwidth of HBM seen by one core while all run, reads and writes together. Source:
+        hardware.py.
     hbm_read_share, hbm_write_share: how much of that bandwidth reads and writes reach. CALIBRATED, per chip.
     transfer_bytes_per_cycle: what one transfer moves alone, however wide the way to HBM is. CALIBRATED.
     granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
@@ -24,7 +25,7 @@ class Machine:
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
         from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
         256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
-    matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED.
+    matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED, per chip.
     narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 where the published peak
         for them is twice that of bfloat16, 1 where it is the same. Source: the chips' published peaks.
     matmul_results: vectors popped per 16-row (packed) matmul.
@@ -33,7 +34,7 @@ class Machine:
         a 256-wide unit: 8, which is to say at once. The compiler puts it right behind the push before.
     matmul_latency_cycles: from a matmul's issue to its first result; matmul_narrow_latency_cycles: of 8-bit values.
     xlu_cycles: how long an operation keeps a cross-lane unit; transpose_packed_cycles: a row of 16-bit values that is
-        to be transposed.
+        to be transposed, which comes out at the pace of `xlu_cycles`.
     reduce_latency_cycles, permute_latency_cycles: from issue to result, of reductions over lanes and of what moves
         lanes; transpose_latency_cycles, transpose_packed_latency_cycles: from the last row in to the first one out.
     third_xlu_early_cycles, third_xlu_transpose_early_cycles: how much sooner the third of three such units is done.
@@ -200,8 +201,6 @@ _WAIT_SECONDS = 20e-9
 # fetch when the group changes, and gradients for the one that they store: 0.53 of the bandwidth is right for both. The
 # ways of all other chips are narrower than this, so that nothing changes there.
 _TRANSFER_BYTES_PER_CYCLE = 1024
-# CALIBRATED, on all chips. A sum of powers of two, so that the units come back to the same states.
-_MATMUL_SLOWDOWN = 33 / 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,11 +210,15 @@ class _Calibrated:
     hbm_read_share: float = 1.0
     hbm_write_share: float = 1.0
     dma_latency_seconds: float = 800e-9
+    # A sum of powers of two, so that the units come back to the same states.
+    matmul_slowdown: float = 33 / 32
 
 
 _CALIBRATED = {
     # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
     "v5e": _Calibrated(dma_latency_seconds=430e-9),
+    # XLA's copies of large arrays take 1/0.87 of what the published bandwidth says; matmuls take what their rows say.
+    "v5p": _Calibrated(hbm_read_share=0.90, hbm_write_share=0.90, matmul_slowdown=1.0),
     "v6e": _Calibrated(hbm_read_share=0.90, hbm_write_share=0.82),
     "v7x": _Calibrated(hbm_write_share=0.67),
 }
@@ -249,7 +252,7 @@ def machine_of(chip: Chip) -> Machine:
         mxus=chip.mxus_per_core,
         mxu_size=chip.mxu_size,
         matmul_rows_per_cycle=rows_per_cycle,
-        matmul_slowdown=_MATMUL_SLOWDOWN,
+        matmul_slowdown=calibrated.matmul_slowdown,
         narrow_rate=_NARROW_RATE.get(chip.name, _FASTER_NARROW_RATE),
         matmul_results=units.matmul_results,
         push_cycles=units.push,

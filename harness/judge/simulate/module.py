@@ -66,14 +66,19 @@ class Prepared:
 
 
 @garbage_kept()
-def prepare(dump: ModuleDump, chip: Chip, operands: Mapping[str, Values] | None = None) -> Prepared:
-    """The module compiled for `chip`, and for every machine that has as many branch slots as that."""
+def prepare(
+    dump: ModuleDump, chip: Chip, operands: Mapping[str, Values] | None = None, *, fetched_before: bool = False
+) -> Prepared:
+    """The module compiled for `chip`, and for every machine that has as many branch slots as that.
+
+    `fetched_before`: see `compile_module`.
+    """
     has_timings = bool(dump.timings) and not operands
     given = [timing.arguments for timing in dump.timings] if has_timings else [operands or dump.arguments]
     return Prepared(
         dump=dump,
         chip=chip,
-        compiled=compile_module(dump, machine_of(chip)),
+        compiled=compile_module(dump, machine_of(chip), fetched_before=fetched_before),
         tables=tuple(Tables(dump.hlo, arguments) for arguments in given),
         has_timings=has_timings,
     )
@@ -88,10 +93,14 @@ def run_module(
     deadline_seconds: float = 60.0,
     operands: Mapping[str, Values] | None = None,
     with_lines: bool = True,
+    fetched_before: bool = False,
 ) -> Simulation:
-    """The same for a dump that has been read, on another `machine` than the chip's own if one is given."""
+    """The same for a dump that has been read, on another `machine` than the chip's own if one is given.
+
+    `fetched_before`: see `compile_module`.
+    """
     ends = time.monotonic() + deadline_seconds
-    prepared = prepare(dump, chip, operands)
+    prepared = prepare(dump, chip, operands, fetched_before=fetched_before)
     left = ends - time.monotonic()
     return run_prepared(prepared, machine=machine, deadline_seconds=left, with_lines=with_lines)
 

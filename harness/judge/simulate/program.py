@@ -18,6 +18,7 @@ from harness.judge.simulate.structure import (
     cross_core_pops,
     delay_slots,
     is_branch,
+    is_for_first_core,
     is_timed,
     memory_space,
     pushed_loads,
@@ -73,6 +74,7 @@ def compile_program(schedule: Schedule, machine: Machine, *, traced: bool = Fals
         calls=tuple(writer.calls),
         run=cast(Run, scope["run"]),
         text=text,
+        for_first_core=is_for_first_core(schedule),
     )
 
 

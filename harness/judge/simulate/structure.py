@@ -24,6 +24,7 @@ _SPILLS = {"vst": "spill", "vld": "fill"}
 _WORD = re.compile(r"\[smem:\[(#allocation\d+)\]\]")
 _TIMED = ("dma.", "vwait", "vdelay", "vpop.ccrf")
 _SPACE = re.compile(r"\.(hbm|vmem|smem)$")
+_REGION = re.compile(r"region(\d+)")
 
 
 def delay_slots(bundles: Sequence[Bundle], index: int, machine: Machine) -> int:
@@ -121,6 +122,28 @@ def prefetched_words(schedule: Schedule) -> frozenset[str]:
             else:
                 loaded.pop(op.destination, None)
     return frozenset(words)
+
+
+def is_for_first_core(schedule: Schedule) -> bool:
+    """Whether all cores but the first leave the program at once.
+
+    It asks which core it is before it moves or waits for any data, and jumps behind all that does.
+    """
+    asked: set[str] = set()
+    others: set[str] = set()
+    for bundle in schedule.bundles:
+        for op in bundle.ops:
+            if is_timed(op):
+                return False
+            if is_branch(op) and op.predicate in others and (region := _REGION.search(op.arguments)):
+                # A region that does not start anywhere is the exit.
+                starts = (i for i, other in enumerate(schedule.bundles) if int(region[1]) in other.regions)
+                behind = schedule.bundles[next(starts, len(schedule.bundles)) :]
+                return not any(is_timed(op) for other in behind for op in other.ops)
+            is_asked = op.opcode.startswith("scmp.ne.s32") and op.operands[1:] == ("0",) and op.operands[0] in asked
+            for found, more in ((asked, op.note == "core id"), (others, is_asked)):
+                (found.add if more else found.discard)(op.destination)
+    return False
 
 
 def is_branch(op: Op) -> bool:

@@ -19,7 +19,8 @@ from harness.dumps.tables import Tables
 from harness.errors import UsageError
 from harness.hardware import chip
 from harness.judge import simulate
-from harness.judge.simulate.core import run_cores
+from harness.judge.simulate.compiled_module import compile_module
+from harness.judge.simulate.core import run_compiled
 from harness.judge.simulate.machine import machine_of
 from harness.judge.simulate.module import impossibilities
 from harness.judge.simulate.structure import delay_slots
@@ -131,13 +132,16 @@ def program(*bundles: str) -> Schedule:
     return parse_schedule("TLP", "\n".join(lines).replace("0x0 ", "0 "))
 
 
-def module(*bundles: str, chip_name: str = "v5e", hlo: str = "") -> tuple[int, tuple[tuple[str, int], ...], str]:
+def module(
+    *bundles: str, chip_name: str = "v5e", hlo: str = "", fetched_before: bool = False
+) -> tuple[int, tuple[tuple[str, int], ...], str]:
     """Cycles, calls per op and reason of a top-level program that calls the three-bundle ops `a`, `b`."""
     top = program(*bundles)
     nothing = Op("s0", "smov", text="0")
     ops = tuple(Schedule(name=n, bundles=tuple(Bundle(i, (nothing,), ()) for i in range(3))) for n in "ab")
     dump = ModuleDump(schedules=ops, utilisations=(None, None), top=top, hlo=hlo, remarks=())
-    cores = run_cores(dump, machine_of(chip(chip_name)), Tables(hlo))
+    machine = machine_of(chip(chip_name))
+    cores = run_compiled(compile_module(dump, machine, fetched_before=fetched_before), machine, Tables(hlo))
     return cores[0].cycles, tuple((op.schedule.name, op.calls) for op in cores[0].ops), cores[0].reason
 
 
@@ -175,6 +179,17 @@ def test_a_program_is_asked_to_run_and_finds_no_operand_fetched_before_it(asks: 
     word = "%s1_s1 = sld [smem:[#allocation9]]"
     cycles, _, reason = module(word, f"%p1_p0 = scmp.{asks}", "%1 = vdelay (%p1_p0), 100")
     assert (cycles, reason) == (3 + delays, "")
+
+
+def test_what_the_runtime_has_fetched_before_is_not_fetched_again() -> None:
+    """Published times do not hold it: gated linear units were up to 20 % too slow. Judged programs fetch their own."""
+    bundles = (
+        "%s1_s1 = sld [smem:[#allocation9]]",
+        "%p1_p0 = scmp.ne.s32.totalorder %s1_s1, 0",
+        "%1 = vdelay (%p1_p0), 9",
+    )
+    assert module(*bundles)[0] == 3
+    assert module(*bundles, fetched_before=True)[0] == 3 + 9
 
 
 _OWN, _MOVED_UP = "%s1_s5 = smov %s1_s4", "%s1_s6 = smov (!%p1_p0), 3"

@@ -28,6 +28,7 @@ from harness.judge.simulate.functional_units import IDLE, Pipes, Use, uses_of
 from harness.judge.simulate.machine import Machine, machine_of
 from harness.judge.simulate.runs import OpRun
 from harness.judge.simulate.stalls import Account
+from harness.judge.simulate.structure import is_for_first_core
 from harness.judge.simulate.values import (
     Unknowable,
     Unknown,
@@ -208,6 +209,39 @@ def test_what_the_top_level_program_fetches_has_the_bandwidth_of_all_cores() -> 
         assert (first.read_bytes, second.read_bytes) == (1 << 25, 0)
     assert arrived[True] == pytest.approx(arrived[False] / 2, abs=1)
     assert busy == {False: 0, True: pytest.approx(arrived[True] + v5p.transfer_cycles, abs=1)}
+
+
+def test_a_core_that_runs_alone_has_the_bandwidth_of_the_chip_but_no_faster_transfer() -> None:
+    v5p = machine_of(chip("v5p"))
+
+    def cycles(count: int, *, alone: bool) -> int:
+        first = Channel(v5p, others=(Channel(v5p),))
+        arrivals = [first.arrival("hbm", "vmem", 1 << 24, 0, alone=alone) for _ in range(count)]
+        return arrivals[-1] - v5p.dma_latency_cycles
+
+    # The way of one core of a v5p is narrower than what one transfer moves, that of both is wider.
+    assert cycles(8, alone=True) == pytest.approx(cycles(8, alone=False) / 2, rel=0.001)
+    assert cycles(1, alone=True) == pytest.approx((1 << 24) / 1024)
+
+
+@pytest.mark.parametrize(
+    ("bundles", "alone"),
+    [
+        (("%2 = sbr.rel (%p1_p0) target = $region9", "", "", "", "", "dma"), True),
+        (("dma", "%2 = sbr.rel (%p1_p0) target = $region9", "", "", "", ""), False),
+        (("%2 = sbr.rel (!%p1_p0) target = $region9", "", "", "", "", "dma"), False),
+        (("%2 = sbr.rel (%p1_p0) target = $region9", "", "", "", "", "dma", "@ /* Start region 9 */", "dma"), False),
+        (("%p2_p0 = pmov 1", "%2 = sbr.rel (%p1_p0) target = $region9", "", "", "", "", "dma"), False),
+    ],
+)
+def test_a_program_that_all_but_the_first_core_leave_at_once_is_for_that_one(
+    bundles: tuple[str, ...], alone: bool
+) -> None:
+    asks = ("%s1_s3 = sld [smem:[#allocation5]] /* core id */", "%p1_p0 = scmp.ne.s32.totalorder %s1_s3, 0")
+    moves = "%9 = dma.hbm_to_vmem [thread:$0]  0, 64, 0, [#allocation1]"
+    texts = [moves if text == "dma" else text for text in (*asks, *bundles)]
+    lines = (f" {i:#x}   :  {{ {text.partition('@')[0]} }}{text.partition('@')[2]}\n" for i, text in enumerate(texts))
+    assert is_for_first_core(parse_schedule("x", "".join(lines))) is alone
 
 
 def test_floats_of_the_scalar_program_are_compared_for_real(tmp_path: Path) -> None:
@@ -587,6 +621,19 @@ def test_matmuls_keep_their_mxu_busy_and_pops_wait_for_results() -> None:
     assert popped.mxu_flops == 2 * 16 * 128 * 128
 
 
+def test_a_matmul_out_of_the_matrix_units_own_rows_takes_eight() -> None:
+    """On v5 one result is popped of each: gradients of grouped products were a fifth too slow with sixteen rows."""
+    v5p = machine_of(chip("v5p"))
+    for opcode, rows, results in (
+        ("vmatmul.bf16.gmra.mxu0", 16, 2),
+        ("vmatmul.lmr.bf16.gmra.16.mxu0", 8, 1),
+        ("vmatmul.lmr.bf16.vlgmr.msra.gmra.16.mxu0", 8, 1),
+        ("vmatmul.f32.gmra.mxu0", 8, 1),
+    ):
+        (use,) = (use for use in uses_of(Op(destination="", opcode=opcode), v5p) if use.flops)
+        assert (use.cycles, use.results, use.flops) == (rows, results, 2 * rows * 128 * 128), opcode
+
+
 def test_predicated_matmuls_only_count_where_they_run() -> None:
     text = "%1 = vmatmul.bf16.gmra.mxu0 ({}%p1_p0), %v1_v0"
     ran = execute("%p1_p0 = pmov 1", text.format(""), text.format("!"))
@@ -667,6 +714,10 @@ def test_cross_lane_units_take_what_the_compiler_says_for_each_kind_of_operation
     assert latency("v6e", "vxpose.xlu0.b32.end", "vx, 128") == (64, 4)
     assert latency("v6e", "vxpose.xlu0.c.b16.end", "vx, 128") == (70, 4)
     assert latency("v5e", "vxpose.xlu0.c.b16.end", "vx, 128") == (60, 16)
+    # Rows of 16-bit values go in every 16 cycles and come out every 8: the compiler's own spacing in a grouped product.
+    for opcode, width, results in (("vxpose.binary.xlu0.c.b16.end", 128, 16), ("vxpose.xlu0.b32.end", 64, 8)):
+        (use,) = uses_of(Op(destination="", opcode=opcode, text=f"v1, v2, {width}"), machine_of(chip("v5p")))
+        assert (use.results, use.spacing) == (results, 8)
     # The third unit of these chips is nearer.
     assert latency("v5p", "vadd.xlane.f32.xlu0") == (115, 8)
     assert latency("v5p", "vadd.xlane.f32.xlu2") == (91, 8)

@@ -13,7 +13,7 @@ from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.loop import new_contest, search_state
 from harness.loop import undo as undoing
-from harness.loop.package_kernel import for_wrapper
+from harness.loop.package_kernel import for_kernel
 from harness.loop.settings import parse
 from harness.loop.suite_member import of_member
 from harness.records import Policy
@@ -44,7 +44,7 @@ def show(given: Namespace) -> Outcome:
         kernel = kernel_text(ledger, number)
         return report_text.show_text(
             attempt,
-            for_wrapper(found, attempt.evidence, kernel.encode()),
+            for_kernel(found, attempt.evidence, kernel.encode()),
             attempt.diff,
             colour(),
             files=with_packages(kernel, attempt.evidence),

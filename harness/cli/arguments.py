@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.cli.program_name import renamed
+from harness.cli.program_name import renamed, typed
 from harness.errors import UsageError
 from harness.hardware import CHIPS
 from harness.render.layout import harmless, wants_colour
@@ -71,9 +71,9 @@ def directory(given: Path | None) -> Path:
 
 
 def command(words: str, given: Path | None) -> str:
-    """`show 3` as a command line to copy: `./ratchet.sh -C DIR show 3`, with `-C` only where it was given."""
+    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, as it was typed, with `-C` only where it was."""
     place = "" if given is None else f"-C {shlex.quote(str(given))} "
-    return f"./ratchet.sh {place}{words}"
+    return f"{typed()} {place}{words}"
 
 
 def at_least(least: int, most: int = sys.maxsize) -> Callable[[str], int]:

@@ -1,6 +1,7 @@
 """What show, checkout, undo and new do: the kernels of a ledger, shown and moved."""
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from harness import contest as contests
@@ -8,6 +9,7 @@ from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, colour, command, directory
 from harness.cli.documents import AttemptDocument, DoneDocument
 from harness.cli.ledger import kernel_text, settled, with_packages
+from harness.cli.program_name import renamed
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.hardware import chip
@@ -42,9 +44,12 @@ def show(given: Namespace) -> Outcome:
     def text() -> str:
         found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
         kernel = kernel_text(ledger, number)
+        found = for_kernel(found, attempt.evidence, kernel.encode())
+        # Texts of files, which are printed as they are, stand beside them.
+        told = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in found.hints)
         return report_text.show_text(
             attempt,
-            for_kernel(found, attempt.evidence, kernel.encode()),
+            replace(found, hints=told),
             attempt.diff,
             colour(),
             files=with_packages(kernel, attempt.evidence),

@@ -123,6 +123,10 @@ def test_the_script_says_how_it_was_called() -> None:
     assert f'exec "$venv/bin/python" -P -X "{OPTION}=$0" -m harness "$@"' in lines
 
 
+def test_every_verb_takes_quiet_but_the_one_whose_options_are_pytests() -> None:
+    assert {name for name, parser in PARSERS.items() if "--quiet" not in parser.known()} == {"test"}
+
+
 def test_no_parser_loads_a_library_that_it_does_not_need() -> None:
     """In one process: what the --help of any verb or subcommand imports, all of them import."""
     program = (

@@ -63,8 +63,10 @@ def _named(output: Array, first: int, last: int, left: int, right: int) -> str:
 
 def at_smaller_shape(stated: Statement, full: Statement) -> str:
     """`at a smaller shape, sequence 512: `, by the words that only its title has; "" for the contest's own shape."""
-    if stated.title == full.title:
-        return ""
+    return "" if stated.title == full.title else f"at a smaller shape, {its_shape(stated, full)}: "
+
+
+def its_shape(stated: Statement, full: Statement) -> str:
+    """What the title has that the contest's own has not: `sequence 512`."""
     own = full.title.split(", ")
-    others = [words for words in stated.title.split(", ") if words not in own]
-    return f"at a smaller shape, {', '.join(others) or stated.title}: "
+    return ", ".join(words for words in stated.title.split(", ") if words not in own) or stated.title

@@ -83,8 +83,8 @@ def trace(request: TraceRequest) -> TraceReply:
     _refuse(claims, work, statement)
     _refuse_another(_full, statement, request.function)
     with interpretation.aiming_at(request.chip):
-        position, _reduced = smaller_shapes.choose_reduced(function, _full)
-        _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced)
+        position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
+        _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
     with (
         contract.CandidateCode("compile", "unsupported", f"lowering for the {request.chip.name}"),
         interpretation.aiming_at(request.chip),

@@ -261,9 +261,9 @@ def checks(evidence: Evidence, verdict: Verdict, width: int, *, full: bool) -> l
     verb = f"all {len(done)} checks passed"
     if failed:
         verb = f"{quantity(failed, 'check')} failed, {len(done) - failed} passed"
-    elif evidence.failure is not None:
-        verb = f"{quantity(len(done), 'check')} passed"
-    if evidence.failure is not None:
+    # What the guard finds at the end leaves no check out.
+    if evidence.failure is not None and evidence.failure.kind != "tampered":
+        verb = verb if failed else f"{quantity(len(done), 'check')} passed"
         verb += ", those after the failure were not run"
     if evidence.unchecked:
         verb += f" and {len(evidence.unchecked)} were not run, because {_too_slow(evidence, verdict)}"

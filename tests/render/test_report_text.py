@@ -135,6 +135,8 @@ def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over
     bad = replace(given, failure=failed().failure, checks=(given.checks[0], replace(given.checks[1], passed=False)))
     assert "1 check failed, 1 passed, those after the failure were not run" in printed(bad)
     assert "2 checks passed, those after the failure were not run" in printed(replace(bad, checks=given.checks))
+    tampered = replace(given, failure=replace(failed().failure, kind="tampered"))
+    assert "all 2 checks passed" in printed(tampered)
 
 
 def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> None:

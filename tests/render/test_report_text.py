@@ -132,10 +132,12 @@ def test_a_detail_of_one_line_has_no_frame() -> None:
 
 def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over() -> None:
     given = evidence(1e-3)
-    bad = replace(given, failure=failed().failure, checks=(given.checks[0], replace(given.checks[1], passed=False)))
+    failure = failed().failure
+    assert failure is not None
+    bad = replace(given, failure=failure, checks=(given.checks[0], replace(given.checks[1], passed=False)))
     assert "1 check failed, 1 passed, those after the failure were not run" in printed(bad)
     assert "2 checks passed, those after the failure were not run" in printed(replace(bad, checks=given.checks))
-    tampered = replace(given, failure=replace(failed().failure, kind="tampered"))
+    tampered = replace(given, failure=replace(failure, kind="tampered"))
     assert "all 2 checks passed" in printed(tampered)
 
 

@@ -39,7 +39,7 @@ find_python() {
         fi
     done
     say "ratchet: expected Python 3.11 to 3.13, found none that runs as: ${candidates[*]}"
-    say "         install one, or name its path: ./ratchet.sh --python /path/to/python3.12 ..."
+    say "         install one, or name its path: $0 --python /path/to/python3.12 ..."
     return 1
 }
 
@@ -131,4 +131,5 @@ if ! ready || ! has_extra; then
 fi
 
 # -P: no module of the folder that this is called in, which may be a stranger's contest.
-exec "$venv/bin/python" -P -m harness "$@"
+# -X: how this was called, for the commands that are printed (harness/cli/program_name.py).
+exec "$venv/bin/python" -P -X "ratchet=$0" -m harness "$@"

@@ -19,11 +19,10 @@ from pathlib import Path
 
 from harness.advice import diagnose
 from harness.advice import report as reporting
-from harness.advice.edits import Edit
 from harness.advice.rules import RULES, Finding, Rule, hint
 from harness.hardware import chip
 from harness.ledger import Ledger
-from harness.records import Attempt, Evidence, Row
+from harness.records import Attempt, Edit, Evidence, Row
 from harness.units import percent
 
 PROJECT = Path(__file__).parent.parent

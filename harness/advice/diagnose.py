@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.advice.edits import Edit, Tried
+from harness.advice.edits import Tried
 from harness.advice.failure_remedies import next_step
 from harness.advice.observed import Observed
 from harness.advice.rules import RULES, Finding, Rule, hint
 from harness.advice.rules.rule import NOTABLE_GAIN, SIMULATED_EDIT
 from harness.advice.source_names import named_lines
 from harness.judge.verdict.roofline import finished_run
-from harness.records import Ceiling, Evidence, Hint, Report, Row
+from harness.records import Ceiling, Edit, Evidence, Hint, Report, Row
 
 _NOTHING_ELSE = "it saves next to nothing, and no rule finds anything else"
 

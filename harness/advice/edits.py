@@ -2,29 +2,20 @@
 
 from dataclasses import dataclass
 
-from harness.records import Evidence
+from harness.records import Edit, Evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """The block of the input `window` along `axis`, counted from the end, made `new` instead of `size`."""
-
-    window: str
-    axis: int
-    size: int
-    new: int
-
-    def is_made_by(self, evidence: Evidence) -> bool:
-        """Whether the program of `evidence` has a block like that."""
-        calls = evidence.trace.pallas_calls if evidence.trace else ()
-        return any(
-            window.name == self.window
-            and len(window.block_shape) >= -self.axis
-            and window.block_shape[self.axis] == self.new
-            for call in calls
-            for window in call.windows
-            if window.role == "input"
-        )
+def is_made_by(edit: Edit, evidence: Evidence) -> bool:
+    """Whether the program of `evidence` has a block like that."""
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    return any(
+        window.name == edit.window
+        and len(window.block_shape) >= -edit.axis
+        and window.block_shape[edit.axis] == edit.new
+        for call in calls
+        for window in call.windows
+        if window.role == "input"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

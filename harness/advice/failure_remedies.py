@@ -6,7 +6,7 @@ _BY_KIND = {
     "impossible": "look for work that is skipped or counted twice; no kernel of this problem is that fast on this chip",
     "timeout": "run again if the machine was busy; else try a smaller grid (larger blocks), or look for a loop whose "
     "bound never comes",
-    "crash": "read its last output above; run `ratchet.sh judge` to see it again without recording",
+    "crash": "read what it printed last, above; run `ratchet.sh judge` to see it again without recording",
     "out-of-memory": "lower what one grid step holds: smaller blocks, fewer or smaller scratch buffers",
     "no-space": "free some space on the disk; old captures and dumps lie in profile_data/",
     "syntax-error": "correct that line; `ratchet.sh judge` checks it without recording",
@@ -40,14 +40,16 @@ _BY_KIND = {
     "wrong-dependence": "look at index maps, masks and skipped blocks: the sentence above names what is not looked at, "
     "or looked at and should not be",
     "not-deterministic": "look for memory that is read before it is written, for random numbers and for clocks",
-    "not-interpretable": "write that operation in another way: what cannot be checked is not accepted",
+    "not-interpretable": "write that operation in another way, as what cannot be checked is not accepted: read "
+    "pl.program_id and pl.num_programs at the top of the body, not under pl.when or in a loop",
     "unsound-cpu": "install the versions of requirements.lock, or run on another machine: kernel.py is not to blame",
     "vmem-exceeded": "make blocks smaller, or raise vmem_limit_bytes in CompilerParams; values between operations "
     "count beside the buffers in the table",
     "unsupported": "undo or rewrite what the compiler's sentence names: this release of JAX does not support it",
     "compile-error": "read the compiler's sentence: it names the operation or the limit, and the last change is the "
     "first suspect",
-    "non-finite": "look for an overflow, a division by zero or values of a block that nobody wrote",
+    "non-finite": "look for an overflow, a division by zero, values of a block that nobody wrote, and a transfer "
+    "that was not waited for",
     "tampered": "put the judge's files back (git status names them) and run again; only kernel.py may change",
 }
 
@@ -63,8 +65,8 @@ _BY_STAGE: dict[Stage, str] = {
     "contract": "do what the sentence above asks of kernel.py; `ratchet.sh judge` checks it without recording",
     "static": "keep the floating-point work inside the Pallas call and the claims equal to what the judge counts",
     "correctness": "if nearly all elements are wrong, look for a factor, a dtype or a missing operand; if few are, "
-    "compare the worst element's index with the block borders (a first or last block, one that is partly masked or out "
-    "of bounds); `ratchet.sh judge` checks again without recording",
+    "compare the wrong rows and columns with the block borders (a first or last block, one that is partly masked or "
+    "out of bounds); `ratchet.sh judge` checks again without recording",
     "compile": "read the compiler's sentence: it names what failed",
     "counters": "run again; if it stays, this is a gap of the harness and not of the kernel: report it with the dump",
     "latency": "run again on a quiet machine; `ratchet.sh judge --full` shows what is known",

@@ -32,8 +32,6 @@ _CALLS: dict[str, Kind] = {
     "BlockSpec": "grid",
     "GridSpec": "grid",
     "PrefetchScalarGridSpec": "grid",
-    "program_id": "grid",
-    "num_programs": "grid",
     "VMEM": "scratch",
     "SMEM": "scratch",
     "DMA": "scratch",
@@ -47,6 +45,8 @@ _DTYPES = {
     "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int4", "int8", "int16", "int32",
     "uint4", "uint8", "uint16", "uint32",
 }  # fmt: skip
+# Positions are of this dtype, whatever is computed.
+_OF_POSITIONS = "int32"
 
 
 def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
@@ -63,8 +63,8 @@ def kinds_of_change(old: str, new: str) -> tuple[Kind, ...]:
     found: set[Kind] = {
         kind for kind in _ORDER if kind != "constants" and before.parts.get(kind, []) != after.parts.get(kind, [])
     }
-    # Casts whose lines moved along with the rest of the body are the same casts.
-    if "body" in found and sorted(before.parts["dtype"]) == sorted(after.parts["dtype"]):
+    # Another body has other lines with casts: what it computes in has changed where one of the texts lacks a dtype.
+    if "body" in found and before.dtypes == after.dtypes:
         found.discard("dtype")
     shared = before.constants.keys() & after.constants.keys()
     if any(before.constants[name] != after.constants[name] for name in shared):
@@ -94,6 +94,7 @@ class _Parts(ast.NodeTransformer):
     def __init__(self, names_of_masks: set[str]) -> None:
         self.parts: defaultdict[Kind, list[str]] = defaultdict(list)
         self.constants: dict[str, str] = {}
+        self.dtypes: set[str] = set()
         self.claims: list[str] = []
         self._masks = names_of_masks
 
@@ -101,6 +102,8 @@ class _Parts(ast.NodeTransformer):
         name = _called(node)
         if name == "astype" and isinstance(node.func, ast.Attribute):
             self.parts["dtype"] += ["astype", *map(ast.dump, node.args)]
+            for argument in node.args:
+                self._compute_in(argument)
             value: ast.AST = self.visit(node.func.value)
             return value
         if name in ("where", "select") and len(node.args) == 3 and self._is_mask(node.args[0]):
@@ -119,11 +122,16 @@ class _Parts(ast.NodeTransformer):
         if kind is None:
             return node
         self.parts[kind].append(ast.dump(node))
+        if node.arg == "precision":
+            self.dtypes.add(ast.dump(node.value))
         return None
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
-        return self._taken("dtype", node) if node.attr in _DTYPES else node
+        if node.attr not in _DTYPES:
+            return node
+        self._compute_in(node)
+        return self._taken("dtype", node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         target = node.targets[0]
@@ -165,6 +173,10 @@ class _Parts(ast.NodeTransformer):
     def _taken(self, kind: Kind, node: ast.AST) -> ast.AST:
         self.parts[kind].append(ast.dump(node))
         return ast.Name(id=f"<{kind}>", ctx=ast.Load())
+
+    def _compute_in(self, node: ast.AST) -> None:
+        named = {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+        self.dtypes |= named & _DTYPES - {_OF_POSITIONS}
 
     def _is_mask(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Compare) or bool(_names(node) & self._masks)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.cli.program_name import renamed
-from harness.errors import UsageError
+from harness.cli.program_name import renamed, typed
+from harness.errors import RatchetError, UsageError
 from harness.hardware import CHIPS
 from harness.render.layout import harmless, wants_colour
 
@@ -24,12 +24,15 @@ EXIT_OF_OUTCOME = {"accept": 0, "reject": 1, "failed": 1, "inconclusive": 3}
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
-        known = [name for action in self._actions for name in action.option_strings]
-        meant = did_you_mean(unknown[1], known, "") if unknown else ""
+        meant = did_you_mean(unknown[1], self.known(), "") if unknown else ""
         raise UsageError("usage", f"{message}{'; ' if meant else ''}{meant}\n{self.format_usage().strip()}")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(renamed(message or ""), file)
+
+    def known(self) -> list[str]:
+        """The names of all its options."""
+        return [name for action in self._actions for name in action.option_strings]
 
     def options(self) -> tuple[argparse.Action, ...]:
         """What it understands, in the order of `--help`, but for `--help` itself and what that does not name."""
@@ -65,15 +68,23 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
+def add_needless_quiet(parser: Parser) -> None:
+    """`--quiet` where there is no progress to leave out: who writes a script need not know which verbs have any."""
+    if "--quiet" not in parser.known():
+        parser.add_argument("--quiet", action="store_true", help=argparse.SUPPRESS)
+
+
 def directory(given: Path | None) -> Path:
-    """The contest meant: the one named, else this folder."""
+    """The contest meant: the one named, else this folder. Raises RatchetError `no-contest` where it does not exist."""
+    if given is not None and not given.is_dir():
+        raise RatchetError("no-contest", f"expected a contest's folder, got {given}, which does not exist")
     return given or Path.cwd()
 
 
 def command(words: str, given: Path | None) -> str:
-    """`show 3` as a command line to copy: `./ratchet.sh -C DIR show 3`, with `-C` only where it was given."""
+    """`show 3` as a line to copy: `./ratchet.sh -C DIR show 3`, as it was typed, with `-C` only where it was."""
     place = "" if given is None else f"-C {shlex.quote(str(given))} "
-    return f"./ratchet.sh {place}{words}"
+    return f"{typed()} {place}{words}"
 
 
 def at_least(least: int, most: int = sys.maxsize) -> Callable[[str], int]:

@@ -10,7 +10,7 @@ from harness import contest as contests
 from harness.advice import diagnose as diagnosing
 from harness.advice import dump_directory
 from harness.advice import report as reporting
-from harness.advice.edits import Edit, Tried
+from harness.advice.edits import Tried
 from harness.advice.whatif import answers
 from harness.cli.arguments import colour, directory
 from harness.cli.documents import TablesDocument, figures
@@ -22,9 +22,9 @@ from harness.hardware import Chip, chip
 from harness.ledger import Ledger
 from harness.ledger import lock as locking
 from harness.loop import edits
-from harness.loop.package_kernel import for_wrapper
+from harness.loop.package_kernel import for_kernel
 from harness.loop.suite_member import evidence_of
-from harness.records import Ceiling, Column, Evidence, Policy, Report, Row, Table
+from harness.records import Ceiling, Column, Edit, Evidence, Policy, Report, Row, Table
 from harness.records.whatif import Scale
 from harness.render.hints import diagnosis_text
 from harness.render.layout import terminal_width
@@ -127,7 +127,7 @@ def _diagnosis(given: Namespace) -> Diagnosis:
     asked = diagnosing.edits(evidence, report, rows, ceilings)
     tried, why = _tried(given, folder, number, evidence, kernel, asked) if asked else ((), "")
     told = replace(report, hints=diagnosing.hints(evidence, report, rows, ceilings, tried))
-    told = for_wrapper(told, evidence, kernel)
+    told = for_kernel(told, evidence, kernel)
     notes = ("`at most` is a bound, not a promise: measure", note, *_of_edits(tried, why))
     return Diagnosis(name=name, report=told, notes=notes, tried=tried)
 

@@ -211,11 +211,11 @@ DOCUMENTS = {
     # Attempts are printed as they are stored, so they share the number of the stored form.
     "experiment": Document(SCHEMA, AttemptDocument),
     "show": Document(SCHEMA, AttemptDocument),
-    "judge": Document(8, JudgeDocument),
+    "judge": Document(9, JudgeDocument),
     "results": Document(3, ResultsDocument),
     "revoke": Document(1, RevokeDocument),
     "status": Document(3, Status),
-    "next": Document(2, SearchState),
+    "next": Document(3, SearchState),
     "checkout": Document(1, DoneDocument),
     "undo": Document(1, DoneDocument),
     "sweep": Document(4, Swept),

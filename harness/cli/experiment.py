@@ -22,7 +22,7 @@ from harness.loop import attempt as ratchet
 from harness.loop import evaluation_cache, expected
 from harness.loop.champion_evaluation import champion_fails
 from harness.loop.evaluate import Options
-from harness.loop.package_kernel import for_wrapper
+from harness.loop.package_kernel import for_kernel
 from harness.loop.settings import parse, rewritten
 from harness.records import Attempt, Evidence, Policy
 from harness.render import report_text
@@ -84,7 +84,7 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
     attempt = replace(attempt, evidence=replace(attempt.evidence, warnings=(*attempt.evidence.warnings, *words)))
     if judged.recorded:
         recorded = Ledger.open(contest.directory).kernel(attempt.number)
-        report, kernel = for_wrapper(report, attempt.evidence, recorded), recorded.decode("utf-8", "replace")
+        report, kernel = for_kernel(report, attempt.evidence, recorded), recorded.decode("utf-8", "replace")
         return report_text.report_text(
             attempt,
             report,
@@ -94,12 +94,11 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
             colour=colour(),
             whole=command(f"show {attempt.number}", given),
         )
-    kernel = contest.kernel().decode("utf-8", "replace")
     text = report_text.judge_text(
         attempt.evidence,
-        report,
+        for_kernel(report, attempt.evidence, contest.kernel()),
         attempt.verdict,
-        files=with_packages(kernel, attempt.evidence),
+        files=with_packages(contest.kernel().decode("utf-8", "replace"), attempt.evidence),
         full=full,
         colour=colour(),
         whole=command("judge --full", given),
@@ -168,7 +167,7 @@ def judge(given: Namespace) -> Outcome:
         progress.expect(guess.stages, guess.total_seconds, guess.attempts)
         evidence = evaluation_cache.judge(contest, options, policy, progress)
     verdict = judging.decide(evidence, None, None, policy, contest.chip)
-    report = for_wrapper(reporting.report(evidence, contest.chip), evidence, judged)
+    report = for_kernel(reporting.report(evidence, contest.chip), evidence, judged)
     for sentence in () if settings else _on_champion(contest, evidence):
         say(sentence)
     kernel = judged.decode("utf-8", "replace")

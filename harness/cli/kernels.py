@@ -1,6 +1,7 @@
 """What show, checkout, undo and new do: the kernels of a ledger, shown and moved."""
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from harness import contest as contests
@@ -8,12 +9,13 @@ from harness.advice import report as reporting
 from harness.cli.arguments import BASELINE, colour, command, directory
 from harness.cli.documents import AttemptDocument, DoneDocument
 from harness.cli.ledger import kernel_text, settled, with_packages
+from harness.cli.program_name import renamed
 from harness.cli.verb import Outcome
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.loop import new_contest, search_state
 from harness.loop import undo as undoing
-from harness.loop.package_kernel import for_wrapper
+from harness.loop.package_kernel import for_kernel
 from harness.loop.settings import parse
 from harness.loop.suite_member import of_member
 from harness.records import Policy
@@ -42,9 +44,12 @@ def show(given: Namespace) -> Outcome:
     def text() -> str:
         found = reporting.report(attempt.evidence, chip(attempt.evidence.chip))
         kernel = kernel_text(ledger, number)
+        found = for_kernel(found, attempt.evidence, kernel.encode())
+        # Texts of files, which are printed as they are, stand beside them.
+        told = tuple(replace(hint, suggestion=renamed(hint.suggestion)) for hint in found.hints)
         return report_text.show_text(
             attempt,
-            for_wrapper(found, attempt.evidence, kernel.encode()),
+            replace(found, hints=told),
             attempt.diff,
             colour(),
             files=with_packages(kernel, attempt.evidence),

@@ -246,6 +246,8 @@ class Test(Verb):
     description = "Runs the project's tests; every other option is pytest's."
     examples = "ratchet.sh test -k settings"
     takes_contest = False
+    # It is pytest's.
+    takes_quiet = False
     does = "harness.cli.run_tests:test"
 
     def configure(self, parser: Parser) -> None:

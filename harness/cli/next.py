@@ -14,7 +14,8 @@ from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.ledger import Ledger
 from harness.loop import search_state
-from harness.loop.package_kernel import for_wrapper
+from harness.loop.package_kernel import for_kernel
+from harness.loop.untried_advice import Settings
 from harness.records import Row
 from harness.render.layout import terminal_width
 from harness.render.search_state import search_state_text
@@ -45,7 +46,7 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
     report = None
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
-        report = for_wrapper(report, last.evidence, kernels.get(last.number, b""))
+        report = for_kernel(report, last.evidence, kernels.get(last.number, b""))
     is_present = standing is not None and standing.key == key
     messages = list(skipped)
     if champion is None:
@@ -67,13 +68,13 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
     )
 
 
-def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """The settings that the sweeps among these attempts screened under any judge."""
-    found: list[tuple[tuple[str, str], ...]] = []
+def _screened(ledger: Ledger, rows: Sequence[Row]) -> tuple[tuple[int, Settings], ...]:
+    """The settings that the sweeps among these attempts screened under any judge, with the attempt of each."""
+    found: list[tuple[int, Settings]] = []
     for row in rows:
         with suppress(RatchetError):
             sweep = ledger.attempt(row.number).sweep
-            found += [one.settings for one in sweep.screened] if sweep else []
+            found += [(row.number, one.settings) for one in sweep.screened] if sweep else []
     return tuple(found)
 
 

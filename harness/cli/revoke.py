@@ -42,7 +42,8 @@ def revoke(given: Namespace) -> Outcome:
     )
 
     def text() -> str:
-        printed = revoked_text(found.outcome, found.reasons, attempt, terminal_width())
+        show = command(f"show {attempt.number}" if attempt else "show", given.directory)
+        printed = revoked_text(found.reasons, attempt, show, terminal_width())
         if found.outcome != "no champion":
             return printed
         return f"{printed}\nmend kernel.py; the next attempt is a baseline: {command(BASELINE, given.directory)}"

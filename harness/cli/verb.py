@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.cli.arguments import Parser, add_contest, add_only_reads
+from harness.cli.arguments import Parser, add_contest, add_needless_quiet, add_only_reads
 
 GROUPS = {
     "loop": "the loop: change, judge, keep what is faster",
@@ -50,6 +50,7 @@ class Verb:
     takes_contest: ClassVar[bool] = True
     is_watched: ClassVar[bool] = False
     shows_texts: ClassVar[bool] = False
+    takes_quiet: ClassVar[bool] = True
     does: ClassVar[str]
 
     def run(self, given: Namespace) -> Outcome:
@@ -73,6 +74,8 @@ class Verb:
         add_only_reads(parser)
         parser.set_defaults(json=False)
         self.configure(parser)
+        if self.takes_quiet:
+            add_needless_quiet(parser)
         return parser
 
     def parse(self, words: Sequence[str]) -> Namespace:

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.cli import published
-from harness.cli.arguments import Parser, add_contest, add_json, add_only_reads, at_least, did_you_mean
+from harness.cli.arguments import (
+    Parser,
+    add_contest,
+    add_json,
+    add_needless_quiet,
+    add_only_reads,
+    at_least,
+    did_you_mean,
+)
 from harness.cli.verb import Verb
 from harness.errors import UsageError
 from harness.workbench.profiles import places, remote
@@ -47,6 +55,7 @@ class Command:
             parser.add_argument(name, nargs=many, help=f"{places.EXPECTED}{default}")
         self.arguments(parser)
         add_json(parser, "JSON instead of text")
+        add_needless_quiet(parser)
         return parser
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from harness.advice.edits import Edit, Tried
+from harness.advice.edits import Tried, is_made_by
 from harness.contest import Contest
 from harness.judge.verdict.roofline import finished_run, latency_seconds
 from harness.loop import screening
 from harness.loop.settings import constants, rewrite, value_of
-from harness.records import Evidence, Policy
+from harness.records import Edit, Evidence, Policy
 
 # Each takes some seconds of one core.
 _MOST_EDITS = 8
@@ -36,7 +36,7 @@ def simulated(
 
     def tell(text: bytes, evidence: Evidence) -> None:
         name, old, new = asked[text]
-        made = tuple(edit for edit in edits if edit.is_made_by(evidence))
+        made = tuple(edit for edit in edits if is_made_by(edit, evidence))
         seconds = latency_seconds(evidence)
         kind, said = screening.why_no_latency(evidence) if seconds is None else ("", "")
         ratio = None if seconds is None else seconds / before

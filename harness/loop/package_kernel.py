@@ -1,10 +1,11 @@
-"""Hints for a kernel.py that only calls a package's kernel: what can be changed there are its own constants."""
+"""Hints in terms of a kernel.py: the constants to set, which are all there is to change of a package's kernel."""
 
 import ast
 from dataclasses import replace
 
 from harness import candidate_text
 from harness.advice.source_names import shown_name
+from harness.loop.block_constants import with_settings
 from harness.loop.settings import constants
 from harness.records import Evidence, Hint, Report
 
@@ -14,11 +15,12 @@ _MOST_NAMES = 3
 _IN_THE_CODE = ("body", "scratch", "grid", "mask", "dtype")
 
 
-def for_wrapper(report: Report, evidence: Evidence, kernel: bytes) -> Report:
-    """`report` with hints that say what of `kernel`, the candidate's text, to try where the code is a package's.
+def for_kernel(report: Report, evidence: Evidence, kernel: bytes) -> Report:
+    """`report` with hints that say what of `kernel`, the candidate's text, to try.
 
-    It is taken for a package's where operations come from one and no file of the candidate makes a Pallas call.
+    The code is taken for a package's where operations come from one and no file of the candidate makes a Pallas call.
     """
+    report = with_settings(report, evidence, kernel)
     traces = [program.trace for _, program in evidence.programs if program.trace]
     found = sorted({shown_name(source.name) for trace in traces for source in trace.sources})
     tried = _tried(candidate_text.files_of(kernel)[candidate_text.KERNEL])

@@ -49,11 +49,12 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
     options = Options(on=on)
     work = f"replay/{number:04d}"
     data = contest.directory / "profile_data"
+    # In this order: what failed then is checked first.
+    draws = (*draw_text.failing(attempt.evidence), *draw_text.of(attempt.evidence.all_checks))
     # What is evaluated first is read again at the end.
     with locking.held(data / "replay.lock", f"replay {number}"), pruning.in_use(data):
         evidence = evaluate(
-            contest, kernel, options, policy, progress, work=work, draws=draw_text.of(attempt.evidence.all_checks),
-            is_anew=True,
+            contest, kernel, options, policy, progress, work=work, draws=draws, is_anew=True,
         )  # fmt: skip
         opponent = _opponent(ledger, attempt, contest, key, policy, progress) if evidence.failure is None else None
         defender = _defender(ledger, attempt, opponent, contest, policy, progress)

@@ -1,6 +1,5 @@
 """Where the search for a faster kernel stands, and whether to go on: pure, from attempts and their kernels."""
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,8 +9,9 @@ from harness.advice.kernel_changes import kinds_of_change
 from harness.errors import RatchetError
 from harness.hardware import Chip
 from harness.judge.verdict import roofline
-from harness.loop.settings import constants
-from harness.records import TITLE_MOVES, Hint, Kind, Report, Row, Source, Statement, Work
+from harness.loop.settings import tunable
+from harness.loop.untried_advice import Settings, untried
+from harness.records import TITLE_MOVES, Kind, Report, Row, Source, Statement, Work
 from harness.records.search_state import Advice, Constant, Floor, KindTried, SearchState, Standing, Tried
 from harness.units import percent, seconds
 
@@ -26,11 +26,6 @@ CHOSEN = "[best of "
 FLOOR_REACHED = 0.08
 # The report says it after five attempts that brought nothing. After as many again, of another kind, it is over.
 SAME_IDEA_ATTEMPTS, PLATEAU_ATTEMPTS = 5, 10
-# Words for people, which change nothing of the program.
-# How the rules name sizes (advice/rules: blocks, memory, registers, pipeline).
-_ONE_SIZE = re.compile(r"block, now (?P<now>\d+)\) to (?P<to>\d+)\b")
-_TWO_SIZES = re.compile(r"--set NAME=(?P<less>\d+),(?P<more>\d+)`.* block (?P<now>\d+) along")
-_CLAIMS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +33,7 @@ class Sighted:
     """What the search state is made from: all rows, oldest first, and each kernel.py that is looked into, by attempt.
 
     `kernel` is kernel.py as it stands, `report` the champion's (or the last attempt's before there is one), `screened`
-    the settings that sweeps have screened.
+    the settings that sweeps have screened, each with the attempt that the sweep led to.
     """
 
     contest: str
@@ -51,7 +46,7 @@ class Sighted:
     is_present_key: bool
     report: Report | None
     messages: tuple[str, ...] = ()
-    screened: tuple[tuple[tuple[str, str], ...], ...] = ()
+    screened: tuple[tuple[int, Settings], ...] = ()
 
 
 def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int | None = None) -> SearchState:
@@ -62,7 +57,8 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
     floor = floor_of(seen.problem.work, seen.chip, on_chip)
     tried = _tried(seen)[-(limit or len(seen.rows)) :]
     since = since_win(seen.rows)
-    hints, left_out = _untried(seen, tried)
+    champion = seen.kernels.get(seen.champion.number, seen.kernel) if seen.champion else seen.kernel
+    hints, left_out = untried(seen.report.hints if seen.report else (), champion, seen.kernels, seen.screened)
     return SearchState(
         contest=seen.contest,
         problem=seen.problem.title,
@@ -77,39 +73,6 @@ def search_state(seen: Sighted, *, plateau: int = PLATEAU_ATTEMPTS, limit: int |
         tried=tried,
         messages=(*seen.messages, *_taken_back(seen.rows), *left_out),
     )
-
-
-def _untried(seen: Sighted, tried: Sequence[Tried]) -> tuple[tuple[Hint, ...], tuple[str, ...]]:
-    """The hints without those whose every size was tried already beside the present other constants, and which."""
-    present = dict(_tunable(seen.kernel))
-    known: dict[frozenset[tuple[str, str]], str] = {}
-    for settings in seen.screened:
-        known[frozenset({**present, **dict(settings)}.items())] = "a sweep"
-    for one in tried:
-        if one.constants is not None:
-            known[frozenset(one.constants)] = f"attempt {one.attempt}"
-    hints, left_out = [], []
-    for hint in seen.report.hints if seen.report else ():
-        now, sizes = sizes_of(hint.suggestion)
-        by = []
-        for size in sizes:
-            like = (frozenset({**present, name: str(size)}.items()) for name, value in present.items() if value == now)
-            by.append(next((known[setting] for setting in like if setting in known), None))
-        if sizes and all(by):
-            who = ", ".join(dict.fromkeys(filter(None, by)))
-            left_out.append(f"advice left out, tried by {who}: {hint.suggestion}")
-        else:
-            hints.append(hint)
-    return tuple(hints), tuple(left_out)
-
-
-def sizes_of(suggestion: str) -> tuple[str, tuple[int, ...]]:
-    """The present size of a block that a suggestion of the rules is about, and the sizes that it proposes, if any."""
-    single = _ONE_SIZE.search(suggestion)
-    if single:
-        return single["now"], (int(single["to"]),)
-    both = _TWO_SIZES.search(suggestion)
-    return (both["now"], (int(both["less"]), int(both["more"]))) if both else ("", ())
 
 
 def floor_of(work: Work, chip: Chip, champion_seconds: float | None) -> Floor:
@@ -247,7 +210,7 @@ def _tried(seen: Sighted) -> tuple[Tried, ...]:
         kernel = seen.kernels.get(row.number)
         kinds = constants_then = None
         if kernel is not None:
-            constants_then = _tunable(kernel)
+            constants_then = tunable(kernel)
             before = seen.kernels.get(champion) if champion is not None else None
             kinds = _kinds(before, kernel) if before is not None else None
         if champion is None:
@@ -293,16 +256,12 @@ def _by_kind(tried: Sequence[Tried]) -> tuple[KindTried, ...]:
     )
 
 
-def _tunable(kernel: bytes) -> tuple[tuple[str, str], ...]:
-    return tuple((name, value) for name, value in constants(kernel) if name not in _CLAIMS)
-
-
 def _constants(kernel: bytes, tried: Sequence[Tried]) -> tuple[Constant, ...]:
     had: dict[str, dict[str, None]] = {}
     for one in tried:
         for name, value in one.constants or ():
             had.setdefault(name, {})[value] = None
-    return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in _tunable(kernel))
+    return tuple(Constant(name=name, value=value, tried=tuple(had.get(name, ()))) for name, value in tunable(kernel))
 
 
 def _advice(

@@ -4,6 +4,8 @@ import ast
 
 from harness.errors import RatchetError, UsageError
 
+_WORDS = ("KERNEL_NAME", "PROBLEM_DESCRIPTION")
+
 
 def parse(text: str) -> tuple[str, str]:
     """`BQ=2048` -> (`BQ`, `2048`); `VMEM_LIMIT=100*2**20` stays as written; `DTYPE=float32` -> (`DTYPE`, `"float32"`).
@@ -96,6 +98,11 @@ def constants(source: bytes) -> tuple[tuple[str, str], ...]:
         return ()
     single = {name: values[0] for name, values in _assigned(tree).items() if len(values) == 1}
     return tuple((name, ast.unparse(value)) for name, value in single.items() if _is_plain(value))
+
+
+def tunable(kernel: bytes) -> tuple[tuple[str, str], ...]:
+    """The constants without words for people, which change nothing of the program."""
+    return tuple((name, value) for name, value in constants(kernel) if name not in _WORDS)
 
 
 def names(source: bytes) -> frozenset[str]:

@@ -55,11 +55,3 @@ def element(output: Array, row: int, column: int) -> str:
     """`o[0, 128, 5]`: the name of an element of one output, by its row and column there."""
     index = [*(int(part) for part in np.unravel_index(row, output.shape[:-1])), column]
     return f"{output.name}{index}"
-
-
-def place(outputs: Sequence[Array], row: int, column: int) -> str:
-    """The name of an element by its row and its column of the whole."""
-    for _, output, columns in spans(outputs):
-        if column < columns.stop:
-            return element(output, row, column - columns.start)
-    raise IndexError(f"expected a column of {', '.join(output.name for output in outputs)}, got {column}")

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.problems.outputs import in_rows, place
+from harness.problems.outputs import in_rows
+from harness.problems.wrong_parts import wrong_parts
 from harness.records import Array, Check, Failure, Mode
 
 
@@ -81,7 +82,7 @@ def check_probe(
     """
     moved = _differs(before, after)
     bad = np.concatenate([~np.isfinite(in_rows(array)) for array in after], axis=1)
-    told = [f"{_named(bad, outputs)} are not finite"] if bad.any() else []
+    told = [f"not finite: {_named(bad, outputs)}"] if bad.any() else []
     broken, compared = int(np.count_nonzero(bad)), 0
     for parts, must_move in ((probe.stays, False), (probe.moves, True)):
         wrong = np.zeros_like(moved)
@@ -90,7 +91,7 @@ def check_probe(
             wrong[where] |= ~moved[where].any(axis=1, keepdims=True) if must_move else moved[where]
             compared += len(part.rows) * len(part.columns)
         if wrong.any():
-            verb = "did not move, and depend on them" if must_move else "moved, and do not depend on them"
+            verb = "should have moved, and did not" if must_move else "moved, and should not have"
             told.append(f"{_named(wrong, outputs)} {verb}")
             broken += int(np.count_nonzero(wrong))
     found = _exact(outputs, probe.name, "dependence", broken, compared, mode=mode, seed=seed)
@@ -119,7 +120,7 @@ def check_determinism(
     if not broken:
         return found, None
     message = (
-        f"the same inputs gave other outputs the second time: {_named(moved, outputs)} differ "
+        f"the same inputs gave other outputs the second time: {_named(moved, outputs)} changed "
         f"(inputs: {family}, seed {seed}); look for memory that is read before it is written, and random numbers"
     )
     return found, Failure(stage="correctness", kind="not-deterministic", message=message)
@@ -155,7 +156,6 @@ def _differs(before: Sequence[NDArray[Any]], after: Sequence[NDArray[Any]]) -> N
 
 
 def _named(wrong: NDArray[np.bool_], outputs: Sequence[Array]) -> str:
-    """`12 elements of o in 3 rows, o[0, 128, 5] to o[0, 130, 127],` of those that are wrong."""
-    rows, columns = np.nonzero(wrong)
-    first, last = (place(outputs, int(rows[i]), int(columns[i])) for i in (0, -1))
-    return f"{len(rows)} elements in {len(np.unique(rows))} rows, {first} to {last},"
+    """`12 elements in o[0, 128..130, 5..127]` of those that are wrong."""
+    count = np.count_nonzero(wrong)
+    return f"{count} element{'s' if count > 1 else ''} in {wrong_parts(outputs, wrong)}"

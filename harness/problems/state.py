@@ -7,6 +7,7 @@ import numpy as np
 
 from harness.problems.outputs import in_rows
 from harness.problems.problem import Problem, Values
+from harness.problems.wrong_parts import wrong_parts
 from harness.records import Check, Failure, Mode, Statement
 
 
@@ -45,14 +46,15 @@ def check_state(
         if count:
             first = tuple(int(index) for index in np.unravel_index(int(np.argmax(differs)), expected.shape))
             is_left = expected.view(word)[first] == np.ascontiguousarray(inputs[place]).view(word)[first]
-            name = statement.inputs[place].name
+            changed = statement.inputs[place]
+            where = wrong_parts((changed,), differs)
             failure = Failure(
                 stage="correctness", kind="wrong-state",
-                message=f"wrong state: {name}{list(first)} is {float(got[first]):.6g}, expected "
+                message=f"wrong state in {where}: {changed.name}{list(first)} is {float(got[first]):.6g}, expected "
                 f"{float(expected[first]):.6g}, {'what was there before' if is_left else 'which this call writes'} "
                 f"(inputs: {family}, seed {seed})",
-                detail=f"{count} of {differs.size} elements differ, in {np.count_nonzero(differs.any(axis=1))} rows; "
-                "look at where each token is written, and at what else is",
+                detail=f"{count} of {differs.size} elements differ; look at where each token is written, and at what "
+                "else is",
             )  # fmt: skip
         found.append((check, failure))
     return found

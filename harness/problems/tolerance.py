@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.problems.outputs import as_read, element, in_rows, spans
 from harness.problems.problem import Exact, Problem, Rows, Values
 from harness.problems.state import check_state
+from harness.problems.wrong_parts import wrong_parts
 from harness.records import Array, Check, Failure, Mode
 
 # Errors are counted in standard deviations of honest rounding, as Problem.rounding derives them
@@ -240,9 +241,8 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
             first = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
             return failure(
                 "non-finite",
-                f"{count} of {array.size} outputs are not finite, the first is {want.name}{list(first)} = "
-                f"{float(array[first])}; look for uninitialised memory, a transfer that was not waited for, an "
-                "overflowing exp or a division by 0",
+                f"{count} of {array.size} outputs are not finite, in {wrong_parts((want,), in_rows(bad))}; the first "
+                f"is {want.name}{list(first)} = {float(array[first])}",
             )
     return None
 
@@ -300,12 +300,13 @@ def _judge(
     )  # fmt: skip
     if check.passed:
         return check, None
-    outside = int(np.count_nonzero(scaled > WORST_FACTOR * found.unit))
+    outside = scaled > WORST_FACTOR * found.unit
+    where = f" in {wrong_parts((output,), outside, rows)}" if outside.any() else ""
     worst = element(output, int(rows[row]), column)
     message = (
-        f"wrong result: worst element {worst} is {found.got[row, column]:.6g}, expected "
+        f"wrong result{where}: worst element {worst} is {found.got[row, column]:.6g}, expected "
         f"{found.expected[row, column]:.6g}, {found.worst_ratio:.3g} times the tolerance; root mean square error "
         f"{found.rms_ratio:.3g} times its tolerance (inputs: {family}, seed {seed})"
     )
-    detail = f"{outside} of {scaled.size} compared elements are outside their tolerance"
+    detail = f"{np.count_nonzero(outside)} of {scaled.size} compared elements are outside their tolerance"
     return check, Failure(stage="correctness", kind="wrong-result", message=message, detail=detail)

@@ -48,6 +48,7 @@ from harness.records.report import (
     Ceiling,
     CounterLine,
     CycleShares,
+    Edit,
     Hint,
     LogState,
     MemberReport,

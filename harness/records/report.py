@@ -21,12 +21,28 @@ class CounterLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """The block of the input `window` along `axis`, counted from the end, made `new` instead of `size`.
+
+    `constants` are those of kernel.py that set it: several where their values do not tell which; none where that is
+    not known.
+    """
+
+    window: str
+    axis: int
+    size: int
+    new: int
+    constants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
     """What to try next: what was observed, the rule that it falls under, one concrete change and what it may gain.
 
     `rule` is the name of the rule, `because` its sentence and `rule_source` where that was published. `kind` is the
     kind of change (see advice/kernel_changes.py), "" where the advice is to change nothing. `gain` is the fraction of
     the time that the change saves at most, None where nothing known bounds it; `gain_source` says what bounds it.
+    Each of the `edits` follows the advice.
     """
 
     observation: str
@@ -37,6 +53,7 @@ class Hint:
     kind: str = ""
     gain: float | None = None
     gain_source: str = ""
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,7 +258,13 @@ def checks(evidence: Evidence, verdict: Verdict, width: int, *, full: bool) -> l
     if not done:
         return ["Correctness:           no check was made"]
     failed = sum(not check.passed for check in done)
-    verb = f"{failed} of {len(done)} checks failed" if failed else f"all {len(done)} checks passed"
+    verb = f"all {len(done)} checks passed"
+    if failed:
+        verb = f"{quantity(failed, 'check')} failed, {len(done) - failed} passed"
+    # What the guard finds at the end leaves no check out.
+    if evidence.failure is not None and evidence.failure.kind != "tampered":
+        verb = verb if failed else f"{quantity(len(done), 'check')} passed"
+        verb += ", those after the failure were not run"
     if evidence.unchecked:
         verb += f" and {len(evidence.unchecked)} were not run, because {_too_slow(evidence, verdict)}"
     bits = sum(check.elements for check in done if check.criterion in ("dependence", "determinism", "state"))
@@ -318,14 +324,14 @@ def moved(changes: Sequence[Change], width: int, *, full: bool) -> list[str]:
 
 
 def failure(found: Failure, width: int, *, full: bool) -> list[str]:
-    """The stage, the kind, the sentence, and the last output of the child."""
+    """The stage, the kind, the sentence, and what else is known: a count, a traceback, what the child printed last."""
     lines = wrap(clean(found.message), width, f"  {found.stage}, {found.kind}: ", "    ")
     output = found.detail.splitlines()
-    if not output:
-        return lines
+    if len(output) < 2:
+        return [*lines, *(line for text in output for line in wrap(clean(text), width, "    "))]
     shown = output if full else output[-_OUTPUT_LINES_SHOWN:]
-    more = f" ({quantity(len(output) - len(shown), 'line')} before it: --full)" if len(shown) < len(output) else ""
-    lines.append(f"  its last output{more}:")
+    if len(shown) < len(output):
+        lines.append(f"    ({quantity(len(output) - len(shown), 'line')} before these: --full)")
     # Indentation carries meaning in tracebacks, so these lines are cut, not wrapped.
     lines += [f"    | {cut(_indented(line), width - 6)}" for line in shown]
     return lines

@@ -125,13 +125,13 @@ def _moved(one: Change) -> str:
     return f"{one.name}: {one.before:,.6g} -> {one.after:,.6g}{unit}"
 
 
-def revoked_text(outcome: str, reasons: Sequence[str], attempt: Attempt | None, width: int) -> str:
-    """What a revoke came to: a line for the whole, then one for every attempt that was judged."""
+def revoked_text(reasons: Sequence[str], attempt: Attempt | None, show: str, width: int) -> str:
+    """What a revoke came to: a line for the whole, then one for every attempt that was judged; `show` shows its own."""
     lines = [line for reason in reasons[:1] for line in wrap(clean(reason), width)]
     lines += [line for reason in reasons[1:] for line in wrap(clean(reason), width, "  ", "    ")]
     if attempt is None:
         return joined([*lines, "the title stays; nothing was recorded"])
-    return joined([*lines, f"recorded as attempt {attempt.number}: ./ratchet.sh show {attempt.number}"])
+    return joined([*lines, f"recorded as attempt {attempt.number}: {show}"])
 
 
 def revocation_lines(revocation: Revocation, width: int) -> list[str]:

@@ -15,6 +15,7 @@ _SHADES = "█▓▒░·"
 _COLOURS: tuple[Style, ...] = ("good", "good", "doubt", "doubt", "bad")
 _FAILED = "x"
 _NOT_TRIED = "-"
+_MOST_REASONS = 8
 
 
 def sweep_text(swept: Swept, width: int, colour: bool) -> str:
@@ -63,23 +64,36 @@ def remark(sweep: Sweep, one: Screened, best: Sequence[tuple[str, str]] | None, 
 
 
 def _table(sweep: Sweep, best: Sequence[tuple[str, str]] | None, width: int) -> Iterator[str]:
+    """All settings and the champion, the fastest first; then each remark that is too long for a line, once."""
     least = min((one.seconds for one in sweep.screened if one.seconds is not None), default=None)
-    rows: list[tuple[float | None, list[str], str, str]] = []
-    for one in sweep.screened:
-        against = "-" if one.seconds is None or least is None else change(one.seconds / least)
-        rows.append(
-            (one.seconds, [value for _, value in one.settings], against, remark(sweep, one, best, "judged now"))
-        )
     champion = sweep.champion_seconds
+    base, title = (least, "against\nfastest") if champion is None else (champion, "against\nchampion")
+    rows = [
+        (one.seconds, [value for _, value in one.settings], remark(sweep, one, best, "judged now"))
+        for one in sweep.screened
+    ]
     if champion is not None:
-        against = "-" if least is None else change(champion / least)
-        rows.append((champion, ["" for _ in sweep.parameters], against, f"champion: attempt {sweep.champion}"))
+        rows.append((champion, ["" for _ in sweep.parameters], f"champion: attempt {sweep.champion}"))
     rows.sort(key=lambda row: math.inf if row[0] is None else row[0])
     times = column([row[0] for row in rows])
-    body = [[*cells, time, against, remark] for (_, cells, against, remark), time in zip(rows, times, strict=True)]
-    titles = [*(name for name, _ in sweep.parameters), "time", "above least", "remark"]
-    for line in grid(titles, body, "r" * (len(titles) - 1) + "l"):
-        yield cut(line, width)
+    body = [
+        [*cells, time, "-" if taken is None or base is None else change(taken / base), said]
+        for (taken, cells, said), time in zip(rows, times, strict=True)
+    ]
+    titles = [*(name for name, _ in sweep.parameters), "time", title, "remark"]
+    whole = grid(titles, body, "r" * (len(titles) - 1) + "l")
+    shown = [cut(line, width) for line in whole]
+    yield from shown
+    reasons: dict[str, list[str]] = {}
+    for (_, cells, said), line, short in zip(rows, whole[-len(rows) :], shown[-len(rows) :], strict=True):
+        if line != short:
+            settings = zip((name for name, _ in sweep.parameters), cells, strict=True)
+            reasons.setdefault(said, []).append(" ".join(f"{name}={value}" for name, value in settings))
+    for said, (first, *others) in list(reasons.items())[:_MOST_REASONS]:
+        more = f" and {quantity(len(others), 'other')}" if others else ""
+        yield from ("", *wrap(f"{first}{more}: {said}", width, "", "  "))
+    if len(reasons) > _MOST_REASONS:
+        yield from ("", f"{len(reasons) - _MOST_REASONS} more reasons: --json")
 
 
 def _map(sweep: Sweep, width: int, colour: bool) -> Iterator[str]:

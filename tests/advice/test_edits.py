@@ -10,11 +10,11 @@ from rule_examples import saved
 
 from harness import contest as contests
 from harness.advice import diagnose
-from harness.advice.edits import Edit, Tried
+from harness.advice.edits import Tried, is_made_by
 from harness.advice.report import report
 from harness.loop import edits
 from harness.loop.evaluate import Options, evaluate
-from harness.records import Policy
+from harness.records import Edit, Policy
 from harness.render.hints import gain_text
 
 TEMPLATE = saved("naive-128x256-v5e")
@@ -62,10 +62,10 @@ def test_an_edit_that_brings_nothing_is_not_offered() -> None:
 
 
 def test_an_edit_is_made_where_the_program_has_that_block() -> None:
-    assert Edit(window="q", axis=-2, size=64, new=128).is_made_by(evidence(1e-3))
-    assert not QUERIES.is_made_by(evidence(1e-3))
-    assert not QUERIES.is_made_by(evidence(1e-3, trace=None))
-    assert not Edit(window="q", axis=-5, size=64, new=128).is_made_by(evidence(1e-3))
+    assert is_made_by(Edit(window="q", axis=-2, size=64, new=128), evidence(1e-3))
+    assert not is_made_by(QUERIES, evidence(1e-3))
+    assert not is_made_by(QUERIES, evidence(1e-3, trace=None))
+    assert not is_made_by(Edit(window="q", axis=-5, size=64, new=128), evidence(1e-3))
 
 
 @pytest.mark.slow

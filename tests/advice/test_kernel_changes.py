@@ -7,7 +7,8 @@ import pytest
 from harness.advice.hypotheses import names_observation, on_change, on_hypothesis
 from harness.advice.kernel_changes import kinds_of_change, mixed_kinds
 
-KERNEL = (Path(__file__).parents[2] / "harness" / "templates" / "attention" / "kernel.py").read_text()
+TEMPLATES = Path(__file__).parents[2] / "harness" / "templates"
+KERNEL, MATMUL = ((TEMPLATES / name / "kernel.py").read_text() for name in ("attention", "matmul"))
 MASK = """\
     rows = pl.program_id(0) * BQ + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 0)
     columns = step * BKV + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
@@ -71,6 +72,22 @@ def test_casts_that_move_with_the_body_are_no_change_of_dtype() -> None:
     # The same casts at other places of the same body are one.
     swapped = whole.replace("y.dtype", "_").replace("jnp.float32", "y.dtype").replace("_", "jnp.float32")
     assert kinds_of_change(whole, swapped) == ("dtype",)
+
+
+def test_a_new_body_is_no_change_of_the_grid_or_of_dtypes_that_were_there_before() -> None:
+    """A second accumulator, turns of a loop and a step that reads its own position: one change, of the body."""
+    product = "jnp.dot(a_ref[...], b_ref[...], precision=precision, preferred_element_type=jnp.float32)"
+    assert product in MATMUL
+    halves = (
+        "sum(jnp.dot(a_ref[:, at], b_ref[at, :], precision=precision, preferred_element_type=jnp.float32)"
+        " for at in (slice(0, BK // 2), slice(BK // 2, BK)))\n"
+        "    turn = jnp.int32(pl.program_id(0) + pl.num_programs(0))\n"
+        "    acc_ref[...] += jnp.zeros((BM, BN), jnp.float32) * turn"
+    )
+    assert kinds_of_change(MATMUL, MATMUL.replace(product, halves)) == ("body",)
+    assert kinds_of_change(MATMUL, MATMUL.replace(product, halves.replace("jnp.float32", "jnp.bfloat16", 1))) == (
+        "dtype", "body",
+    )  # fmt: skip
 
 
 def test_a_body_that_is_skipped_is_the_same_body() -> None:

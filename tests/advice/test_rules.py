@@ -127,7 +127,7 @@ SHOWN = {
     "fill and drain": [
         Case(
             lambda: with_parts(evidence(0.9e-3, bq=8192, bkv=8192), ("fill and drain", "q", 0.12)),
-            ("12.0% of the cycles", "only 4 steps", "more steps cost", "--set NAME=4096,16384", "q's block 8192"),
+            ("12.0% of the cycles", "only 4 steps", "more steps cost", "4096 and 16384 along axis 0 of q's block"),
         )
     ],
     "one giant block": [Case(lambda: rowwise(0.3e-3, block=8192), ("one step", "split the work into 8"))],

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from loop_fixtures import PROJECT, committed_contest, git, ratchet
 
+from harness.cli import main
+
 
 def refused(done: subprocess.CompletedProcess[str], kind: str, code: int, *words: str) -> None:
     assert done.returncode == code, done.stderr
@@ -88,6 +90,15 @@ def test_json_errors_are_json(contest: Path) -> None:
 
 def test_not_a_contest(tmp_path: Path) -> None:
     refused(ratchet(tmp_path, "experiment: x", "-C", str(tmp_path)), "no-contest", 4, "prepare.py", "new")
+
+
+@pytest.mark.parametrize("verb", ["status", "next", "results", "show", "report", "fsck", "lines", "checkout 1"])
+def test_a_folder_that_does_not_exist_is_named_as_it_was_given(
+    verb: str, contest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = contest / "missing" / "folder"
+    assert main(["-C", str(missing), *verb.split()]) == 4
+    assert f"expected a contest's folder, got {missing}, which does not exist [no-contest]" in capsys.readouterr().err
 
 
 def test_not_a_git_repository(contest: Path) -> None:

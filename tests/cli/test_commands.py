@@ -18,7 +18,7 @@ from harness.cli import main, place_of_verb
 from harness.cli.arguments import command
 from harness.cli.experiment import expectation
 from harness.cli.profile_verbs import RESOURCES
-from harness.cli.program_name import renamed
+from harness.cli.program_name import OPTION, renamed
 from harness.cli.verb import GROUPS, Verb
 from harness.cli.verbs import EVERY, VERBS, overview, valued_options
 from harness.errors import UsageError
@@ -97,6 +97,34 @@ def test_the_command_that_was_typed_is_the_one_that_is_named(
     assert "ratchet.sh" not in printed
     assert f"{name} new DIR --like attention" in printed
     assert renamed("see ./ratchet.sh and experiments/ratchet.sh") == f"see {name} and experiments/ratchet.sh"
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("/somewhere/ratchet.sh", "/somewhere/ratchet.sh"),
+        ("../ratchet.sh", "../ratchet.sh"),
+        ("/two words/ratchet.sh", "'/two words/ratchet.sh'"),
+        ("./ratchet.sh", "./ratchet.sh"),
+        ("ratchet.sh", "./ratchet.sh"),
+    ],
+)
+def test_commands_name_the_script_where_it_lies(
+    typed: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys._xoptions, OPTION, typed)
+    assert main(["status", "-C", str(tmp_path)]) == 4
+    assert f"with: {shown.removeprefix('./')} new DIR --like attention" in capsys.readouterr().err
+    assert command("show 3", Path("mine")) == f"{shown} -C mine show 3"
+
+
+def test_the_script_says_how_it_was_called() -> None:
+    lines = (Path(PROJECT) / "ratchet.sh").read_text().splitlines()
+    assert f'exec "$venv/bin/python" -P -X "{OPTION}=$0" -m harness "$@"' in lines
+
+
+def test_every_verb_takes_quiet_but_the_one_whose_options_are_pytests() -> None:
+    assert {name for name, parser in PARSERS.items() if "--quiet" not in parser.known()} == {"test"}
 
 
 def test_no_parser_loads_a_library_that_it_does_not_need() -> None:

@@ -60,7 +60,7 @@ def test_without_a_python_that_serves_it_says_which_do(clone: Path, tmp_path: Pa
     done = first_use(clone, programs(tmp_path / "bin", *TOOLS), "--version")
     assert done.returncode == 4
     assert "expected Python 3.11 to 3.13, found none" in done.stderr
-    assert "./ratchet.sh --python /path/to/python3.12" in done.stderr
+    assert "/ratchet.sh --python /path/to/python3.12" in done.stderr
 
 
 def test_a_python_without_venv_is_named(clone: Path, tmp_path: Path) -> None:

@@ -47,6 +47,24 @@ def test_a_failed_attempt_fails_again(contest: Path) -> None:
     assert state(contest) == before
 
 
+def test_the_draw_that_failed_is_checked_first(contest: Path) -> None:
+    kernel = contest / "kernel.py"
+    text = kernel.read_text()
+    # The result of one block of many is doubled.
+    finish = "    @pl.when(step == steps - 1)\n"
+    wrong = text.replace(finish, f"    times = jnp.where(pl.program_id(0) == 1, 2.0, 1.0)\n\n{finish}")
+    kernel.write_text(wrong.replace("o_ref[...] = (acc_ref", "o_ref[...] = (times * acc_ref"))
+    ratchet(contest, "experiment: twice one block", expect=1)
+    (failed,) = [
+        check
+        for check in json.loads(ratchet(contest, "show", "--json", expect=0).stdout)["attempt"]["evidence"]["checks"]
+        if not check["passed"]
+    ]
+    now = json.loads(ratchet(contest, "replay", "3", "--json", expect=1).stdout)
+    assert now["now"]["failure_kind"] == now["then"]["failure_kind"] == "wrong-result"
+    assert f"(inputs: {failed['family']}, seed {failed['seed']})" in now["now"]["reasons"][0]
+
+
 def test_the_recorded_draws_are_repeated(contest: Path) -> None:
     done = json.loads(ratchet(contest, "replay", "1", "--json", expect=0).stdout)
     record = json.loads(ratchet(contest, "show", "1", "--json", expect=0).stdout)["attempt"]

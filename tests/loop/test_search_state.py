@@ -4,14 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from evidence_examples import V5E, evidence, simulation
+from evidence_examples import V5E
 from state_examples import KERNEL, STATEMENT, kernel, row, seen
 
-from harness.advice.report import report
 from harness.hardware import chip
 from harness.judge.verdict.roofline import impossibilities
-from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win, sizes_of, title_moves
-from harness.records import Hint, Row
+from harness.loop.search_state import FLOOR_REACHED, floor_of, search_state, since_win, title_moves
+from harness.records import Edit, Hint, Row
 from harness.records.search_state import SearchState
 from harness.render.search_state import search_state_text
 
@@ -138,46 +137,44 @@ def test_it_reads_on_one_screen_advice_first(width: int) -> None:
     assert len(lines) <= 50
 
 
-def advised(suggestion: str, rows: list[Row], kernels: dict[int, bytes], **changes: Any) -> SearchState:
+def advised(edits: tuple[Edit, ...], rows: list[Row], kernels: dict[int, bytes], **changes: Any) -> SearchState:
     found = seen(rows, kernels)
     assert found.report is not None
-    hint = Hint(observation="observed", suggestion=suggestion, rule="a rule", because="so")
+    hint = Hint(observation="observed", suggestion="another block", rule="a rule", because="so", edits=edits)
     return search_state(replace(found, report=replace(found.report, hints=(hint,)), **changes))
 
 
-LARGER = "raise the key/value block (rows of k's block, now 256) to 512: longer steps"
-BOTH = (
-    'screen both directions: `ratchet.sh sweep "experiment: ..." --set NAME=128,512`, where NAME is the constant of '
-    "kernel.py that makes k's block 256 along axis 0 (now 256 x 128)"
-)
+LARGER = Edit(window="k", axis=-2, size=256, new=512, constants=("BKV",))
+SMALLER = replace(LARGER, new=128)
 
 
 def test_advice_that_was_tried_is_not_given_again() -> None:
     rows = [row(1, "accept", kind="baseline"), row(2)]
-    found = advised(LARGER, rows, {1: KERNEL, 2: kernel(BKV=512)})
+    found = advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512)})
     assert found.hints == ()
     assert any("advice left out, tried by attempt 2" in said for said in found.messages)
     # With another constant beside it nobody knows what it gives.
-    assert advised(LARGER, rows, {1: KERNEL, 2: kernel(BKV=512, BQ=512)}).hints
-    assert advised(LARGER, rows, {1: KERNEL, 2: kernel(BQ=512)}).hints
+    assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512, BQ=512)}).hints
+    assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BQ=512)}).hints
+    # Nor in another kernel.
+    assert advised((LARGER,), rows, {1: KERNEL, 2: kernel(BKV=512).replace(b"q @ k", b"k @ q")}).hints
 
 
 def test_advice_of_two_sizes_is_left_out_when_both_were_tried_or_screened() -> None:
-    rows = [row(1, "accept", kind="baseline"), row(2)]
+    rows, both = [row(1, "accept", kind="baseline"), row(2)], (SMALLER, LARGER)
     kernels = {1: KERNEL, 2: kernel(BKV=512)}
-    assert advised(BOTH, rows, kernels).hints
-    found = advised(BOTH, rows, kernels, screened=((("BKV", "128"),),))
+    (hint,) = advised(both, rows, kernels).hints
+    assert hint.suggestion == "another block; tried already: BKV=512 by attempt 2"
+    found = advised(both, rows, kernels, screened=((2, (("BKV", "128"),)),))
     assert found.hints == ()
-    assert any("tried by a sweep, attempt 2" in said for said in found.messages)
+    assert any("tried by the sweep of attempt 2, attempt 2" in said for said in found.messages)
+    # What a sweep over another kernel saw says nothing of this one.
+    other = {**kernels, 3: KERNEL.replace(b"q @ k", b"k @ q")}
+    assert advised(both, [*rows, row(3)], other, screened=((3, (("BKV", "128"),)),)).hints
 
 
-def test_every_rule_that_names_a_size_says_it_in_a_form_that_is_read() -> None:
-    run = simulation(0.8e-3)
-    cases = [
-        report(evidence(0.8e-3, bq=bq, bkv=bkv, simulation=replace(run, executed_spills=spills)), V5E, ())
-        for bq, bkv in ((512, 256), (2048, 512), (128, 1024))
-        for spills in (0, 400_000)
-    ]
-    told = [hint.suggestion for found in cases for hint in found.hints if ") to " in hint.suggestion]
-    assert told
-    assert all(sizes_of(suggestion)[1] for suggestion in told), told
+def test_where_two_constants_may_set_a_block_both_have_to_be_tried() -> None:
+    rows, either = [row(1, "accept", kind="baseline"), row(2), row(3)], replace(LARGER, constants=("BQ", "BKV"))
+    kernels = {1: KERNEL, 2: kernel(BKV=512)}
+    assert advised((either,), rows, kernels).hints
+    assert advised((either,), rows, {**kernels, 3: kernel(BQ=512)}).hints == ()

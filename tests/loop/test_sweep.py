@@ -103,6 +103,25 @@ def test_the_grid_is_a_table_and_a_heat_map_that_needs_no_colour() -> None:
     assert "\x1b[31m" in coloured
 
 
+def test_times_are_told_against_the_champion() -> None:
+    found = swept(4e-6, 2e-6, 1e-6, None)
+    sweep = replace(found.sweep, champion=2, champion_seconds=2e-6)
+    lines = sweep_text(replace(found, sweep=sweep), 100, False).splitlines()
+    shares = [line.split()[line.split().index("us") + 1] for line in lines if "us" in line.split()]
+    assert shares == ["-50.0%", "0.0%", "0.0%", "+100.0%"]
+
+
+def test_a_reason_that_is_cut_is_shown_in_full_once() -> None:
+    found = swept(4e-6, None, 1e-6, None)
+    why = "tracing kernel_fn failed: kernel.py line 43: ValueError: expected BM to divide 2048, got BM=1000; " * 2
+    failing = tuple(
+        one if one.seconds else replace(one, failure_kind="trace-error", message=why) for one in found.sweep.screened
+    )
+    text = sweep_text(replace(found, sweep=replace(found.sweep, screened=failing)), 80, False)
+    assert f"BQ=128 BKV=512 and 1 other: trace-error: {why.strip()}" in " ".join(text.split())
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+
+
 def test_settings_that_were_judged_and_fail_are_said() -> None:
     wrong = Failure(stage="correctness", kind="wrong-result", message="2.0 times the tolerance")
     found = swept(4e-6, 2e-6, 1e-6, None, best=(("BQ", "128"), ("BKV", "512")))

@@ -339,8 +339,8 @@ TWICE = (ExpectedCount(counter="exp", low=1, high=1, more=""),) * 2
         ({"rounding": lambda self, inputs, rows: 1 + Plain.rounding(self, inputs, rows)}, "of zeros passes"),
         ({"rounding": lambda self, inputs, rows: 0 * Plain.rounding(self, inputs, rows)}, "to be positive everywhere"),
         ({"probes": lambda self, full, seed: ()}, "expected probes of a reduced shape"),
-        ({"probes": still}, "moved, and do not depend on them"),
-        ({"probes": promising}, "did not move, and depend on them"),
+        ({"probes": still}, "moved, and should not have"),
+        ({"probes": promising}, "should have moved, and did not"),
     ],
 )  # fmt: skip
 def test_a_problem_that_breaks_a_rule_is_told_which(broken: dict[str, Any], words: str) -> None:

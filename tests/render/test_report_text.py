@@ -107,12 +107,12 @@ def test_an_unknown_latency_is_the_word_unknown_with_its_reason() -> None:
     assert "    Actual       unknown" in printed(evidence(None), full=True)
 
 
-def test_a_failure_shows_kind_sentence_last_output_and_what_to_do() -> None:
+def test_a_failure_shows_kind_sentence_details_and_what_to_do() -> None:
     detail = "\n".join(f"line {number}" for number in range(30)) + '\n  File "kernel.py"\n\x1b[31mboom\n' + "x" * 300
     lines = printed(failed(detail=detail)).splitlines()
     assert lines[0] == "FAILED  attempt 2: BQ 128 -> 2048"
     assert lines[1] == "  compile, vmem-exceeded: the kernel needs 18.2 MiB of VMEM, 16 MiB are there"
-    assert lines[2] == "  its last output (21 lines before it: --full):"
+    assert lines[2] == "    (21 lines before these: --full)"
     assert lines[3] == "    | line 21"
     assert '    |   File "kernel.py"' in lines
     assert "    | [31mboom" in lines
@@ -123,6 +123,22 @@ def test_a_failure_shows_kind_sentence_last_output_and_what_to_do() -> None:
     assert any(line.startswith("     -> make blocks smaller") for line in lines)
     assert not any(line.startswith(("RESULT", "REGIME")) for line in lines)
     assert "    | line 0" in printed(failed(detail=detail), full=True).splitlines()
+
+
+def test_a_detail_of_one_line_has_no_frame() -> None:
+    lines = printed(failed(detail="7 of 9 compared elements are outside their tolerance")).splitlines()
+    assert lines[2] == "    7 of 9 compared elements are outside their tolerance"
+
+
+def test_of_a_failed_evaluation_the_checks_that_were_not_run_are_not_passed_over() -> None:
+    given = evidence(1e-3)
+    failure = failed().failure
+    assert failure is not None
+    bad = replace(given, failure=failure, checks=(given.checks[0], replace(given.checks[1], passed=False)))
+    assert "1 check failed, 1 passed, those after the failure were not run" in printed(bad)
+    assert "2 checks passed, those after the failure were not run" in printed(replace(bad, checks=given.checks))
+    tampered = replace(given, failure=replace(failure, kind="tampered"))
+    assert "all 2 checks passed" in printed(tampered)
 
 
 def test_an_impossible_latency_shows_the_figures_that_it_was_refused_on() -> None:

@@ -1,9 +1,8 @@
 """What several rules say about blocks: when a step is short, what a larger block needs, how to fetch further ahead."""
 
-from harness.advice.edits import Edit
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, blocks, fits, grown_vmem
-from harness.records import Window
+from harness.records import Edit, Window
 
 # What the best published attention kernels keep at most: beyond it the tile of scores spills.
 LARGE_KEY_BLOCK = 2048

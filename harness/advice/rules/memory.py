@@ -2,13 +2,12 @@
 
 from collections import Counter
 
-from harness.advice.edits import Edit
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed, fits, times_read
 from harness.advice.rules.blocks import doubled, fetch_ahead
 from harness.advice.rules.rule import BUDGET, LEVERS, PIPELINING, SCALING_BOOK, SCHEDULE, UTILISATION, Finding, rule
 from harness.advice.score_block import score_block_bytes
-from harness.records import Window
+from harness.records import Edit, Window
 from harness.units import decimal, kibibytes, percent
 
 # Half of the bandwidth in use is enough for re-reads to matter even where arithmetic binds.

@@ -1,6 +1,5 @@
 """Rules on the pipeline of grid steps: bubbles, waits for transfers, fill and drain, steps too short or too few."""
 
-from harness.advice.edits import Edit
 from harness.advice.observed import Observed, grown_vmem
 from harness.advice.rules.blocks import (
     SHORT_STEP_SECONDS,
@@ -12,6 +11,7 @@ from harness.advice.rules.blocks import (
 )
 from harness.advice.rules.rule import CAUSES, GRIDS, PIPELINING, REGIMES, SCHEDULE, TIMELINE, Finding, rule
 from harness.judge.verdict.roofline import LARGE_GAP
+from harness.records import Edit
 from harness.units import count, percent, seconds
 
 # Published: under 5 % is excellent, over 10 % a red flag.
@@ -194,11 +194,7 @@ def _both_ways(seen: Observed) -> str:
     if now < 2:
         return "half and twice the block along an axis of the grid"
     shape = " x ".join(map(str, window.block_shape))
-    # Evidence names no constants of kernel.py: NAME is for the reader to fill in.
-    return (
-        f'`ratchet.sh sweep "experiment: ..." --set NAME={now // 2},{now * 2}`, where NAME is the constant of '
-        f"kernel.py that makes {window.name}'s block {now} along axis {axis} (now {shape})"
-    )
+    return f"{now // 2} and {now * 2} along axis {axis} of {window.name}'s block, now {shape}"
 
 
 @rule(

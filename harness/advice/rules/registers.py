@@ -1,11 +1,10 @@
 """Rules on vector registers: spills, the cliff they form across attempts, passes over the scores that cause them."""
 
 from harness.advice.cycle_shares import named_lines
-from harness.advice.edits import Edit
 from harness.advice.observed import Observed
 from harness.advice.rules.rule import CAUSES, COUNTS, LEVERS, SCHEDULE, Finding, rule
 from harness.advice.score_block import SCORE_BLOCK
-from harness.records import LineTime, Row
+from harness.records import Edit, LineTime, Row
 from harness.units import count, decimal, percent, seconds
 
 # One spill or fill in twenty cycles: about what a load or store slot has free beside real work.

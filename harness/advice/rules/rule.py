@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from harness.advice.edits import Edit, Tried
+from harness.advice.edits import Tried
 from harness.advice.kernel_changes import Kind
 from harness.advice.observed import Observed
-from harness.records import Hint
+from harness.records import Edit, Hint
 
 # Where the rules come from. The protocol is the published method of profiling a TPU kernel that this project follows.
 COUNTS = "published protocol, expected counts inside a kernel"
@@ -120,4 +120,5 @@ def hint(rule: Rule, finding: Finding, seen: Observed, tried: Sequence[Tried] = 
         kind=kind or "",
         gain=gain,
         gain_source=source if gain is not None else "",
+        edits=finding.edits,
     )

@@ -39,6 +39,7 @@ from harness.judge.sandbox.messages import (
     TraceRequest,
 )
 from harness.problems import Problem
+from harness.problems.wrong_parts import at_smaller_shape
 from harness.records import Claims, PallasCall, Statement, Trace
 
 # More than this share of the useful work outside Pallas calls is not "cheap elementwise work":
@@ -120,8 +121,8 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     name, function, before = _loaded
     _refuse_another(_full, name)
     with interpretation.aiming_at(_full.chip):
-        position, _reduced = smaller_shapes.choose_reduced(function, _full)
-        _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced)
+        position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
+        _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     difference, interpret_full, not_interpreted = smaller_shapes.at_full(
@@ -245,6 +246,8 @@ def export_cpu(request: ExportRequest) -> Done:
 def interpret(request: InterpretRequest) -> Done:
     """Runs the program traced for that shape in TPU interpret mode. Raises Rejected `race` or `out-of-bounds`."""
     traced = _traced(request.shape)
+    assert _full is not None
+    where = at_smaller_shape(traced.problem.statement(), _full.problem.statement()) + "in TPU interpret mode: "
     if request.shape not in _runs:
         steps = max(call.steps for call in traced.calls)
         parameters = interpretation.checking_parameters(traced.chip, steps)
@@ -268,21 +271,21 @@ def interpret(request: InterpretRequest) -> Done:
     race = interpretation.race_of(failure, printed.getvalue())
     interpretation.reset()
     if race is not None:
-        raise Rejected("correctness", "race", f"data race in TPU interpret mode: {_short(race)}", race)
+        raise Rejected("correctness", "race", f"{where}data race: {_short(race)}", race)
     if isinstance(failure, NotImplementedError):
         raise _not_interpretable(failure)
     if failure is not None:
         text = str(failure)
         if DEADLOCK in text:
             line = next(line for line in text.splitlines() if DEADLOCK in line)
-            said = f"in TPU interpret mode: {line[line.index(DEADLOCK) :].strip()} (bytes for a copy)"
+            said = f"{where}{line[line.index(DEADLOCK) :].strip()} (bytes for a copy)"
             raise Rejected("correctness", "deadlock", said, text[-8000:])
         if "Revisited block" in text:
             line = next(line for line in text.splitlines() if "Revisited block" in line)
-            raise Rejected("correctness", "revisited-block", f"in TPU interpret mode: {line.strip()}", text[-8000:])
+            raise Rejected("correctness", "revisited-block", f"{where}{line.strip()}", text[-8000:])
         if "IndexError" in text or isinstance(failure, IndexError) or "ut-of-bounds" in text:
             line = next((line for line in text.splitlines() if "ut-of-bounds" in line), text.splitlines()[0])
-            raise Rejected("correctness", "out-of-bounds", f"in TPU interpret mode: {line.strip()}", text[-8000:])
+            raise Rejected("correctness", "out-of-bounds", f"{where}{line.strip()}", text[-8000:])
         raise failure
     arrays.save(Path(request.outputs), outputs)
     return Done(path=request.outputs)

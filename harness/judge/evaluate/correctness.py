@@ -19,6 +19,7 @@ from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import CheckReply, CheckRequest, ProbeReply, ProbeRequest, Rejected
 from harness.problems import Problem
 from harness.problems.timing import differing
+from harness.problems.wrong_parts import at_smaller_shape
 from harness.records import Check, Failure, Mode
 
 
@@ -35,7 +36,7 @@ def check(request: CheckRequest) -> CheckReply:
     else:
         outputs = arrays.load(Path(request.outputs), problem.statement().results)
     found, failure = problems.check(problem, inputs, outputs, family=request.family, mode=mode, seed=request.seed)
-    return CheckReply(check=found, failure=failure)
+    return CheckReply(check=found, failure=_with_shape(failure, problem, request))
 
 
 def probe(request: ProbeRequest) -> ProbeReply:
@@ -69,13 +70,21 @@ def probe(request: ProbeRequest) -> ProbeReply:
             checks.pop()
         checks.append(found)
         if failure is not None:
-            return ProbeReply(checks=tuple(checks), failure=failure)
-    if not request.full:
+            break
+    if failure is None and not request.full:
         # After other calls in between, so that whatever one call leaves behind shows too.
         again, _ = _split(problem, inputs, _run_untouched(request.artifact, inputs))
         found, failure = problems.check_determinism(outputs, one.family, before, again, mode=mode, seed=request.seed)
         checks.append(found)
-    return ProbeReply(checks=tuple(checks), failure=failure)
+    return ProbeReply(checks=tuple(checks), failure=_with_shape(failure, problem, request))
+
+
+def _with_shape(failure: Failure | None, problem: Problem, request: CheckRequest | ProbeRequest) -> Failure | None:
+    """The same, its message led by the shape where that is not the contest's own."""
+    if failure is None:
+        return None
+    where = at_smaller_shape(problem.statement(), _problem(request.problem, None).statement())
+    return replace(failure, message=where + failure.message)
 
 
 def _split(

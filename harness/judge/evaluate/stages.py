@@ -204,12 +204,12 @@ def _check_artifacts(evaluation: Evaluation, program: Program) -> Iterator[Artif
 
 def _check_full(evaluation: Evaluation, program: Program) -> Iterator[CheckRequest | ProbeRequest]:
     pickled, artifact = str(evaluation.plan.pickled_problem), str(program.path)
+    yield from _repeated(evaluation, program, None)
     for family in _families_at_full(evaluation):
         drawn = seed()
         yield CheckRequest(problem=pickled, reduced=None, family=family, seed=drawn, artifact=artifact)
     # With the seed of the last check, whose outputs are at hand to compare with.
     yield ProbeRequest(problem=pickled, reduced=None, seed=drawn, artifact=artifact, full=True)
-    yield from _repeated(evaluation, program, None)
 
 
 def _families_at_full(evaluation: Evaluation) -> tuple[str, ...]:
@@ -228,10 +228,10 @@ def _check_reduced(evaluation: Evaluation, program: Program) -> Iterator[CheckRe
         # The interpreter checks the others, at the second shape, and the composite has all their values. But it has one
         # kind of table only, and at the second shape a kernel may take another path than at the full one.
         families = tuple(filter(_is_drawn, families)) or families
+    yield from _repeated(evaluation, program, reduced)
     for family in families:
         yield CheckRequest(problem=pickled, reduced=reduced, family=family, seed=seed(), artifact=artifact)
     yield ProbeRequest(problem=pickled, reduced=reduced, seed=seed(), artifact=artifact, full=False)
-    yield from _repeated(evaluation, program, reduced)
 
 
 def _is_drawn(family: str) -> bool:
@@ -239,7 +239,10 @@ def _is_drawn(family: str) -> bool:
 
 
 def _repeated(evaluation: Evaluation, program: Program, reduced: int | None) -> Iterator[CheckRequest | ProbeRequest]:
-    """The same checks once more on inputs of an earlier evaluation, also of those that its interpreter ran here."""
+    """The same checks once more on inputs of an earlier evaluation, also of those that its interpreter ran here.
+
+    They come before fresh ones: what failed then shows first.
+    """
     plan, pickled, artifact = evaluation.plan, str(evaluation.plan.pickled_problem), str(program.path)
     draws = repeatable(plan.draws, plan.problem, mode_of(reduced), reduced=reduced)
     if evaluation.shapes.reduced is not None and (program.shape == "full" or evaluation.shapes.has_second):
@@ -260,11 +263,6 @@ def _interpret(evaluation: Evaluation, reply: ShapesReply) -> Iterator[Interpret
     shape: TracedShape = "second" if reply.has_second else "reduced"
     # At the full shape the interpreter has a positive number. Without a second shape it has NaN, at the reduced one.
     fill = unforeseen_number(is_negative=True) if reply.has_second else None
-    for family in plan.problem.families(full=False):
-        # The CPU reference program computes the same numbers of drawn inputs in a tenth of the time.
-        if not _is_drawn(family):
-            outputs = str(plan.outputs_of(family))
-            yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape=shape, fill=fill)
     draws = repeatable(plan.draws, plan.problem, "interpret", reduced=reply.reduced, is_second=reply.has_second)
     if reply.has_second:
         # Earlier judges ran a CPU reference program there.
@@ -273,6 +271,11 @@ def _interpret(evaluation: Evaluation, reply: ShapesReply) -> Iterator[Interpret
         if not draw.is_probe:
             outputs = str(plan.outputs_of(f"drawn-before-{place}"))
             yield InterpretRequest(family=draw.family, seed=draw.seed, outputs=outputs, shape=shape, fill=fill)
+    for family in plan.problem.families(full=False):
+        # The CPU reference program computes the same numbers of drawn inputs in a tenth of the time.
+        if not _is_drawn(family):
+            outputs = str(plan.outputs_of(family))
+            yield InterpretRequest(family=family, seed=seed(), outputs=outputs, shape=shape, fill=fill)
 
 
 def _interpret_full(evaluation: Evaluation, reply: ShapesReply) -> Iterator[InterpretRequest]:

@@ -62,7 +62,8 @@ def rule(
     if uncertainty is not None:
         doubt = f"{percent(uncertainty)} of the ratio, one sigma"
         if looked_at > 1:
-            doubt += f", times {deviations(looked_at):.2f} for the fastest of {looked_at} candidates"
+            sigmas = deviations(looked_at)
+            doubt = f"{sigmas:.2f} x {percent(uncertainty)} of the ratio, for the fastest of {looked_at} candidates"
     outcome: Outcome = "reject"
     if ratio <= 1 - effect + ROUNDING and high < 1:
         outcome = "accept"

@@ -54,7 +54,7 @@ def open_repository(path: Path) -> Repo:
     except (InvalidGitRepositoryError, NoSuchPathError) as error:
         raise RatchetError(
             "not-a-repository",
-            f"expected a folder in a git repository, got {folder}: the ledger lives in git. "
+            f"expected a folder in a git repository, got {path}: the ledger lives in git. "
             "Run `git init` and make a first commit, or name another folder with -C",
         ) from error
     if repository.working_tree_dir is None:

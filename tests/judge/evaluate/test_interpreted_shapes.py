@@ -65,3 +65,37 @@ def test_every_step_is_interpreted_where_it_matters_when_memory_is_read_and_writ
     _, interpret_full, warnings = smaller_shapes.at_full(full, reduced)
     assert interpret_full == is_interpreted
     assert bool(warnings) != is_interpreted
+
+
+def of_rows(rows: int) -> Callable[..., Any]:
+    """A copy in blocks of so many rows, which refuses lengths that these do not divide."""
+
+    def function(a: Any, b: Any) -> Any:
+        if a.shape[0] % rows:
+            raise ValueError(f"expected {rows} to divide {a.shape[0]}")
+        spec = pl.BlockSpec((rows, a.shape[1]), lambda i: (i, 0))
+        shape = jax.ShapeDtypeStruct(a.shape, jnp.bfloat16)
+        return pl.pallas_call(copy, out_shape=shape, grid=(a.shape[0] // rows,), in_specs=[spec], out_specs=spec)(a)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "why"),
+    [
+        (128, 1024, ""),
+        (512, 1024, "(m x n x k), which the blocks do not divide, or have one step along an axis of"),
+        (384, 768, "(m x n x k): tracing kernel_fn failed: ValueError: expected 384 to divide 512"),
+        (128, 256, "the problem has none"),
+    ],
+)
+def test_where_no_smaller_shape_will_do_the_warning_says_why(rows: int, length: int, why: str) -> None:
+    function = of_rows(rows)
+    full = traced_program(function, Matmul(m=length, n=256, k=256), chip("v5e"))
+    position, reduced, found = smaller_shapes.choose_reduced(function, full)
+    assert (position is None) == (reduced is full) == bool(why)
+    assert why in found
+    if why:
+        _, (warning,) = smaller_shapes.second(function, full, reduced, found)
+        assert "`reduced shapes` takes the contest's own" in warning
+        assert why in warning

@@ -7,6 +7,7 @@ from typing import Any
 from harness.judge.evaluate.trace import contract, jaxprs, same_program
 from harness.judge.evaluate.trace.traced import Traced, traced_program
 from harness.judge.sandbox.messages import Rejected
+from harness.problems.wrong_parts import its_shape
 from harness.records import PallasCall, Statement, Window
 
 # What orders reads and writes of memory otherwise than the steps of a grid do.
@@ -16,22 +17,28 @@ _BY_HAND = frozenset(("dma_start", "dma_wait", "semaphore_signal", "semaphore_wa
 _INTERPRETED_STEPS = 2048
 
 
-def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | None, Traced]:
+def choose_reduced(function: Callable[..., Any], full: Traced) -> tuple[int | None, Traced, str]:
     """The smallest shape that still has several steps along every axis that has them at the full shape.
 
+    With its place among all, which is None for the full shape, and why it is that one then.
     Shapes at which the blocks of the full shape have no room come last: they are looked at for kernels
     that choose their blocks by the shape.
     """
     shapes = sorted(enumerate(full.problem.reduced()), key=lambda one: not _has_room(one[1].statement(), full))
+    why = "the problem has none"
+    own = full.problem.statement()
     for position, problem in shapes:
+        tried = f"the last one tried is {its_shape(problem.statement(), own)}"
+        why = f"{tried}, which the blocks do not divide, or have one step along an axis of"
         try:
             with contract.CandidateCode("contract", "trace-error", "tracing kernel_fn"):
                 small = traced_program(function, problem, full.chip)
-        except Rejected:
+        except Rejected as refused:
+            why = f"{tried}: {refused.failure.message}"
             continue
         if _is_like(small.calls, full.calls):
-            return position, small
-    return None, full
+            return position, small, ""
+    return None, full, why
 
 
 def at_full(full: Traced, *small: Traced) -> tuple[str, bool, tuple[str, ...]]:
@@ -98,12 +105,18 @@ def _has_room(small: Statement, full: Traced) -> bool:
     return True
 
 
-def second(function: Callable[..., Any], full: Traced, reduced: Traced) -> tuple[Traced | None, tuple[str, ...]]:
-    """The trace for the second shape; without one, a warning why no (other) shape is checked."""
+def second(
+    function: Callable[..., Any], full: Traced, reduced: Traced, why: str
+) -> tuple[Traced | None, tuple[str, ...]]:
+    """The trace for the second shape; without one, a warning why no (other) shape is checked.
+
+    `why` says that of the reduced one.
+    """
     if reduced is full:
         return None, (
-            "only the contest's own shape is checked: no smaller shape keeps two steps along every axis of the grid "
-            "with these blocks, so bugs that show at other shapes may be missed",
+            "no smaller shape is checked, so bugs that show only at others may be missed; the stage `reduced shapes` "
+            f"takes the contest's own. No smaller one will do: {why}. What helps: lengths taken from the arguments of "
+            "kernel_fn, smaller blocks, or a larger problem in prepare.py",
         )
     problem = full.problem.second_shape(reduced.problem)
     if problem is None:

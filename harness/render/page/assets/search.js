@@ -41,7 +41,7 @@ function showTrials(table, search, order) {
     { key: "n", title: "#", figure: true },
     ...search.names.map((name, place) => ({ key: `c${place}`, title: name, figure: true, look: "value" })),
     { key: "s", title: "time", figure: true },
-    { key: "above", title: "above least", figure: true },
+    { key: "above", title: "over the fastest", figure: true },
     { key: "remark", title: "remark", look: "bare wide", show: (row) => (row.remark ? [make("span", { class: `mark ${row.state}`, "aria-hidden": "true" }, `${STATES[row.state].sign} `), row.remark] : "") },
   ];
   const number = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(text) : text);

@@ -1,0 +1,70 @@
+"""Which constants of kernel.py set a block, so that advice on its size is a setting to try."""
+
+import ast
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from harness import candidate_text
+from harness.loop.settings import constants, value_of
+from harness.records import Edit, Evidence, Hint, Report
+
+
+def with_settings(report: Report, evidence: Evidence, kernel: bytes) -> Report:
+    """`report` with the constants of `kernel`, the candidate's text, that make the edits of its hints."""
+    return replace(report, hints=tuple(_with_settings(hint, evidence, kernel) for hint in report.hints))
+
+
+def _with_settings(hint: Hint, evidence: Evidence, kernel: bytes) -> Hint:
+    edits = tuple(replace(edit, constants=_constants(edit, evidence, kernel)) for edit in hint.edits)
+    known: dict[str, list[str]] = {}
+    for edit in edits:
+        if len(edit.constants) == 1:
+            known.setdefault(edit.constants[0], []).append(str(edit.new))
+    said = [f"--set {name}={','.join(dict.fromkeys(values))}" for name, values in known.items()]
+    for edit in edits:
+        if len(edit.constants) > 1:
+            said.append(f"{edit.new} for that of {', '.join(edit.constants)} which sets {edit.window}'s block")
+    words = f"{hint.suggestion} ({' or '.join(dict.fromkeys(said))})" if said else hint.suggestion
+    return replace(hint, edits=edits, suggestion=words)
+
+
+def _constants(edit: Edit, evidence: Evidence, kernel: bytes) -> tuple[str, ...]:
+    """The constant that its BlockSpec names; else all that have the block's size."""
+    sized = tuple(name for name, value in constants(kernel) if _is_size(value, edit.size))
+    named = next(filter(None, _named(edit, evidence, kernel)), "")
+    return (named,) if named in sized else sized
+
+
+def _is_size(value: str, size: int) -> bool:
+    with suppress(ValueError, TypeError, ArithmeticError):
+        found = value_of(value)
+        return type(found) is int and found == size
+    return False
+
+
+def _named(edit: Edit, evidence: Evidence, kernel: bytes) -> Iterator[str]:
+    """What stands for the block's size in the BlockSpec of the input, where all of them are written out."""
+    calls = evidence.trace.pallas_calls if evidence.trace else ()
+    inputs = [window for call in calls for window in call.windows if window.role == "input"]
+    places = [place for place, window in enumerate(inputs) if window.name == edit.window]
+    for text in candidate_text.files_of(kernel).values():
+        nodes: tuple[ast.AST, ...] = ()
+        with suppress(SyntaxError, ValueError):
+            nodes = tuple(ast.walk(ast.parse(text)))
+        specs = [
+            node.value.elts
+            for node in nodes
+            if isinstance(node, ast.keyword) and node.arg == "in_specs" and isinstance(node.value, ast.List | ast.Tuple)
+        ]
+        if len(calls) == len(specs) == len(places) == 1 and len(specs[0]) == len(inputs):
+            yield _size_in(specs[0][places[0]], edit.axis)
+
+
+def _size_in(spec: ast.expr, axis: int) -> str:
+    shapes = [*spec.args[:1], *(one.value for one in spec.keywords)] if isinstance(spec, ast.Call) else []
+    for shape in shapes:
+        if isinstance(shape, ast.Tuple) and len(shape.elts) >= -axis:
+            size = shape.elts[axis]
+            return size.id if isinstance(size, ast.Name) else ""
+    return ""

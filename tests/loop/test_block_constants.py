@@ -1,0 +1,50 @@
+"""Which constants of kernel.py set a block: as its BlockSpec names them, else by their values."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evidence_examples import V5E, evidence
+
+from harness.advice.report import report
+from harness.loop.block_constants import with_settings
+from harness.records import Edit, Evidence, Hint
+
+TEMPLATES = Path(__file__).parents[2] / "harness" / "templates"
+# Query blocks of 128 rows, key and value blocks of 256.
+KERNEL = (TEMPLATES / "attention" / "kernel.py").read_bytes()
+UNNAMED = KERNEL.replace(b"BQ = 128", b"BQ = 256").replace(b"BlockSpec((BKV, d)", b"BlockSpec(block(BKV)")
+KEYS = Edit(window="k", axis=-2, size=256, new=512)
+
+
+def suggested(kernel: bytes, *edits: Edit, given: Evidence | None = None) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    given = given or evidence(1e-3)
+    hint = Hint(observation="seen", suggestion="another block", edits=edits)
+    (told,) = with_settings(replace(report(given, V5E), hints=(hint,)), given, kernel).hints
+    return told.suggestion, tuple(edit.constants for edit in told.edits)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "constants"),
+    [
+        (KERNEL, ("BKV",)),
+        # The BlockSpec tells apart what the values do not.
+        (KERNEL.replace(b"BQ = 128", b"BQ = 2 * 128"), ("BKV",)),
+        (UNNAMED, ("BQ", "BKV")),
+        (KERNEL.replace(b"BKV = 256", b"BKV = None"), ()),
+    ],
+)
+def test_the_constant_of_a_block_is_named(kernel: bytes, constants: tuple[str, ...]) -> None:
+    assert suggested(kernel, KEYS)[1] == (constants,)
+
+
+def test_advice_is_a_setting_to_try() -> None:
+    assert suggested(KERNEL, KEYS, replace(KEYS, new=128))[0] == "another block (--set BKV=512,128)"
+    queries = Edit(window="q", axis=-2, size=128, new=256)
+    assert suggested(KERNEL, KEYS, queries)[0] == "another block (--set BKV=512 or --set BQ=256)"
+    assert suggested(UNNAMED, KEYS)[0] == "another block (512 for that of BQ, BKV which sets k's block)"
+    assert suggested(b"no Python (", KEYS)[0] == "another block"
+
+
+def test_without_a_trace_values_alone_tell() -> None:
+    assert suggested(KERNEL, KEYS, given=evidence(1e-3, trace=None))[1] == (("BKV",),)

@@ -222,8 +222,9 @@ def _unmeasured(output: Array, family: str, mode: Mode, seed: int) -> Check:
 def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str, seed: int) -> Failure | None:
     """What is wrong with the outputs before any number is compared."""
 
-    def failure(kind: str, message: str) -> Failure:
-        return Failure(stage="correctness", kind=kind, message=f"{message} (inputs: {family}, seed {seed})")
+    def failure(kind: str, message: str, detail: str = "") -> Failure:
+        said = f"{message} (inputs: {family}, seed {seed})"
+        return Failure(stage="correctness", kind=kind, message=said, detail=detail)
 
     if len(arrays) != len(expected):
         plural = "s" if len(expected) > 1 else ""
@@ -243,6 +244,8 @@ def _malformed(expected: Sequence[Array], arrays: Sequence[object], family: str,
                 "non-finite",
                 f"{count} of {array.size} outputs are not finite, in {wrong_parts((want,), in_rows(bad))}; the first "
                 f"is {want.name}{list(first)} = {float(array[first])}",
+                "look for uninitialised memory, a transfer that was not waited for, an overflowing exp or a division "
+                "by 0",
             )
     return None
 

@@ -269,6 +269,7 @@ def test_a_single_non_finite_output_fails_even_where_nothing_is_compared(value: 
     found, failure = check(CONTEST, (), array, family="composite", mode="full", seed=0)
     assert failure is not None
     assert failure.kind == "non-finite"
+    assert "uninitialised memory" in failure.detail
     assert failure.message.startswith(
         f"2 of 2097152 outputs are not finite, in o[9001..9002, 5]; the first is o[9001, 5] = {value}"
     )

@@ -95,7 +95,10 @@ _UNEXPLAINED = """## What is not explained
 - What lacks on v6e goes with the fetches of a group's weights, 0.1 to 0.4 us a megabyte, and more where a block of
   columns is cut out of wider weights: with the same tiles and 512 columns a row is 1 % too fast, with 2048 14 %.
 - Cross-entropy on v6e: the kernel's forward pass is 9.6 % too slow with float32 rows, 5 % with bfloat16 ones, whatever
-  its size, and its backward pass 7 to 11 % too fast; on v5p and v7x the same programs are within 2 %.
+  its size, and its backward pass 7 to 11 % too fast; on v5p and v7x the same programs are within 2 %. Seven percent of
+  the forward pass come from `matmul_slowdown`, be it 1/64 or 1/32, because a matmul that is late by a few cycles keeps
+  the pushes behind it waiting, and these the other unit: a queue in front of each unit would spare that, and is not
+  modelled. Without the slowdown grouped products on v6e would be further off than they are.
 - Ragged dot v2 on v5p takes half of the published time, here on one core of two.
 - That a stream of matmuls is slower than its rows by 1/32 (`matmul_slowdown`) on v5e, v6e and v7x is a fit without a
   known cause; v5p has none. Without it attention on v7x would lose its bias of 2 %, but grouped products on v6e and

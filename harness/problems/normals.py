@@ -12,9 +12,8 @@ POOL = 1 << 22
 def normal(random: np.random.Generator, rows: int, columns: int) -> NDArray[np.float32]:
     """N(0, 1), `[rows, columns]` float32.
 
-    Up to POOL elements each is drawn. Above, a row is a stretch of a pool of so many, or of eight rows where that is
-    more, from a drawn place on: rows differ, no two stand in the same order by more than chance, and all else that is
-    made of them (scales, outliers, offsets, zeros) is drawn for each as ever.
+    Up to POOL elements each is drawn. Above that, POOL numbers are drawn, or as many as eight rows have where that is
+    more, and each row is a stretch of them that begins at a drawn place. Two rows are correlated by chance alone.
     """
     if rows * columns <= POOL:
         return random.standard_normal((rows, columns), dtype=np.float32)

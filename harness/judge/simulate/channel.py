@@ -52,8 +52,8 @@ class Channel:
 
         A transfer occupies its path for bytes / bandwidth, in the order of starting, reads and
         writes alike, and arrives one latency later: transfers overlap their latencies but not
-        their bytes. None moves faster than one alone can. One `for_all` cores has the bandwidth of them all, and so
-        has one of a core that runs `alone`, which is still one.
+        their bytes. None moves faster than one alone can. One `for_all` cores has the bandwidth of them all. So
+        has one of a core that runs `alone`, but it moves no faster than one transfer can.
         """
         machine = self.machine
         self.transfers += 1

@@ -11,10 +11,9 @@ WIDER = 2
 
 # One standard deviation: of one more row's errors 68.27 % are smaller, by what the rows that no constant was fitted to
 # show when each is left out. Of v5e, where there are three, all rows, and not less than 2 %: all compute one operation.
-# What a chip's long operations are off by, as a fraction of their time, and those of a chip of which no such times are
-# published as much as any chip's;
+# The error of a chip's long operations, as a fraction of their time. A chip without published times gets the largest.
 _CHIP = {"v5e": 0.020, "v5p": 0.033, "v6e": 0.058, "v7x": 0.045}
-# what is added for each HLO operation that a program calls: its first fetch and its last store.
+# Added for each HLO operation that a program calls: its first fetch and its last store.
 _OPERATION_SECONDS = 0.08e-6
 # Errors are not normal: 95 % of them are within this many standard deviations.
 DEVIATIONS_OF_95_PERCENT = 3.0

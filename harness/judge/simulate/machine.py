@@ -271,6 +271,6 @@ def machine_of(chip: Chip) -> Machine:
         third_xlu_transpose_early_cycles=11,
         eup_latency_cycles=units.eup_latency,
         eup_packed_cycles=2,
-        branch_slots=6 if chip.name == "v7x" else 4,
+        branch_slots={"v4": 1, "v7x": 6}.get(chip.name, 4),
         branch_slots_vary=chip.name == "v7x",
     )

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from planted import NAIVE, POLICY, SMALL, V5E, naive
+from planted import CHANGING, MEDIUM, NAIVE, POLICY, SMALL, V5E, naive
 
 from harness.errors import RatchetError, UsageError
+from harness.hardware import Chip, chip
 from harness.judge import simulate
 from harness.judge.evaluate import evaluation
 from harness.judge.evaluate.timing import paired_benchmark
@@ -18,7 +19,6 @@ from harness.records import Draw, Evidence, Failure, PairedBenchmark, Policy, Tr
 
 pytest.importorskip("libtpu", reason="the TPU compiler exists for x86-64 Linux only")
 
-MEDIUM = Attention(sequence=1024, head_dim=128)
 KERNELS = Path(__file__).parents[1] / "fixtures" / "kernels"
 
 
@@ -31,9 +31,10 @@ def evaluated(
     policy: Policy = POLICY,
     on: str | None = None,
     draws: tuple[Draw, ...] = (),
+    on_chip: Chip = V5E,
 ) -> Evidence:
     return evaluation.evaluate(
-        contest, kernel.encode(), problem, V5E, policy, work_directory=contest / "profile_data" / work,
+        contest, kernel.encode(), problem, on_chip, policy, work_directory=contest / "profile_data" / work,
         simulate=simulate.run, on=on, draws=draws,
     )  # fmt: skip
 
@@ -292,3 +293,17 @@ def test_the_contest_itself(contest: Path, blocks: tuple[int, int]) -> None:
     assert found.failure is None
     assert found.latency is not None
     assert found.latency.seconds is not None
+
+
+@pytest.mark.parametrize("name", ["v4", "v5p"])
+def test_a_good_kernel_passes_on_chips_of_two_cores(contest: Path, name: str) -> None:
+    found = evaluated(contest, NAIVE, work=name, problem=MEDIUM, on_chip=chip(name))
+    assert found.failure is None
+    assert found.latency is not None
+    assert found.latency.seconds is not None
+
+
+def test_what_is_checked_is_what_was_compiled_whatever_changes_after_the_trace(contest: Path) -> None:
+    found = evaluated(contest, CHANGING, work="changing", problem=MEDIUM)
+    assert found.failure is not None
+    assert (found.failure.stage, found.failure.kind) == ("correctness", "wrong-result")

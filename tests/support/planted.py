@@ -17,6 +17,7 @@ from harness.records import Failure, Policy
 ROOT = Path(__file__).parents[2]
 NAIVE = (ROOT / "harness" / "templates" / "attention" / "kernel.py").read_text()
 SMALL = Attention(sequence=512, head_dim=128)
+MEDIUM = Attention(sequence=1024, head_dim=128)
 V5E = chip("v5e")
 POLICY = Policy()
 MEMORY = 16 << 30
@@ -29,6 +30,18 @@ def naive(*edits: tuple[str, str]) -> str:
         assert old in source, f"kernel.py no longer holds {old!r}"
         source = source.replace(old, new)
     return source
+
+
+# Its scores are scaled by another number at MEDIUM, until it is traced for a smaller shape.
+CHANGING = naive(
+    ("import jax\n", "import jax\nimport numpy as np\n"),
+    (
+        "def attend(",
+        "HELD = np.array(0.0, np.float32)\n\n\ndef held(sequence, d):\n"
+        "    HELD[...] = (2 if sequence == 1024 else 1) / math.sqrt(d)\n    return HELD\n\n\ndef attend(",
+    ),
+    ("scale=1 / math.sqrt(d)", "scale=held(sequence, d)"),
+)
 
 
 def with_wrapper(body: str) -> str:

@@ -56,8 +56,8 @@ _second_shape: Traced | None = None
 _runs: dict[str, Callable[..., Any]] = {}
 # Its files as they were handed over: what it writes into its folder is none of them.
 _sources: dict[str, bytes] = {}
-# The name of the function that was traced, the function, and this process as it must leave it.
-_loaded: tuple[str, Callable[..., Any], integrity.Snapshot] | None = None
+# The name of the function that was traced, the function, this process as it must leave it, and the chip's program.
+_loaded: tuple[str, Callable[..., Any], integrity.Snapshot, str] | None = None
 
 
 def trace(request: TraceRequest) -> TraceReply:
@@ -84,20 +84,17 @@ def trace(request: TraceRequest) -> TraceReply:
     except Rejected as rejected:
         explained = one_core.explained(rejected, _sources.values())
         raise explained from rejected
-    _loaded = request.function, function, before
     work = jaxprs.flops(_full.closed.jaxpr, _full.steps)
     _refuse(claims, work, statement)
-    with (
-        contract.CandidateCode("compile", "unsupported", f"lowering for the {request.chip.name}"),
-        interpretation.aiming_at(request.chip),
-    ):
-        exported = interpretation.export(_full.closed, _full.shapes, request.chip.platform, request.chip)
+    exported = _exported(_full)
+    program = fingerprint(exported.mlir_module())
+    _loaded = request.function, function, before, program
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     Path(request.artifact).write_bytes(exported.serialize())
     imported = packages.imported(modules)
     found = Trace(
-        fingerprint=packages.digested(fingerprint(exported.mlir_module()), imported),
+        fingerprint=packages.digested(program, imported),
         pallas_calls=_full.calls,
         pallas_flops=work.pallas,
         outside_flops=work.outside,
@@ -118,11 +115,17 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
     global _reduced, _second_shape
     assert _full is not None
     assert _loaded is not None
-    name, function, before = _loaded
+    name, function, before, program = _loaded
     _refuse_another(_full, name)
     with interpretation.aiming_at(_full.chip):
         position, _reduced, why_not = smaller_shapes.choose_reduced(function, _full)
         _second_shape, other_shapes = smaller_shapes.second(function, _full, _reduced, why_not)
+    if fingerprint(_exported(_full).mlir_module()) != program:
+        raise Rejected(
+            "static", "not-deterministic",
+            "expected the program to stay what it was while kernel.py is traced for smaller shapes, got another: does "
+            "kernel.py change something that it was traced with?",
+        )  # fmt: skip
     integrity.require_untouched(before)
     integrity.require_self_contained(_sources)
     difference, interpret_full, not_interpreted = smaller_shapes.at_full(
@@ -132,6 +135,15 @@ def trace_smaller(request: ShapesRequest) -> ShapesReply:
         reduced=position, has_second=_second_shape is not None, interpret_full=interpret_full, difference=difference,
         warnings=(*other_shapes, *not_interpreted),
     )  # fmt: skip
+
+
+def _exported(traced: Traced) -> Any:
+    """The program for the chip."""
+    with (
+        contract.CandidateCode("compile", "unsupported", f"lowering for the {traced.chip.name}"),
+        interpretation.aiming_at(traced.chip),
+    ):
+        return interpretation.export(traced.closed, traced.shapes, traced.chip.platform, traced.chip)
 
 
 def _exceeds_vmem(traced: Traced) -> str:

@@ -1,6 +1,5 @@
 """Reads a traced program: its Pallas calls, its floating-point work inside and outside them, what it must not do."""
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,11 +8,10 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax._src.state.types import AccumEffect, WriteEffect
 from jax.extend import core
 
-from harness.judge.evaluate.trace import grids
+from harness.judge.evaluate.trace import constants, grids
 from harness.judge.sandbox.messages import Rejected
 
 Jaxpr = Any
@@ -150,9 +148,8 @@ def inlined(model: Callable[..., Any], operands: list[Any], results: list[Any], 
 
 
 def text(closed: Any) -> str:
-    """The program in words that are equal for equal programs: addresses left out, constants by their hash."""
-    constants = (hashlib.sha256(np.asarray(value).tobytes()).hexdigest() for value in closed.consts)
-    return "\n".join((_ADDRESS.sub("", str(closed.jaxpr)), *constants))
+    """The program in words that are equal for equal programs: addresses left out, constants by their hashes."""
+    return "\n".join((_ADDRESS.sub("", str(closed.jaxpr)), *constants.digests(closed)))
 
 
 def line_of(equation: Equation) -> str:

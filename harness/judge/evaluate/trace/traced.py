@@ -8,7 +8,7 @@ import jax
 from numpy.typing import NDArray
 
 from harness.hardware import Chip
-from harness.judge.evaluate.trace import jaxprs, known_tables, one_core, semantics, traffic
+from harness.judge.evaluate.trace import constants, jaxprs, known_tables, one_core, semantics, traffic
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import Rejected
 from harness.problems import Problem, timing_inputs
@@ -32,6 +32,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     statement = problem.statement()
     shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    constants.take_over(closed)
     _refuse_outputs(out, statement)
     one_core.refuse_sharded(closed.jaxpr)
     one_core.refuse_sparsecore(closed.jaxpr)

@@ -1,0 +1,131 @@
+"""A program that was traced stays what it is, whatever kernel.py does afterwards with the arrays it was traced with."""
+
+import functools
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from planted import CHANGING, MEDIUM
+
+from harness.judge.evaluate.trace import constants, jaxprs
+from harness.judge.sandbox import environment
+
+X = np.zeros((16, 128), np.float32)
+
+
+def in_a_kernel(held: Any) -> Any:
+    """`held` is a number of its body."""
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * held
+
+    return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype))
+
+
+def in_an_index_map(held: Any) -> Any:
+    """`held` is a number of a block's place."""
+    return pl.pallas_call(
+        lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...]), out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype),
+        grid=(2,), in_specs=[pl.BlockSpec((8, 128), lambda i: (i * held, 0))],
+        out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
+    )  # fmt: skip
+
+
+def in_a_function(held: Any) -> Any:
+    """`held` is a constant of a function within."""
+    return jax.jit(lambda x: x + held)
+
+
+def as_a_constant(held: Any) -> Any:
+    return lambda x: x + held
+
+
+def as_an_array_of_jax(held: Any) -> Any:
+    """JAX may look at the same memory."""
+    return lambda x: x + jnp.asarray(held)
+
+
+def of_the_function_around(held: Any) -> Any:
+    """A region within uses a number that its kernel computes, beside `held`."""
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        row = pl.program_id(0) * 8
+
+        def region(scratch: Any) -> None:
+            scratch[...] = x_ref[...] * held
+            o_ref[...] = scratch[...] + row
+
+        pl.run_scoped(region, pltpu.VMEM((8, 128), jnp.float32))
+
+    block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    return pl.pallas_call(
+        kernel, out_shape=jax.ShapeDtypeStruct(X.shape, X.dtype), grid=(2,), in_specs=[block], out_specs=block
+    )
+
+
+NUMBER, ARRAY = functools.partial(np.array, 2, np.int32), functools.partial(np.full, (16, 128), 2.0, np.float32)
+WAYS = (
+    (in_a_kernel, functools.partial(np.array, 2.0, np.float32)), (in_an_index_map, NUMBER), (in_a_function, ARRAY),
+    (as_a_constant, ARRAY), (as_an_array_of_jax, ARRAY), (of_the_function_around, functools.partial(np.array, 2.0, np.float32)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("way", "made"), WAYS)
+def test_a_constant_that_changes_changes_no_program_that_was_traced(way: Any, made: Any) -> None:
+    held = made()
+    closed = jax.make_jaxpr(way(held))(X)
+    constants.take_over(closed)
+    before = jaxprs.text(closed)
+    held[...] = 1
+    assert jaxprs.text(closed) == before
+
+
+@pytest.mark.parametrize(("way", "made"), WAYS)
+def test_programs_of_other_constants_have_other_texts(way: Any, made: Any) -> None:
+    held, other = made(), made()
+    other[...] = 1
+    one, another, same = (jaxprs.text(jax.make_jaxpr(way(each))(X)) for each in (held, other, made()))
+    assert one == same != another
+
+
+def test_constants_keep_their_types() -> None:
+    weak = jax.make_jaxpr(lambda x: x * np.float32(3) + 2.0 + jnp.arange(128.0))(X)
+    before = str(weak)
+    constants.take_over(weak)
+    assert str(weak) == before
+
+
+# In a process of its own: a trace changes what JAX has loaded. That process has modules that kernel.py may not have.
+_TRACED = """
+from harness.hardware import chip
+from harness.judge.evaluate import candidate
+from harness.judge.evaluate.trace import constants, integrity
+from harness.judge.sandbox.messages import Rejected, ShapesRequest, TraceRequest
+
+constants.take_over = lambda closed: None
+integrity.require_self_contained = lambda sources: None
+candidate.trace(TraceRequest(problem="problem.pickle", chip=chip("v5e"), artifact="candidate.tpu"))
+try:
+    candidate.trace_smaller(ShapesRequest())
+except Rejected as refused:
+    print(refused.failure.kind, refused.failure.message)
+"""
+
+
+def test_a_program_that_changes_after_its_trace_is_refused(tmp_path: Path) -> None:
+    """Whatever it is that changes: here the constants are left where they are."""
+    (tmp_path / "kernel.py").write_text(CHANGING)
+    (tmp_path / "problem.pickle").write_bytes(pickle.dumps(MEDIUM))
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED], cwd=tmp_path, env=environment.on_cpu(), capture_output=True, text=True,
+        timeout=120, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("not-deterministic expected the program to stay what it was")

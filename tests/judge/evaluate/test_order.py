@@ -61,7 +61,9 @@ def slowed(name: str, when: str, seconds: float) -> Progress:
     def stop() -> None:
         pids: list[int] = []
         while not pids:
-            pids = [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text().strip() == name]
+            # Any of them may end while it is looked at.
+            with suppress(OSError):
+                pids = [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text().strip() == name]
             time.sleep(0.01)
         with suppress(ProcessLookupError):
             os.kill(pids[0], signal.SIGSTOP)

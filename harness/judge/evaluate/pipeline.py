@@ -341,7 +341,7 @@ class Evaluation:
             return environments.compiling(plan.chip, with_lines=plan.checked)
         if name == "timer":
             return environments.measuring("cpu" if plan.source == "measured cpu" else plan.chip.platform)
-        return environments.on_cpu()
+        return environments.checking() if name == "checker" else environments.on_cpu()
 
     def _ask(self, stage: Stage, request: Any) -> None:
         task, reply = TASKS[type(request)]

@@ -135,8 +135,19 @@ def recorded(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def on_cpu() -> dict[str, str]:
-    """For children that trace and check: JAX sees the CPU only."""
-    return {**base(), "JAX_PLATFORMS": "cpu"}
+    """For children that trace, check and simulate: JAX sees the CPU only.
+
+    XLA has a thread for each core, and at least two: in TPU interpret mode the callbacks of a kernel wait for another.
+    """
+    return {**base(), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": str(max(2, cores()))}
+
+
+def checking() -> dict[str, str]:
+    """For a child that runs CPU reference programs, which have no callbacks: XLA has half of the cores.
+
+    Another process works beside it, and threads that wait for a part of its work take a tenth to a quarter more time.
+    """
+    return {**on_cpu(), "PJRT_NPROC": str(max(1, cores() // 2))}
 
 
 def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:

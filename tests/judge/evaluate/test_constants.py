@@ -53,8 +53,8 @@ def as_an_array_of_jax(held: Any) -> Any:
     return lambda x: x + jnp.asarray(held)
 
 
-def of_the_function_around(held: Any) -> Any:
-    """A region within uses a number that its kernel computes, beside `held`."""
+def beside_a_value_of_the_kernel(held: Any) -> Any:
+    """`held` is a number of a region that uses a value of the kernel around it too."""
 
     def kernel(x_ref: Any, o_ref: Any) -> None:
         row = pl.program_id(0) * 8
@@ -71,10 +71,11 @@ def of_the_function_around(held: Any) -> Any:
     )
 
 
-NUMBER, ARRAY = functools.partial(np.array, 2, np.int32), functools.partial(np.full, (16, 128), 2.0, np.float32)
+NUMBER, FRACTION = (functools.partial(np.array, 2, kind) for kind in (np.int32, np.float32))
+ARRAY = functools.partial(np.full, (16, 128), 2.0, np.float32)
 WAYS = (
-    (in_a_kernel, functools.partial(np.array, 2.0, np.float32)), (in_an_index_map, NUMBER), (in_a_function, ARRAY),
-    (as_a_constant, ARRAY), (as_an_array_of_jax, ARRAY), (of_the_function_around, functools.partial(np.array, 2.0, np.float32)),
+    (in_a_kernel, FRACTION), (in_an_index_map, NUMBER), (in_a_function, ARRAY), (as_a_constant, ARRAY),
+    (as_an_array_of_jax, ARRAY), (beside_a_value_of_the_kernel, FRACTION),
 )  # fmt: skip
 
 

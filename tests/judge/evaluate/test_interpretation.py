@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from harness.hardware import chip
-from harness.judge.evaluate.interpret import chip_model, conversions, interpretation
+from harness.judge.evaluate.interpret import chip_model, conversions, grid_order, interpretation
 from harness.judge.evaluate.trace import grids
 from harness.judge.sandbox.messages import Rejected
 
@@ -195,12 +195,28 @@ def gridded(axes: tuple[int, ...], declared: tuple[str, ...] | None) -> Any:
     ],
 )
 def test_how_a_grid_is_walked(axes: tuple[int, ...], declared: tuple[str, ...], walked: tuple[str, ...]) -> None:
-    told = grids.as_interpreted(gridded(axes, declared), pltpu.InterpretParams())
-    assert told["compiler_params"].dimension_semantics == walked
-    orders = interpret_pallas_call._get_randomized_grid_coordinates(
-        axes, told["compiler_params"], told["interpret"].random_seed
-    )
-    assert all(order[0] != 0 for order in orders if order.size)
+    told = grids.as_interpreted(gridded(axes, declared), pltpu.InterpretParams())["compiler_params"]
+    assert told.dimension_semantics == walked
+    with grid_order.later_steps_first():
+        drawn = interpret_pallas_call._get_randomized_grid_coordinates(axes, told, 0)
+    for kind, steps, order in zip(walked, axes, drawn, strict=True):
+        assert sorted(order) == list(range(steps if kind == "parallel" else 0))
+        assert not order.size or order[0] != 0
+
+
+def test_jax_keeps_its_own_order_outside_and_where_it_draws_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "_get_randomized_grid_coordinates"
+    before = getattr(interpret_pallas_call, name)
+    with grid_order.later_steps_first():
+        assert getattr(interpret_pallas_call, name) is grid_order.orders
+    assert getattr(interpret_pallas_call, name) is before
+
+    def another(grid: Any, key: Any) -> None:
+        """A JAX that this one does not know."""
+
+    monkeypatch.setattr(interpret_pallas_call, name, another)
+    with grid_order.later_steps_first():
+        assert getattr(interpret_pallas_call, name) is another
 
 
 def test_two_cores_split_leading_axes_only() -> None:

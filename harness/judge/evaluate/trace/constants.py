@@ -57,7 +57,7 @@ def _programs(value: Any) -> Iterator[Any]:
 
 
 def _copied(value: Any) -> Any:
-    # In jax 0.12 a program within (of run_scoped) keeps the values of the one around it as constants. They are operands too.
+    # In jax 0.12 a program within (of run_scoped) keeps values of the one around it, which are no constants.
     if isinstance(value, jax.core.Tracer):
         return value
     if isinstance(value, np.ndarray):

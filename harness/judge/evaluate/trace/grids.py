@@ -1,11 +1,7 @@
 """What a Pallas call declares about the axes of its grid, and how TPU interpret mode has to be told to walk them."""
 
-import math
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as pltriton
 
@@ -15,8 +11,6 @@ Equation = Any
 
 # What may be declared about an axis whose steps run in any order, or are split between cores.
 _PARALLEL = ("parallel", "core_parallel", "subcore_parallel")
-# An axis with two steps keeps their order for every second seed: all of five such axes do otherwise for one of 32.
-_SEEDS = range(1, 257)
 
 
 def is_triton(equation: Equation) -> bool:
@@ -44,10 +38,9 @@ def semantics(equation: Equation) -> tuple[str, ...]:
 def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
     """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with so many cores.
 
-    The interpreter splits the steps of the leading parallel axes between the cores, in an order that is
-    drawn: here one that does not begin with the first step of any of them. A kernel that relies on the
-    first step having run first is wrong by what it declares. Raises Rejected `not-interpretable` where
-    steps of a later axis would be split, which the interpreter cannot do; on one core they run in order.
+    The interpreter splits the steps of the leading parallel axes between the cores, in an order that is drawn
+    (`later_steps_first`). Raises Rejected `not-interpretable` where steps of a later axis would be split, which the
+    interpreter cannot do; on one core they run in order.
     """
     mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]
     order = semantics(equation)
@@ -67,16 +60,4 @@ def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
         told = pltpu.CompilerParams(dimension_semantics=order)
     else:
         told = options.replace(dimension_semantics=order)
-    return {"compiler_params": told, "interpret": replace(interpret, random_seed=_seed(mapping.grid, told))}
-
-
-def _seed(grid: tuple[Any, ...], options: Any) -> int:
-    """A seed for which the interpreter does not begin any parallel axis that has several steps with the first one."""
-    draw = getattr(interpret_pallas_call, "_get_randomized_grid_coordinates", None)
-    if draw is None or not all(isinstance(steps, int) for steps in grid) or math.prod(grid) < 2:
-        return _SEEDS[0]
-    for seed in _SEEDS:
-        orders = [np.asarray(order) for order in draw(grid, options, seed)]
-        if all(order[0] != 0 for order in orders if order.size > 1):
-            return seed
-    return _SEEDS[-1]
+    return {"compiler_params": told}

@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.judge.evaluate.interpret import interpretation
 from harness.judge.evaluate.interpret.deadlocks import DEADLOCK, deadlocks_found
+from harness.judge.evaluate.interpret.grid_order import later_steps_first
 from harness.judge.evaluate.interpret.quick_interpreter import quick_interpreter
 from harness.judge.evaluate.trace import (
     contract,
@@ -104,7 +105,10 @@ def trace(request: TraceRequest) -> TraceReply:
         seconds=time.monotonic() - began,
     )
     said = (*_enclosed_warnings(_full.closed), *_claim_warnings(claims, _full.calls), *_loop_warnings(work))
-    return TraceReply(trace=found, claims=claims, warnings=(*flags, *said), exceeds_vmem=_exceeds_vmem(_full))
+    return TraceReply(
+        trace=found, claims=claims, warnings=(*flags, *said), exceeds_vmem=_exceeds_vmem(_full),
+        operations=sum(1 for _ in jaxprs.equations(_full.closed.jaxpr)),
+    )  # fmt: skip
 
 
 def trace_smaller(request: ShapesRequest) -> ShapesReply:
@@ -273,6 +277,7 @@ def interpret(request: InterpretRequest) -> Done:
         with (
             contextlib.redirect_stdout(printed),
             interpretation.memory_filled_with(request.fill),
+            later_steps_first(),
             quick_interpreter(),
             deadlocks_found(),
         ):

@@ -93,7 +93,8 @@ class Evaluation:
                 *not_looked_into(plan.chip),
             ),
             isolation=replace(
-                confinement.offered(plan.policy.is_confined), variables=environments.recorded(environments.on_cpu())
+                confinement.offered(plan.policy.is_confined),
+                variables=environments.recorded(environments.interpreting()),
             ),
         )
 
@@ -341,7 +342,9 @@ class Evaluation:
             return environments.compiling(plan.chip, with_lines=plan.checked)
         if name == "timer":
             return environments.measuring("cpu" if plan.source == "measured cpu" else plan.chip.platform)
-        return environments.checking() if name == "checker" else environments.on_cpu()
+        if name == "checker":
+            return environments.checking(self.reply.operations)
+        return environments.interpreting() if name == "candidate" else environments.on_cpu()
 
     def _ask(self, stage: Stage, request: Any) -> None:
         task, reply = TASKS[type(request)]

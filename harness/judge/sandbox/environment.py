@@ -20,6 +20,14 @@ from harness.records import Environment
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
+# XLA spends most of compiling a large CPU program on its fusions, about the same time on each. With several outputs
+# there are fewer of them, and compiling takes half the time. Sums are rounded in another order, as from one XLA to the
+# next. Known to jaxlib 0.10.2 and 0.12.0.
+_FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
+# Programs of kernels with as many operations (1,266 to 7,460 in examples/) gain 0.4 to 2.7 s and lose at most 1 s a
+# run; of those with fewer some take twice as long to run, and gain nothing (benchmarks/cpu_fusions.py).
+_MANY_OPERATIONS = 1000
+
 
 def environment() -> Environment:
     """Versions, machine and platform of this interpreter."""
@@ -142,12 +150,19 @@ def on_cpu() -> dict[str, str]:
     return {**base(), "JAX_PLATFORMS": "cpu", "PJRT_NPROC": str(max(2, cores()))}
 
 
-def checking() -> dict[str, str]:
-    """For a child that runs CPU reference programs, which have no callbacks: XLA has half of the cores.
+def interpreting() -> dict[str, str]:
+    """For the child that runs kernel.py, in whose interpreted programs nearly every fusion ends at a callback."""
+    return {**on_cpu(), "XLA_FLAGS": _FEWER_FUSIONS}
 
-    Another process works beside it, and threads that wait for a part of its work take a tenth to a quarter more time.
+
+def checking(operations: int) -> dict[str, str]:
+    """For a child that runs the CPU reference programs of a kernel with so many operations.
+
+    They have no callbacks, and XLA has half of the cores: another process works beside it, and threads that wait for a
+    part of its work take a tenth to a quarter more time.
     """
-    return {**on_cpu(), "PJRT_NPROC": str(max(1, cores() // 2))}
+    flags = {"XLA_FLAGS": _FEWER_FUSIONS} if operations >= _MANY_OPERATIONS else {}
+    return {**on_cpu(), **flags, "PJRT_NPROC": str(max(1, cores() // 2))}
 
 
 def compiling(chip: Chip, *, with_lines: bool = True) -> dict[str, str]:

@@ -74,11 +74,16 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReply:
-    """What the trace for the contest's own shape shows; `exceeds_vmem`: why the compiler is bound to refuse it."""
+    """What the trace for the contest's own shape shows.
+
+    `operations` are those of the program, in loops and branches once; `exceeds_vmem` says why the compiler is bound to
+    refuse it.
+    """
 
     trace: Trace
     claims: Claims
     warnings: tuple[str, ...]
+    operations: int
     exceeds_vmem: str = ""
 
 

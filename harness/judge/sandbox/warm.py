@@ -31,14 +31,18 @@ PRELOADED = (
     "harness.judge.evaluate.compile.compilation",
     "harness.judge.evaluate.timing.simulation",
     "harness.judge.simulate",
-    # What JAX imports when it first calls an exported program.
+    # What JAX imports when it first calls an exported program, and when it first lowers an interpreted one.
     "scipy.linalg.cython_blas",
     "scipy.linalg.cython_lapack",
+    "jaxlib.mlir.dialects.mhlo",
+    "jax._src.pallas.mosaic.pallas_call_registration",
+    "jax._src.pallas.mosaic_gpu.interpret.interpret_pallas_call",
 )
 # Not of a fork: its times would be those of a process that shares its memory with another.
 _TIMED = ("harness.judge.evaluate.timing.device_timing",)
-# Variables that nothing has read when a fork begins: libtpu is not loaded, and the rest is set for each child.
-_MAY_DIFFER = ("LIBTPU_", "TPU_", "PYTHONPATH")
+# Variables that nothing has read when a fork begins: libtpu is not loaded, XLA has not started, and the rest is set for
+# each child.
+_MAY_DIFFER = ("LIBTPU_", "TPU_", "PJRT_NPROC", "XLA_FLAGS", "PYTHONPATH")
 # For importing JAX on a machine that is busy, and for one fork after that.
 _IMPORT_SECONDS, _FORK_SECONDS = 120.0, 20.0
 # A machine on which it fails so often does without.

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def trace_reply(**claims: Any) -> TraceReply:
         trace=trace,
         claims=Claims(**{**said, **claims}),
         warnings=(),
+        operations=1,
     )
 
 
@@ -125,7 +127,7 @@ def test_numbers_that_no_report_could_print_are_refused() -> None:
 
 def test_warnings_are_counted_and_their_paths_shortened() -> None:
     said = tuple(f"/srv/me/kernel.py line {n}" for n in range(1000))
-    warned = TraceReply(trace=trace_reply().trace, claims=trace_reply().claims, warnings=said)
+    warned = replace(trace_reply(), warnings=said)
     found = replies.cleaned(warned, (Path("/srv/me"),)).warnings
     assert found[0] == "kernel.py line 0"
     assert found[-1] == "960 more are left out"

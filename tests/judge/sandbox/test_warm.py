@@ -5,13 +5,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hostile import Source, attack, is_alive
+from planted import NAIVE, POLICY, SMALL, V5E
 
 import harness
+from harness.judge import simulate
+from harness.judge.evaluate import evaluation
 from harness.judge.sandbox import confinement, environment, warm
 from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.messages import Done
@@ -33,10 +38,12 @@ def fresh() -> Iterator[None]:
     warm.close()
 
 
-def run(directory: Path, text: str, *, is_confined: bool = True) -> tuple[str, bool]:
+def run(
+    directory: Path, text: str, *, is_confined: bool = True, variables: Mapping[str, str] | None = None
+) -> tuple[str, bool]:
     """What `text` found in a child of its own, and whether that was a fork."""
     directory.mkdir(exist_ok=True)
-    given = environment.on_cpu()
+    given = {**(environment.on_cpu() if variables is None else variables)}
     given["PYTHONPATH"] += f"{os.pathsep}{SUPPORT}"
     with Children(MEMORY, are_confined=is_confined) as children:
         child = children.start("candidate", "hostile", directory, given)
@@ -63,8 +70,9 @@ def test_a_fork_has_jax_and_is_confined(tmp_path: Path) -> None:
     child = str(tmp_path / "child")
     *status, names = eval(found)
     assert status == [True, "1", "2", "1", child, child, True]
-    # What a fresh interpreter has after it imported JAX, and nothing of the process that forked.
-    cold = run(tmp_path / "cold", "import os, jax\nfound = sorted(os.environ)", is_confined=False)
+    # What a fresh interpreter has after it imported the same, and nothing of the process that forked.
+    imports = "\n".join(f"import {name}" for name in warm.PRELOADED)
+    cold = run(tmp_path / "cold", f"{imports}\nimport os\nfound = sorted(os.environ)", is_confined=False)
     assert cold == (str(names), False)
 
 
@@ -140,6 +148,49 @@ def test_it_is_replaced_when_it_is_gone_or_the_harness_changed(tmp_path: Path) -
     assert run(tmp_path, "found = 3") == ("3", True)
     assert server_pid() != second
     assert not is_alive(second)
+
+
+# How many kernels XLA makes of two results of one array.
+XLA_OBEYS = """
+import jax, jax.numpy as jnp
+def both(x):
+    return jnp.exp(x[:, :128]), jnp.exp(x[:, 128:])
+text = jax.jit(both).lower(jnp.zeros((256, 256))).compile().as_text()
+found = text[text.index("ENTRY"):].count("fusion(")
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "kernels"),
+    [
+        (environment.on_cpu(), "2"),
+        (environment.interpreting(), "1"),
+        (environment.checking(1), "2"),
+        (environment.checking(1_000_000), "1"),
+    ],
+)
+def test_a_fork_obeys_the_settings_of_xla_that_it_is_given(
+    tmp_path: Path, variables: Mapping[str, str], kernels: str
+) -> None:
+    assert run(tmp_path, XLA_OBEYS, variables=variables) == (kernels, True)
+
+
+@pytest.mark.skipif(find_spec("libtpu") is None, reason="the TPU compiler exists for x86-64 Linux only")
+def test_every_process_of_a_judgement_is_a_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: dict[str, bool] = {}
+    fork = warm.fork
+
+    def noted(name: str, *arguments: Any) -> warm.Forked | None:
+        found = fork(name, *arguments)
+        started[name] = found is not None
+        return found
+
+    monkeypatch.setattr(warm, "fork", noted)
+    evaluation.evaluate(
+        tmp_path, NAIVE.encode(), SMALL, V5E, POLICY, work_directory=tmp_path / "profile_data" / "work",
+        simulate=simulate.run,
+    )  # fmt: skip
+    assert started == dict.fromkeys(("candidate", "checker", "compiler", "simulator"), True)
 
 
 @pytest.mark.usefixtures("fresh")

@@ -208,7 +208,12 @@ GUARDS = (
         "judge/evaluate/draws.py",
         _ALWAYS_NAN,
     ),
-    _guard("order of parallel steps", "relies_on_order", "judge/evaluate/trace/grids.py", "_SEEDS = range(0, 1)"),
+    _guard(
+        "order of parallel steps",
+        "relies_on_order",
+        "judge/evaluate/interpret/grid_order.py",
+        "def _order(axis, steps): return np.arange(steps, dtype=np.int32)",
+    ),
     _guard(
         "both cores",
         "first_step_fills",

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend import core
 from planted import CHANGING, MEDIUM
 
-from harness.judge.evaluate.trace import constants, jaxprs
+from harness.judge.evaluate.trace import constants, jaxprs, same_program
 from harness.judge.sandbox import environment
+from harness.judge.sandbox.messages import Rejected
 
 X = np.zeros((16, 128), np.float32)
 
@@ -82,8 +84,7 @@ WAYS = (
 @pytest.mark.parametrize(("way", "made"), WAYS)
 def test_a_constant_that_changes_changes_no_program_that_was_traced(way: Any, made: Any) -> None:
     held = made()
-    closed = jax.make_jaxpr(way(held))(X)
-    constants.take_over(closed)
+    closed = constants.taken_over(jax.make_jaxpr(way(held))(X))
     before = jaxprs.text(closed)
     held[...] = 1
     assert jaxprs.text(closed) == before
@@ -97,11 +98,54 @@ def test_programs_of_other_constants_have_other_texts(way: Any, made: Any) -> No
     assert one == same != another
 
 
+def test_a_literal_that_kernel_py_still_holds_is_none_of_the_program() -> None:
+    """JAX caches what it traced of a function: kernel.py can ask for the very objects."""
+    doubled = jax.jit(lambda x: x * 2.0)
+    closed = jax.make_jaxpr(lambda x: doubled(doubled(x)))(X)
+    taken = constants.taken_over(closed)
+    before = jaxprs.text(taken)
+    within = doubled.trace(X).jaxpr
+    for var in (var for equation in within.eqns for var in equation.invars if isinstance(var, core.Literal)):
+        var.val = 1.0
+    assert "1.0:f32" in jaxprs.text(closed)
+    assert jaxprs.text(taken) == before
+    # A function that is called twice is still one.
+    assert len({id(equation.params["jaxpr"]) for equation in taken.eqns}) == 1
+
+
+def test_a_constant_that_would_have_to_be_asked_for_a_copy_is_refused() -> None:
+    kind = type(jax.make_jaxpr(lambda x: x + np.ones((16, 128), np.float32))(X).consts[0])
+
+    class Kept(kind):  # type: ignore[misc, valid-type]  # known at run time only
+        def copy(self, order: str = "C") -> Any:
+            return self
+
+    held = Kept(np.full((16, 128), 2.0, np.float32))
+    with pytest.raises(Rejected, match="got one of type Kept") as refused:
+        constants.taken_over(jax.make_jaxpr(lambda x: x + held)(X))
+    assert refused.value.failure.kind == "unusual-constant"
+
+
+def test_random_keys_are_constants_too() -> None:
+    data = np.array([0, 3], np.uint32)
+    key = jax.random.wrap_key_data(data)
+    closed = jax.make_jaxpr(lambda x: x + jax.random.normal(key, x.shape))(X)
+    taken = constants.taken_over(closed)
+    assert same_program.difference(closed, taken) is None
+    before = jaxprs.text(taken)
+    data[:] = 7
+    assert jaxprs.text(taken) == before
+    other = jax.make_jaxpr(lambda x: x + jax.random.normal(jax.random.key(1_000_003), x.shape))(X)
+    assert same_program.difference(taken, other) is not None
+
+
 def test_constants_keep_their_types() -> None:
     weak = jax.make_jaxpr(lambda x: x * np.float32(3) + 2.0 + jnp.arange(128.0))(X)
-    before = str(weak)
-    constants.take_over(weak)
-    assert str(weak) == before
+    taken = constants.taken_over(weak)
+    assert str(taken) == str(weak)
+    assert [var.aval for equation in taken.eqns for var in equation.outvars] == [
+        var.aval for equation in weak.eqns for var in equation.outvars
+    ]
 
 
 # In a process of its own: a trace changes what JAX has loaded. That process has modules that kernel.py may not have.
@@ -111,7 +155,7 @@ from harness.judge.evaluate import candidate
 from harness.judge.evaluate.trace import constants, integrity
 from harness.judge.sandbox.messages import Rejected, ShapesRequest, TraceRequest
 
-constants.take_over = lambda closed: None
+constants.taken_over = lambda closed: closed
 integrity.require_self_contained = lambda sources: None
 candidate.trace(TraceRequest(problem="problem.pickle", chip=chip("v5e"), artifact="candidate.tpu"))
 try:

@@ -197,17 +197,65 @@ def gridded(axes: tuple[int, ...], declared: tuple[str, ...] | None) -> Any:
 def test_how_a_grid_is_walked(axes: tuple[int, ...], declared: tuple[str, ...], walked: tuple[str, ...]) -> None:
     told = grids.as_interpreted(gridded(axes, declared), pltpu.InterpretParams())["compiler_params"]
     assert told.dimension_semantics == walked
-    with grid_order.later_steps_first():
-        drawn = interpret_pallas_call._get_randomized_grid_coordinates(axes, told, 0)
-    for kind, steps, order in zip(walked, axes, drawn, strict=True):
-        assert sorted(order) == list(range(steps if kind == "parallel" else 0))
-        assert not order.size or order[0] != 0
+    for seed in (None, 0, 1):
+        with grid_order.orders_from(seed):
+            drawn = [
+                np.asarray(order).tolist()
+                for order in interpret_pallas_call._get_randomized_grid_coordinates(axes, told, 0)
+            ]
+        for kind, steps, order in zip(walked, axes, drawn, strict=True):
+            assert sorted(order) == list(range(steps if kind == "parallel" else 0))
+            assert not order or order[0] != 0
+            assert seed is not None or order == sorted(order, reverse=True)
+
+
+STEPS = 8
+
+
+def placed_by_order(x_ref: Any, o_ref: Any, count_ref: Any) -> None:
+    """Each step writes how many ran before it."""
+    is_first = x_ref[0, 0] == 0
+    count_ref[0] = jnp.where(is_first, 0, count_ref[0])
+    o_ref[...] = jnp.full(o_ref.shape, count_ref[0])
+    count_ref[0] += 1
+
+
+def test_a_program_that_is_traced_once_has_the_order_of_each_run() -> None:
+    def in_order(x: Any) -> Any:
+        block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+        return pl.pallas_call(
+            placed_by_order, out_shape=jax.ShapeDtypeStruct(x.shape, jnp.int32), grid=(STEPS,), in_specs=[block],
+            out_specs=block, scratch_shapes=[pltpu.SMEM((1,), jnp.int32)],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        )(x)  # fmt: skip
+
+    v5e = chip("v5e")
+    closed = jax.make_jaxpr(in_order)(np.zeros((8 * STEPS, 128), np.float32))
+    program = jax.jit(interpretation.runnable(closed, interpretation.checking_parameters(v5e, STEPS), v5e))
+    found = {}
+    for seed in (None, 1, 2, 1):
+        first = STEPS - 1 if seed is None else int(grid_order_of(seed)[0])
+        x = np.ones((8 * STEPS, 128), np.float32)
+        x[8 * first : 8 * first + 8] = 0
+        with grid_order.orders_from(seed):
+            (places,) = program(x)
+        interpretation.reset()
+        expected = list(range(STEPS))[::-1] if seed is None else grid_order_of(seed).tolist()
+        found[seed] = np.argsort(np.asarray(places)[::8, 0]).tolist()
+        assert found[seed] == expected
+    assert len(set(map(tuple, found.values()))) == 3
+
+
+def grid_order_of(seed: int) -> Any:
+    """What the order of the first axis is drawn as."""
+    with grid_order.orders_from(seed):
+        return grid_order._order(0, STEPS)
 
 
 def test_jax_keeps_its_own_order_outside_and_where_it_draws_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "_get_randomized_grid_coordinates"
     before = getattr(interpret_pallas_call, name)
-    with grid_order.later_steps_first():
+    with grid_order.orders_from(1):
         assert getattr(interpret_pallas_call, name) is grid_order.orders
     assert getattr(interpret_pallas_call, name) is before
 
@@ -215,7 +263,7 @@ def test_jax_keeps_its_own_order_outside_and_where_it_draws_otherwise(monkeypatc
         """A JAX that this one does not know."""
 
     monkeypatch.setattr(interpret_pallas_call, name, another)
-    with grid_order.later_steps_first():
+    with grid_order.orders_from(1):
         assert getattr(interpret_pallas_call, name) is another
 
 

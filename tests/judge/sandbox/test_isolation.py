@@ -241,7 +241,8 @@ def test_a_program_handed_over_is_a_file_of_its_own(tmp_path: Path) -> None:
     "import enum\nenum.bltns", "import enum as e\nb = e.bltns", "import warnings\nwarnings.sys.modules",
     "print.__self__", "import typing\ntyping.get_type_hints(x)", "x = typing.ForwardRef('f()')",
     "match np:\n    case object(ctypeslib=c): pass", "import dataclasses\ndataclasses.inspect.sys",
-    "import contextlib\ncontextlib.os.environ", "import jax\njax.numpy.np.ctypeslib",
+    "import contextlib\ncontextlib.os.environ", "import jax\njax.numpy.np.ctypeslib", "import jax.monitoring",
+    "from jax import monitoring", "import jax\njax._src.monitoring.register_event_listener(f)",
 ])  # fmt: skip
 def test_what_has_no_business_in_a_kernel_is_refused_by_its_line(code: str) -> None:
     with pytest.raises(Rejected) as caught:
@@ -307,6 +308,19 @@ def test_a_class_of_jax_that_was_patched_is_noticed(tmp_path: Path) -> None:
         found = bench.failure(with_wrapper(FORGED))
     assert (found.stage, found.kind) == ("static", "judge-patched")
     assert "Exported.serialize" in found.message
+
+
+@pytest.mark.parametrize("left", [
+    "getattr(jax, 'moni' + 'toring').register_event_listener(print)",
+    "import warnings\nwarnings.showwarning = print",
+    "import logging\nlogging.getLogger('jax').addFilter(print)",
+    "import sys\nsys.path_hooks.append(print)",
+])  # fmt: skip
+def test_what_is_called_while_other_code_runs_is_noticed(tmp_path: Path, left: str) -> None:
+    with tracer(tmp_path) as bench:
+        found = bench.failure(f"{NAIVE}\n{left}\n")
+    assert (found.stage, found.kind) == ("static", "settings-changed")
+    assert "a listener of JAX" in found.message
 
 
 def test_another_program_for_the_tpu_than_was_traced_is_noticed_where_kernel_py_never_ran(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""The order in which TPU interpret mode walks the parallel axes of a grid, drawn without compiling anything."""
+"""The order in which TPU interpret mode walks the parallel axes of a grid: another one in every run of a program."""
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -11,20 +12,27 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from numpy.typing import NDArray
 
-# JAX draws within the program that it interprets, and compiles that for every length of an axis: a third of a second.
+# JAX draws within the program that it interprets, which it compiles anew for every length of an axis, for a third of a
+# second, and which then has one order for good.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
+# Of the run that is under way: what its orders are drawn from, None where they are backwards.
+_seed: int | None = None
+
 
 @contextlib.contextmanager
-def later_steps_first() -> Iterator[None]:
-    """Within this context no parallel axis with several steps begins with the first one.
+def orders_from(seed: int | None) -> Iterator[None]:
+    """Within this context parallel axes are walked in orders drawn from `seed`, or backwards where that is None.
 
-    A kernel that relies on the first step having run first is wrong by what it declares. A JAX that draws the order
-    otherwise keeps its own.
+    No order begins with the first step. A kernel that relies on one step having run before another is wrong by what
+    it declares: of every two steps the CPU reference program runs the first one first, and a run backwards the other.
+    A JAX that draws the order otherwise keeps its own.
     """
+    global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)
     is_known = inspect.isfunction(draw) and list(inspect.signature(draw).parameters) == _PARAMETERS
+    _seed = seed
     if is_known:
         setattr(interpret_pallas_call, _DRAWN, orders)
     try:
@@ -35,16 +43,23 @@ def later_steps_first() -> Iterator[None]:
 
 
 def orders(grid: tuple[Any, ...], mosaic_params: Any, random_seed: int | None) -> tuple[jax.Array, ...]:
-    """The steps along each axis, in the order in which they run: empty for an axis that is not parallel."""
-    generator = np.random.default_rng(random_seed)
+    """The steps along each axis, in the order of the run: empty for an axis that is not parallel."""
     is_parallel = interpret_pallas_call._get_parallel_dim_semantics(mosaic_params, len(grid))
     return tuple(
-        jnp.asarray(_order(steps if drawn else 0, generator)) for steps, drawn in zip(grid, is_parallel, strict=True)
+        jax.pure_callback(
+            functools.partial(_order, axis, steps), jax.ShapeDtypeStruct((steps,), jnp.int32), vmap_method="sequential"
+        )
+        if drawn
+        else jnp.empty(0, jnp.int32)
+        for axis, (steps, drawn) in enumerate(zip(grid, is_parallel, strict=True))
     )
 
 
-def _order(steps: int, generator: np.random.Generator) -> NDArray[np.int32]:
-    order = generator.permutation(np.arange(steps, dtype=np.int32))
+def _order(axis: int, steps: int) -> NDArray[np.int32]:
+    """Asked for when a program runs: it is traced once, and run on several inputs."""
+    if _seed is None:
+        return np.arange(steps, dtype=np.int32)[::-1].copy()
+    order = np.random.default_rng((_seed, axis)).permutation(np.arange(steps, dtype=np.int32))
     if steps > 1 and order[0] == 0:
         order[[0, -1]] = order[[-1, 0]]
     return order

@@ -1,31 +1,78 @@
 """The constants of a traced program: JAX keeps the very arrays of kernel.py, which may change them later."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import array, literals
+from jax._src.interpreters import partial_eval
+from jax._src.random import prng
 from jax.extend import core
 
+from harness.judge.sandbox.messages import Rejected
 
-def take_over(closed: Any) -> None:
-    """Puts copies in the places of all constants of the program, numbers in its kernels and index maps included.
+# Types of which nothing can be changed (ml_dtypes has put its own among numpy's), and those of arrays.
+_NUMBERS = frozenset((bool, int, float, complex, *literals.typed_scalar_types, *np.sctypeDict.values())) - {np.void}
+_ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 
-    What is compiled and what is checked are made of one trace, one after the other. An array that kernel.py holds, and
-    changes in between, would make two programs of it.
+
+def taken_over(closed: Any) -> Any:
+    """The same program, of objects that kernel.py has no hold of, with copies of all constants.
+
+    Numbers in its kernels and index maps included. What is compiled and what is checked are made of one trace, one
+    after the other: what kernel.py holds, and changes in between, would make two programs of it. Raises Rejected
+    `unusual-constant` at one that cannot be copied without asking it.
     """
-    for constants, literals in _parts(closed):
-        constants[:] = map(_copied, constants)
-        for literal in literals:
-            literal.val = _copied(literal.val)
+    # A function that is called twice stays one. The programs of the trace are kept, so that no identity is used twice.
+    known: dict[int, tuple[Any, Any]] = {}
+
+    def program(given: Any) -> Any:
+        if id(given) not in known:
+            known[id(given)] = given, _rebuilt(given, value)
+        return known[id(given)][1]
+
+    def value(given: Any) -> Any:
+        if isinstance(given, (core.ClosedJaxpr, core.Jaxpr)):
+            return program(given)
+        if type(given) in (tuple, list):
+            return type(given)(map(value, given))
+        if hasattr(given, "block_mappings"):
+            blocks = given.block_mappings
+            maps = [replace(block, index_map_jaxpr=program(block.index_map_jaxpr)) for block in blocks]
+            return replace(given, block_mappings=tuple(maps))
+        return given
+
+    return program(closed)
+
+
+def _rebuilt(given: Any, value: Callable[[Any], Any]) -> Any:
+    """A program with new equations, literals and constants; `value` makes a new one of a parameter."""
+
+    def operand(var: Any) -> Any:
+        return core.Literal(_copied(var.val), var.aval) if isinstance(var, core.Literal) else var
+
+    # In jax 0.12 a closed program is the one that it closes.
+    if (within := getattr(given, "jaxpr", given)) is not given:
+        return given.replace(jaxpr=value(within), consts=[*map(_copied, given.consts)])
+    equations = [
+        equation.replace(
+            invars=[*map(operand, equation.invars)],
+            params={name: value(parameter) for name, parameter in equation.params.items()},
+        )
+        for equation in given.eqns
+    ]
+    closed = {"consts": [*map(_copied, given.consts)]} if hasattr(given, "consts") else {}
+    return given.replace(eqns=equations, outvars=[*map(operand, given.outvars)], **closed)
 
 
 def digests(closed: Any) -> Iterator[str]:
     """A hash of each constant, in order. The text of a program shows numbers only, and leaves out arrays."""
-    for constants, literals in _parts(closed):
-        for value in (*constants, *(literal.val for literal in literals)):
+    for constants, numbers in _parts(closed):
+        for value in (*constants, *(literal.val for literal in numbers)):
             if not isinstance(value, jax.core.Tracer):
                 yield hashlib.sha256(_bytes(value)).hexdigest()
 
@@ -57,15 +104,24 @@ def _programs(value: Any) -> Iterator[Any]:
 
 
 def _copied(value: Any) -> Any:
+    """What it holds now. By its exact type, since a method of a class of kernel.py may give what it likes."""
+    kind = type(value)
     # In jax 0.12 a program within (of run_scoped) keeps values of the one around it, which are no constants.
-    if isinstance(value, jax.core.Tracer):
+    if kind in _NUMBERS or kind is partial_eval.DynamicJaxprTracer:
         return value
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
-        # An array of JAX may be a view of one of numpy.
+    if kind in _ARRAYS:
+        return np.ndarray.copy(value)
+    if kind is prng.PRNGKeyArray:
+        data = jnp.array(jax.random.key_data(value), copy=True)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
+    if kind is array.ArrayImpl:
+        # It may be a view of an array of numpy.
         return jnp.array(value, copy=True)
-    return value
+    raise Rejected(
+        "static", "unusual-constant",
+        f"expected constants that are arrays or numbers of numpy or JAX, got one of type {kind.__name__}: make it with "
+        "jnp.asarray",
+    )  # fmt: skip
 
 
 def _bytes(value: Any) -> bytes:

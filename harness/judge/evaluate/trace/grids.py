@@ -38,8 +38,8 @@ def semantics(equation: Equation) -> tuple[str, ...]:
 def as_interpreted(equation: Equation, interpret: Any) -> dict[str, Any]:
     """The params of a Pallas call with which TPU interpret mode walks its grid like a chip with so many cores.
 
-    The interpreter splits the steps of the leading parallel axes between the cores, in an order that is drawn
-    (`later_steps_first`). Raises Rejected `not-interpretable` where steps of a later axis would be split, which the
+    The interpreter splits the steps of the leading parallel axes between the cores, in an order that is not theirs
+    (`grid_order`). Raises Rejected `not-interpretable` where steps of a later axis would be split, which the
     interpreter cannot do; on one core they run in order.
     """
     mapping, options = equation.params["grid_mapping"], equation.params["compiler_params"]

@@ -41,6 +41,8 @@ _REFUSED_ATTRIBUTES = frozenset((
     # Modules under the names by which other modules hold them: a kernel that needs one imports it by its name.
     "_frozen_importlib", "_imp", "_io", "_os", "_posixsubprocess", "_socket", "_sys", "_thread", "bltns", "builtins",
     "gc", "importlib", "multiprocessing", "os", "posix", "socket", "subprocess", "sys", "threading",
+    # Functions that JAX calls while it traces and compiles.
+    "monitoring",
     # Texts that typing evaluates.
     "ForwardRef", "_eval_type", "_evaluate", "get_type_hints",
 ))  # fmt: skip

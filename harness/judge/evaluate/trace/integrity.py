@@ -1,10 +1,13 @@
 """What a kernel.py did to the process that traces it: what it replaced, set or left running; which files it used."""
 
+import gc
+import logging
 import os
 import signal
 import sys
 import sysconfig
 import threading
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +15,7 @@ from types import FunctionType as _Function
 from typing import Any
 
 import jax
+from jax._src import monitoring
 
 import harness
 from harness.judge.sandbox.messages import Rejected
@@ -68,7 +72,10 @@ def require_untouched(before: Snapshot) -> None:
             said = f"expected kernel.py to leave the process as it is, but it changed {what} {', '.join(changed)}"
             raise Rejected("static", "settings-changed", said)
     if _handlers() != before.handlers:
-        said = "expected kernel.py to leave the process as it is, but it set a signal handler or a trace function"
+        said = (
+            "expected kernel.py to leave the process as it is, but it set something that is called while other code "
+            "runs: a signal handler, a trace function, a listener of JAX"
+        )
         raise Rejected("static", "settings-changed", said)
     started = [thread.name for thread in threading.enumerate() if thread not in before.threads]
     if started:
@@ -105,8 +112,16 @@ def _members(module: str, name: str, owner: type) -> Iterator[tuple[tuple[str, s
 
 
 def _handlers() -> tuple[Any, ...]:
-    """What Python runs on signals and while it runs other code."""
-    return (*(signal.getsignal(number) for number in sorted(signal.valid_signals())), sys.gettrace(), sys.getprofile())
+    """What Python and JAX call on signals and while they run other code."""
+    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("jax")]
+    return (
+        *(signal.getsignal(number) for number in sorted(signal.valid_signals())),
+        sys.gettrace(), sys.getprofile(), sys.excepthook, sys.unraisablehook, warnings.showwarning,
+        *(tuple(called) for called in (gc.callbacks, sys.path_hooks)),
+        *(tuple(listeners) for listeners in vars(monitoring).values() if isinstance(listeners, list)),
+        # Loggers come to be as modules are imported, with neither.
+        *(called for logger in loggers for called in (*logger.handlers, *logger.filters)),
+    )  # fmt: skip
 
 
 def require_self_contained(helpers: Collection[str]) -> None:

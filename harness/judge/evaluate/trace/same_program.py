@@ -138,6 +138,8 @@ class _Comparison:
             self._operand(what, small.val, large.val)
         elif isinstance(small, (bool, str, type(None))):
             self._require(small == large, what, small, large)
+        elif isinstance(small, jax.Array) and jax.dtypes.issubdtype(small.dtype, jax.dtypes.extended):
+            self._value(what, *map(jax.random.key_data, (small, large)))
         elif isinstance(small, (int, float, np.number, np.ndarray)) or hasattr(small, "__array__"):
             self._numbers(what, np.asarray(small), np.asarray(large))
         elif isinstance(small, (tuple, list)):

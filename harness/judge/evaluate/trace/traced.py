@@ -32,7 +32,7 @@ def traced_program(function: Callable[..., Any], problem: Problem, chip: Chip) -
     statement = problem.statement()
     shapes = tuple(jax.ShapeDtypeStruct(a.shape, arrays.dtype(a.dtype)) for a in statement.inputs)
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
-    constants.take_over(closed)
+    closed = constants.taken_over(closed)
     _refuse_outputs(out, statement)
     one_core.refuse_sharded(closed.jaxpr)
     one_core.refuse_sparsecore(closed.jaxpr)

@@ -21,11 +21,11 @@ _KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "TZ")
 _KEPT_FAMILY = "LC_"
 
 # XLA spends most of compiling a large CPU program on its fusions, about the same time on each. With several outputs
-# there are fewer of them, and compiling takes half the time. Sums are rounded in another order, as from one XLA to the
-# next. Known to jaxlib 0.10.2 and 0.12.0.
+# there are fewer of them, and compiling takes half the time. Results may differ in the last place, as they do from one
+# version of XLA to the next. Known to jaxlib 0.10.2 and 0.12.0.
 _FEWER_FUSIONS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion,xla_cpu_disable_loop_unrolling"
 # Programs of kernels with as many operations (1,266 to 7,460 in examples/) gain 0.4 to 2.7 s and lose at most 1 s a
-# run; of those with fewer some take twice as long to run, and gain nothing (benchmarks/cpu_fusions.py).
+# run; of those with fewer some take twice as long to run, and few gain more than they lose (benchmarks/cpu_fusions.py).
 _MANY_OPERATIONS = 1000
 
 

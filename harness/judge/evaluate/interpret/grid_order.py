@@ -1,4 +1,4 @@
-"""The order in which TPU interpret mode walks the parallel axes of a grid: another one in every run of a program."""
+"""The order in which TPU interpret mode walks the parallel axes of a grid: each run of a program has its own."""
 
 import contextlib
 import functools
@@ -12,8 +12,8 @@ import numpy as np
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from numpy.typing import NDArray
 
-# JAX draws within the program that it interprets, which it compiles anew for every length of an axis, for a third of a
-# second, and which then has one order for good.
+# JAX draws the order in the program that it interprets: compiling that draw takes 0.3 s for each new length of an axis,
+# and all runs of the program have one order.
 _DRAWN = "_get_randomized_grid_coordinates"
 _PARAMETERS = ["grid", "mosaic_params", "random_seed"]
 
@@ -25,9 +25,9 @@ _seed: int | None = None
 def orders_from(seed: int | None) -> Iterator[None]:
     """Within this context parallel axes are walked in orders drawn from `seed`, or backwards where that is None.
 
-    No order begins with the first step. A kernel that relies on one step having run before another is wrong by what
-    it declares: of every two steps the CPU reference program runs the first one first, and a run backwards the other.
-    A JAX that draws the order otherwise keeps its own.
+    Where an axis has several steps, the first one never runs first. A kernel that relies on one step having run before
+    another is wrong by what it declares: of every two steps the CPU reference program runs the first one first, and a
+    run backwards the other. A JAX that draws the order otherwise keeps its own.
     """
     global _seed
     draw: Any = getattr(interpret_pallas_call, _DRAWN, None)

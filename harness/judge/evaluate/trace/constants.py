@@ -21,11 +21,11 @@ _ARRAYS = frozenset((np.ndarray, literals.TypedNdArray))
 
 
 def taken_over(closed: Any) -> Any:
-    """The same program, of objects that kernel.py has no hold of, with copies of all constants.
+    """The same program with equations, literals and constants of its own, in its kernels and index maps too.
 
-    Numbers in its kernels and index maps included. What is compiled and what is checked are made of one trace, one
-    after the other: what kernel.py holds, and changes in between, would make two programs of it. Raises Rejected
-    `unusual-constant` at one that cannot be copied without asking it.
+    What is compiled and what is checked are made of one trace, one after the other: what kernel.py holds, and changes
+    in between, would make two programs of it. Variables and options, of Pallas's compiler for one, stay the same
+    objects. Raises Rejected `unusual-constant` at a constant whose class is neither JAX's nor numpy's.
     """
     # A function that is called twice stays one. The programs of the trace are kept, so that no identity is used twice.
     known: dict[int, tuple[Any, Any]] = {}

@@ -47,6 +47,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_CACHE].cleanup()
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Names bytes by their argument: as an id, packed data would differ from one collecting process to the next."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = [name for name in _LONG if not (_HERE / f"{name}.py").is_file()]
     assert not missing, f"tests/conftest.py names files that are not there: {missing}"

@@ -18,7 +18,7 @@ from harness.render.traces.perfetto import trace_json
 
 
 def packed(document: object) -> bytes:
-    return gzip.compress(json.dumps(document).encode())
+    return gzip.compress(json.dumps(document).encode(), mtime=0)
 
 
 def spans_of(count: int, length: float, gap: float) -> bytes:
@@ -63,12 +63,12 @@ def test_many_short_spans_are_few() -> None:
     [
         b"",
         b"no gzip",
-        gzip.compress(b"no JSON"),
+        gzip.compress(b"no JSON", mtime=0),
         packed([]),
         packed({"traceEvents": [{"ph": "X", "ts": "now"}]}),
         packed({"traceEvents": [{"ph": "M", "name": "thread_name", "args": {}}]}),
         spans_of(10, 1.0, 0.0)[:-9],
-        gzip.compress(b" " * (129 << 20)),
+        gzip.compress(b" " * (129 << 20), mtime=0),
     ],
 )
 def test_what_is_no_trace_has_no_lanes(data: bytes) -> None:

@@ -7,7 +7,7 @@ from git import Repo
 
 from harness import candidate_text
 from harness.errors import RatchetError
-from harness.ledger import codec, experiments, git, history, journal, messages
+from harness.ledger import codec, experiments, git, history, journal, messages, notes
 from harness.ledger.git import index, write
 from harness.ledger.journal import Recording
 from harness.ledger.paths import RECORD_NAME, Place
@@ -86,7 +86,7 @@ def _obstacle(place: Place, recording: Recording, head: str) -> str | None:
 
 
 def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, git.Entry], list[str]]:
-    """kernel.py and all attempts' files in experiments/ that HEAD lacks; what was left out, in words."""
+    """kernel.py, all attempts' files in experiments/ that HEAD lacks, the notes; what was left out, in words."""
     changes = {
         path: git.Entry(mode=recording.kernel_mode if path == place.kernel else "100644", blob=blob)
         for path, blob in blobs(place, recording.candidate_blob).items()
@@ -105,6 +105,12 @@ def _changes(place: Place, recording: Recording, head: str) -> tuple[dict[str, g
             continue
         blob = write.write_blob(place.repository, data, f"{place.experiments}/{name}")
         changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
+    for name in notes.FILES:
+        path = place.experiments_directory / name
+        if path.is_file() and not path.is_symlink():
+            blob = write.write_blob(place.repository, path.read_bytes(), f"{place.experiments}/{name}")
+            if name not in committed or committed[name].blob != blob:
+                changes[f"{place.experiments}/{name}"] = git.Entry(mode="100644", blob=blob)
     return changes, said
 
 

@@ -16,6 +16,7 @@ Schema history
 8   Work names the dtype of its matmuls' operands (`matmul_dtype`).
 9   Suites: a statement may have `members` and `may_lose`, evidence, a verdict and its resimulations `members`.
 10  A sweep says how many programs its best was chosen from (`looked_at`), an attempt how many it counted as.
+11  A key has `timing` and `checks` in place of `judge`, and the digest of a row stands for the timing key alone.
 """
 
 import dataclasses
@@ -32,7 +33,7 @@ from harness import limits
 from harness.errors import RatchetError
 from harness.records import Attempt, Row
 
-SCHEMA = 10
+SCHEMA = 11
 # Fields before schema 3, none of which is a field of anything since, and what they are called now.
 _RENAMED = {"anatomy": "breakdown", "duel": "paired", "duel_seconds": "paired_seconds"}
 _RENAMED_MODES = {"twin": "reduced"}

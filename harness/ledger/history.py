@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from harness import candidate_text
 from harness.errors import RatchetError
-from harness.ledger import diff, experiments, git, messages
+from harness.ledger import diff, experiments, git, messages, notes
 from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row, identity
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
 from harness.records import Attempt, Row
@@ -105,11 +105,16 @@ def log_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[st
 
 
 def log_commits(place: Place, limit: int | None = None, containing: str = "") -> tuple[git.Commit, ...]:
-    """The log's commits, newest first; none if there is no log here."""
+    """The log's commits, newest first, but for those of notes; none if there is no log here."""
     tip = git.commit_of(place.repository, place.log_ref)
-    if tip is None:
-        return ()
-    return git.log(place.repository, (tip,), limit=limit, first_parent=True, containing=containing)
+    asked = limit
+    while tip is not None:
+        found = git.log(place.repository, (tip,), limit=asked, first_parent=True, containing=containing)
+        attempts = tuple(commit for commit in found if not notes.is_notes(commit.message))
+        if limit is None or asked is None or len(attempts) >= limit or len(found) < asked:
+            return attempts[:limit]
+        asked *= 2
+    return ()
 
 
 def file_rows(place: Place, limit: int | None = None) -> tuple[list[Row], list[str]]:

@@ -1,6 +1,6 @@
 """The ledger in git: reading attempts, and recording one so that nothing is lost whatever happens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +12,11 @@ from harness.errors import RatchetError
 from harness.ledger import champion as champions
 from harness.ledger import cleanup, git, history, journal, recording
 from harness.ledger import lock as locking
+from harness.ledger import notes as note_files
 from harness.ledger.journal import Journal
 from harness.ledger.paths import Place, place_of
 from harness.ledger.recording import Recorded
-from harness.records import Attempt, Row
+from harness.records import Attempt, Note, Row
 
 
 @dataclass(slots=True)
@@ -73,6 +74,10 @@ class Ledger:
     def rows(self, limit: int | None = None) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """The newest `limit` attempts, newest last, from log and experiments/, and what was skipped and why."""
         return history.rows(self.place, limit)
+
+    def notes(self) -> tuple[tuple[Note, ...], tuple[str, ...]]:
+        """What was found out about recorded kernels later, in the order in which it was, and what was skipped."""
+        return note_files.read(self.place)
 
     def attempt(self, number: int) -> Attempt:
         """The record of one attempt. Raises RatchetError `unknown-attempt` or one that says why it cannot be read."""
@@ -217,6 +222,19 @@ class Ledger:
         decided = replace(begun, recording=prepared)
         self._note(decided)
         return recording.finish(self.place, decided)
+
+    def keep_notes(self, notes: Sequence[Note]) -> None:
+        """Adds notes to experiments/notes.jsonl; `log_notes` puts them into the log as well.
+
+        Killed between the two, the notes are in the file, and the next `log_notes` finds them there.
+        """
+        self._require_lock()
+        note_files.keep(self.place, notes)
+
+    def log_notes(self) -> None:
+        """Puts the notes of experiments/notes.jsonl that the log lacks into the log, in one commit."""
+        self._require_lock()
+        note_files.log_pending(self.place)
 
     def recovered(self) -> tuple[str, ...]:
         """The same as `recover`, unless somebody is at it: then what is said is that, or why it could not be done."""

@@ -166,7 +166,7 @@ class Row:
 
     `commit` is the branch commit of an accept, the log commit of anything else (empty: only
     its file in `experiments/` is known here). `time_ratio` is against the champion of its time.
-    `key` is the whole key behind `key_digest`, so that a table can say what changed. `is_on_branch`
+    `key` is the whole key behind `key_digest`, which stands for the timing key. `is_on_branch`
     is False for an accept in the log that no branch here holds, None where that does not apply or is not known.
     `revokes` are the attempts whose title a `revoke` took, `holder` the one that it gave the title to. Of a suite
     `members` are the names of its members and their times.

@@ -48,7 +48,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """The comparability key: only evidence with equal keys is compared. `machine` is empty for simulated numbers."""
+    """Two keys in one record: `checks` is a hash of all that a kernel is found right by, the rest is the timing key.
+
+    Times are compared if the timing keys are equal: all fields but `checks` and `judge` (see judge/key.py). `timing`
+    is a hash of the code and the facts of the chip that a time follows from, `problem` one of what is timed; `machine`
+    is empty for simulated numbers. `judge` is a hash of the whole judge, verdict included; it decides nothing, but in
+    records before schema 11, which have neither `timing` nor `checks`, it is compared in their place.
+    """
 
     judge: str
     problem: str
@@ -58,6 +64,8 @@ class Key:
     jaxlib: str
     libtpu: str
     machine: str = ""
+    timing: str = ""
+    checks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,185 @@
+"""Notes in the ledger: lines of experiments/notes.jsonl, and commits of the log that carry the same lines.
+
+Either place alone is enough: readers take the union. Lines are added, none is changed, and git merges two clones'
+files by taking the lines of both (experiments/.gitattributes says so).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from harness import files, limits
+from harness.errors import RatchetError
+from harness.ledger import experiments, git
+from harness.ledger.codec import SCHEMA, RecordError
+from harness.ledger.git import write
+from harness.ledger.paths import Place
+from harness.records import Note
+
+FILE_NAME = "notes.jsonl"
+ATTRIBUTES_NAME = ".gitattributes"
+FILES = (FILE_NAME, ATTRIBUTES_NAME)
+_ATTRIBUTES = f"{FILE_NAME} merge=union\n"
+# A log commit of notes has this trailer and no row.
+TRAILER = "Ratchet-Notes"
+# Each lost race means that somebody else moved the log at that very moment.
+_RACES = 5
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One line: the schema of the record's fields, and the note."""
+
+    schema: int
+    note: Note
+
+
+def read(place: Place) -> tuple[tuple[Note, ...], tuple[str, ...]]:
+    """All notes, in the order in which they were taken, and what was skipped and why.
+
+    From the log, from experiments/notes.jsonl in the working tree, and from that file at HEAD.
+    """
+    found: dict[str, Note] = {}
+    skipped: list[str] = []
+    for where, lines in _places(place):
+        for number, line in enumerate(lines, 1):
+            if line in found or not line:
+                continue
+            try:
+                found[line] = decode(line, f"{where} line {number}")
+            except RecordError as error:
+                skipped.append(f"skipped: {error}")
+    ordered = sorted(found.values(), key=lambda note: (note.after, note.when, note.attempt))
+    return tuple(ordered), tuple(dict.fromkeys(skipped))
+
+
+def decode(line: str, where: str) -> Note:
+    """The note in a line. Raises RecordError that names `where` and what is wrong."""
+    try:
+        return msgspec.json.decode(line.encode("utf-8", "surrogatepass"), type=_Line).note
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        schema = _schema_of(line)
+        if schema is not None and schema > SCHEMA:
+            raise RecordError(
+                "newer-record",
+                f"{where} is from a newer version (schema {schema}, this one reads up to {SCHEMA}): update the ratchet",
+            ) from error
+        raise RecordError("corrupt-record", f"{where} is not a note of the ratchet: {error}") from error
+
+
+def encode(note: Note) -> str:
+    """A note as one line of JSON, without a newline."""
+    return msgspec.json.encode(_Line(schema=SCHEMA, note=note)).decode()
+
+
+def keep(place: Place, notes: Sequence[Note]) -> None:
+    """Adds notes to experiments/notes.jsonl, the file whole or not at all. The log gets them with `log_pending`."""
+    path = place.experiments_directory / FILE_NAME
+    here = _file_lines(place)
+    lines = dict.fromkeys([*here, *_lines_at_head(place), *map(encode, notes)])
+    if list(lines) == here:
+        return
+    attributes = path.with_name(ATTRIBUTES_NAME)
+    if not attributes.exists():
+        files.write_atomically(attributes, _ATTRIBUTES.encode())
+    files.write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
+
+
+def log_pending(place: Place) -> None:
+    """Puts the lines of experiments/notes.jsonl that the log lacks into the log, in one commit.
+
+    Nothing is committed where the log has them all. A clone without a log gets none: its next attempt begins one. Raises RatchetError `ref-moved`.
+    """
+    for _ in range(_RACES):
+        tip = git.commit_of(place.repository, place.log_ref)
+        known = {line for _, lines in _logged(place) for line in lines}
+        pending = [line for line in _file_lines(place) if line not in known and _is_ours(line)]
+        if tip is None or not pending:
+            return
+        blob = write.write_blob(place.repository, "".join(f"{line}\n" for line in pending).encode())
+        index = place.state_directory / "index.notes"
+        entry = git.Entry(mode="100644", blob=blob)
+        tree = write.write_tree(place.repository, None, {FILE_NAME: entry}, index)
+        sign = git.is_set(place.repository, "commit.gpgsign", False)
+        commit = write.write_commit(place.repository, tree, (tip,), _message(pending), sign=sign)
+        try:
+            write.move_ref(place.repository, place.log_ref, commit, tip, "ratchet: notes")
+        except RatchetError as error:
+            if error.kind != "ref-moved":
+                raise
+            continue
+        return
+    raise RatchetError(
+        "ref-moved",
+        f"{place.log_ref} moved {_RACES} times while notes were added; they are in {place.experiments}/{FILE_NAME}",
+    )
+
+
+def is_notes(message: str) -> bool:
+    """True of the message of a log commit that holds notes and no attempt."""
+    return message.rstrip().rpartition("\n")[2].startswith(f"{TRAILER}: ")
+
+
+def _message(lines: Sequence[str]) -> str:
+    notes = [decode(line, "a new note") for line in lines]
+    checked = sum(note.kind == "checked" for note in notes)
+    words = [f"{count} {word}" for count, word in ((len(notes) - checked, "timed"), (checked, "checked")) if count]
+    return f"notes: attempts {' and '.join(words)} again\n\n{TRAILER}: {len(lines)}\n"
+
+
+def _is_ours(line: str) -> bool:
+    try:
+        decode(line, "")
+    except RecordError:
+        return False
+    return True
+
+
+def _places(place: Place) -> Iterator[tuple[str, list[str]]]:
+    yield from _logged(place)
+    yield f"{place.experiments}/{FILE_NAME} at HEAD", _lines_at_head(place)
+    yield f"{place.experiments}/{FILE_NAME}", _file_lines(place)
+
+
+def _logged(place: Place) -> Iterator[tuple[str, list[str]]]:
+    """The lines of each log commit of notes, oldest first."""
+    tip = git.commit_of(place.repository, place.log_ref)
+    if tip is None:
+        return
+    try:
+        commits = git.log(place.repository, (tip,), first_parent=True, containing=f"{TRAILER}: ")[::-1]
+        commits = tuple(commit for commit in commits if is_notes(commit.message))
+        blobs = git.read_blobs(place.repository, [f"{commit.id}:{FILE_NAME}" for commit in commits])
+    except (RatchetError, ValueError):
+        # A damaged log: `history.rows` says so, and the files are read all the same.
+        return
+    for commit, data in zip(commits, blobs, strict=True):
+        yield f"{FILE_NAME} in log commit {commit.id[:12]}", _split(data or b"")
+
+
+def _lines_at_head(place: Place) -> list[str]:
+    return _split(git.file_at(place.repository, "HEAD", f"{place.experiments}/{FILE_NAME}") or b"")
+
+
+def _file_lines(place: Place) -> list[str]:
+    return _split(experiments.bytes_of(place.experiments_directory / FILE_NAME) or b"")
+
+
+def _split(data: bytes) -> list[str]:
+    limits.note(len(data))
+    return [line for line in data.decode("utf-8", "surrogateescape").split("\n") if line.strip()]
+
+
+def _schema_of(line: str) -> int | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    schema = found.get("schema") if isinstance(found, dict) else None
+    return schema if isinstance(schema, int) else None
+
+
+def of_kernel(notes: Iterable[Note], kernel_sha256: str, key_digest: str) -> Note | None:
+    """The newest note about a kernel under a timing key."""
+    found = (note for note in notes if (note.kernel_sha256, note.key_digest) == (kernel_sha256, key_digest))
+    return max(found, key=lambda note: note.after, default=None)

@@ -1,0 +1,104 @@
+"""The rows of a ledger on one scale: each with the time that its kernel has under one timing key."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from harness.records import Note, Row, Scale, ScaledRow
+
+NOT_YET = "not timed on this scale"
+
+
+def scale_of(rows: Sequence[Row], notes: Sequence[Note], champion: int | None) -> Scale | None:
+    """The newest timing key under which the champion's kernel has a time from its own source on its own chip.
+
+    None where no attempt was accepted. Without a champion here, the newest accepted attempt stands in for it.
+    """
+    titles = [row for row in rows if row.is_title]
+    own = next((row for row in titles if row.number == champion), titles[-1] if titles else None)
+    if own is None:
+        return None
+    place, found, key = own.number, own.key_digest, own.key
+    for row in rows:
+        if _is_of(row, own) and row.seconds is not None and row.outcome == "accept" and row.number >= place:
+            place, found, key = row.number, row.key_digest, row.key
+    for note in notes:
+        is_own = (note.kernel_sha256, note.key.source, note.key.chip) == (own.kernel_sha256, own.source, own.chip)
+        if is_own and note.seconds is not None and note.after >= place:
+            place, found, key = note.after, note.key_digest, note.key
+    accepted = {row.kernel_sha256 for row in titles}
+    return Scale(
+        key_digest=found,
+        key=key,
+        source=own.source,
+        chip=own.chip,
+        accepted=len(accepted),
+        timed=len(accepted & _times(rows, notes, found).keys()),
+    )
+
+
+def on_scale(rows: Sequence[Row], notes: Sequence[Note], scale: Scale) -> tuple[ScaledRow, ...]:
+    """Every row with its time on the scale; the figures of failed attempts stay empty."""
+    known = _times(rows, notes, scale.key_digest)
+    why = {
+        note.kernel_sha256: f"{note.failure_kind}: {note.reason}"
+        for note in notes
+        if note.key_digest == scale.key_digest and note.seconds is None and note.failure_kind
+    }
+    champion: str | None = None
+    found = []
+    for row in rows:
+        found.append(_scaled(row, known, why, scale, champion))
+        if row.outcome == "accept" and row.is_on_branch is not False:
+            champion = row.kernel_sha256
+    return tuple(found)
+
+
+def untimed(rows: Sequence[Row], notes: Sequence[Note], key_digest: str, *, only_accepted: bool) -> Iterator[Row]:
+    """One row for each kernel that has neither a time under the key nor a note that says why not, the newest first."""
+    known = set(_times(rows, notes, key_digest))
+    known |= {note.kernel_sha256 for note in notes if note.key_digest == key_digest}
+    for row in reversed(rows):
+        is_wanted = row.is_title if only_accepted else row.outcome in ("accept", "reject", "inconclusive")
+        if is_wanted and row.kernel_sha256 not in known:
+            known.add(row.kernel_sha256)
+            yield row
+
+
+def _is_of(row: Row, own: Row) -> bool:
+    return (row.kernel_sha256, row.source, row.chip) == (own.kernel_sha256, own.source, own.chip)
+
+
+def _times(rows: Sequence[Row], notes: Sequence[Note], key_digest: str) -> dict[str, Row | Note]:
+    """The figures of each kernel under a timing key, by the hash of its kernel.py; notes outrank rows."""
+    found: dict[str, Row | Note] = {
+        row.kernel_sha256: row for row in rows if row.key_digest == key_digest and row.seconds is not None
+    }
+    found |= {note.kernel_sha256: note for note in notes if note.key_digest == key_digest and note.seconds is not None}
+    return found
+
+
+def _scaled(
+    row: Row, known: dict[str, Row | Note], why: dict[str, str], scale: Scale, champion: str | None
+) -> ScaledRow:
+    if (row.source, row.chip) != (scale.source, scale.chip):
+        return ScaledRow(row=row, then=row)
+    if row.outcome == "failed":
+        # Its time, if it has one, is that of another problem.
+        return ScaledRow(row=replace(row, key_digest=scale.key_digest, key=scale.key), then=row)
+    taken = known.get(row.kernel_sha256)
+    if taken is None:
+        empty = replace(
+            row, key_digest=scale.key_digest, key=scale.key, score=None, seconds=None, util=None, regime=None,
+            gap_fraction=None, members=tuple((name, None) for name, _ in row.members),
+        )  # fmt: skip
+        return ScaledRow(row=empty, then=row, why_unknown=why.get(row.kernel_sha256, NOT_YET))
+    against = known.get(champion) if champion is not None else None
+    ratio = row.time_ratio
+    if row.kind == "experiment" and against is not None and against.seconds and taken.seconds is not None:
+        ratio = taken.seconds / against.seconds
+    scaled = replace(
+        row, key_digest=scale.key_digest, key=scale.key, score=taken.score, seconds=taken.seconds, util=taken.util,
+        regime=taken.regime, gap_fraction=taken.gap_fraction, copies=taken.copies, spills=taken.spills,
+        members=taken.members, time_ratio=ratio,
+    )  # fmt: skip
+    return ScaledRow(row=scaled, then=row)

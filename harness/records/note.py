@@ -1,0 +1,76 @@
+"""Findings about recorded kernels that came after their attempts, and rows of the table on one scale."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.records.evidence import Source
+from harness.records.report import Row
+from harness.records.verdict import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The time of a recorded kernel under another key (`timed`), or the outcome of checking a champion (`checked`).
+
+    It is about the kernel.py with the hash `kernel_sha256`, which attempt `attempt` recorded. `after` is the last
+    attempt there was when it was taken, `when` the UTC time. `key_digest` and `checks_digest` stand for the two keys
+    of `key`; nothing was checked where `checks_digest` is empty. `checks_passed` of `checks` passed.
+
+    `failure_kind` and `reason` say why there is no time, or why a champion fails; both are empty otherwise. The
+    figures are those of a Row, in its units.
+    """
+
+    kind: Literal["timed", "checked"]
+    attempt: int
+    kernel_sha256: str
+    after: int
+    when: str
+    key: Key
+    key_digest: str
+    checks_digest: str = ""
+    checks: int = 0
+    checks_passed: int = 0
+    failure_kind: str = ""
+    reason: str = ""
+    score: float | None = None
+    seconds: float | None = None
+    util: float | None = None
+    regime: str | None = None
+    gap_fraction: float | None = None
+    copies: int | None = None
+    spills: int | None = None
+    members: tuple[tuple[str, float | None], ...] = ()
+
+    @property
+    def passes(self) -> bool:
+        """True if a champion was checked and nothing failed."""
+        return self.kind == "checked" and not self.failure_kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The key under which every row of a table has its time; `key` is None where the record does not have it.
+
+    `timed` of `accepted` accepted kernels have a time under it.
+    """
+
+    key_digest: str
+    key: Key | None
+    source: Source
+    chip: str
+    accepted: int
+    timed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledRow:
+    """One attempt on a scale: `row` has the times of the scale, `then` is the row as it was recorded.
+
+    Where there is no time on the scale, the figures of `row` that depend on one are None and `why_unknown` says why.
+    `time_ratio` of `row` is against the champion of its time: of times on the scale where both are known, else the
+    recorded ratio. An attempt of another chip or source than the scale's keeps its own figures and key.
+    """
+
+    row: Row
+    then: Row
+    why_unknown: str = ""

@@ -1,7 +1,8 @@
-"""What the simulator believes about each chip: one record of constants per chip, each with meaning, unit and source."""
+"""The machine that the simulator runs a program on: constants of one chip, each with meaning, unit and source."""
 
 from dataclasses import dataclass
 
+from harness import chips
 from harness.errors import UsageError
 from harness.hardware import Chip
 
@@ -10,10 +11,10 @@ from harness.hardware import Chip
 class Machine:
     """The constants of one chip's TensorCore. Marked CALIBRATED: fitted to published times.
 
-    cores: cores that run the program together. Source: hardware.py.
-    clock_hz: cycles per second; one bundle issues per cycle. Source: hardware.py.
+    cores: cores that run the program together. Source: harness/chips.
+    clock_hz: cycles per second; one bundle issues per cycle. Source: harness/chips.
     hbm_bytes_per_cycle: bandwidth of HBM seen by one core while all run, reads and writes together. Source:
-        hardware.py.
+        harness/chips.
     hbm_read_share, hbm_write_share: how much of that bandwidth reads and writes reach. CALIBRATED, per chip.
     transfer_bytes_per_cycle: what one transfer moves alone, however wide the way to HBM is. CALIBRATED.
     granule_bytes: what the size of a transfer counts. Found by comparing transfers with their operands' sizes.
@@ -21,13 +22,14 @@ class Machine:
         one to HBM. CALIBRATED.
     transfer_cycles: for how long each HBM transfer keeps the way to HBM busy beyond its bytes. CALIBRATED.
     wait_cycles: what waiting for a transfer costs the core even where it has arrived. CALIBRATED.
-    mxus: matrix units per core; mxu_size: rows and columns of one. Source: hardware.py.
+    mxus: matrix units per core; mxu_size: rows and columns of one. Source: harness/chips.
     matmul_rows_per_cycle: rows of the left operand that one MXU takes in per cycle. It follows
         from peak = 2 x size^2 x rows x mxus x cores x clock, and is 1 on every 128-wide MXU and 2 on the
         256-wide ones; the compiler spaces 16-row matmuls by 16 / this many cycles.
     matmul_slowdown: how much longer than its rows a matmul keeps its unit, in a stream of them. CALIBRATED, per chip.
     narrow_rate: how many times faster rows of 8-bit values go in, per byte of a register: 2 where the published peak
-        for them is twice that of bfloat16, 1 where it is the same. Source: the chips' published peaks.
+        for them is twice that of bfloat16 (int8 on v5e to v6e, fp8 on v7x), 1 where it is the same. Source: published
+        peaks (Google Cloud TPU documentation).
     matmul_results: vectors popped per 16-row (packed) matmul.
     push_cycles, push_transposed_cycles, push_float32_cycles: one MXU's weight port per pushed register (pair).
     prep_early_cycles: how long before the weight port is free the first half of the next row pair may go to
@@ -87,109 +89,6 @@ class Machine:
     branch_slots_vary: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Units:
-    """Unit timings as the compiler's schedule shows them, in cycles: see Machine."""
-
-    granule: int
-    matmul_results: int
-    push: int
-    push_transposed: int
-    push_float32: int
-    matmul_latency: int
-    matmul_narrow_latency: int
-    xlu: int
-    transpose_packed: int
-    reduce_latency: int
-    permute_latency: int
-    transpose_latency: int
-    transpose_packed_latency: int
-    eup_latency: int
-
-
-_UNITS = {
-    "v4": _Units(
-        granule=512,
-        matmul_results=2,
-        push=8,
-        push_transposed=8,
-        push_float32=8,
-        matmul_latency=83,
-        matmul_narrow_latency=83,
-        xlu=8,
-        transpose_packed=16,
-        reduce_latency=79,
-        permute_latency=69,
-        transpose_latency=6,
-        transpose_packed_latency=22,
-        eup_latency=7,
-    ),
-    "v5e": _Units(
-        granule=32,
-        matmul_results=2,
-        push=4,
-        push_transposed=8,
-        push_float32=2,
-        matmul_latency=125,
-        matmul_narrow_latency=115,
-        xlu=8,
-        transpose_packed=16,
-        reduce_latency=115,
-        permute_latency=114,
-        transpose_latency=44,
-        transpose_packed_latency=60,
-        eup_latency=6,
-    ),
-    "v5p": _Units(
-        granule=32,
-        matmul_results=2,
-        push=4,
-        push_transposed=8,
-        push_float32=2,
-        matmul_latency=125,
-        matmul_narrow_latency=115,
-        xlu=8,
-        transpose_packed=16,
-        reduce_latency=115,
-        permute_latency=114,
-        transpose_latency=44,
-        transpose_packed_latency=60,
-        eup_latency=8,
-    ),
-    "v6e": _Units(
-        granule=32,
-        matmul_results=4,
-        push=4,
-        push_transposed=8,
-        push_float32=2,
-        matmul_latency=192,
-        matmul_narrow_latency=182,
-        xlu=4,
-        transpose_packed=4,
-        reduce_latency=137,
-        permute_latency=123,
-        transpose_latency=64,
-        transpose_packed_latency=70,
-        eup_latency=13,
-    ),
-    "v7x": _Units(
-        granule=32,
-        matmul_results=4,
-        push=4,
-        push_transposed=8,
-        push_float32=2,
-        matmul_latency=211,
-        matmul_narrow_latency=204,
-        xlu=4,
-        transpose_packed=4,
-        reduce_latency=141,
-        permute_latency=127,
-        transpose_latency=68,
-        transpose_packed_latency=74,
-        eup_latency=10,
-    ),
-}
-
 # CALIBRATED. Attention on 512 rows waits in every step for what it has asked for a step before: that takes longer than
 # its units do where it has no mask to compute. A result is through sooner: grouped products that wait for each of
 # theirs show it. Many small transfers in flight take some nanoseconds each (v7x, rotary embedding: 4163 transfers and
@@ -203,38 +102,15 @@ _WAIT_SECONDS = 20e-9
 _TRANSFER_BYTES_PER_CYCLE = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Calibrated:
-    """What published times of a chip say that its data sheet does not: see Machine and benchmarks/FIDELITY.md."""
-
-    hbm_read_share: float = 1.0
-    hbm_write_share: float = 1.0
-    dma_latency_seconds: float = 800e-9
-    # A sum of powers of two, so that the units come back to the same states.
-    matmul_slowdown: float = 33 / 32
-
-
-_CALIBRATED = {
-    # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
-    "v5e": _Calibrated(dma_latency_seconds=430e-9),
-    # XLA's copies of large arrays take 1/0.87 of what the published bandwidth says; matmuls take what their rows say.
-    "v5p": _Calibrated(hbm_read_share=0.90, hbm_write_share=0.90, matmul_slowdown=1.0),
-    "v6e": _Calibrated(hbm_read_share=0.90, hbm_write_share=0.82),
-    "v7x": _Calibrated(hbm_write_share=0.67),
-}
-# int8 on v5e to v6e, fp8 on v7x: twice the bfloat16 peak (Google Cloud TPU documentation); v4 has no faster type.
-_NARROW_RATE = {"v4": 1}
-_FASTER_NARROW_RATE = 2
-
-
 def machine_of(chip: Chip) -> Machine:
     """The constants for `chip`. Raises UsageError `no-machine` for a chip without a record."""
-    units = _UNITS.get(chip.name)
-    if units is None or chip.mxu_size is None:
-        raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {', '.join(_UNITS)}")
+    facts = chips.row(chip.name) if chip.name in chips.names() else None
+    if facts is None or facts.units is None or chip.mxu_size is None:
+        known = ", ".join(name for name in chips.names() if chips.row(name).units is not None)
+        raise UsageError("no-machine", f"no simulator constants for {chip.name}: expected one of {known}")
+    units, calibrated = facts.units, facts.calibrated
     # Rounded, because the published peaks are; for v7x 2.3 comes out, and its compiler spaces matmuls as for 2.
     flops_per_row = 2 * chip.mxu_size**2 * chip.mxus_per_core * chip.cores
-    calibrated = _CALIBRATED.get(chip.name, _Calibrated())
     rows_per_cycle = round(chip.peak_bf16_flops_per_second / (flops_per_row * chip.clock_hz))
     return Machine(
         chip=chip.name,
@@ -253,7 +129,7 @@ def machine_of(chip: Chip) -> Machine:
         mxu_size=chip.mxu_size,
         matmul_rows_per_cycle=rows_per_cycle,
         matmul_slowdown=calibrated.matmul_slowdown,
-        narrow_rate=_NARROW_RATE.get(chip.name, _FASTER_NARROW_RATE),
+        narrow_rate=units.narrow_rate,
         matmul_results=units.matmul_results,
         push_cycles=units.push,
         push_transposed_cycles=units.push_transposed,
@@ -271,6 +147,6 @@ def machine_of(chip: Chip) -> Machine:
         third_xlu_transpose_early_cycles=11,
         eup_latency_cycles=units.eup_latency,
         eup_packed_cycles=2,
-        branch_slots={"v4": 1, "v7x": 6}.get(chip.name, 4),
-        branch_slots_vary=chip.name == "v7x",
+        branch_slots=units.branch_slots,
+        branch_slots_vary=units.branch_slots_vary,
     )

@@ -34,12 +34,6 @@ _ROUNDED = {*DOTS, *ELEMENTWISE, *REDUCTIONS, _CONVERSION} - {
     "max", "min", "neg", "abs", "sign", "clamp", "reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin",
     "reduce_window_max", "reduce_window_min", "sort",
 }  # fmt: skip
-# Chips whose vector and transcendental units compute in bfloat16: there an operation on bfloat16 is compiled
-# to steps in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`). The others compute in float32 and round once.
-_BFLOAT16_UNITS = frozenset(("v6e", "v7x"))
-# Chips that divide float32 by multiplying with `vrcp.f32`: there an approximate reciprocal is the exact one's
-# instruction. The others refine the exact one by a Newton step (`vmul`, `vsub`, `vmul`, `vadd`).
-_PRECISE_RECIPROCAL = frozenset(("v6e", "v7x"))
 _LOG2_E, _LN_2 = float(np.log2(np.e)), float(np.log(2.0))
 # Their models are made of operations that have models of their own; those of the others are complete.
 _STEPWISE = frozenset(("logistic", "integer_pow"))
@@ -178,7 +172,7 @@ def _three_products(product: Model, left: Any, right: Any) -> Any:
 
 
 def _exp(equation: Equation, chip: Chip) -> Model | None:
-    if not _is_bfloat16(equation.invars[0]) or chip.name not in _BFLOAT16_UNITS:
+    if not _is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
         return None
     return lambda x: _power_of_two(_rounded(lax.mul(_wide(x), _constant(_LOG2_E))))
 
@@ -204,7 +198,7 @@ def _pow(equation: Equation, _: Chip) -> Model | None:
 
 
 def _log(equation: Equation, chip: Chip) -> Model | None:
-    if not _is_bfloat16(equation.invars[0]) or chip.name not in _BFLOAT16_UNITS:
+    if not _is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
         return None
 
     def model(x: Any) -> Any:
@@ -247,7 +241,7 @@ def _integer_pow(equation: Equation, _: Chip) -> Model | None:
 
 def _sqrt(equation: Equation, chip: Chip) -> Model | None:
     """Compiled to x / sqrt(x), where that is a number."""
-    if not _is_bfloat16(equation.invars[0]) or chip.name not in _BFLOAT16_UNITS:
+    if not _is_bfloat16(equation.invars[0]) or not chip.has_bfloat16_units:
         return None
 
     def model(x: Any) -> Any:
@@ -265,7 +259,7 @@ def _div(equation: Equation, chip: Chip) -> Model | None:
     dtype = equation.outvars[0].aval.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         return _divided(equation)
-    if dtype != jnp.bfloat16 or chip.name not in _BFLOAT16_UNITS:
+    if dtype != jnp.bfloat16 or not chip.has_bfloat16_units:
         return None
 
     def model(x: Any, y: Any) -> Any:
@@ -300,7 +294,7 @@ def _reciprocal(equation: Equation, chip: Chip) -> Model | None:
     """The exact one where both are the same instruction; elsewhere rounded to bfloat16, the pessimistic choice."""
     if not equation.params["approx"]:
         return None
-    if chip.name in _PRECISE_RECIPROCAL:
+    if chip.divides_by_exact_reciprocal:
         return lambda x: lax.div(lax.full_like(x, 1), x)
     return lambda x: lax.convert_element_type(
         _rounded(lax.div(lax.full_like(x, 1, jnp.float32), _rounded(_wide(x)))), x.dtype

@@ -19,9 +19,9 @@ _SHARDED = frozenset((
     "psum_invariant", "psum_scatter", "ragged_all_to_all", "reduce_scatter", "reshard", "shard_map",
     "sharding_constraint", "unreduced_psum", "unreduced_reduce_scatter", "xla_pmap",
 ))  # fmt: skip
-# Of 8 bits and less the matrix unit of v4 has no products; the compiler refuses them there, and takes them for the
-# others. float16 it refuses everywhere (libtpu 0.0.42.1 and 0.0.50.1).
-_WITHOUT_NARROW_PRODUCTS, _NARROW_BITS = ("v4",), 8
+# The compiler refuses products of 8 bits and less where the matrix unit has none. float16 it refuses everywhere (libtpu
+# 0.0.42.1 and 0.0.50.1).
+_NARROW_BITS = 8
 # Kernels over a mesh of cores; which cores, the mesh says.
 _OVER_CORES = ("core_map", "mpmd_map")
 # Where a kernel.py fails that names one of these, it failed for want of what is not there.
@@ -84,7 +84,7 @@ def refuse_dtypes(jaxpr: Jaxpr, chip: Chip) -> None:
             name = equation.primitive.name
             found = [getattr(var.aval, "dtype", None) for var in (*equation.invars, *equation.outvars)]
             what = next((str(dtype) for dtype in found if dtype == jnp.float16), "")
-            if name in DOTS and chip.name in _WITHOUT_NARROW_PRODUCTS:
+            if name in DOTS and not chip.has_narrow_products:
                 operands = [var.aval.dtype for var in equation.invars]
                 what = next((str(dtype) for dtype in operands if dtype.itemsize * 8 <= _NARROW_BITS), what)
             if what:

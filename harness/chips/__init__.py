@@ -1,0 +1,26 @@
+"""The chips, one file each: a chip is added by adding its file, and loading one loads no other."""
+
+import importlib
+import re
+from functools import cache
+from pathlib import Path
+
+from harness.chips.row import Row
+
+_FILE = re.compile(r"[a-z]+[0-9]+[a-z]*")
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The names of all chips, TPUs first."""
+    found = (path.stem for path in Path(__file__).parent.glob("*.py"))
+    return tuple(sorted((name for name in found if _FILE.fullmatch(name)), key=lambda name: (name[0] != "v", name)))
+
+
+@cache
+def row(name: str) -> Row:
+    """The facts of the chip called `name`. Raises KeyError for a name that is not among `names()`."""
+    if name not in names():
+        raise KeyError(name)
+    found: Row = importlib.import_module(f"{__name__}.{name}").ROW
+    return found

@@ -1,0 +1,29 @@
+"""NVIDIA H200 SXM: 132 multiprocessors."""
+
+from harness.chips.row import MIB, NVIDIA, Chip, Row
+
+# The clock is the one at which the published peak holds: 4096 FLOP per cycle and multiprocessor.
+ROW = Row(
+    chip=Chip(
+        name="h200",
+        topology=None,
+        device_kinds=("NVIDIA H200",),
+        cores=132,
+        peak_bf16_flops_per_second=989.4e12,
+        hbm_bytes_per_second=4800e9,
+        hbm_bytes=141_000_000_000,
+        vmem_bytes=228 * 1024,
+        scoped_vmem_bytes=227 * 1024,
+        clock_hz=1.83e9,
+        mxus_per_core=4,
+        mxu_size=None,
+        source=NVIDIA,
+        has_bfloat16_units=False,
+        divides_by_exact_reciprocal=False,
+        has_narrow_products=True,
+        platform="cuda",
+        cache_bytes=50 * MIB,
+        peak_int8_ops_per_second=1978.9e12,
+        peak_fp8_flops_per_second=1978.9e12,
+    ),
+)

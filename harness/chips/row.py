@@ -1,0 +1,146 @@
+"""The facts of one chip: a row of the table that harness/chips is, one file a chip."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+MIB = 1 << 20
+# Peaks of int8 and fp8 are published there too; those of int4 stand in jax's TPU table alone, which has none for int8
+# on v7x. The compiler spaces its matmuls of these types accordingly (libtpu 0.0.50). Scoped VMEM is the compiler's
+# default limit for one kernel, as its error message states it.
+CLOUD = "Google Cloud TPU documentation, system architecture pages; VMEM and core counts from jax's own TPU table"
+NVIDIA = "NVIDIA data sheets of H100 SXM and H200 SXM (dense peaks), Hopper tuning guide (shared memory, L2)"
+
+# What Mosaic refuses to load on v4, v5e, v5p, v6e and v7x alike (libtpu 0.0.42.1, each tried); JAX makes 32 bits of
+# 64. int8, int4, float8_e4m3fn and float8_e5m2 it loads on all of them, and multiplies on all but v4.
+_NOT_ON_A_TPU = ("float16", "float64", "int64", "uint64", "complex64", "complex128")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """One accelerator as its program sees it.
+
+    Peaks are those of the unit that one Pallas program occupies (`cores` TensorCores): the
+    whole chip on v4 and v5p, whose two cores split `parallel` grid dimensions, one core on
+    the other TPUs; on a GPU the whole chip, `cores` being its streaming multiprocessors.
+    Those of narrower types are None where the chip multiplies them no faster than bfloat16, to which its
+    compiler then widens them. `topology` is the smallest name that the TPU compiler accepts for it, None for a GPU.
+    `cache_bytes` is a cache of the whole chip that arrays may stay in from one call to the next (none on
+    a TPU). `vmem_bytes` is the memory of a core that blocks live in (shared memory on a GPU),
+    `scoped_vmem_bytes` what one kernel gets of it by default. `mxu_size` are the rows and columns
+    of a matrix unit, None where they are not square (tensor cores).
+
+    How a TPU computes, as its compiler shows (a GPU's arithmetic is not modelled): `has_bfloat16_units` where the
+    vector and transcendental units compute in bfloat16 (`vmul.bf16`, `vpow.bf16`, `vrcp.bf16`), others compute in
+    float32 and round once; `divides_by_exact_reciprocal` where float32 is divided by multiplying with `vrcp.f32`, so
+    that an approximate reciprocal is the exact one's instruction, others refine it by a Newton step (`vmul`, `vsub`,
+    `vmul`, `vadd`); `has_narrow_products` where the matrix unit multiplies operands of 8 bits and less.
+    """
+
+    name: str
+    topology: str | None
+    device_kinds: tuple[str, ...]
+    cores: int
+    peak_bf16_flops_per_second: float
+    hbm_bytes_per_second: float
+    hbm_bytes: int
+    vmem_bytes: int
+    scoped_vmem_bytes: int
+    clock_hz: float
+    mxus_per_core: int
+    mxu_size: int | None
+    source: str
+    has_bfloat16_units: bool
+    divides_by_exact_reciprocal: bool
+    has_narrow_products: bool
+    platform: Literal["tpu", "cuda"] = "tpu"
+    cache_bytes: int = 0
+    peak_int8_ops_per_second: float | None = None
+    peak_fp8_flops_per_second: float | None = None
+    peak_int4_ops_per_second: float | None = None
+
+    @property
+    def kind(self) -> Literal["TPU", "GPU"]:
+        """What kind of accelerator it is."""
+        return "TPU" if self.platform == "tpu" else "GPU"
+
+    def lacks(self, dtype: str) -> bool:
+        """Whether no kernel on it can load an array of this dtype, whatever it does with it."""
+        return self.platform == "tpu" and dtype in _NOT_ON_A_TPU
+
+    @property
+    def ridge_flops_per_byte(self) -> float:
+        """The operational intensity at which compute and memory take equally long."""
+        return self.ridge("bfloat16")
+
+    def peak_flops_per_second(self, dtype: str) -> float:
+        """The peak of matmuls whose operands are of `dtype` (numpy/ml_dtypes name).
+
+        Of float32 it is bfloat16's: one bfloat16 pass is the default precision of a TPU.
+        """
+        narrow = {
+            "int8": self.peak_int8_ops_per_second,
+            "float8": self.peak_fp8_flops_per_second,
+            "int4": self.peak_int4_ops_per_second,
+        }
+        found = narrow.get("float8" if dtype.startswith("float8") else dtype.removeprefix("u"))
+        return found or self.peak_bf16_flops_per_second
+
+    def ridge(self, dtype: str) -> float:
+        """The operational intensity at which matmuls of `dtype` and memory take equally long, in FLOP/byte."""
+        return self.peak_flops_per_second(dtype) / self.hbm_bytes_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """Unit timings as the compiler's schedule shows them, in cycles: see Machine in judge/simulate/machine.py.
+
+    `narrow_rate` follows from the published peaks of 8-bit types; `branch_slots` are bundles.
+    """
+
+    granule: int
+    matmul_results: int
+    push: int
+    push_transposed: int
+    push_float32: int
+    matmul_latency: int
+    matmul_narrow_latency: int
+    xlu: int
+    transpose_packed: int
+    reduce_latency: int
+    permute_latency: int
+    transpose_latency: int
+    transpose_packed_latency: int
+    eup_latency: int
+    narrow_rate: int
+    branch_slots: int
+    branch_slots_vary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """What published times of a chip say that its data sheet does not: see Machine and benchmarks/FIDELITY.md.
+
+    A chip without published times keeps the defaults.
+    """
+
+    hbm_read_share: float = 1.0
+    hbm_write_share: float = 1.0
+    dma_latency_seconds: float = 800e-9
+    # A sum of powers of two, so that the units come back to the same states.
+    matmul_slowdown: float = 33 / 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """All facts of one chip that a verdict or a simulated time follows from.
+
+    `chip` is what is published about it, `units` what the compiler shows, `calibrated` what was fitted to published
+    times; the last two are None for a chip that is not simulated. `relative_uncertainty` is one standard deviation of
+    the simulated time of a long operation, as a fraction of it: of one more row's errors 68.27 % are smaller, by what
+    the rows that no constant was fitted to show when each is left out (benchmarks/FIDELITY.md).
+    """
+
+    chip: Chip
+    units: Units | None = None
+    calibrated: Calibrated = Calibrated()
+    relative_uncertainty: float | None = None

@@ -1,0 +1,47 @@
+"""TPU v5e: 1 core, 4 matrix units of 128 x 128 a core."""
+
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+
+ROW = Row(
+    chip=Chip(
+        name="v5e",
+        topology="v5e:2x2",
+        device_kinds=("TPU v5 lite", "TPU v5e"),
+        cores=1,
+        peak_bf16_flops_per_second=197e12,
+        hbm_bytes_per_second=819e9,
+        hbm_bytes=17_200_000_000,
+        vmem_bytes=128 * MIB,
+        scoped_vmem_bytes=16 * MIB,
+        clock_hz=1.5e9,
+        mxus_per_core=4,
+        mxu_size=128,
+        source=CLOUD,
+        has_bfloat16_units=False,
+        divides_by_exact_reciprocal=False,
+        has_narrow_products=True,
+        peak_int8_ops_per_second=394e12,
+        peak_int4_ops_per_second=788e12,
+    ),
+    units=Units(
+        granule=32,
+        matmul_results=2,
+        push=4,
+        push_transposed=8,
+        push_float32=2,
+        matmul_latency=125,
+        matmul_narrow_latency=115,
+        xlu=8,
+        transpose_packed=16,
+        reduce_latency=115,
+        permute_latency=114,
+        transpose_latency=44,
+        transpose_packed_latency=60,
+        eup_latency=6,
+        narrow_rate=2,
+        branch_slots=4,
+    ),
+    # A Pallas matmul in 128-cubed blocks: 262,144 steps that fetch two small blocks each in 91.8 ms.
+    calibrated=Calibrated(dma_latency_seconds=430e-9),
+    relative_uncertainty=0.02,
+)

@@ -1,0 +1,47 @@
+"""TPU v5p: 2 cores, 4 matrix units of 128 x 128 a core."""
+
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+
+ROW = Row(
+    chip=Chip(
+        name="v5p",
+        topology="v5p:2x2x1",
+        device_kinds=("TPU v5p", "TPU v5"),
+        cores=2,
+        peak_bf16_flops_per_second=459e12,
+        hbm_bytes_per_second=2765e9,
+        hbm_bytes=103_000_000_000,
+        vmem_bytes=64 * MIB,
+        scoped_vmem_bytes=16 * MIB,
+        clock_hz=1.75e9,
+        mxus_per_core=4,
+        mxu_size=128,
+        source=CLOUD,
+        has_bfloat16_units=False,
+        divides_by_exact_reciprocal=False,
+        has_narrow_products=True,
+        peak_int8_ops_per_second=918e12,
+        peak_int4_ops_per_second=1836e12,
+    ),
+    units=Units(
+        granule=32,
+        matmul_results=2,
+        push=4,
+        push_transposed=8,
+        push_float32=2,
+        matmul_latency=125,
+        matmul_narrow_latency=115,
+        xlu=8,
+        transpose_packed=16,
+        reduce_latency=115,
+        permute_latency=114,
+        transpose_latency=44,
+        transpose_packed_latency=60,
+        eup_latency=8,
+        narrow_rate=2,
+        branch_slots=4,
+    ),
+    # XLA's copies of large arrays take 1/0.87 of what the published bandwidth says; matmuls take what their rows say.
+    calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.9, matmul_slowdown=1.0),
+    relative_uncertainty=0.033,
+)

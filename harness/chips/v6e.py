@@ -1,0 +1,46 @@
+"""TPU v6e (Trillium): 1 core, 2 matrix units of 256 x 256 a core."""
+
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+
+ROW = Row(
+    chip=Chip(
+        name="v6e",
+        topology="v6e:2x2",
+        device_kinds=("TPU v6 lite", "TPU v6e"),
+        cores=1,
+        peak_bf16_flops_per_second=918e12,
+        hbm_bytes_per_second=1640e9,
+        hbm_bytes=34_400_000_000,
+        vmem_bytes=128 * MIB,
+        scoped_vmem_bytes=32 * MIB,
+        clock_hz=1.75e9,
+        mxus_per_core=2,
+        mxu_size=256,
+        source=CLOUD,
+        has_bfloat16_units=True,
+        divides_by_exact_reciprocal=True,
+        has_narrow_products=True,
+        peak_int8_ops_per_second=1836e12,
+        peak_int4_ops_per_second=3672e12,
+    ),
+    units=Units(
+        granule=32,
+        matmul_results=4,
+        push=4,
+        push_transposed=8,
+        push_float32=2,
+        matmul_latency=192,
+        matmul_narrow_latency=182,
+        xlu=4,
+        transpose_packed=4,
+        reduce_latency=137,
+        permute_latency=123,
+        transpose_latency=64,
+        transpose_packed_latency=70,
+        eup_latency=13,
+        narrow_rate=2,
+        branch_slots=4,
+    ),
+    calibrated=Calibrated(hbm_read_share=0.9, hbm_write_share=0.82),
+    relative_uncertainty=0.058,
+)

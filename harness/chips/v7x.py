@@ -1,0 +1,46 @@
+"""TPU v7x (Ironwood): 1 core, 2 matrix units of 256 x 256 a core."""
+
+from harness.chips.row import CLOUD, MIB, Calibrated, Chip, Row, Units
+
+ROW = Row(
+    chip=Chip(
+        name="v7x",
+        topology="tpu7x:2x2x1",
+        device_kinds=("TPU7x", "TPU v7x", "TPU v7"),
+        cores=1,
+        peak_bf16_flops_per_second=1153.5e12,
+        hbm_bytes_per_second=3690e9,
+        hbm_bytes=103_000_000_000,
+        vmem_bytes=64 * MIB,
+        scoped_vmem_bytes=32 * MIB,
+        clock_hz=1.9e9,
+        mxus_per_core=2,
+        mxu_size=256,
+        source=CLOUD,
+        has_bfloat16_units=True,
+        divides_by_exact_reciprocal=True,
+        has_narrow_products=True,
+        peak_fp8_flops_per_second=2307e12,
+    ),
+    units=Units(
+        granule=32,
+        matmul_results=4,
+        push=4,
+        push_transposed=8,
+        push_float32=2,
+        matmul_latency=211,
+        matmul_narrow_latency=204,
+        xlu=4,
+        transpose_packed=4,
+        reduce_latency=141,
+        permute_latency=127,
+        transpose_latency=68,
+        transpose_packed_latency=74,
+        eup_latency=10,
+        narrow_rate=2,
+        branch_slots=6,
+        branch_slots_vary=True,
+    ),
+    calibrated=Calibrated(hbm_write_share=0.67),
+    relative_uncertainty=0.045,
+)

@@ -1,11 +1,8 @@
 """A contest folder: its prepare.py loaded, its judge's files named and hashed."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 import harness
 from harness import candidate_text, links
@@ -13,8 +10,8 @@ from harness.errors import RatchetError, UsageError
 from harness.hardware import Chip, chip
 from harness.judge import key as keys
 from harness.prepare import confined, data
-from harness.problems import Member, Problem, Suite, defined
-from harness.records import Key, Source, Statement
+from harness.problems import Member, Problem, Suite, defined, timing_inputs
+from harness.records import Key, Source
 
 PACKAGE = Path(harness.__file__).parent
 
@@ -42,7 +39,7 @@ class Contest:
     @property
     def problem_digest(self) -> str:
         """A hash of what is computed, as the judge states it."""
-        return problem_digest(self.problem.statement())
+        return keys.statement_digest(self.problem.statement())
 
     def member(self, name: str | None) -> Member:
         """The member of a suite that is meant; a single problem is the only one of its contest, without a name.
@@ -78,20 +75,19 @@ class Contest:
         return (self.directory / "prepare.py", *keys.judge_files())
 
     def key(self, source: Source) -> Key:
-        """The comparability key of evidence taken now."""
-        return keys.key(self.directory / "prepare.py", self.problem_digest, self.chip.name, source)
+        """The two keys of evidence taken now."""
+        members = self.problem.members if isinstance(self.problem, Suite) else (self.member(None),)
+        tables = {member.name: _timing_tables(member.problem) for member in members}
+        path = self.directory / "prepare.py"
+        return keys.key(path, self.problem.statement(), tables, self.chip.name, source)
 
 
-def problem_digest(statement: Statement) -> str:
-    """A hash of what is computed, as keys have it."""
-    return hashlib.sha256(msgspec.json.encode(_without_none(msgspec.to_builtins(statement)))).hexdigest()[:16]
-
-
-def _without_none(stated: Any) -> Any:
-    """The same without fields that say nothing: a new one changes no hash of a problem that does not use it."""
-    if isinstance(stated, dict):
-        return {name: _without_none(value) for name, value in stated.items() if value is not None}
-    return [_without_none(value) for value in stated] if isinstance(stated, list) else stated
+def _timing_tables(problem: Problem) -> Any:
+    """The tables of calls that are timed. Where a problem does not state them rightly, evaluating it says so."""
+    try:
+        return timing_inputs(problem)
+    except RatchetError:
+        return {}
 
 
 def load(directory: Path, chip_name: str | None = None) -> Contest:

@@ -28,7 +28,7 @@ from harness.workbench.profiles.places import PROFILE_DATA
 def diff(given: Namespace) -> Outcome:
     sides = [_side(given, what, place) for place, what in enumerate((given.before, given.after))]
     (before, old), (after, new) = sides
-    differing = "" if old == new else key_difference(old, new)
+    differing = "" if old.timed == new.timed else key_difference(old, new)
     found = compare(before, after, unified(before.kernel, after.kernel), differing)
     return Outcome(
         document=found, text=lambda: comparison_text(found, terminal_width(), full=given.full, colour=colour())

@@ -149,7 +149,7 @@ def _tried(
     except RatchetError:
         # An attempt's record is read where its contest is no more.
         return (), f"{without}the contest cannot be loaded"
-    if number is not None and Ledger.open(folder).attempt(number).key != contest.key("simulated"):
+    if number is not None and Ledger.open(folder).attempt(number).key.timed != contest.key("simulated").timed:
         return (), f"{without}attempt {number} was judged under another key"
     if given.only_reads:
         return (), f"{without}this only reads"

@@ -47,7 +47,7 @@ def _sighted(contest: Contest, given: Namespace) -> search_state.Sighted:
     if last is not None:
         report = reporting.report(last.evidence, chip(last.evidence.chip), rows)
         report = for_kernel(report, last.evidence, kernels.get(last.number, b""))
-    is_present = standing is not None and standing.key == key
+    is_present = standing is not None and standing.key is not None and standing.key.timed == key.timed
     messages = list(skipped)
     if champion is None:
         messages.append(f"begin with: {command(BASELINE, given.directory)}")

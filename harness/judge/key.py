@@ -1,7 +1,9 @@
-"""The comparability key: what has to be equal for two attempts to be compared, and a hash of the judge in it.
+"""The two keys: what has to be equal for two times to be compared, and for a champion's checks to count still.
 
-The judge is what its entry points import, whatever folder it lies in: a file counts if and only if a verdict can depend
-on it. Comments, docstrings and formatting do not count.
+Each is a hash of what its entry points import, whatever folder it lies in. The timing key stands on compiling and
+simulating, on this chip's facts, and on what is timed; the checks key on everything that finds a kernel right or wrong,
+on the contest's own operator, and on its prepare.py. No contest's key has another chip in it, or an operator that its
+own is not made of. Comments, docstrings and formatting do not count. docs/KEYS.md says file by file whose keys move.
 """
 
 import ast
@@ -9,70 +11,217 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import astuple
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 
 import harness
-from harness import files
+from harness import chips, files
 from harness.errors import RatchetError
 from harness.judge.sandbox.environment import environment
-from harness.records import Key, Source
+from harness.problems import OPERATORS
+from harness.records import Key, Source, Statement
 
 _PACKAGE = Path(harness.__file__).parent
-# From a kernel.py to its evidence, and from that to a verdict. Processes that are started by the name of their module
-# are found by that name.
-ENTRY_POINTS = (
-    "harness.judge.evaluate.evaluation",
+_MODULES = "harness."
+# Processes that are started by the name of their module are entry points of their own.
+_OF_TIMING = (
+    "harness.judge.evaluate.compile.compilation",
+    "harness.judge.evaluate.timing.latency",
+    "harness.judge.evaluate.timing.simulation",
+    "harness.judge.sandbox.environment",
+    "harness.judge.simulate",
+)
+# What a measured time follows from as well.
+_OF_MEASURING = (
+    "harness.judge.evaluate.timing.device",
+    "harness.judge.evaluate.timing.device_timing",
     "harness.judge.evaluate.timing.paired_benchmark",
+)
+_OF_CHECKS = (
+    "harness.judge.evaluate.candidate",
+    "harness.judge.evaluate.compile.artifact_check",
+    "harness.judge.evaluate.correctness",
+    "harness.judge.evaluate.evaluation",
+    "harness.judge.verdict.schedule_checks",
+)
+# From a kernel.py to its evidence, and from that to a verdict.
+_OF_JUDGE = (
+    *_OF_TIMING,
+    *_OF_MEASURING,
+    *_OF_CHECKS,
     "harness.judge.evaluate.timing.resimulation",
     "harness.judge.key",
     "harness.judge.simulate.machine_variants",
     "harness.judge.verdict.champion_evidence",
     "harness.judge.verdict.decision",
+    *(f"harness.problems.{home}" for home in OPERATORS.values()),
 )
+# Modules that compute nothing: the package itself holds the version, the two of the sandbox import early what a child
+# that is forked will need, and the package of problems gives its modules' names one address.
+_NOT_FOLLOWED = ("harness", "harness.judge.sandbox.warm", "harness.judge.sandbox.forking", "harness.problems")
+# A change of what a problem is called, or of the counts that reports expect, changes no time.
+_NOT_TIMED = ("title", "expected")
 
 
-def key(prepare: Path, problem_digest: str, chip_name: str, source: Source) -> Key:
-    """The key of evidence taken now, of the problem that `prepare` states."""
+def key(prepare: Path, statement: Statement, timing_inputs: Any, chip_name: str, source: Source) -> Key:
+    """The keys of evidence taken now, of the problem that `prepare` states.
+
+    `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table.
+    """
     here = environment()
+    timed = [*timing_modules(source), *_of_chip(chip_name)]
+    checking = [*checks_modules(prepare), *_of_chip(chip_name)]
     return Key(
         judge=judge_digest(prepare),
-        problem=problem_digest,
+        problem=problem_digest(statement),
         chip=chip_name,
         source=source,
         jax=here.jax,
         jaxlib=here.jaxlib,
         libtpu=here.libtpu or "",
         machine="" if source == "simulated" else here.machine,
+        timing=_hash([_tables(timing_inputs), _codes(timed)]),
+        checks=_hash([_code_digest(prepare.read_bytes()), statement_digest(statement), _codes(checking)]),
     )
 
 
 def key_digest(key: Key) -> str:
-    """Twelve hex digits that stand for `key` in tables and trailers."""
-    return hashlib.sha256(json.dumps(astuple(key)).encode()).hexdigest()[:12]
+    """Twelve hex digits that stand for the timing key: only times with equal ones are compared."""
+    return hashlib.sha256(json.dumps(key.timed).encode()).hexdigest()[:12]
+
+
+def checks_digest(key: Key) -> str:
+    """Twelve hex digits that stand for the checks key; "" for a record before schema 11, which has none."""
+    if not key.checks:
+        return ""
+    parts = [key.checks, key.chip, key.jax, key.jaxlib, key.libtpu]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
 def key_difference(old: Key, new: Key) -> str:
-    """What differs between two keys, in words."""
+    """The fields in which two keys differ, in words."""
     names = [name for name in Key.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
+    # The hash of the whole judge differs with either, and decides nothing where there are both.
+    names = [name for name in names if name != "judge" or not (old.timing and new.timing)]
+    if not old.timing and new.timing:
+        names = [name for name in names if name not in ("timing", "checks", "problem")]
     shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
-    return f"another comparability key ({', '.join(shown)})" if shown else "the same comparability key"
+    if not shown:
+        return "the same keys"
+    which = "another checks key" if key_digest(old) == key_digest(new) else "another timing key"
+    return f"{which} ({', '.join(shown)})"
 
 
 def judge_digest(prepare: Path) -> str:
-    """Sixteen hex digits that stand for the judge of a contest: its prepare.py and the files of `judge_files`."""
-    own = _code_digest(prepare.read_bytes())
-    return hashlib.sha256(json.dumps([own, _harness_digest(_bytes_digest())[0]]).encode()).hexdigest()[:16]
+    """Sixteen hex digits that stand for the whole judge of a contest: its prepare.py and the files of `judge_files`."""
+    return _hash([_code_digest(prepare.read_bytes()), _codes(_judge_modules())])
 
 
 def judge_files() -> tuple[Path, ...]:
-    """The files of the harness that a verdict can depend on, sorted."""
-    return tuple(_PACKAGE / name for name in _harness_digest(_bytes_digest())[1])
+    """The files of the harness that a verdict can depend on, whatever the contest, sorted."""
+    return tuple(sorted(_PACKAGE / _graph()[name].file for name in _judge_modules()))
+
+
+def timing_modules(source: Source) -> tuple[str, ...]:
+    """The modules that a time from this source follows from, but for its chip's; sorted."""
+    return _closure(_OF_TIMING if source == "simulated" else (*_OF_TIMING, *_OF_MEASURING))
+
+
+def checks_modules(prepare: Path) -> tuple[str, ...]:
+    """The modules that find a kernel of this contest right or wrong, but for its chip's; sorted."""
+    return _closure((*_OF_CHECKS, *_imports(prepare.read_bytes(), is_contest=True)))
+
+
+def statement_digest(statement: Statement) -> str:
+    """Sixteen hex digits that stand for a problem as the judge states it."""
+    return hashlib.sha256(msgspec.json.encode(_without_none(msgspec.to_builtins(statement)))).hexdigest()[:16]
+
+
+# --- what is timed -----------------------------------------------------------------------------
+
+
+def problem_digest(statement: Statement) -> str:
+    """Sixteen hex digits that stand for a problem as it is timed: its statement without titles and expected counts."""
+    stated = _without_none(msgspec.to_builtins(statement))
+    for one in (stated, *(member["statement"] for member in stated.get("members", ()))):
+        for name in _NOT_TIMED:
+            one.pop(name, None)
+    return _hash(stated)
+
+
+def _tables(contents: Any) -> Any:
+    """Nested dicts of arrays, each array as its dtype, its shape and a hash of its numbers."""
+    if isinstance(contents, dict):
+        return {name: _tables(contents[name]) for name in sorted(contents)}
+    numbers = np.ascontiguousarray(contents)
+    return [numbers.dtype.name, list(numbers.shape), hashlib.sha256(numbers.tobytes()).hexdigest()]
+
+
+def _without_none(stated: Any) -> Any:
+    """The same without fields that say nothing: a new one changes no hash of a problem that does not use it."""
+    if isinstance(stated, dict):
+        return {name: _without_none(value) for name, value in stated.items() if value is not None}
+    return [_without_none(value) for value in stated] if isinstance(stated, list | tuple) else stated
+
+
+def _hash(parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+# --- which files -------------------------------------------------------------------------------
+
+
+class _Module(msgspec.Struct, frozen=True):
+    """A module of the harness: its file below the package, a hash of its code, and the modules that it imports."""
+
+    file: str
+    code: str
+    imports: tuple[str, ...]
+
+
+def _of_chip(name: str) -> tuple[str, ...]:
+    return (f"harness.chips.{name}",) if name in chips.names() else ()
+
+
+def _judge_modules() -> tuple[str, ...]:
+    return _closure((*_OF_JUDGE, *_every_chip()), not_followed=("harness",))
+
+
+def _every_chip() -> tuple[str, ...]:
+    return tuple(module for name in chips.names() for module in _of_chip(name))
+
+
+def _codes(modules: Iterable[str]) -> list[list[str]]:
+    graph = _graph()
+    found = {name: graph[name] if name in graph else _read(name) for name in sorted(set(modules))}
+    return [[module.file, module.code] for module in found.values() if module is not None]
+
+
+def _closure(entries: Iterable[str], not_followed: tuple[str, ...] = _NOT_FOLLOWED) -> tuple[str, ...]:
+    """The modules that the entry points import, directly or not, and they themselves, sorted."""
+    graph = _graph()
+    found: set[str] = set()
+    todo = list(entries)
+    while todo:
+        name = todo.pop()
+        if name in found or name in not_followed:
+            continue
+        module = graph[name] if name in graph else _read(name)
+        if module is not None:
+            found.add(name)
+            todo += module.imports
+    return tuple(sorted(found))
+
+
+def _graph() -> dict[str, _Module]:
+    """The modules that any key can depend on, by name."""
+    return _kept_graph(_bytes_digest())
 
 
 def _bytes_digest() -> str:
@@ -85,38 +234,37 @@ def _bytes_digest() -> str:
 
 
 @cache
-def _harness_digest(of_bytes: str) -> tuple[str, tuple[str, ...]]:
-    """The digest of the judge's code and its files below the package, read from a cache of the user's if it is there.
+def _kept_graph(of_bytes: str) -> dict[str, _Module]:
+    """The same, read from a cache of the user's if it is there.
 
-    Reading the imports of 150 files takes a second, and every question after the state of a contest needs the answer.
+    Reading the imports of 200 files takes a second, and every question after the state of a contest needs the answer.
     """
     folder = files.cache_directory()
     # Without a home, a folder that cannot be: nothing is kept.
-    kept = (folder or Path(os.devnull)) / f"judge-{of_bytes}.json"
-    with suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode(kept.read_bytes(), type=tuple[str, tuple[str, ...]])
-    found = {path.relative_to(_PACKAGE).as_posix(): path for path in _closure().values()}
-    parts = [[name, _code_digest(found[name].read_bytes())] for name in sorted(found)]
-    result = hashlib.sha256(json.dumps(parts).encode()).hexdigest(), tuple(sorted(found))
-    # A home that cannot be written costs a second each time, no more.
-    with suppress(OSError, RatchetError):
-        files.write_atomically(kept, json.dumps(result).encode())
-    return result
-
-
-def _closure() -> dict[str, Path]:
-    """Every module that the entry points import, directly or not, and the packages these lie in, by name."""
-    found: dict[str, Path] = {}
-    todo = list(ENTRY_POINTS)
+    kept = (folder or Path(os.devnull)) / f"keys-{of_bytes}.json"
+    with suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+        return msgspec.json.decode(kept.read_bytes(), type=dict[str, _Module])
+    found: dict[str, _Module] = {}
+    todo = [*_OF_JUDGE, *_every_chip()]
     while todo:
         name = todo.pop()
-        path = _path(name)
-        # The package itself holds the version and nothing else.
-        if path is None or name in found or name == "harness":
-            continue
-        found[name] = path
-        todo += [name.rpartition(".")[0], *_named(path)]
+        module = None if name in found else _read(name)
+        if module is not None:
+            found[name] = module
+            todo += module.imports
+    # A home that cannot be written costs a second each time, no more.
+    with suppress(OSError, RatchetError):
+        files.write_atomically(kept, msgspec.json.encode(found))
     return found
+
+
+def _read(name: str) -> _Module | None:
+    path = _path(name)
+    if path is None:
+        return None
+    source = path.read_bytes()
+    imports = tuple(sorted(set(_imports(source)) - {name}))
+    return _Module(file=path.relative_to(_PACKAGE).as_posix(), code=_code_digest(source), imports=imports)
 
 
 def _path(module: str) -> Path | None:
@@ -128,16 +276,70 @@ def _path(module: str) -> Path | None:
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
-def _named(path: Path) -> Iterator[str]:
-    """What a file imports, and the modules that it names in a string."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+def _imports(source: bytes, *, is_contest: bool = False) -> Iterator[str]:
+    """The modules of the harness that a file imports, and those that it names in a string.
+
+    Of a package that gives its modules' names one address, it is the modules that are meant. Imports for types alone
+    do not count, and of a contest neither does what its prepare.py does when it is run as a program.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in _run(tree, is_contest):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield from _resolved(alias.name)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("harness."):
-            yield node.value
+            for alias in node.names:
+                yield from _resolved(node.module, alias.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(_MODULES):
+            yield from _resolved(node.value)
+
+
+def _run(node: ast.AST, is_contest: bool) -> Iterator[ast.AST]:
+    """Every node below, but for those that are there for types, or for a prepare.py as a program."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If):
+            test = ast.unparse(child.test)
+            if test == "TYPE_CHECKING" or (is_contest and test == "__name__ == '__main__'"):
+                continue
+        yield child
+        yield from _run(child, is_contest)
+
+
+def _resolved(module: str, name: str | None = None) -> Iterator[str]:
+    """The module that `from module import name` takes `name` from, or `import module` loads."""
+    if name is not None and _path(f"{module}.{name}") is not None:
+        yield f"{module}.{name}"
+        return
+    path = _path(module)
+    if path is None:
+        # The name of a function, or of a process's function, in a module.
+        home, _, last = module.rpartition(".")
+        if name is None and home and _path(home) is not None:
+            yield from _resolved(home, last)
+        return
+    if name is not None and path.name == "__init__.py":
+        home_of = _homes(path)
+        if name in home_of:
+            yield from _resolved(*home_of[name])
+            return
+    yield module
+
+
+@cache
+def _homes(package: Path) -> dict[str, tuple[str, str]]:
+    """The module, and the name there, of each name that a package's own file imports."""
+    return {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in ast.walk(ast.parse(package.read_bytes()))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+
+
+# --- what counts of a file ---------------------------------------------------------------------
 
 
 def _code_digest(source: bytes) -> str:

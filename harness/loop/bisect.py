@@ -15,7 +15,6 @@ from harness import candidate_text
 from harness.advice.comparison import Side, compare
 from harness.contest import Contest
 from harness.errors import RatchetError, UsageError
-from harness.judge.key import key_digest
 from harness.judge.verdict import roofline
 from harness.ledger import Ledger, git
 from harness.ledger import lock as locking
@@ -120,12 +119,15 @@ class Records:
     """What attempts recorded of kernels under the key that the contest has now; `used` names those that were asked."""
 
     def __init__(self, ledger: Ledger, contest: Contest) -> None:
-        digest = key_digest(contest.key("simulated"))
+        key = contest.key("simulated")
         self._ledger = ledger
         self._numbers = {
             row.kernel_sha256: row.number
             for row in ledger.rows()[0]
-            if row.key_digest == digest and row.kind in _JUDGED and row.failure_kind not in MAY_PASS_NEXT_TIME
+            if row.key is not None
+            and row.key.counts_for(key)
+            and row.kind in _JUDGED
+            and row.failure_kind not in MAY_PASS_NEXT_TIME
         }
         self.used: list[str] = []
 

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from harness.advice import report as reporting
 from harness.contest import Contest, load
 from harness.judge.evaluate import evaluation as measuring
+from harness.judge.key import problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.changes import changes
 from harness.ledger import Ledger
@@ -68,7 +69,8 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         verdict = judging.decide(evidence, None, None, policy, contest.chip)
     then = _judgement(attempt.evidence, attempt.verdict, contest)
     now = _judgement(evidence, verdict, contest)
-    same_thing = all(getattr(attempt.key, name) == getattr(key, name) for name in ("problem", "chip", "source"))
+    then_timed = (problem_digest(attempt.evidence.problem), attempt.key.chip, attempt.key.source)
+    same_thing = then_timed == (key.problem, key.chip, key.source)
     known = then.seconds is not None and now.seconds is not None
     return Replay(
         number=number,
@@ -81,7 +83,7 @@ def replay(contest: Contest, number: int, progress: Progress) -> Replay:
         changes=changes(evidence, attempt.evidence),
         scratch=f"profile_data/{work}",
         redrawn=tuple(_redrawn(check, evidence) for check in attempt.evidence.all_checks),
-        are_same_draws=(attempt.key.judge, attempt.key.problem) == (key.judge, key.problem),
+        are_same_draws=attempt.key.checks == key.checks,
     )
 
 
@@ -126,7 +128,7 @@ def _opponent(
     champion = attempt.champion
     if not _was_compared(attempt) or champion is None or key.source != "simulated":
         return None
-    if attempt.key == key:
+    if attempt.key.counts_for(key):
         return attempt.champion_evidence or ledger.attempt(champion.attempt).evidence
 
     kernel, options = ledger.kernel(champion.attempt), Options(on="simulated")

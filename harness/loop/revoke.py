@@ -11,7 +11,7 @@ from harness.contest import Contest
 from harness.errors import RatchetError
 from harness.hardware import chip
 from harness.judge.evaluate import evaluation as measuring
-from harness.judge.key import key_difference, key_digest
+from harness.judge.key import key_difference, key_digest, problem_digest
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
@@ -283,11 +283,12 @@ def _title_stays(court: _Court, trial: _Trial) -> Revoked:
     champion = trial.attempt
     before, now = champion.evidence.latency, trial.evidence.latency
     ratio, drift = None, ""
-    comparable = all(getattr(champion.key, name) == getattr(court.key, name) for name in ("chip", "problem", "source"))
+    timed = (problem_digest(champion.evidence.problem), champion.key.chip, champion.key.source)
+    comparable = timed == (court.key.problem, court.key.chip, court.key.source)
     if comparable and before and now and before.seconds and now.seconds:
         ratio = now.seconds / before.seconds
         drift = f": {seconds(now.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"
-    under = "" if champion.key == court.key else f" under {key_difference(champion.key, court.key)}"
+    under = "" if champion.key.counts_for(court.key) else f" under {key_difference(champion.key, court.key)}"
     is_passed = trial.verdict.outcome == "accept"
     word = "passes" if is_passed else "neither passes nor fails"
     return Revoked(

@@ -28,7 +28,7 @@ from harness.loop.search import Search, Standing
 from harness.loop.search_space import Grid, Setting, words
 from harness.loop.search_state import CHOSEN
 from harness.loop.settings import rewritten
-from harness.records import Evidence, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
+from harness.records import Evidence, Key, MemberTimes, Policy, Row, Screened, Source, Sweep, Swept
 from harness.units import change
 
 
@@ -163,11 +163,11 @@ def _screened(
     if contest.chip.platform == "tpu":
         source, on = "simulated", "simulated"
     rows, _ = ledger.rows()
-    digest = key_digest(contest.key(measuring.source(contest.chip, options.on)))
+    key = contest.key(measuring.source(contest.chip, options.on))
     champion = ledger.champion()
     title = search_state.title_row(rows, champion.number if champion else None)
     # On a device two times of different hours say nothing about each other.
-    is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == digest
+    is_comparable = title is not None and title.source == source == "simulated" and title.key_digest == key_digest(key)
     champion_row = title if is_comparable else None
     # In the order in which they were asked for; different settings are different texts.
     asked: dict[bytes, tuple[Setting, ...]] = {}
@@ -184,7 +184,7 @@ def _screened(
 
     def tell(kernel: bytes, evidence: Evidence) -> None:
         settings = asked[kernel]
-        found[kernel] = one = _as_value(settings, evidence, rows, digest, champion_row)
+        found[kernel] = one = _as_value(settings, evidence, rows, key, champion_row)
         if one.failure_kind in MAY_PASS_NEXT_TIME:
             search.forget(settings)
         else:
@@ -201,11 +201,11 @@ def _screened(
 
 
 def _as_value(
-    settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], digest: str, champion: Row | None
+    settings: tuple[Setting, ...], evidence: Evidence, rows: Sequence[Row], key: Key, champion: Row | None
 ) -> Screened:
     """What one setting came to: a latency, with what a member of a suite loses too much, or why there is none."""
     fingerprint = evidence.trace.fingerprint if evidence.trace else ""
-    same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, digest)), None)
+    same = next((row.number for row in reversed(rows) if _is_judged(row, fingerprint, key)), None)
     latency = roofline.latency_seconds(evidence)
     kind = message = ""
     if evidence.failure is not None or latency is None:
@@ -237,8 +237,9 @@ def _losses(evidence: Evidence, champion_seconds: Mapping[str, float | None]) ->
     return f"loses too much at {', '.join(named)}" if lost else ""
 
 
-def _is_judged(row: Row, fingerprint: str, digest: str) -> bool:
-    is_same = bool(fingerprint) and row.fingerprint == fingerprint and row.key_digest == digest
+def _is_judged(row: Row, fingerprint: str, key: Key) -> bool:
+    is_same = bool(fingerprint) and row.fingerprint == fingerprint
+    is_same = is_same and row.key is not None and row.key.counts_for(key)
     return is_same and row.failure_kind not in MAY_PASS_NEXT_TIME
 
 

@@ -67,6 +67,17 @@ class Key:
     timing: str = ""
     checks: str = ""
 
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """The timing key: times are compared where it is equal."""
+        versions = (self.jax, self.jaxlib, self.libtpu, self.machine)
+        code = ("timing", self.timing) if self.timing else (self.judge,)
+        return (*code, self.problem, self.chip, self.source, *versions)
+
+    def counts_for(self, other: "Key") -> bool:
+        """True if evidence under this key counts under the other: times are comparable, and checks are the same."""
+        return (self.timed, self.checks) == (other.timed, other.checks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedBenchmark:

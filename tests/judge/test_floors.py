@@ -213,4 +213,4 @@ def test_the_package_itself_holds_the_version_and_nothing_else() -> None:
 
 
 def test_every_entry_point_is_a_module() -> None:
-    assert set(key.ENTRY_POINTS) <= set(MODULES)
+    assert set(key._OF_JUDGE) <= set(MODULES)

@@ -10,8 +10,7 @@ from typing import Any
 from evidence_examples import KEY, V5E, evidence, resimulated, statement
 
 from harness.advice import report as reporting
-from harness.contest import problem_digest
-from harness.judge.key import key_digest
+from harness.judge.key import key_digest, problem_digest
 from harness.judge.verdict import decision
 from harness.ledger import Ledger, diff
 from harness.ledger.recording import Recorded

@@ -94,7 +94,7 @@ def champion(
             )
         elif number < min(of_log):
             notes.append(f"the champion, attempt {number}, is older than the log here: nothing vouches for its record")
-    if present is not None and standing.attempt.key != present:
+    if present is not None and not standing.attempt.key.counts_for(present):
         notes.append(
             f"the champion, attempt {number}, was judged under {key_difference(standing.attempt.key, present)}: its "
             "time is that of then, and the next attempt evaluates it again"

@@ -15,7 +15,7 @@ from harness.ledger.codec import RecordError, decode_attempt, decode_attempt_row
 from harness.ledger.fsck.inventory import Known, choose, fetch, finding, read
 from harness.ledger.git import locks
 from harness.ledger.paths import KERNEL_NAME, RECORD_NAME, Place
-from harness.records import Finding, Row
+from harness.records import Finding, Key, Row
 
 # Doubles that went through JSON and back are equal; the sums behind them may be added in another order.
 _RELATIVE_TOLERANCE = 1e-9
@@ -99,11 +99,11 @@ def derived(place: Place, known: Known, notes: list[str]) -> Iterator[Finding]:
 
 def fingerprints(everything: Sequence[Known]) -> Iterator[Finding]:
     """The same kernel.py under the same key was traced to the same program."""
-    first: dict[tuple[str, str], Known] = {}
+    first: dict[tuple[str, Key], Known] = {}
     for known in everything:
         if not known.row.fingerprint:
             continue
-        other = first.setdefault((known.attempt.kernel_sha256, known.row.key_digest), known)
+        other = first.setdefault((known.attempt.kernel_sha256, known.attempt.key), known)
         if other.row.fingerprint != known.row.fingerprint:
             yield finding(
                 "fingerprint",

@@ -5,9 +5,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.contest import problem_digest
 from harness.hardware import Chip, chip
 from harness.judge.evaluate.timing import latency
+from harness.judge.key import problem_digest, statement_digest
 from harness.judge.verdict import decision
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.judge.verdict.compare_measured import attempts_since_accept
@@ -103,7 +103,7 @@ def _of_record(known: Known) -> Iterator[tuple[str, str]]:
             continue
         if evidence.chip != key.chip or any(one.problem != stated for one, stated in _stated(evidence)):
             yield "key", f"{name}evidence is of another chip or problem than it says"
-        if schema_of(known.data) >= _STATED_SINCE and problem_digest(evidence.problem) != key.problem:
+        if schema_of(known.data) >= _STATED_SINCE and _problem(evidence, key) != key.problem:
             yield "key", f"{name}statement is not the problem {key.problem} of its key"
         yield from (("time", f"{name}{said}") for said in _times(evidence, key))
     champion, theirs = attempt.champion, attempt.champion_evidence
@@ -113,6 +113,11 @@ def _of_record(known: Known) -> Iterator[tuple[str, str]]:
         yield "verdict", f"it was judged against attempt {champion.attempt}, which came after it"
     if champion is not None and theirs is not None and attempt.kind == "experiment":
         yield from (("time", said) for said in _differing(champion.seconds, _seconds(theirs), "its champion's time"))
+
+
+def _problem(evidence: Evidence, key: Key) -> str:
+    """The digest of the problem as a key of that time has it."""
+    return problem_digest(evidence.problem) if key.timing else statement_digest(evidence.problem)
 
 
 def _stated(evidence: Evidence) -> Iterator[tuple[Evidence, object]]:
@@ -158,7 +163,7 @@ def _of_champion(attempt: Attempt, book: _Book) -> Iterator[tuple[str, str]]:
         return
     records = book.of(attempt.champion.attempt)
     if attempt.kind == "experiment" and attempt.champion_evidence is not None and attempt.key.source == "simulated":
-        times = [_seconds(one.evidence) for one in records if one.key == attempt.key]
+        times = [_seconds(one.evidence) for one in records if one.key.timed == attempt.key.timed]
         if times and not any(_equal(_seconds(attempt.champion_evidence), time) for time in times):
             yield "time", f"its champion takes another time than the record of attempt {attempt.champion.attempt} says"
     ratio, own = attempt.verdict.time_ratio, _seconds(attempt.evidence)
@@ -188,7 +193,7 @@ def _opponents(attempt: Attempt, book: _Book) -> tuple[Evidence | None, ...]:
         return (attempt.champion_evidence,)
     number, commit = attempt.champion.attempt, attempt.champion.commit
     since = [(one.row, one.attempt) for one in book.between(number, attempt.number)]
-    found = (known_evidence(champion, commit, attempt.key, since) for champion in book.of(number))
+    found = (known_evidence(champion, commit, attempt.key, since, is_checked=True) for champion in book.of(number))
     return tuple(one for one in found if one is not None)
 
 

@@ -3,7 +3,7 @@
 import pickle
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.experimental import topologies
@@ -14,7 +14,10 @@ from harness.errors import RatchetError
 from harness.judge.evaluate.compile.artifact_check import check_artifacts
 from harness.judge.sandbox import arrays
 from harness.judge.sandbox.messages import ArtifactCheckRequest, CompileReply, CompileRequest, Rejected
-from harness.problems import Problem
+
+if TYPE_CHECKING:
+    # A time does not follow from how a problem is checked: its statement is all that is asked for here.
+    from harness.problems import Problem
 
 _NO_SCHEDULE = "the compiler wrote no schedule: expected *final_bundles.txt in dumps"
 

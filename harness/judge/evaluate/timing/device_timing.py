@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -26,8 +26,11 @@ from harness.judge.sandbox.messages import (
     MeasureRequest,
     MoreRequest,
 )
-from harness.problems import Problem
 from harness.records import Samples
+
+if TYPE_CHECKING:
+    # A time does not follow from how a problem is checked: its statement is all that is asked for here.
+    from harness.problems import Problem
 
 # One tick of the clock is then a tenth of a percent of a sample, a tenth of the minimum effect.
 _TICKS_PER_SAMPLE = 1000

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import RatchetError
 from harness.judge.evaluate.timing.requests import measure_request
@@ -14,8 +15,11 @@ from harness.judge.sandbox.child import Children
 from harness.judge.sandbox.confinement import Confinement
 from harness.judge.sandbox.jobs import Child
 from harness.judge.sandbox.messages import MeasureReply, MeasureRequest, MoreRequest
-from harness.problems import Problem
 from harness.records import Failure, PairedBenchmark, Policy, Samples
+
+if TYPE_CHECKING:
+    # A time does not follow from how a problem is checked: its statement is all that is asked for here.
+    from harness.problems import Problem
 
 # The champion, the champion again as the control, the candidate.
 Slots = tuple[Samples, Samples, Samples]
@@ -24,7 +28,7 @@ Slots = tuple[Samples, Samples, Samples]
 def run(
     champion: Path,
     candidate: Path,
-    problem: Problem,
+    problem: "Problem",
     policy: Policy,
     *,
     is_settled: Callable[[PairedBenchmark], bool],

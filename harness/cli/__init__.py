@@ -129,9 +129,16 @@ def _carried_out(verb: Verb, words: list[str]) -> int:
             raise
         raise UsageError(error.kind, f"{error}\n{verb.usage(given)}") from error
     if printed:
-        print(printed if verb.shows_texts or given.json else renamed(printed))
+        print(printed if verb.shows_texts or given.json else renamed(printed), flush=True)
     for sentence in outcome.messages:
         say(sentence)
+    try:
+        for sentence in outcome.afterwards():
+            say(sentence)
+    except KeyboardInterrupt:
+        say("interrupted: what was left to do is done another time")
+    except RatchetError as error:
+        say(str(error))
     return outcome.exit_code
 
 

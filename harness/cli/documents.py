@@ -13,6 +13,7 @@ from harness.records import (
     Cell,
     CycleBreakdown,
     Evidence,
+    Note,
     Offence,
     Rejudged,
     Replay,
@@ -74,6 +75,15 @@ class ResultsDocument:
 
     rows: tuple[Row, ...]
     champion: int | None
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleDocument:
+    """The kernels that were timed again under the timing key `key_digest`; `skipped` says which were not, and why."""
+
+    key_digest: str
+    notes: tuple[Note, ...]
     skipped: tuple[str, ...]
 
 
@@ -217,6 +227,7 @@ DOCUMENTS = {
     "status": Document(3, Status),
     "next": Document(3, SearchState),
     "checkout": Document(1, DoneDocument),
+    "rescale": Document(1, RescaleDocument),
     "undo": Document(1, DoneDocument),
     "sweep": Document(4, Swept),
     "tune": Document(4, Swept),

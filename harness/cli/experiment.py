@@ -9,6 +9,7 @@ from harness import contest as contests
 from harness.advice import hypotheses
 from harness.advice import report as reporting
 from harness.advice.kernel_changes import kinds_of_change
+from harness.amounts import quantity
 from harness.cli.arguments import EXIT_OF_OUTCOME, colour, command, directory, say
 from harness.cli.documents import AttemptDocument, JudgeDocument
 from harness.cli.ledger import with_packages
@@ -19,7 +20,7 @@ from harness.judge.key import key_digest
 from harness.judge.verdict import decision as judging
 from harness.ledger import Ledger
 from harness.loop import attempt as ratchet
-from harness.loop import evaluation_cache, expected
+from harness.loop import evaluation_cache, expected, rescale
 from harness.loop.champion_evaluation import champion_fails
 from harness.loop.evaluate import Options
 from harness.loop.package_kernel import for_kernel
@@ -63,7 +64,24 @@ def experiment(given: Namespace) -> Outcome:
         text=text,
         exit_code=EXIT_OF_OUTCOME[attempt.verdict.outcome],
         messages=(*words, *judged.messages),
+        afterwards=lambda: _rescaled(contest, judged, given),
     )
+
+
+def _rescaled(contest: Contest, judged: ratchet.Judged, given: Namespace) -> tuple[str, ...]:
+    """Times accepted attempts under today's key if that is new, so that the table keeps one scale; says what it did."""
+    if not (judged.recorded or judged.noted) or judged.attempt.key.source != "simulated":
+        return ()
+    ledger = Ledger.open(contest.directory)
+    count = len(rescale.pending(ledger, contest, judged.attempt.key))
+    if not count:
+        return ()
+    say(
+        f"the timing key is new: {quantity(count, 'accepted kernel')} timed again, so that the table has one scale; "
+        "Ctrl-C is harmless"
+    )
+    with Progress(quiet=given.quiet or given.json) as progress, ledger.lock("rescale"):
+        return rescale.sentences(rescale.rescale_locked(ledger, contest, progress))
 
 
 def _put_back(contest: Contest, judged: ratchet.Judged, given: Path | None) -> str:
@@ -103,7 +121,10 @@ def attempt_text(contest: Contest, judged: ratchet.Judged, given: Path | None, *
         colour=colour(),
         whole=command("judge --full", given),
     )
-    return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record records it."
+    if judged.noted:
+        note = f"what was found is kept as a note on attempt {attempt.champion.attempt if attempt.champion else 1}"
+        return f"{text}\n\nThe kernel is the champion's: {note}; it is no attempt, and the branch stays as it is."
+    return f"{text}\n\nThe kernel is the champion's, so nothing was recorded; --record keeps it as a note."
 
 
 def friendly_words(contest: Contest, attempt: Attempt) -> tuple[str, ...]:

@@ -34,7 +34,9 @@ class Experiment(Verb):
             "--expect", default=None, metavar="5%", help="how much less time you expect, as 5%% or x0.95; recorded"
         )
         parser.add_argument("--again", action="store_true", help="judge an already judged program again")
-        parser.add_argument("--record", action="store_true", help="record an unchanged kernel's evaluation too")
+        parser.add_argument(
+            "--record", action="store_true", help="keep what is found about an unchanged kernel as a note"
+        )
         parser.add_argument(
             "--rebaseline", action="store_true", help="make kernel.py the champion as it stands, if it is right"
         )
@@ -246,6 +248,25 @@ class Status(Verb):
 
     def configure(self, parser: Parser) -> None:
         add_json(parser, "where you stand as JSON")
+
+
+class Rescale(Verb):
+    name = "rescale"
+    group = "loop"
+    line = "time recorded kernels again, so that the table has one scale"
+    example = "rescale"
+    description = (
+        "Compiles and simulates the accepted attempts again where compiler, simulator, chip or problem are no longer "
+        "those of then, and keeps the times as notes beside what was recorded. Nothing is checked, and nothing "
+        "recorded is rewritten. An attempt does the same after its report."
+    )
+    examples = "ratchet.sh rescale --all"
+    does = "harness.cli.rescale:rescale"
+
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument("--all", action="store_true", help="rejected and undecided attempts too")
+        add_json(parser, "the times as JSON")
+        add_quiet(parser)
 
 
 class Checkout(Verb):

@@ -24,13 +24,15 @@ EXIT_CODES = (
 class Outcome:
     """What a run gave: the verb's record (None where it has no --json), the same as text, and the exit code.
 
-    `text` is rendered only where it is printed. `messages` are for stderr, after the text.
+    `text` is rendered only where it is printed. `messages` are for stderr, after the text. `afterwards` is work that
+    nobody waits for: it is done when everything is printed, and what it returns is said on stderr.
     """
 
     text: Callable[[], str]
     document: object | None = None
     exit_code: int = 0
     messages: tuple[str, ...] = ()
+    afterwards: Callable[[], Sequence[str]] = tuple
 
 
 class Verb:

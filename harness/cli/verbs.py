@@ -67,6 +67,7 @@ VERBS: dict[str, Verb] = {
         loop_verbs.TableVerb(),
         loop_verbs.Judge(),
         loop_verbs.Status(),
+        loop_verbs.Rescale(),
         loop_verbs.Checkout(),
         loop_verbs.Undo(),
         loop_verbs.Revoke(),

@@ -88,7 +88,8 @@ def keep(place: Place, notes: Sequence[Note]) -> None:
 def log_pending(place: Place) -> None:
     """Puts the lines of experiments/notes.jsonl that the log lacks into the log, in one commit.
 
-    Nothing is committed where the log has them all. A clone without a log gets none: its next attempt begins one. Raises RatchetError `ref-moved`.
+    Nothing is committed where the log has them all. A clone without a log gets none: its next attempt begins one.
+    Raises RatchetError `ref-moved`.
     """
     for _ in range(_RACES):
         tip = git.commit_of(place.repository, place.log_ref)

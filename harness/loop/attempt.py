@@ -13,15 +13,24 @@ from harness.errors import RatchetError
 from harness.judge.evaluate import evaluation as measuring
 from harness.judge.evaluate.timing import latency
 from harness.judge.evaluate.timing import paired_benchmark as pairing
-from harness.judge.key import key_difference
+from harness.judge.key import key_difference, problem_digest
 from harness.judge.sandbox import warm
 from harness.judge.verdict import compare_measured
 from harness.judge.verdict import decision as judging
 from harness.judge.verdict.champion_evidence import disturbed
 from harness.ledger import Ledger, diff, git
-from harness.loop import guard, preconditions, resimulate, search_state
+from harness.loop import guard, preconditions, rescale, resimulate, search_state
 from harness.loop.champion_evaluation import Opponent, Run, champion_fails, defender, opponent
-from harness.loop.evaluate import MAY_PASS_NEXT_TIME, Alternative, Options, Progress, Say, evaluate, sha256
+from harness.loop.evaluate import (
+    MAY_PASS_NEXT_TIME,
+    Alternative,
+    Options,
+    Progress,
+    Say,
+    evaluate,
+    may_pass_next_time,
+    sha256,
+)
 from harness.loop.settings import rewritten
 from harness.records import (
     Attempt,
@@ -42,13 +51,18 @@ from harness.workbench.profiles import pruning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What an attempt came to. `recorded` is False when an unchanged kernel was only evaluated again."""
+    """What an attempt came to.
+
+    `recorded` is False when the champion's own kernel was evaluated again; what came of it is a note on the champion
+    if `noted`, and is not kept otherwise.
+    """
 
     attempt: Attempt
     report: Report
     champion_report: Report | None
     recorded: bool
     messages: tuple[str, ...]
+    noted: bool = False
 
 
 def attempt(
@@ -153,15 +167,17 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
     head = git.head_commit(ledger.repository)
     champion = ledger.champion()
     champion_kernel = ledger.champion_kernel() if champion else b""
-    unchanged = champion is not None and kernel == champion_kernel
+    adopts = champion is not None and options.rebaseline and ledger.kernel_changed_since(champion)
+    unchanged = champion is not None and kernel == champion_kernel and not adopts
     on_its_own = champion is None or unchanged or options.rebaseline
     if champion and not options.rebaseline and ledger.kernel_changed_since(champion):
         run.say(
             f"kernel.py at HEAD is not the champion's (attempt {champion.number}): an ordinary commit changed it. "
             "Attempts are judged against the champion; --rebaseline makes kernel.py the champion as it stands"
         )
-    if unchanged and champion and not options.record and not options.rebaseline:
-        run.say(f"kernel.py is that of the champion (attempt {champion.number}): it is judged again, not recorded")
+    if unchanged and champion:
+        kept = "what comes of it is kept as a note" if options.record else "not recorded"
+        run.say(f"kernel.py is that of the champion (attempt {champion.number}): it is judged again, {kept}")
     facing = None
     if champion and not on_its_own:
         facing = opponent(run, champion, champion_kernel)
@@ -199,20 +215,36 @@ def _attempt(run: Run, watch: guard.Watch, hypothesis: str, original: bytes, ker
         diff=diff.unified(champion_kernel, found.kernel),
         kind="baseline" if champion is None else "rebaseline" if on_its_own else "experiment",
     )
-    lost = champion_fails(champion, evidence) if champion and unchanged else ()
-    if unchanged and not options.record:
-        return Judged(attempt=result, report=report, champion_report=champion_report, recorded=False, messages=lost)
+    if unchanged and champion:
+        noted = options.record and _keep_note(run, champion, evidence)
+        lost = champion_fails(champion, evidence)
+        return Judged(
+            attempt=result, report=report, champion_report=champion_report, recorded=False, messages=lost, noted=noted
+        )
+    if facing and facing.fresh and champion and run.key.source == "simulated":
+        # In the file before the attempt is recorded, so that an accept commits it.
+        _keep_note(run, champion, facing.evidence)
     row = reporting.row(result, report, run.digest)
     recorded = ledger.record(
         result, row, found.kernel, new_branch_commit=verdict.outcome == "accept", guarded=_judge_paths(run)
     )
+    ledger.log_notes()
     return Judged(
-        attempt=result,
-        report=report,
-        champion_report=champion_report,
-        recorded=True,
-        messages=(*lost, *recorded.messages),
+        attempt=result, report=report, champion_report=champion_report, recorded=True, messages=recorded.messages
     )
+
+
+def _keep_note(run: Run, champion: Attempt, evidence: Evidence) -> bool:
+    """Keeps what came of checking the champion under this attempt's keys; False where the machine may be to blame."""
+    if evidence.failure is not None and may_pass_next_time(evidence.failure):
+        run.say(f"no note was kept of it: {evidence.failure.kind} may come from this machine and not from the kernel")
+        return False
+    note = rescale.note_of(
+        evidence, run.contest, run.key, champion.number, champion.kernel_sha256, run.number - 1, is_checked=True
+    )
+    run.ledger.keep_notes([note])
+    run.ledger.log_notes()
+    return True
 
 
 def _decided(
@@ -331,7 +363,7 @@ def _judge_paths(run: Run) -> tuple[str, ...]:
 def _refuse_identical(run: Run, trace: Trace) -> None:
     """Raises RatchetError `identical-candidate` where this very program was judged before under the same key."""
     for row in reversed(run.rows):
-        same = row.fingerprint == trace.fingerprint and row.key_digest == run.digest
+        same = row.fingerprint == trace.fingerprint and row.key is not None and row.key.counts_for(run.key)
         if same and row.failure_kind not in MAY_PASS_NEXT_TIME:
             raise RatchetError(
                 "identical-candidate",
@@ -369,10 +401,11 @@ def _with_drift(verdict: Verdict, champion: Attempt, report: Report, own: Key) -
     """The verdict on an unchanged kernel: how far its latency is from what it was when it was accepted."""
     before = champion.evidence.latency
     sentence = f"kernel.py is the champion's (attempt {champion.number})"
-    if champion.key != own:
+    if not champion.key.counts_for(own):
         sentence += f", evaluated under {key_difference(champion.key, own)}"
     ratio = None
-    then, now = ((key.chip, key.problem, key.source) for key in (champion.key, own))
+    then = (champion.key.chip, problem_digest(champion.evidence.problem), champion.key.source)
+    now = (own.chip, own.problem, own.source)
     if then == now and report.seconds and before and before.seconds:
         ratio = report.seconds / before.seconds
         sentence += f": {seconds(report.seconds)} against {seconds(before.seconds)} then, drift {percent(ratio - 1, 2)}"

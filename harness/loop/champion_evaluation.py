@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.contest import Contest
 from harness.errors import RatchetError
-from harness.judge.key import key_difference, key_digest
+from harness.judge.key import checks_digest, key_difference, key_digest
 from harness.judge.verdict.champion_evidence import known_evidence
 from harness.ledger import Ledger
 from harness.loop import draw_text, resimulate
@@ -45,9 +45,13 @@ class Opponent:
 
 
 def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
-    """The champion under this attempt's key: its own evidence, what an attempt since found out, or evaluated now."""
+    """The champion under this attempt's keys: its own evidence, that of an attempt since, or evaluated now.
+
+    Where it is evaluated now, it is checked wholly as well; what comes of it is a note on the champion.
+    """
     commit = run.ledger.champion_commit() or ""
-    known = known_evidence(champion, commit, run.key, _since(run, champion))
+    is_checked = _is_checked(run, champion)
+    known = known_evidence(champion, commit, run.key, _since(run, champion), is_checked=is_checked)
     if known:
         return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=known, fresh=False)
     if run.key.source == "simulated":
@@ -65,6 +69,16 @@ def opponent(run: Run, champion: Attempt, kernel: bytes) -> Opponent:
             f"recorded. {_what_to_do(evidence)}; --rebaseline makes kernel.py the champion if it passes",
         )
     return Opponent(attempt=champion, commit=commit, kernel=kernel, evidence=evidence, fresh=True)
+
+
+def _is_checked(run: Run, champion: Attempt) -> bool:
+    """Whether a note says that the champion passes under this attempt's checks key."""
+    checks = checks_digest(run.key)
+    notes, skipped = run.ledger.notes()
+    for sentence in skipped:
+        run.say(sentence)
+    about = [note for note in notes if (note.kernel_sha256, note.checks_digest) == (champion.kernel_sha256, checks)]
+    return bool(about) and about[-1].passes
 
 
 def defender(run: Run, facing: Opponent) -> resimulate.Defender:
@@ -86,7 +100,7 @@ def _work(run: Run) -> str:
 
 
 def _since(run: Run, champion: Attempt) -> Iterator[tuple[Row, Attempt]]:
-    """The attempts after the champion's under the same key."""
+    """The attempts after the champion's under the same timing key."""
     for row in run.rows:
         if row.number > champion.number and row.key_digest == run.digest:
             # One that cannot be read was named already when the rows were.

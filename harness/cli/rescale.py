@@ -1,0 +1,25 @@
+"""The verb `rescale`: recorded kernels timed again under today's key."""
+
+from argparse import Namespace
+
+from harness import contest as contests
+from harness.cli.arguments import directory, say
+from harness.cli.documents import RescaleDocument
+from harness.cli.verb import Outcome
+from harness.ledger import Ledger
+from harness.loop import rescale as rescaling
+from harness.render.layout import joined, terminal_width, wrap
+from harness.render.progress import Progress
+
+
+def rescale(given: Namespace) -> Outcome:
+    contest = contests.load(directory(given.directory))
+    with Progress(quiet=given.quiet or given.json) as progress:
+        found = rescaling.rescale(contest, progress, say, everything=given.all)
+    left = rescaling.pending(Ledger.open(contest.directory), contest, contest.key("simulated"), everything=True)
+    said = rescaling.sentences(found, left)
+    width = terminal_width()
+    return Outcome(
+        document=RescaleDocument(key_digest=found.key_digest, notes=found.notes, skipped=found.skipped),
+        text=lambda: joined([line for sentence in said for line in wrap(sentence, width)]),
+    )

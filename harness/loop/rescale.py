@@ -1,0 +1,162 @@
+"""Recorded kernels compiled and simulated again under the key of now, so that a table has one scale.
+
+Nothing recorded is rewritten: each time is a note (ledger/notes.py), kept as soon as it is known, so that a run that
+is interrupted or killed loses the kernel at work and no other.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from harness.advice import report as reporting
+from harness.contest import Contest
+from harness.errors import RatchetError
+from harness.judge.key import checks_digest, key_digest
+from harness.judge.verdict import roofline
+from harness.ledger import Ledger, scale
+from harness.loop.evaluate import Options, Progress, Say, evaluate, may_pass_next_time
+from harness.records import Evidence, Key, Note, Policy, Row
+
+# The folder below profile_data that a kernel's dumps lie in while it is timed.
+WORK = "rescale"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescaled:
+    """The kernels that were timed again, as notes, and sentences on those that were not; `key_digest` is the scale."""
+
+    key_digest: str
+    notes: tuple[Note, ...]
+    skipped: tuple[str, ...]
+
+
+def rescale(contest: Contest, progress: Progress, say: Say, *, everything: bool = False) -> Rescaled:
+    """Times the accepted attempts of a contest under today's timing key; with `everything` all attempts with a time.
+
+    Kernels that have a time under the key are not timed again, and those that failed under it are tried once more.
+    Effects: notes in experiments/ and, where there is a log, one commit on it. Raises RatchetError `busy`,
+    `no-simulator` for a contest whose chip is not simulated, and what reading the ledger raises.
+    """
+    if contest.chip.platform != "tpu":
+        raise RatchetError(
+            "no-simulator",
+            f"expected a contest of a TPU, whose kernels are simulated, got {contest.chip.name}: measured times are "
+            "taken in pairs on a device, and stay what they were",
+        )
+    ledger = Ledger.open(contest.directory)
+    with ledger.lock("rescale"):
+        for sentence in ledger.recover():
+            say(sentence)
+        return rescale_locked(ledger, contest, progress, everything=everything, tries_again=True)
+
+
+def rescale_locked(
+    ledger: Ledger, contest: Contest, progress: Progress, *, everything: bool = False, tries_again: bool = False
+) -> Rescaled:
+    """The same, for a caller that holds the lock; kernels that failed under the key count only if it `tries_again`."""
+    key = contest.key("simulated")
+    todo = pending(ledger, contest, key, everything=everything, tries_again=tries_again)
+    after = ledger.next_number() - 1
+    notes, skipped = [], []
+    with _logged(ledger):
+        for number, row in enumerate(todo, 1):
+            named = f"attempt {row.number} ({number} of {len(todo)})"
+            try:
+                kernel = ledger.kernel(row.number)
+            except RatchetError as error:
+                skipped.append(f"attempt {row.number} was not timed: {error}")
+                continue
+            evidence = _timed(contest, kernel, row, named, progress)
+            failure = evidence.failure
+            if failure is not None and may_pass_next_time(failure):
+                # Nothing is kept of it, so that the next run tries it again.
+                skipped.append(f"attempt {row.number} was not timed: {failure.kind}: {failure.message}")
+                continue
+            note = note_of(evidence, contest, key, row.number, row.kernel_sha256, after)
+            ledger.keep_notes([note])
+            notes.append(note)
+    return Rescaled(key_digest=key_digest(key), notes=tuple(notes), skipped=tuple(skipped))
+
+
+def pending(
+    ledger: Ledger, contest: Contest, key: Key, *, everything: bool = False, tries_again: bool = False
+) -> tuple[Row, ...]:
+    """The attempts to be timed under `key`, one for each kernel, the newest first."""
+    rows, _ = ledger.rows()
+    own = [row for row in rows if (row.source, row.chip) == ("simulated", contest.chip.name)]
+    known = [note for note in ledger.notes()[0] if note.seconds is not None or not tries_again]
+    return tuple(scale.untimed(own, known, key_digest(key), only_accepted=not everything))
+
+
+def note_of(
+    evidence: Evidence,
+    contest: Contest,
+    key: Key,
+    attempt: int,
+    kernel_sha256: str,
+    after: int,
+    *,
+    is_checked: bool = False,
+) -> Note:
+    """What is kept of evidence about the recorded kernel of an attempt."""
+    failure, latency = evidence.failure, evidence.latency
+    report = reporting.report(evidence, contest.chip) if failure is None else None
+    why = "; ".join(latency.reasons) if latency is not None and latency.seconds is None else ""
+    run = roofline.finished_run(evidence)
+    return Note(
+        kind="checked" if is_checked else "timed",
+        attempt=attempt,
+        kernel_sha256=kernel_sha256,
+        after=after,
+        when=datetime.now(UTC).isoformat(timespec="seconds"),
+        key=key,
+        key_digest=key_digest(key),
+        checks_digest=checks_digest(key) if is_checked else "",
+        checks=len(evidence.all_checks) if is_checked else 0,
+        checks_passed=sum(check.passed for check in evidence.all_checks) if is_checked else 0,
+        failure_kind=failure.kind if failure is not None else "no-latency" if report and report.seconds is None else "",
+        reason=failure.message if failure is not None else why,
+        score=report.score if report else None,
+        seconds=report.seconds if report else None,
+        util=report.util if report else None,
+        regime=report.regime if report else None,
+        gap_fraction=report.gap_fraction if report else None,
+        copies=evidence.hlo.copy if evidence.hlo else None,
+        spills=run.executed_spills if run else None,
+        members=tuple((one.name, one.report.seconds) for one in report.members) if report else (),
+    )
+
+
+def _timed(contest: Contest, kernel: bytes, row: Row, named: str, progress: Progress) -> Evidence:
+    """The evidence about a kernel's time; its dumps are removed again."""
+    work = f"{WORK}/{row.number:04d}"
+
+    def tell(stage: str, state: str, taken: float) -> None:
+        progress(f"{named}: {stage}", state, taken)
+
+    try:
+        return evaluate(contest, kernel, Options(on="simulated"), Policy(), tell, work=work, checked=False)
+    finally:
+        shutil.rmtree(contest.directory / "profile_data" / work, ignore_errors=True)
+
+
+@contextmanager
+def _logged(ledger: Ledger) -> Iterator[None]:
+    """Puts the notes of its body into the log, also where the body is interrupted."""
+    try:
+        yield
+    finally:
+        ledger.log_notes()
+
+
+def sentences(found: Rescaled, left: Sequence[Row] = ()) -> tuple[str, ...]:
+    """What a rescale came to, in words."""
+    timed = [note for note in found.notes if note.seconds is not None]
+    failed = [note for note in found.notes if note.seconds is None]
+    said = [f"{len(timed)} recorded kernel{'s' if len(timed) != 1 else ''} timed again under key {found.key_digest}"]
+    said += [f"attempt {note.attempt} has no time: {note.failure_kind}: {note.reason}" for note in failed]
+    if left:
+        said.append(f"{len(left)} more attempts that were not accepted have none: ./ratchet.sh rescale --all")
+    return (*said, *found.skipped)

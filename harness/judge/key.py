@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -74,11 +74,12 @@ def key(prepare: Path, statement: Statement, timing_inputs: Any, chip_name: str,
 
     `timing_inputs` are the tables of calls that are timed: arrays in dicts, by the names of call and table.
     """
-    here = environment()
-    timed = [*timing_modules(source), *_of_chip(chip_name)]
-    checking = [*checks_modules(prepare), *_of_chip(chip_name)]
+    here, graph = environment(), _graph()
+    timed = [*_closure(graph, _entries_of_timing(source)), *_of_chip(chip_name)]
+    checking = [*_closure(graph, _entries_of_checks(prepare)), *_of_chip(chip_name)]
+    own = _code_digest(prepare.read_bytes())
     return Key(
-        judge=judge_digest(prepare),
+        judge=_hash([own, _codes(graph, _judge_modules(graph))]),
         problem=problem_digest(statement),
         chip=chip_name,
         source=source,
@@ -86,8 +87,8 @@ def key(prepare: Path, statement: Statement, timing_inputs: Any, chip_name: str,
         jaxlib=here.jaxlib,
         libtpu=here.libtpu or "",
         machine="" if source == "simulated" else here.machine,
-        timing=_hash([_tables(timing_inputs), _codes(timed)]),
-        checks=_hash([_code_digest(prepare.read_bytes()), statement_digest(statement), _codes(checking)]),
+        timing=_hash([_tables(timing_inputs), _codes(graph, timed)]),
+        checks=_hash([own, statement_digest(statement), _codes(graph, checking)]),
     )
 
 
@@ -110,7 +111,8 @@ def key_difference(old: Key, new: Key) -> str:
     # The hash of the whole judge differs with either, and decides nothing where there are both.
     names = [name for name in names if name != "judge" or not (old.timing and new.timing)]
     if not old.timing and new.timing:
-        names = [name for name in names if name not in ("timing", "checks", "problem")]
+        # Of a record with one key nobody knows which of the two it would have.
+        names = ["judge", *(name for name in names if name not in ("judge", "timing", "checks", "problem"))]
     shown = [f"{name} {getattr(old, name) or 'none'} -> {getattr(new, name) or 'none'}" for name in names]
     if not shown:
         return "the same keys"
@@ -120,22 +122,24 @@ def key_difference(old: Key, new: Key) -> str:
 
 def judge_digest(prepare: Path) -> str:
     """Sixteen hex digits that stand for the whole judge of a contest: its prepare.py and the files of `judge_files`."""
-    return _hash([_code_digest(prepare.read_bytes()), _codes(_judge_modules())])
+    graph = _graph()
+    return _hash([_code_digest(prepare.read_bytes()), _codes(graph, _judge_modules(graph))])
 
 
 def judge_files() -> tuple[Path, ...]:
     """The files of the harness that a verdict can depend on, whatever the contest, sorted."""
-    return tuple(sorted(_PACKAGE / _graph()[name].file for name in _judge_modules()))
+    graph = _graph()
+    return tuple(sorted(_PACKAGE / graph[name].file for name in _judge_modules(graph)))
 
 
 def timing_modules(source: Source) -> tuple[str, ...]:
     """The modules that a time from this source follows from, but for its chip's; sorted."""
-    return _closure(_OF_TIMING if source == "simulated" else (*_OF_TIMING, *_OF_MEASURING))
+    return _closure(_graph(), _entries_of_timing(source))
 
 
 def checks_modules(prepare: Path) -> tuple[str, ...]:
     """The modules that find a kernel of this contest right or wrong, but for its chip's; sorted."""
-    return _closure((*_OF_CHECKS, *_imports(prepare.read_bytes(), is_contest=True)))
+    return _closure(_graph(), _entries_of_checks(prepare))
 
 
 def statement_digest(statement: Statement) -> str:
@@ -185,27 +189,44 @@ class _Module(msgspec.Struct, frozen=True):
     imports: tuple[str, ...]
 
 
+_Graph = Mapping[str, _Module]
+
+
+def _entries_of_timing(source: Source) -> tuple[str, ...]:
+    return _OF_TIMING if source == "simulated" else (*_OF_TIMING, *_OF_MEASURING)
+
+
+def _entries_of_checks(prepare: Path) -> tuple[str, ...]:
+    return (*_OF_CHECKS, *_imports(prepare.read_bytes(), is_contest=True))
+
+
 def _of_chip(name: str) -> tuple[str, ...]:
     return (f"harness.chips.{name}",) if name in chips.names() else ()
 
 
-def _judge_modules() -> tuple[str, ...]:
-    return _closure((*_OF_JUDGE, *_every_chip()), not_followed=("harness",))
+def _judge_modules(graph: _Graph) -> tuple[str, ...]:
+    found = _closure(graph, (*_OF_JUDGE, *_every_chip()), not_followed=("harness",))
+    # The files of packages too: what stands there is run, although it computes nothing.
+    return tuple(sorted({*found, *(package for name in found for package in _packages(name))}))
+
+
+def _packages(name: str) -> Iterator[str]:
+    """The packages that a module lies in, but for the harness itself."""
+    while (name := name.rpartition(".")[0]) not in ("", "harness"):
+        yield name
 
 
 def _every_chip() -> tuple[str, ...]:
     return tuple(module for name in chips.names() for module in _of_chip(name))
 
 
-def _codes(modules: Iterable[str]) -> list[list[str]]:
-    graph = _graph()
+def _codes(graph: _Graph, modules: Iterable[str]) -> list[list[str]]:
     found = {name: graph[name] if name in graph else _read(name) for name in sorted(set(modules))}
     return [[module.file, module.code] for module in found.values() if module is not None]
 
 
-def _closure(entries: Iterable[str], not_followed: tuple[str, ...] = _NOT_FOLLOWED) -> tuple[str, ...]:
+def _closure(graph: _Graph, entries: Iterable[str], not_followed: Sequence[str] = _NOT_FOLLOWED) -> tuple[str, ...]:
     """The modules that the entry points import, directly or not, and they themselves, sorted."""
-    graph = _graph()
     found: set[str] = set()
     todo = list(entries)
     while todo:
@@ -219,7 +240,7 @@ def _closure(entries: Iterable[str], not_followed: tuple[str, ...] = _NOT_FOLLOW
     return tuple(sorted(found))
 
 
-def _graph() -> dict[str, _Module]:
+def _graph() -> _Graph:
     """The modules that any key can depend on, by name."""
     return _kept_graph(_bytes_digest())
 
@@ -234,7 +255,7 @@ def _bytes_digest() -> str:
 
 
 @cache
-def _kept_graph(of_bytes: str) -> dict[str, _Module]:
+def _kept_graph(of_bytes: str) -> _Graph:
     """The same, read from a cache of the user's if it is there.
 
     Reading the imports of 200 files takes a second, and every question after the state of a contest needs the answer.
@@ -251,7 +272,7 @@ def _kept_graph(of_bytes: str) -> dict[str, _Module]:
         module = None if name in found else _read(name)
         if module is not None:
             found[name] = module
-            todo += module.imports
+            todo += (*module.imports, *_packages(name))
     # A home that cannot be written costs a second each time, no more.
     with suppress(OSError, RatchetError):
         files.write_atomically(kept, msgspec.json.encode(found))

@@ -18,6 +18,7 @@ FLOORS = {
     "errors": 0,
     "units": 0,
     "amounts": 0,
+    "chips": 0,
     "hardware": 1,
     "files": 1,
     "limits": 1,
@@ -193,7 +194,7 @@ def test_the_key_covers_the_judge_and_what_it_stands_on() -> None:
     assert judge | problems <= covered
     floors = {part(module(PACKAGE / name)) for name in covered}
     assert floors == {
-        "errors", "units", "hardware", "files", "candidate_text", "records", "dumps", "problems", "judge",
+        "errors", "units", "chips", "hardware", "files", "candidate_text", "records", "dumps", "problems", "judge",
         "judge.sandbox", "judge.simulate", "judge.evaluate", "judge.verdict", "judge.key",
     }  # fmt: skip
 

@@ -1,17 +1,34 @@
-"""The comparability key changes with what a verdict can depend on, and with nothing else."""
+"""The keys change with what a time, or a finding that a kernel is right, can depend on, and with nothing else."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import keys_page
+import numpy as np
 import pytest
+from evidence_examples import KEY, statement
 
 import harness
+from harness.contest import Contest
+from harness.judge import key as keys
+from harness.records import Key
 
 PACKAGE = Path(harness.__file__).parent
-QUESTION = "import sys, pathlib; from harness.judge import key; print(key.judge_digest(pathlib.Path(sys.argv[1])))"
+QUESTION = """
+import json, pathlib, sys
+from harness.judge import key
+from harness.records import Statement, Work
+work = Work(matmul_flops=1, vector_flops=1, minimum_hbm_bytes=1)
+stated = Statement(operation="attention", title="t", parameters=(), inputs=(), outputs=(), work=work)
+found = key.key(pathlib.Path(sys.argv[1]), stated, {}, "v5e", "simulated")
+print(json.dumps([found.judge, found.timing, found.checks]))
+"""
 PREPARE = """\
 \"\"\"The contest.\"\"\"
 
@@ -21,8 +38,15 @@ TITLE = f"{SIZE:>{4}} rows"
 
 def problem():
     \"\"\"What is computed.\"\"\"
+    from harness.problems import Attention
+
     return SIZE
+
+
+if __name__ == "__main__":
+    from harness.cli import judge_contest
 """
+JUDGE, TIMING, CHECKS = "judge", "timing", "checks"
 
 
 @pytest.fixture(scope="module")
@@ -34,22 +58,31 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def digest(folder: Path) -> str:
-    """What the harness in `folder` says of itself and of its prepare.py."""
+def digests(folder: Path) -> dict[str, str]:
+    """The hashes of code that the harness in `folder` gives for the prepare.py there."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, "-P", "-c", QUESTION, str(folder / "prepare.py")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(zip((JUDGE, TIMING, CHECKS), json.loads(done.stdout), strict=True))
 
 
-def after(folder: Path, name: str, text: str) -> str:
-    """The digest with the file `name` changed to `text`; the file is put back."""
-    path = folder / name
-    before = path.read_text()
-    path.write_text(text)
+@cache
+def unchanged(folder: Path) -> dict[str, str]:
+    return digests(folder)
+
+
+def moved(folder: Path, name: str, old: str, new: str) -> set[str]:
+    """The hashes that differ with `old` replaced by `new` in the file `name`, which is put back."""
+    before, path = unchanged(folder), folder / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
     try:
-        return digest(folder)
+        after = digests(folder)
     finally:
-        path.write_text(before)
+        path.write_text(text)
+    return {what for what in before if before[what] != after[what]}
 
 
 @pytest.mark.parametrize(
@@ -65,36 +98,118 @@ def after(folder: Path, name: str, text: str) -> str:
     ],
 )
 def test_what_no_verdict_depends_on_does_not_count(copy: Path, name: str, old: str, new: str) -> None:
-    text = (copy / name).read_text()
-    assert old in text
-    assert after(copy, name, text.replace(old, new, 1)) == digest(copy)
+    assert moved(copy, name, old, new) == set()
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
+    ("name", "old", "new", "expected"),
     [
-        ("harness/judge/verdict/ruling.py", "ROUNDING = 1e-12", "ROUNDING = 1e-11"),
-        ("harness/problems/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6"),
-        ("harness/hardware.py", '"v5e"', '"v5f"'),
+        ("harness/judge/verdict/ruling.py", "ROUNDING = 1e-12", "ROUNDING = 1e-11", {JUDGE}),
+        ("harness/problems/tolerance.py", "RMS_FACTOR = 1.5", "RMS_FACTOR = 1.6", {JUDGE, CHECKS}),
+        ("harness/problems/attention_probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE, CHECKS}),
+        ("harness/problems/paged_probes.py", '"""\n', '"""\nUNUSED = 1\n', {JUDGE}),
+        ("harness/problems/__init__.py", '"rmsnorm",', '"rms_norm",', {JUDGE}),
+        ("harness/judge/simulate/machine.py", "20e-9", "21e-9", {JUDGE, TIMING}),
+        ("harness/chips/v5e.py", "xlu=8", "xlu=9", {JUDGE, TIMING, CHECKS}),
+        ("harness/chips/v4.py", "xlu=8", "xlu=9", {JUDGE}),
         # Reached by its name alone: the process that the simulator runs in.
-        ("harness/judge/evaluate/timing/simulation.py", '"simulate":', '"simulated":'),
-        ("prepare.py", "SIZE = 512", "SIZE = 513"),
-        ("prepare.py", ":>{4}}", ":<{4}}"),
-        ("prepare.py", "return SIZE", 'return ["", SIZE]'),
-        ("prepare.py", "return SIZE", "return return"),
+        (
+            "harness/judge/evaluate/timing/simulation.py",
+            '"simulate":',
+            '"simulated":',
+            {JUDGE, TIMING, CHECKS},
+        ),
+        ("prepare.py", "SIZE = 512", "SIZE = 513", {JUDGE, CHECKS}),
+        ("prepare.py", ":>{4}}", ":<{4}}", {JUDGE, CHECKS}),
+        ("prepare.py", "return SIZE", 'return ["", SIZE]', {JUDGE, CHECKS}),
+        ("prepare.py", "return SIZE", "return return", {JUDGE, CHECKS}),
+        ("prepare.py", "import Attention", "import PagedAttention", {JUDGE, CHECKS}),
     ],
 )
-def test_what_a_verdict_can_depend_on_counts(copy: Path, name: str, old: str, new: str) -> None:
-    text = (copy / name).read_text()
-    assert old in text
-    assert after(copy, name, text.replace(old, new, 1)) != digest(copy)
+def test_each_key_stands_on_what_it_can_depend_on(
+    copy: Path, name: str, old: str, new: str, expected: set[str]
+) -> None:
+    assert moved(copy, name, old, new) == expected
 
 
 @pytest.mark.parametrize("text", ["{", "5", '["x"]', "[1, []]"])
 def test_a_broken_cache_is_computed_anew(copy: Path, text: str) -> None:
-    expected = digest(copy)
+    expected = digests(copy)
     kept = list((copy / "cache" / "kernel-ratchet").iterdir())
     assert kept
     for path in kept:
         path.write_text(text)
-    assert digest(copy) == expected
+    assert digests(copy) == expected
+
+
+# --- whose keys a file moves -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def contests() -> dict[str, Contest]:
+    return keys_page.loaded()
+
+
+@pytest.fixture(scope="module")
+def before(contests: dict[str, Contest]) -> dict[str, Key]:
+    return keys_page.keys_of(contests)
+
+
+def test_a_probe_of_paged_attention_moves_the_checks_of_paged_contests_alone(
+    contests: dict[str, Contest], before: dict[str, Key]
+) -> None:
+    timing, checks = keys_page.moved_by(PACKAGE / "problems/paged_probes.py", contests, before)
+    assert (timing, checks) == (frozenset(), frozenset({"paged attention"}))
+
+
+def test_a_constant_of_v4_moves_no_contest_of_another_chip(
+    contests: dict[str, Contest], before: dict[str, Key]
+) -> None:
+    assert {contest.chip.name for contest in contests.values()} == {"v5e", "v6e"}
+    assert keys_page.moved_by(PACKAGE / "chips/v4.py", contests, before) == (frozenset(), frozenset())
+
+
+def test_no_contest_has_another_chip_in_its_keys(contests: dict[str, Contest], before: dict[str, Key]) -> None:
+    timing, checks = keys_page.moved_by(PACKAGE / "chips/v6e.py", contests, before)
+    assert timing == checks == {name for name, contest in contests.items() if contest.chip.name == "v6e"}
+
+
+def test_the_page_says_whose_keys_every_file_moves() -> None:
+    written = keys_page.PAGE.read_text(encoding="utf-8").splitlines()
+    assert written == list(keys_page.lines()), "python tests/support/keys_page.py writes it anew"
+
+
+# --- what is timed -----------------------------------------------------------------------------
+
+
+def test_a_title_and_expected_counts_are_not_timed_and_a_shape_is() -> None:
+    known = statement()
+    assert keys.problem_digest(replace(known, title="another", expected=())) == keys.problem_digest(known)
+    assert keys.statement_digest(replace(known, title="another")) != keys.statement_digest(known)
+    assert keys.problem_digest(statement(8192)) != keys.problem_digest(known)
+
+
+def test_tables_of_timed_calls_are_part_of_the_timing_key() -> None:
+    prepare = PACKAGE.parent / "prepare.py"
+
+    def timing(pages: list[int]) -> str:
+        return keys.key(prepare, statement(), {"": {"full": {"pages": np.array(pages)}}}, "v5e", "simulated").timing
+
+    assert timing([3, 1, 2]) == timing([3, 1, 2]) != timing([1, 2, 3])
+
+
+def test_keys_of_before_and_of_now_are_never_the_same() -> None:
+    new = replace(KEY, timing="0" * 16, checks="1" * 16)
+    assert not KEY.counts_for(new)
+    assert keys.key_digest(KEY) != keys.key_digest(new)
+    assert keys.checks_digest(KEY) == ""
+    assert "another timing key" in keys.key_difference(KEY, new)
+
+
+def test_the_hash_of_the_whole_judge_decides_nothing_where_there_are_two_keys() -> None:
+    new = replace(KEY, timing="0" * 16, checks="1" * 16)
+    assert new.counts_for(replace(new, judge="another"))
+    assert not new.counts_for(replace(new, checks="another"))
+    assert keys.key_digest(new) == keys.key_digest(replace(new, checks="another"))
+    assert keys.key_difference(new, replace(new, judge="another")) == "the same keys"
+    assert "another checks key" in keys.key_difference(new, replace(new, checks="another"))

@@ -1,0 +1,138 @@
+"""docs/KEYS.md: whose keys move when a file of the harness changes, found by changing each file in turn."""
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import harness
+from harness import contest as contests
+from harness.judge import key as keys
+from harness.problems import OPERATORS
+from harness.records import Key
+
+PACKAGE = Path(harness.__file__).parent
+ROOT = PACKAGE.parent
+PAGE = ROOT / "docs" / "KEYS.md"
+# A contest of each operator on board, those of v6e and of a suite too; more would only repeat them.
+CONTESTS = {
+    "attention": ROOT,
+    "attention on v6e": ROOT / "examples/attention-v6e",
+    "attention suite": ROOT / "examples/attention-suite",
+    "attention backward": ROOT / "examples/attention-backward",
+    "paged attention": ROOT / "examples/paged-attention",
+    "matmul": ROOT / "examples/matmul",
+    "grouped matmul": ROOT / "examples/grouped-matmul",
+    "grouped matmul transposed": ROOT / "examples/grouped-matmul-transposed",
+    "quantized matmul": ROOT / "examples/quantized-matmul",
+    "RMSNorm": ROOT / "examples/rmsnorm",
+    "SwiGLU": ROOT / "examples/swiglu",
+}
+_STATEMENT = contests.load(ROOT).problem.statement()
+_environment = cache(keys.environment)
+Moved = tuple[frozenset[str], frozenset[str]]
+
+
+def loaded() -> dict[str, contests.Contest]:
+    """The contests of the page, by name."""
+    return {name: contests.load(folder) for name, folder in CONTESTS.items()}
+
+
+def keys_of(found: dict[str, contests.Contest]) -> dict[str, Key]:
+    """The keys of simulated evidence about each contest, taken now."""
+    return {name: _key(contest.directory / "prepare.py", contest.chip.name) for name, contest in found.items()}
+
+
+def _key(prepare: Path, chip: str) -> Key:
+    """The key of a contest whose statement does not matter: no file of the harness but the operator's makes it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "environment", _environment)
+        return keys.key(prepare, _STATEMENT, {}, chip, "simulated")
+
+
+def moved_by(file: Path, found: dict[str, contests.Contest], before: dict[str, Key]) -> Moved:
+    """The contests whose timing key, and those whose checks key, is another with one more line of code in `file`."""
+    graph = dict(keys._graph())
+    relative = file.relative_to(PACKAGE).as_posix()
+    name = next((name for name, module in graph.items() if module.file == relative), None)
+    if name is None:
+        return frozenset(), frozenset()
+    graph[name] = msgspec.structs.replace(graph[name], code="changed")
+    with pytest.MonkeyPatch.context() as patch:
+        # What reading the changed file would give.
+        patch.setattr(keys, "_graph", lambda: graph)
+        patch.setattr(keys, "_judge_modules", lambda graph: ())
+        after = keys_of(found)
+    timing = {one for one in found if after[one].timed != before[one].timed}
+    checks = {one for one in found if after[one].checks != before[one].checks}
+    return frozenset(timing), frozenset(checks)
+
+
+def source_files() -> list[Path]:
+    """Every file of the harness, but for planted candidates and templates, which are kernels."""
+    left_out = {"candidates", "templates"}
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if not left_out & set(path.parts)]
+
+
+def words(moved: frozenset[str], everything: frozenset[str]) -> str:
+    """`all`, `none`, or the contests in their order."""
+    if moved in (everything, frozenset()):
+        return "all" if moved else "none"
+    return ", ".join(name for name in CONTESTS if name in moved)
+
+
+def lines() -> Iterator[str]:
+    """The page, line by line."""
+    found = loaded()
+    before = keys_of(found)
+    everything = frozenset(found)
+    rows: dict[tuple[str, str], list[str]] = {}
+    for file in source_files():
+        timing, checks = moved_by(file, found, before)
+        if timing or checks:
+            pair = words(timing, everything), words(checks, everything)
+            rows.setdefault(pair, []).append(f"`{file.relative_to(PACKAGE)}`")
+    yield from HEAD.splitlines()
+    yield ""
+    yield "| timing keys that move | checks keys that move | files of `harness/` |"
+    yield "|---|---|---|"
+    for pair, names in sorted(rows.items(), key=lambda row: (row[0] != ("all", "all"), row[0])):
+        yield f"| {pair[0]} | {pair[1]} | {' '.join(names)} |"
+    yield ""
+    others = [name.rpartition(".")[2] for name in OPERATORS.values()]
+    yield (
+        f"All other files move no key. Operators are {', '.join(f'`{name}`' for name in others)}; some are made of "
+        "another: paged attention of attention, grouped and quantized products of matmul."
+    )
+
+
+HEAD = """\
+# Whose keys a change moves
+
+An attempt carries two keys. The *timing key* says what its time follows from: how the kernel is compiled and simulated,
+the facts of its chip, what is timed, and the versions of jax and libtpu. Times are compared only where it is equal. The
+*checks key* says what it was found right by: the checks, the contest's operator, its `prepare.py`, and its chip.
+
+- A new timing key: accepted attempts are compiled and simulated again, after the next attempt or by
+  `./ratchet.sh rescale`, so that the table has one scale.
+- A new checks key: the next attempt checks the champion again first. What comes of it is a note on the champion.
+- Comments, docstrings, formatting and imports for types alone move no key. Verdicts, reports, the command line and the
+  ledger are in neither: a kernel's time and correctness do not follow from them.
+- A change of one operator moves the keys of no contest that is not made of it; a change of one chip moves those of its
+  own contests.
+
+`tests/support/keys_page.py` writes the table by changing every file in turn; the contests are those of the root and of
+`examples/`, one for each operator."""
+
+
+def main() -> int:
+    """Writes the page."""
+    PAGE.write_text("\n".join(lines()) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

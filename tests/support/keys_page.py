@@ -11,6 +11,7 @@ import pytest
 import harness
 from harness import contest as contests
 from harness.judge import key as keys
+from harness.judge.sandbox.environment import environment
 from harness.problems import OPERATORS
 from harness.records import Key
 
@@ -32,7 +33,10 @@ CONTESTS = {
     "SwiGLU": ROOT / "examples/swiglu",
 }
 _STATEMENT = contests.load(ROOT).problem.statement()
-_environment = cache(keys.environment)
+# Nothing of these changes with a file of the harness, and each is asked for thousands of times.
+_ENVIRONMENT = environment()
+_code_digest = cache(keys._code_digest)
+_entries_of_checks = cache(keys._entries_of_checks)
 Moved = tuple[frozenset[str], frozenset[str]]
 
 
@@ -49,7 +53,9 @@ def keys_of(found: dict[str, contests.Contest]) -> dict[str, Key]:
 def _key(prepare: Path, chip: str) -> Key:
     """The key of a contest whose statement does not matter: no file of the harness but the operator's makes it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "environment", _environment)
+        patch.setattr(keys, "environment", lambda: _ENVIRONMENT)
+        patch.setattr(keys, "_code_digest", _code_digest)
+        patch.setattr(keys, "_entries_of_checks", _entries_of_checks)
         return keys.key(prepare, _STATEMENT, {}, chip, "simulated")
 
 
